@@ -1,0 +1,188 @@
+"""Durable records: one SQLite file, and append-only tables whose rows are chained by their hashes.
+
+The ledger and the transcript are chains. A chain row is a JSON body with the hash of the row before it, so an
+edit, a deletion or a swap inside it is found by `verify`. Triggers refuse UPDATE and DELETE. Whoever owns the
+file can still cut off its newest rows or write a new chain: closing a job hands the head of the chain to the
+coordinator's run folder, and `verify(expect=...)` compares the two.
+
+Write-ahead logging with `synchronous = FULL`: a committed transaction survives `kill -9` and power loss, an
+uncommitted one leaves no trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import CorruptRecord, StorageError
+
+GENESIS = "0" * 64
+
+
+def canonical(body: Mapping[str, Any]) -> str:
+    """One spelling for one value, so that a hash of it means something."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+class Database:
+    """One SQLite file with one connection, used by one thread at a time."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        try:
+            if read_only:
+                if not path.is_file():
+                    raise StorageError(f"{path} does not exist; check the path.")
+                self._connection = sqlite3.connect(
+                    f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False, isolation_level=None
+                )
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA schema_version")
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: sqlite3.Error) -> StorageError | CorruptRecord:
+        text = str(error)
+        if isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or "not a database" in text):
+            return CorruptRecord(f"{self.path} is damaged ({text}); restore it from a back-up.")
+        return StorageError(f"writing or reading {self.path} failed ({text}); free disk space or check its permissions.")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, durable when the block ends. Nested uses join the outer transaction."""
+        with self.lock:
+            if self._connection.in_transaction:
+                yield
+                return
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                if self._connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise self._translated(error) from error
+                raise
+
+    def execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        with self.lock:
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._translated(error) from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a chain."""
+
+    number: int
+    body: dict[str, Any]
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Head:
+    """How long a chain is, and the hash of its last row."""
+
+    rows: int
+    hash: str
+
+
+class Chain:
+    """An append-only table in a database; `indexed` body fields can be looked up quickly."""
+
+    def __init__(self, database: Database, table: str, *, indexed: tuple[str, ...] = (), create: bool = True) -> None:
+        self.database = database
+        self.table = table
+        self._indexed = indexed
+        if create:
+            self._create()
+
+    def _create(self) -> None:
+        fields = "".join(
+            f", {name} GENERATED ALWAYS AS (json_extract(body, '$.{name}')) VIRTUAL" for name in self._indexed
+        )
+        with self.database.transaction():
+            self.database.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.table} (number INTEGER PRIMARY KEY, body TEXT NOT NULL,"
+                f" previous TEXT NOT NULL, hash TEXT NOT NULL UNIQUE{fields})"
+            )
+            for name in self._indexed:
+                self.database.execute(f"CREATE INDEX IF NOT EXISTS {self.table}_{name} ON {self.table} ({name})")
+            for verb in ("UPDATE", "DELETE"):
+                self.database.execute(
+                    f"CREATE TRIGGER IF NOT EXISTS {self.table}_no_{verb.lower()} BEFORE {verb} ON {self.table}"
+                    f" BEGIN SELECT RAISE(ABORT, '{self.table} is append-only'); END"
+                )
+
+    def head(self) -> Head:
+        rows = self.database.execute(f"SELECT number, hash FROM {self.table} ORDER BY number DESC LIMIT 1")
+        return Head(rows[0][0], rows[0][1]) if rows else Head(0, GENESIS)
+
+    def append(self, body: Mapping[str, Any]) -> Row:
+        with self.database.transaction():
+            head = self.head()
+            text = canonical(body)
+            number = head.rows + 1
+            hashed = _link(number, head.hash, text)
+            self.database.execute(
+                f"INSERT INTO {self.table} (number, body, previous, hash) VALUES (?, ?, ?, ?)",
+                (number, text, head.hash, hashed),
+            )
+            return Row(number, json.loads(text), head.hash, hashed)
+
+    def rows(self, **where: Any) -> list[Row]:
+        """Rows in order, restricted to indexed fields that equal the given values."""
+        condition = " AND ".join(f"{name} = ?" for name in where)
+        found = self.database.execute(
+            f"SELECT number, body, previous, hash FROM {self.table}"
+            + (f" WHERE {condition}" if where else "")
+            + " ORDER BY number",
+            tuple(where.values()),
+        )
+        return [Row(number, json.loads(body), previous, hashed) for number, body, previous, hashed in found]
+
+    def verify(self, *, expect: Head | None = None) -> Head:
+        """Recompute every link; with `expect`, the chain must still contain that head."""
+        previous, count = GENESIS, 0
+        passed = expect is None or expect.rows == 0
+        for number, text, stated, hashed in self.database.execute(
+            f"SELECT number, body, previous, hash FROM {self.table} ORDER BY number"
+        ):
+            count += 1
+            if number != count or stated != previous or hashed != _link(number, previous, text):
+                raise CorruptRecord(
+                    f"row {count} of {self.table} in {self.database.path} does not follow from the row before it: the"
+                    " file was changed; restore it from a back-up and compare."
+                )
+            previous = hashed
+            passed = passed or (expect is not None and expect.rows == number and expect.hash == hashed)
+        if not passed:
+            raise CorruptRecord(
+                f"{self.table} in {self.database.path} no longer contains the head that was handed out earlier: rows"
+                " were cut off or rewritten; restore the file from a back-up."
+            )
+        return Head(count, previous)
+
+
+def _link(number: int, previous: str, text: str) -> str:
+    return hashlib.sha256(f"{number}\n{previous}\n{text}".encode()).hexdigest()

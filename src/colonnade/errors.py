@@ -1,0 +1,249 @@
+"""Every error that Colonnade raises, in one small family.
+
+An error is part of the interface: one sentence that names the cause and the cure. Each class also has a
+`code`. When an error happens at a party, **only the code crosses the border**; the sentence stays in the
+party's own log, because it may quote data. The coordinator turns a code back into the class with
+`from_code`, whose sentence says where to read the details.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ColonnadeError(Exception):
+    """The root of the family; never raised itself."""
+
+    code: ClassVar[str] = "internal"
+
+
+# --- data: what was declared, and what was found ---------------------------------------------------------
+
+
+class SchemaError(ColonnadeError):
+    """Columns, keys or values do not agree with their declaration."""
+
+    code = "schema"
+
+
+class UnknownColumn(SchemaError):
+    code = "unknown-column"
+
+
+class DuplicateColumn(SchemaError):
+    """One block or one columns.toml names a column twice."""
+
+    code = "duplicate-column"
+
+
+class ColumnConflict(SchemaError):
+    """Two parties claim the same column."""
+
+    code = "column-conflict"
+
+
+class DomainError(SchemaError):
+    """A value lies outside its declared public domain, or the domain itself is not declared properly."""
+
+    code = "outside-domain"
+
+
+class DraftDomain(SchemaError):
+    """A bound was drafted from the data and nobody confirmed it."""
+
+    code = "draft-domain"
+
+
+class KeyProblem(SchemaError):
+    """A record key is missing or appears twice."""
+
+    code = "bad-key"
+
+
+class EmptyParty(SchemaError):
+    """A block has no records, or none of them is in the cohort."""
+
+    code = "empty-party"
+
+
+class SourceError(SchemaError):
+    """A source cannot be opened or read."""
+
+    code = "source"
+
+
+# --- privacy: what may be spent --------------------------------------------------------------------------
+
+
+class PrivacyError(ColonnadeError):
+    code = "privacy"
+
+
+class BadPrivacyParameter(PrivacyError):
+    """Epsilon, delta, a noise scale or a sensitivity is out of range."""
+
+    code = "bad-privacy-parameter"
+
+
+class BudgetExceeded(PrivacyError):
+    code = "budget-exceeded"
+
+
+class UnboundedNotAllowed(PrivacyError):
+    """A release without a bound was asked for, and the party has not allowed it by name."""
+
+    code = "unbounded-not-allowed"
+
+
+class CannotAccount(PrivacyError):
+    """A cost for which no accountant knows a bound: refused, never guessed."""
+
+    code = "cannot-account"
+
+
+# --- secure computation ----------------------------------------------------------------------------------
+
+
+class SecureError(ColonnadeError):
+    code = "secure"
+
+
+class ModulusTooSmall(SecureError):
+    """A result could wrap around the modulus."""
+
+    code = "modulus-too-small"
+
+
+class TooFewHolders(SecureError):
+    """Not enough share holders for the threshold that was asked for."""
+
+    code = "too-few-holders"
+
+
+class SealBroken(SecureError):
+    """A sealed message was changed on its way, or was sealed by or for somebody else."""
+
+    code = "seal-broken"
+
+
+# --- the border of a party -------------------------------------------------------------------------------
+
+
+class BorderError(ColonnadeError):
+    code = "border"
+
+
+class UnknownStep(BorderError):
+    code = "unknown-step"
+
+
+class BadArguments(BorderError):
+    code = "bad-arguments"
+
+
+class NotApproved(BorderError):
+    code = "not-approved"
+
+
+class AwaitingApproval(NotApproved):
+    """The party's operator has not decided yet."""
+
+    code = "awaiting-approval"
+
+
+class ReplayMismatch(BorderError):
+    """This (job, sequence number) was answered before, for another request."""
+
+    code = "replay-mismatch"
+
+
+class BeyondReservation(BorderError):
+    """The approved plan does not cover this request."""
+
+    code = "beyond-reservation"
+
+
+class NotARelease(BorderError):
+    """A step returned something other than a Release; nothing was sent."""
+
+    code = "not-a-release"
+
+
+class SeedRefused(BorderError):
+    """A seed was sent to a party that is not a simulation."""
+
+    code = "seed-refused"
+
+
+class RosterError(BorderError):
+    """The roster is unsound, or is not the one that this party has pinned."""
+
+    code = "roster"
+
+
+class UnsafeRequest(BorderError):
+    """A request that would weaken a guarantee."""
+
+    code = "unsafe-request"
+
+
+class StepFailed(BorderError):
+    """A step raised an error at a party; the details are in the party's log."""
+
+    code = "step-failed"
+
+
+# --- the federation --------------------------------------------------------------------------------------
+
+
+class PartyLost(ColonnadeError):
+    """A party did not answer."""
+
+    code = "party-lost"
+
+
+class VersionMismatch(ColonnadeError):
+    code = "version-mismatch"
+
+
+class WireError(ColonnadeError):
+    """Bytes that are not a message of this protocol."""
+
+    code = "wire"
+
+
+class CorruptRecord(ColonnadeError):
+    """A ledger, transcript or run folder does not verify."""
+
+    code = "corrupt-record"
+
+
+class StorageError(ColonnadeError):
+    """A durable write failed (the disk is full, say)."""
+
+    code = "storage"
+
+
+class RunError(ColonnadeError):
+    """A run folder cannot be used or resumed."""
+
+    code = "run"
+
+
+def _family(root: type[ColonnadeError]) -> list[type[ColonnadeError]]:
+    found = [root]
+    for child in root.__subclasses__():
+        found.extend(_family(child))
+    return found
+
+
+def codes() -> dict[str, type[ColonnadeError]]:
+    """The fixed list of codes that may cross a border."""
+    return {kind.code: kind for kind in _family(ColonnadeError)}
+
+
+def from_code(code: str, party: str, where: str) -> ColonnadeError:
+    """The coordinator's view of an error at `party`: the class, and where the details are."""
+    kind = codes().get(code, StepFailed)
+    reason = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
+    return kind(f"party {party!r} refused ({kind.code}): {reason} Its own log has the details: {where}.")

@@ -1,0 +1,440 @@
+"""The border of a party: `handle` is the only way in, and its answer the only way out.
+
+When a request reaches a party, in this order:
+1. the step is one that this party's own installation registered, and its arguments match its signature;
+2. the job is approved here;
+3. if this (job, sequence number) was answered before, the stored bytes are returned: same bytes, no second debit;
+4. the ledger debits the cost in one durable transaction, or refuses, before the step sees any data;
+5. the step runs; a value that is not a `Release` is an error, never sent;
+6. reply, peer messages and transcript are committed together; only then is anything sent.
+
+An error is a message too: only its code leaves, the sentence goes to this party's own log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import colonnade
+from colonnade.data.block import Block
+from colonnade.data.cohort import Alignment
+from colonnade.durable import Database
+from colonnade.errors import (
+    AwaitingApproval,
+    ColonnadeError,
+    EmptyParty,
+    NotApproved,
+    NotARelease,
+    ReplayMismatch,
+    RosterError,
+    SealBroken,
+    SeedRefused,
+    StepFailed,
+    UnsafeRequest,
+)
+from colonnade.federation import wire
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.messages import Mail, Reply, Request
+from colonnade.federation.plan import JOB, Plan
+from colonnade.federation.policy import Policy
+from colonnade.federation.roster import Roster
+from colonnade.federation.step import Public, Release, registered
+from colonnade.federation.store import Store, StoredJob
+from colonnade.federation.transcript import Message, Transcript
+from colonnade.privacy.cost import Cost
+from colonnade.privacy.ledger import Ledger, Reservation
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness
+from colonnade.secure.sealed import Identity, seal, unseal
+
+COORDINATOR = "coordinator"
+
+
+@dataclass
+class _Work:
+    """What one running step may use and has produced so far; nothing of it is durable before the step returns."""
+
+    job: str
+    seq: int
+    mail: Sequence[Mail]
+    randomness: Randomness
+    outbox: list[Mail] = field(default_factory=list)
+    kept: dict[str, Any] = field(default_factory=dict)
+
+
+class Party:
+    """The process that owns a block. Steps receive it as `me`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        home: Path,
+        roster: Roster,
+        facts: PublicFacts,
+        identity: Identity,
+        block: Block | None = None,
+        alignment: Alignment | None = None,
+        policy: Policy | None = None,
+        simulation: bool = False,
+    ) -> None:
+        self.name = name
+        self.home = home
+        self.roster = roster
+        self.facts = facts
+        self.policy = policy or Policy()
+        self.simulation = simulation
+        self._identity = identity
+        self._block = block
+        self._alignment = alignment
+        self._check_pinned()
+        home.mkdir(parents=True, exist_ok=True)
+        self._log = _file_logger(name, home / "log.txt")
+        self.database = Database(home / "party.db")
+        self.ledger = Ledger(self.database, budget=self.policy.budget)
+        self.transcript = Transcript(self.database)
+        self.store = Store(self.database, home / "spool")
+        self._one_at_a_time = threading.Lock()
+        self._work: _Work | None = None
+
+    def _check_pinned(self) -> None:
+        member = self.roster.member(self.name)
+        if member.public_key != self._identity.public_key:
+            raise RosterError(f"the roster pins another key for {self.name!r}; sign this party's own key into it.")
+        if member.owns_data != (self._block is not None):
+            raise RosterError(f"the roster and the block of {self.name!r} disagree on whether it owns data.")
+        if self._block is None:
+            return
+        if self._alignment is None or self._alignment.n != self.facts.n:
+            raise EmptyParty(f"{self.name!r} is not aligned with the cohort of {self.facts.n} records; align it first.")
+        if self._block.columns.fingerprint != self.facts.columns[self.name].fingerprint:
+            raise RosterError(f"the pinned facts state other columns for {self.name!r} than its block has.")
+
+    # --- what a step may use ------------------------------------------------------------------------------
+
+    @property
+    def block(self) -> Block:
+        if self._block is None:
+            raise UnsafeRequest(f"{self.name!r} owns no data; ask this step of a data party.")
+        return self._block
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """For each row of the block, its row in the cohort, or -1."""
+        if self._alignment is None:
+            raise UnsafeRequest(f"{self.name!r} owns no data; ask this step of a data party.")
+        return self._alignment.rows
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """For each row of the cohort, whether this party has the record."""
+        mask = np.zeros(self.facts.n, dtype=bool)
+        mask[self.rows[self.rows >= 0]] = True
+        return mask
+
+    def chunks(
+        self, names: Sequence[str] | None = None, *, rows: int = 65_536
+    ) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
+        """Encoded values of the records in the cohort, with their cohort rows, a chunk at a time."""
+        positions = self.rows
+        for where, values in self.block.chunks(names, rows=rows):
+            at = positions[where]
+            inside = at >= 0
+            yield at[inside], {name: column[inside] for name, column in values.items()}
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One column over the whole cohort, encoded; NaN or -1 where the record or the cell is missing."""
+        discrete = self.block.columns[name].discrete
+        whole = np.full(self.facts.n, -1 if discrete else np.nan, dtype=np.int32 if discrete else np.float64)
+        for at, values in self.chunks([name]):
+            whole[at] = values[name]
+        return whole
+
+    @property
+    def job(self) -> str:
+        return self._working().job
+
+    @property
+    def randomness(self) -> Randomness:
+        """The source for this request's noise, rounding and shares."""
+        return self._working().randomness
+
+    def send(self, recipient: str, tag: str, value: Any) -> None:
+        """Seal a value to another member; it leaves together with this step's reply."""
+        work = self._working()
+        if recipient == self.name:
+            self.keep(f"mail to myself: {tag}", value)
+            return
+        member = self.roster.member(recipient)
+        envelope = Mail(sender=self.name, recipient=recipient, tag=tag, seq=work.seq, sealed=b"")
+        sealed = seal(self._identity, member.public_key, wire.encode(value), context=envelope.context(work.job))
+        work.outbox.append(Mail(**{**envelope.to_dict(), "sealed": sealed}))
+
+    def received(self, tag: str) -> dict[str, Any]:
+        """{sender: value} of the peer messages with this tag that came with the request, and one's own."""
+        work = self._working()
+        values: dict[str, Any] = {}
+        for mail in work.mail:
+            if mail.tag != tag:
+                continue
+            if mail.recipient != self.name or mail.sender in values:
+                raise SealBroken(f"a message from {mail.sender!r} came twice or is for {mail.recipient!r}.")
+            public_key = self.roster.member(mail.sender).public_key
+            plain = unseal(self._identity, public_key, mail.sealed, context=mail.context(work.job))
+            values[mail.sender] = wire.decode(plain)
+        own = f"mail to myself: {tag}"
+        if own in self.store.kept_names(work.job):
+            values[self.name] = self.recall(own)
+        return values
+
+    def keep(self, name: str, value: Any) -> None:
+        """Remember a value for later steps of this job; it never leaves, and is deleted when the job closes."""
+        self._working().kept[name] = value
+
+    def recall(self, name: str) -> Any:
+        work = self._working()
+        if name in work.kept:
+            return work.kept[name]
+        try:
+            return self.store.recall(work.job, name)
+        except KeyError:
+            raise StepFailed(f"an earlier step of job {work.job} has not kept {name!r}; ask that step first.") from None
+
+    def pair_key(self, other: str, label: str) -> bytes:
+        """A key that only this party and one other member can compute, for pads."""
+        return self._identity.pair_key(self.roster.member(other).public_key, label=f"{self.job} {label}")
+
+    def _working(self) -> _Work:
+        if self._work is None:
+            raise UnsafeRequest("this is available only while a step runs.")
+        return self._work
+
+    # --- the border ---------------------------------------------------------------------------------------
+
+    def handle(self, data: bytes) -> bytes:
+        """Answer one request. Never raises: an error leaves as its code."""
+        with self._one_at_a_time:
+            request = Request(kind="unreadable", arguments={})
+            try:
+                request = Request.decode(data)
+                answers: dict[str, Callable[[Request, bytes], bytes]] = {
+                    "hello": self._hello,
+                    "propose": self._propose,
+                    "ask": self._ask,
+                    "close": self._close,
+                }
+                return answers[request.kind](request, data)
+            except ColonnadeError as error:
+                self._log.warning("%s %s/%s refused (%s): %s", request.kind, request.job, request.seq, error.code, error)
+                return self._refuse(request, data, error.code)
+            except Exception:
+                self._log.exception("%s %s/%s failed", request.kind, request.job, request.seq)
+                return self._refuse(request, data, StepFailed.code)
+
+    def _refuse(self, request: Request, data: bytes, code: str) -> bytes:
+        reply = Reply(error=code).encode()
+        try:
+            self._record(request, data, reply, kind="error", discloses=f"error code {code}")
+        except ColonnadeError as error:
+            self._log.warning("the refusal could not be recorded: %s", error)
+        return reply
+
+    def _record(
+        self,
+        request: Request,
+        data: bytes,
+        reply: bytes,
+        *,
+        kind: str,
+        discloses: str,
+        cost: Cost | None = None,
+        letters: Sequence[Mail] = (),
+    ) -> None:
+        def message(direction: Literal["in", "out"], kind: str, payload: bytes, **more: Any) -> Message:
+            here = {"peer": COORDINATOR, "job": request.job, "seq": request.seq, "step": request.step}
+            return Message(direction=direction, kind=kind, payload=payload, **{**here, **more})
+
+        sealed = "sealed: only the recipient can read it"
+        self.transcript.record(
+            message("in", request.kind, data),
+            *(message("out", "mail", m.sealed, peer=m.recipient, tag=m.tag, discloses=sealed) for m in letters),
+            message("out", kind, reply, cost=cost, discloses=discloses),
+        )
+
+    def _hello(self, request: Request, data: bytes) -> bytes:
+        value = {
+            "party": self.name,
+            "version": colonnade.__version__,
+            "roster": self.roster.fingerprint,
+            "facts": self.facts.fingerprint,
+            "simulation": self.simulation,
+        }
+        reply = Reply(value=value).encode()
+        self._record(request, data, reply, kind="hello", discloses="public facts: version, roster, columns")
+        return reply
+
+    def _propose(self, request: Request, data: bytes) -> bytes:
+        proposal = wire.digest(data)
+        known = self.store.job(request.job)
+        if known is not None and known.proposal != proposal:
+            raise ReplayMismatch(f"job {request.job} was proposed before with another plan; use a new job id.")
+        if known is None:
+            plan = self._acceptable(request)
+            state = self.policy.decide(plan, self.facts.n)
+            with self.database.transaction():
+                if state == "approved":
+                    self._reserve(request.job, plan)
+                self.store.add_job(request.job, proposal, data, state)
+        current = self.store.job(request.job)
+        assert current is not None
+        if current.state == "denied":
+            raise NotApproved(f"this party's operator has denied job {request.job}.")
+        reply = Reply(value={"state": current.state}).encode()
+        self._record(request, data, reply, kind="proposal", discloses=f"the job is {current.state} here")
+        return reply
+
+    def _acceptable(self, request: Request) -> Plan:
+        arguments = request.arguments
+        if set(arguments) != {"plan", "roster", "facts", "seed"} or not isinstance(arguments["plan"], dict):
+            raise UnsafeRequest("a proposal must state its plan, roster, facts and seed.")
+        if arguments["roster"] != self.roster.fingerprint or arguments["facts"] != self.facts.fingerprint:
+            raise RosterError("the proposal rests on another roster or other facts than the ones pinned here.")
+        if arguments["seed"] is not None and not self.simulation:
+            raise SeedRefused("a seed makes noise predictable; only a party with simulation = true accepts one.")
+        self.facts.confirmed()
+        try:
+            plan = Plan.from_dict(arguments["plan"])
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise UnsafeRequest(f"the proposed plan cannot be read ({error}).") from error
+        for one in plan.phases:
+            if self.name in one.costs:
+                registered(one.step)
+        return plan
+
+    def _reserve(self, job: str, plan: Plan) -> None:
+        reservations = [
+            Reservation(
+                phase=one.name,
+                step=one.step,
+                count=one.count,
+                cost=one.costs[self.name].with_joint(lambda joint: joint.replace(JOB, job)),
+            )
+            for one in plan.phases
+            if self.name in one.costs
+        ]
+        self.ledger.reserve(job, reservations, allow=self.policy.allow)
+
+    def decide(self, job: str, *, approve: bool) -> None:
+        """The operator's answer to a job that waits. Approval reserves its plan."""
+        with self._one_at_a_time, self.database.transaction():
+            stored = self.store.job(job)
+            if stored is None or stored.state != "waiting":
+                raise NotApproved(f"no job {job} is waiting here; `waiting()` lists those that are.")
+            if approve:
+                self._reserve(job, self._plan(stored))
+            self.store.set_state(job, "approved" if approve else "denied")
+
+    def waiting(self) -> dict[str, Plan]:
+        """Jobs that the operator must decide."""
+        return {stored.job: self._plan(stored) for stored in self.store.jobs() if stored.state == "waiting"}
+
+    @staticmethod
+    def _plan(stored: StoredJob) -> Plan:
+        return Plan.from_dict(Request.decode(stored.content).arguments["plan"])
+
+    def _ask(self, request: Request, data: bytes) -> bytes:
+        step = registered(request.step)
+        arguments = step.check(request.arguments)
+
+        stored = self.store.job(request.job)
+        if stored is None or stored.state == "denied":
+            raise NotApproved(f"job {request.job} is not approved here; propose it first.")
+        if stored.state == "waiting":
+            raise AwaitingApproval(f"job {request.job} waits for this party's operator.")
+
+        hashed = wire.digest(data)
+        answered = self.store.reply(request.job, request.seq)
+        if answered is not None:
+            return self._replay(request, data, hashed, answered.request, answered.reply)
+        if stored.state == "closed":
+            raise NotApproved(f"job {request.job} is closed; start a new one.")
+
+        public = Public(job=request.job, party=self.name, facts=self.facts, roster=self.roster)
+        cost = step.price(public, arguments)
+        self.ledger.debit(
+            job=request.job, seq=request.seq, request=hashed, phase=request.phase, step=step.name, cost=cost
+        )
+
+        self._work = _Work(request.job, request.seq, request.mail, self._source(stored, request.seq))
+        try:
+            release = step.function(self, **arguments)
+            if not isinstance(release, Release):
+                raise NotARelease(f"step {step.name} returned {type(release).__name__}; a step returns a Release.")
+            return self._commit(request, data, hashed, release, cost, self._work)
+        finally:
+            self._work = None
+
+    def _replay(self, request: Request, data: bytes, hashed: str, known: str, reply: bytes | None) -> bytes:
+        if known != hashed:
+            raise ReplayMismatch(f"request {request.seq} of job {request.job} was answered before for other content.")
+        if reply is None:
+            raise NotApproved(f"job {request.job} is closed and its replies are forgotten; start a new one.")
+        self._record(request, data, reply, kind="replay", discloses="the same bytes as before")
+        return reply
+
+    def _source(self, stored: StoredJob, seq: int) -> Randomness:
+        seed = Request.decode(stored.content).arguments["seed"]
+        if seed is None:
+            return SystemRandomness()
+        if not self.simulation:
+            raise SeedRefused("a seed makes noise predictable; only a party with simulation = true accepts one.")
+        return SimulatedRandomness(int(seed), f"{self.name}/{stored.proposal}/{seq}")
+
+    def _commit(self, request: Request, data: bytes, hashed: str, release: Release, cost: Cost, work: _Work) -> bytes:
+        reply = Reply(value=release.value, mail=work.outbox).encode()
+        with self.database.transaction():
+            for name, value in work.kept.items():
+                self.store.keep(request.job, name, value)
+            self.store.add_reply(request.job, request.seq, hashed, reply)
+            self._record(
+                request, data, reply, kind="release", discloses=release.discloses, cost=cost, letters=work.outbox
+            )
+        return reply
+
+    def _close(self, request: Request, data: bytes) -> bytes:
+        if self.store.job(request.job) is None:
+            raise NotApproved(f"job {request.job} is not known here.")
+        self.store.close_job(request.job)
+        ledger, transcript = self.ledger.chain.head(), self.transcript.chain.head()
+        reply = Reply(
+            value={
+                "ledger": {"rows": ledger.rows, "hash": ledger.hash},
+                "transcript": {"rows": transcript.rows, "hash": transcript.hash},
+            }
+        ).encode()
+        self._record(request, data, reply, kind="close", discloses="the heads of this party's ledger and transcript")
+        return reply
+
+    def close(self) -> None:
+        """Release the files; the party can be opened again."""
+        self.database.close()
+        for handler in list(self._log.handlers):
+            handler.close()
+            self._log.removeHandler(handler)
+
+
+def _file_logger(name: str, path: Path) -> logging.Logger:
+    """A logger of this party's own: its file never leaves the party."""
+    log = logging.Logger(f"colonnade.party.{name}", level=logging.INFO)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.propagate = False
+    return log

@@ -1,0 +1,125 @@
+"""Who takes part: members, organisations, keys, the committee of share holders, its threshold.
+
+A party pins its roster. These things come from there and never from a request's arguments, so that nobody can
+talk a party into sharing with a stranger, opening with too few holders, or leaving out somebody's noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from colonnade.durable import canonical
+from colonnade.errors import RosterError, TooFewHolders
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A process with a key. A data party owns a block; a member without one only holds shares and adds noise."""
+
+    name: str
+    organisation: str
+    public_key: bytes
+    owns_data: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roster:
+    """The consortium. `committee` holds shares with `threshold` t: any t of them learn nothing, and there are at
+    least 2t + 1. `colluders` is the number of members that the default privacy account assumes to pool their noise.
+    """
+
+    members: tuple[Member, ...]
+    committee: tuple[str, ...] = ()
+    threshold: int = 1
+    colluders: int = 1
+
+    def __post_init__(self) -> None:
+        names = [member.name for member in self.members]
+        keys = [member.public_key for member in self.members]
+        if len(set(names)) != len(names):
+            raise RosterError("two members of the roster have the same name; give each its own.")
+        if len(set(keys)) != len(keys):
+            raise RosterError("two members of the roster have the same key; each must make its own.")
+        if not any(member.owns_data for member in self.members):
+            raise RosterError("no member of the roster owns data; add at least one data party.")
+        if any(not member.name or not member.organisation for member in self.members):
+            raise RosterError("every member of the roster needs a name and an organisation.")
+        if not 0 <= self.colluders < len(self.members):
+            raise RosterError(
+                f"{self.colluders} colluders among {len(self.members)} members leave no honest noise; assume fewer."
+            )
+        if self.committee:
+            self._check_committee(names)
+
+    def _check_committee(self, names: list[str]) -> None:
+        unknown = [name for name in self.committee if name not in names]
+        if unknown or len(set(self.committee)) != len(self.committee):
+            raise RosterError(f"the committee {list(self.committee)} must name each of its members once.")
+        if self.threshold < 1 or len(self.committee) < 2 * self.threshold + 1:
+            raise TooFewHolders(
+                f"{len(self.committee)} share holders cannot support threshold {self.threshold}: name at least"
+                f" {2 * max(self.threshold, 1) + 1} of different organisations."
+            )
+        organisations = [self.member(name).organisation for name in self.committee]
+        for organisation in organisations:
+            if organisations.count(organisation) > 1:
+                raise RosterError(
+                    f"two share holders belong to {organisation!r}, which could then pool their shares; choose holders"
+                    " of different organisations."
+                )
+
+    def member(self, name: str) -> Member:
+        for member in self.members:
+            if member.name == name:
+                return member
+        raise RosterError(f"{name!r} is not in the roster; its members are {', '.join(self.names)}.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.members)
+
+    @property
+    def data_parties(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.members if member.owns_data)
+
+    def require_committee(self) -> None:
+        if not self.committee:
+            raise TooFewHolders(
+                "this statistic needs at least three share holders of three organisations; add an independent holder to"
+                " the roster (holder = \"...\") or another party."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "members": [
+                {
+                    "name": member.name,
+                    "organisation": member.organisation,
+                    "public_key": member.public_key.hex(),
+                    "owns_data": member.owns_data,
+                }
+                for member in self.members
+            ],
+            "committee": list(self.committee),
+            "threshold": self.threshold,
+            "colluders": self.colluders,
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Roster:
+        members = tuple(
+            Member(**{**member, "public_key": bytes.fromhex(member["public_key"])}) for member in plain["members"]
+        )
+        return cls(
+            members=members,
+            committee=tuple(plain["committee"]),
+            threshold=int(plain["threshold"]),
+            colluders=int(plain["colluders"]),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(canonical(self.to_dict()).encode()).hexdigest()

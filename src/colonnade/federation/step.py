@@ -1,0 +1,134 @@
+"""Steps: the functions that run at a party, and releases: the only thing that they may return.
+
+    @step(cost=presence_cost)
+    def presence_count(me: Party, *, epsilon: float) -> Release: ...
+
+Code never travels. A request names a step; the party runs the function that its **own installation** registered
+under that name, after checking the arguments against the function's signature. The cost is a function of the
+arguments and of what is public (`Public`), so it is known before any data is touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from colonnade.errors import BadArguments, UnknownStep
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.roster import Roster
+from colonnade.privacy.cost import Cost
+
+BUILT_IN = ("colonnade.statistics.describe",)
+"""The modules whose steps every installation registers."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A value that may leave, and one sentence that says what it discloses."""
+
+    value: Any
+    discloses: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Public:
+    """What a cost may depend on besides the arguments."""
+
+    job: str
+    party: str
+    facts: PublicFacts
+    roster: Roster
+
+
+@dataclass(frozen=True)
+class Step:
+    """A registered function. Call it by asking a federation."""
+
+    name: str
+    function: Callable[..., Release]
+    cost: Callable[..., Cost]
+
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, if they match the signature by name and type."""
+        hints = typing.get_type_hints(self.function)
+        wanted = {
+            name: parameter
+            for name, parameter in inspect.signature(self.function).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        unknown = sorted(set(arguments) - set(wanted))
+        absent = sorted(n for n, p in wanted.items() if p.default is inspect.Parameter.empty and n not in arguments)
+        if unknown or absent:
+            raise BadArguments(
+                f"step {self.name} takes {', '.join(wanted) or 'no arguments'}; unknown: {unknown}, absent: {absent}."
+            )
+        for name, value in arguments.items():
+            if not _matches(value, hints.get(name, Any)):
+                raise BadArguments(
+                    f"argument {name!r} of step {self.name} must be {hints.get(name)}, not {type(value).__name__}."
+                )
+        return dict(arguments)
+
+    def price(self, public: Public, arguments: Mapping[str, Any]) -> Cost:
+        """What a request with these arguments costs at `public.party`."""
+        return self.cost(public, **arguments)
+
+
+_registry: dict[str, Step] = {}
+
+
+def step(*, cost: Callable[..., Cost]) -> Callable[[Callable[..., Release]], Step]:
+    """Register a function as a step; `cost(public, **arguments)` prices it."""
+
+    def register(function: Callable[..., Release]) -> Step:
+        module = function.__module__.removeprefix("colonnade.")
+        made = Step(f"{module}.{function.__name__}", function, cost)
+        known = _registry.get(made.name)
+        if known is not None and known.function.__code__.co_filename != function.__code__.co_filename:
+            raise UnknownStep(f"two modules register a step named {made.name!r}; rename one of them.")
+        _registry[made.name] = made
+        return made
+
+    return register
+
+
+def registered(name: str) -> Step:
+    """This installation's step of that name."""
+    for module in BUILT_IN:
+        importlib.import_module(module)
+    if name not in _registry:
+        raise UnknownStep(f"this installation has no step {name!r}; install the same version at every party.")
+    return _registry[name]
+
+
+def _matches(value: Any, hint: Any) -> bool:
+    """Does a decoded value have the annotated type? Whole numbers also pass as floats; bools never as numbers."""
+    if hint is Any:
+        return True
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_matches(value, one) for one in inner)
+    if origin is typing.Literal:
+        return value in inner
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin is list:
+        return isinstance(value, list) and all(_matches(one, inner[0]) for one in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            _matches(key, inner[0]) and _matches(one, inner[1]) for key, one in value.items()
+        )
+    if origin is np.ndarray:
+        return isinstance(value, np.ndarray)
+    return isinstance(hint, type) and isinstance(value, hint)

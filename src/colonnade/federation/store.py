@@ -1,0 +1,158 @@
+"""What a party must remember: approved jobs, the replies it has given, and what its steps keep between requests.
+
+A step's reply, its peer messages and everything it keeps are committed in **one** transaction before the first
+byte is sent. So a reply that left is on disk, and a reply that is not on disk never left: the request can be
+answered again, with new noise, without releasing anything twice.
+
+Large payloads are spooled to files named by their hash; closing a job shrinks its replies to their hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from colonnade.durable import Database
+from colonnade.errors import CorruptRecord, StorageError
+from colonnade.federation import wire
+
+SPOOL_ABOVE = 1 << 20
+
+JobState = Literal["waiting", "approved", "denied", "closed"]
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    job: str
+    proposal: str
+    content: bytes
+    state: JobState
+
+
+@dataclass(frozen=True)
+class StoredReply:
+    request: str
+    reply: bytes | None
+    """None after the job was closed: only the hash is left."""
+
+
+class Store:
+    """Tables beside the ledger and the transcript, in the same database."""
+
+    def __init__(self, database: Database, spool: Path) -> None:
+        self.database = database
+        self._spool = spool
+        with database.transaction():
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS jobs (job TEXT PRIMARY KEY, proposal TEXT NOT NULL, content BLOB NOT NULL,"
+                " state TEXT NOT NULL)"
+            )
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS replies (job TEXT, seq INTEGER, request TEXT NOT NULL, hash TEXT NOT NULL,"
+                " inline BLOB, PRIMARY KEY (job, seq))"
+            )
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS kept (job TEXT, name TEXT, hash TEXT NOT NULL, inline BLOB,"
+                " PRIMARY KEY (job, name))"
+            )
+
+    # jobs
+
+    def job(self, job: str) -> StoredJob | None:
+        rows = self.database.execute("SELECT job, proposal, content, state FROM jobs WHERE job = ?", (job,))
+        return StoredJob(*rows[0]) if rows else None
+
+    def jobs(self) -> list[StoredJob]:
+        return [StoredJob(*row) for row in self.database.execute("SELECT job, proposal, content, state FROM jobs")]
+
+    def add_job(self, job: str, proposal: str, content: bytes, state: JobState) -> None:
+        self.database.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", (job, proposal, content, state))
+
+    def set_state(self, job: str, state: JobState) -> None:
+        self.database.execute("UPDATE jobs SET state = ? WHERE job = ?", (state, job))
+
+    # replies
+
+    def reply(self, job: str, seq: int) -> StoredReply | None:
+        rows = self.database.execute("SELECT request, hash, inline FROM replies WHERE job = ? AND seq = ?", (job, seq))
+        if not rows:
+            return None
+        request, hashed, inline = rows[0]
+        stored = self.job(job)
+        closed = stored is not None and stored.state == "closed"
+        return StoredReply(request, None if closed else self._fetch(hashed, inline))
+
+    def add_reply(self, job: str, seq: int, request: str, reply: bytes) -> None:
+        hashed, inline = self._put(reply)
+        self.database.execute("INSERT INTO replies VALUES (?, ?, ?, ?, ?)", (job, seq, request, hashed, inline))
+
+    # what steps keep
+
+    def keep(self, job: str, name: str, value: Any) -> None:
+        hashed, inline = self._put(wire.encode(value))
+        self.database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", (job, name, hashed, inline))
+
+    def recall(self, job: str, name: str) -> Any:
+        rows = self.database.execute("SELECT hash, inline FROM kept WHERE job = ? AND name = ?", (job, name))
+        if not rows:
+            raise KeyError(name)
+        return wire.decode(self._fetch(*rows[0]))
+
+    def kept_names(self, job: str) -> list[str]:
+        return [name for (name,) in self.database.execute("SELECT name FROM kept WHERE job = ? ORDER BY name", (job,))]
+
+    # closing
+
+    def close_job(self, job: str) -> None:
+        """Forget payloads, keep hashes. What steps kept (shares, say) is deleted."""
+        with self.database.transaction():
+            self.set_state(job, "closed")
+            self.database.execute("UPDATE replies SET inline = NULL WHERE job = ?", (job,))
+            self.database.execute("DELETE FROM kept WHERE job = ?", (job,))
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete spooled files that no open job refers to (also those of a step that was killed)."""
+        if not self._spool.is_dir():
+            return
+        wanted = {
+            hashed
+            for table in ("replies", "kept")
+            for (hashed,) in self.database.execute(
+                f"SELECT hash FROM {table} JOIN jobs USING (job) WHERE jobs.state != 'closed' AND inline IS NULL"
+            )
+        }
+        for path in self._spool.iterdir():
+            if path.name not in wanted:
+                path.unlink()
+
+    # payloads
+
+    def _put(self, payload: bytes) -> tuple[str, bytes | None]:
+        hashed = hashlib.sha256(payload).hexdigest()
+        if len(payload) <= SPOOL_ABOVE:
+            return hashed, payload
+        path = self._spool / hashed
+        try:
+            self._spool.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            with partial.open("wb") as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(path)
+        except OSError as error:
+            raise StorageError(f"spooling {len(payload)} bytes to {self._spool} failed ({error}); free disk space.") from error
+        return hashed, None
+
+    def _fetch(self, hashed: str, inline: bytes | None) -> bytes:
+        try:
+            payload = inline if inline is not None else (self._spool / hashed).read_bytes()
+        except OSError as error:
+            raise CorruptRecord(f"a spooled payload is gone from {self._spool} ({error}); restore it from a back-up.") from error
+        if hashlib.sha256(payload).hexdigest() != hashed:
+            raise CorruptRecord(f"a stored payload in {self.database.path} was changed; restore it from a back-up.")
+        return payload

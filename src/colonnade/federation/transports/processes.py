@@ -1,0 +1,144 @@
+"""One operating-system process per party on this machine: spawned, never forked; threads capped.
+
+Frames on the child's standard input and output: an 8-byte length, then the message. Nothing else is ever
+written there; the child's own prints go to its log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from colonnade.errors import PartyLost, WireError
+from colonnade.federation.wire import DEFAULT
+
+LENGTH = struct.Struct(">Q")
+THREAD_CAPS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def write_frame(stream: IO[bytes], data: bytes) -> None:
+    stream.write(LENGTH.pack(len(data)))
+    stream.write(data)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> bytes | None:
+    """The next message, or None at a clean end."""
+    head = _exactly(stream, LENGTH.size)
+    if not head:
+        return None
+    if len(head) < LENGTH.size:
+        raise WireError("the stream ended inside a frame's length.")
+    (size,) = LENGTH.unpack(head)
+    if size > DEFAULT.max_bytes:
+        raise WireError(f"a frame of {size} bytes is above the limit of {DEFAULT.max_bytes}.")
+    data = _exactly(stream, size)
+    if len(data) < size:
+        raise WireError("the stream ended inside a frame.")
+    return data
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = stream.read(min(size - len(parts), 1 << 24))
+        if not part:
+            break
+        parts += part
+    return bytes(parts)
+
+
+class Processes:
+    """`homes` maps each party to its own folder (see `federation.home`); a lost process starts again when next asked."""
+
+    def __init__(
+        self,
+        homes: Mapping[str, Path],
+        *,
+        threads: int = 1,
+        command: Sequence[str] = (sys.executable, "-m", "colonnade.federation.transports.serve"),
+    ) -> None:
+        self._homes = dict(homes)
+        self.parties = tuple(homes)
+        self._threads = threads
+        self._command = tuple(command)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._locks = {party: threading.Lock() for party in homes}
+
+    def _process(self, party: str) -> subprocess.Popen[bytes]:
+        running = self._running.get(party)
+        if running is None or running.poll() is not None:
+            environment = {**os.environ, **dict.fromkeys(THREAD_CAPS, str(self._threads))}
+            with (self._homes[party] / "process.txt").open("ab") as log:
+                running = subprocess.Popen(
+                    [*self._command, str(self._homes[party])],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=environment,
+                )
+            self._running[party] = running
+        return running
+
+    def start(self) -> None:
+        """Start all processes now, side by side, rather than when each is first asked."""
+        for party in self.parties:
+            self._process(party)
+
+    def exchange(self, party: str, data: bytes, *, timeout: float) -> bytes:
+        if party not in self._homes:
+            raise PartyLost(f"party {party!r} is not part of this federation; check its name.")
+        with self._locks[party]:
+            process = self._process(party)
+            assert process.stdin is not None
+            assert process.stdout is not None
+            # The pipe has no time-out of its own: a watchdog ends a process that stays silent.
+            silent = threading.Event()
+            watchdog = threading.Timer(timeout, lambda: (silent.set(), process.kill()))
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                write_frame(process.stdin, data)
+                answer = read_frame(process.stdout)
+            except (OSError, ValueError, WireError):
+                answer = None
+            finally:
+                watchdog.cancel()
+            if answer is None:
+                self._end(party)
+                reason = f"did not answer within {timeout:g} s" if silent.is_set() else "ended before it answered"
+                raise PartyLost(
+                    f"party {party!r} {reason}; see {self.where(party)}, then resume the run: nothing is debited twice."
+                )
+            return answer
+
+    def pid(self, party: str) -> int:
+        return self._process(party).pid
+
+    def where(self, party: str) -> str:
+        return str(self._homes[party] / "log.txt")
+
+    def _end(self, party: str) -> None:
+        process = self._running.pop(party, None)
+        if process is None:
+            return
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        for party in self.parties:
+            self._end(party)

@@ -1,0 +1,37 @@
+"""How much a party is willing to spend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from colonnade.errors import BadPrivacyParameter
+from colonnade.privacy.accounting import check_delta, check_epsilon
+from colonnade.privacy.cost import Relation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """At most (epsilon, delta) per record; with `period_days`, within any window of that length.
+
+    A period's budget renews itself, a person's loss does not: whoever shows a period also shows the lifetime total.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    relation: Relation = "zero-out"
+    period_days: float | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if self.period_days is not None and not self.period_days > 0:
+            raise BadPrivacyParameter(f"period_days must be positive, not {self.period_days!r}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Budget:
+        return cls(**plain)

@@ -1,0 +1,161 @@
+"""What a release spends, as data.
+
+A `Cost` names a mechanism and its parameters; `privacy.accounting` interprets it. It states its **unit**
+(what is protected) and its **relation** (what a neighbour is), and the two are never mixed up:
+
+- unit `record`: everything that all parties hold about one person or firm;
+  `block`: one party's columns of one person; `comparison`: one pairwise bit (the copula paper's nominal epsilon).
+- relation `zero-out`: one record's data becomes nothing; `replace`: it becomes any other record's.
+  "Nothing" is a possible record, so a `replace` bound also holds for `zero-out`. The other way the
+  sensitivity grows by at most `replace_factor` (2 by the triangle inequality; smaller where it is proved).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from colonnade.errors import BadPrivacyParameter, CannotAccount
+
+Unit = Literal["record", "block", "comparison"]
+Relation = Literal["zero-out", "replace"]
+Parameter = float | int | str
+
+UNITS: tuple[str, ...] = get_args(Unit)
+RELATIONS: tuple[str, ...] = get_args(Relation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """One release, or several composed (`mechanism="composed"`, with `parts`).
+
+    `joint` is the id of a release that several parties make together: whoever composes a person's total
+    counts each id once. `count` repeats the same cost that many times.
+    """
+
+    mechanism: str
+    parameters: tuple[tuple[str, Parameter], ...] = ()
+    unit: Unit = "record"
+    relation: Relation = "zero-out"
+    replace_factor: float = 2.0
+    audience: str = "coordinator"
+    joint: str | None = None
+    count: int = 1
+    parts: tuple[Cost, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise BadPrivacyParameter(f"unit {self.unit!r} is none of {', '.join(UNITS)}.")
+        if self.relation not in RELATIONS:
+            raise BadPrivacyParameter(f"relation {self.relation!r} is none of {', '.join(RELATIONS)}.")
+        if not isinstance(self.count, int) or self.count < 0:
+            raise BadPrivacyParameter(f"count must be a whole number of at least 0, not {self.count!r}.")
+        if not 1.0 <= self.replace_factor <= 2.0:
+            raise BadPrivacyParameter(f"replace_factor must lie in [1, 2], not {self.replace_factor!r}.")
+
+    def __getitem__(self, name: str) -> Parameter:
+        return dict(self.parameters)[name]
+
+    def number(self, name: str) -> float:
+        value = self[name]
+        if isinstance(value, str):
+            raise CannotAccount(f"parameter {name!r} of {self.mechanism!r} must be a number, not {value!r}.")
+        return float(value)
+
+    @property
+    def unbounded(self) -> bool:
+        return any(part.mechanism == "unbounded" for part in self.leaves())
+
+    def leaves(self) -> list[Cost]:
+        """The single mechanisms inside, each with its total count."""
+        if self.mechanism != "composed":
+            return [self] if self.count else []
+        return [
+            replace(leaf, count=leaf.count * self.count)
+            for part in self.parts
+            for leaf in part.leaves()
+            if leaf.count * self.count
+        ]
+
+    def with_joint(self, rename: Callable[[str], str]) -> Cost:
+        """The same cost with its joint release ids renamed (a plan is made before its job has an id)."""
+        parts = tuple(part.with_joint(rename) for part in self.parts)
+        return replace(self, parts=parts, joint=None if self.joint is None else rename(self.joint))
+
+    def times(self, count: int) -> Cost:
+        return replace(self, count=self.count * count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for the wire, the ledger and JSON; `from_dict` is its inverse."""
+        plain: dict[str, Any] = {
+            "mechanism": self.mechanism,
+            "parameters": dict(self.parameters),
+            "unit": self.unit,
+            "relation": self.relation,
+            "replace_factor": self.replace_factor,
+            "audience": self.audience,
+            "joint": self.joint,
+            "count": self.count,
+        }
+        if self.parts:
+            plain["parts"] = [part.to_dict() for part in self.parts]
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Cost:
+        values = dict(plain)
+        values["parameters"] = tuple(sorted(dict(values.get("parameters", {})).items()))
+        values["parts"] = tuple(cls.from_dict(part) for part in values.get("parts", ()))
+        return cls(**values)
+
+
+def cost(mechanism: str, *, parameters: Mapping[str, Parameter], **stated: Any) -> Cost:
+    """A cost from a mapping of parameters; `stated` are the other fields of `Cost`."""
+    return Cost(mechanism=mechanism, parameters=tuple(sorted(parameters.items())), **stated)
+
+
+def Laplace(epsilon: float, **stated: Any) -> Cost:
+    """Discrete or continuous Laplace noise of scale sensitivity / epsilon: pure epsilon."""
+    _positive("epsilon", epsilon)
+    return cost("laplace", parameters={"epsilon": float(epsilon)}, **stated)
+
+
+def Gaussian(noise_multiplier: float, **stated: Any) -> Cost:
+    """Discrete or continuous Gaussian noise; `noise_multiplier` is its sd over the L2 sensitivity."""
+    _positive("noise_multiplier", noise_multiplier)
+    return cost("gaussian", parameters={"noise_multiplier": float(noise_multiplier)}, **stated)
+
+
+def RandomizedResponse(epsilon: float, categories: int = 2, **stated: Any) -> Cost:
+    """A true answer kept with odds e^epsilon against each other category. One answer, so `replace` is the same."""
+    _positive("epsilon", epsilon)
+    parameters = {"epsilon": float(epsilon), "categories": int(categories)}
+    return cost("randomized-response", parameters=parameters, **{"replace_factor": 1.0, **stated})
+
+
+def Unbounded(name: str, discloses: str, **stated: Any) -> Cost:
+    """A release without a bound. A party must allow it by `name`; `discloses` says what it shows."""
+    return cost("unbounded", parameters={"name": name, "discloses": discloses}, **stated)
+
+
+def Free(reason: str, **stated: Any) -> Cost:
+    """A message that depends on public facts only, or that nobody can read alone; `reason` says why."""
+    return cost("free", parameters={"reason": reason}, **stated)
+
+
+def compose(costs: Iterable[Cost], **stated: Any) -> Cost:
+    """Several costs as one composed event; equal costs are merged by their count."""
+    merged: dict[Cost, int] = {}
+    for one in costs:
+        key = replace(one, count=1)
+        merged[key] = merged.get(key, 0) + one.count
+    parts = tuple(replace(key, count=count) for key, count in merged.items() if count)
+    if len(parts) == 1 and not stated:
+        return parts[0]
+    return Cost(mechanism="composed", parts=parts, **stated)
+
+
+def _positive(name: str, value: float) -> None:
+    if not (isinstance(value, (int, float)) and 0 < value < float("inf")):
+        raise BadPrivacyParameter(f"{name} must be a positive finite number, not {value!r}; choose one above 0.")

@@ -1,0 +1,172 @@
+"""A party's durable record of what it has spent.
+
+Two kinds of rows. A **reservation** is made when a job is approved: one per phase, with the most requests the
+phase may make and its total cost as one composed event; this is what counts against the budget, and nothing is
+ever refunded. A **debit** is made for each request, before the step sees any data, and must fit into its
+reservation. A debit is bound to (job, sequence number, hash of the request): the same request is debited once,
+however often it comes back.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from colonnade.durable import Chain, Database, Head
+from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, UnboundedNotAllowed
+from colonnade.privacy.accounting import Guarantee, dominated, guarantee
+from colonnade.privacy.budget import Budget
+from colonnade.privacy.cost import Cost, Relation, Unit, compose
+
+DAY = 86_400.0
+DEFAULT_DELTA = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """What one phase of an approved plan may spend at this party."""
+
+    phase: str
+    step: str
+    count: int
+    cost: Cost
+
+
+class Ledger:
+    """Append-only and hash-chained (see `colonnade.durable`)."""
+
+    def __init__(
+        self, database: Database, *, budget: Budget | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.database = database
+        self.budget = budget
+        self.chain = Chain(database, "ledger", indexed=("kind", "job", "seq"))
+        self._clock = clock
+
+    def _now(self) -> float:
+        """The clock, but never earlier than the newest row: a clock set back must not renew a budget."""
+        newest = self.database.execute("SELECT json_extract(body, '$.time') FROM ledger ORDER BY number DESC LIMIT 1")
+        return max(float(self._clock()), float(newest[0][0]) if newest else 0.0)
+
+    def reserve(self, job: str, reservations: Sequence[Reservation], *, allow: Collection[str] = ()) -> None:
+        """Reserve a whole plan, or nothing: refused when the budget does not cover it."""
+        with self.database.transaction():
+            if self.chain.rows(job=job, kind="reserve"):
+                return
+            for reservation in reservations:
+                for leaf in reservation.cost.leaves():
+                    if leaf.mechanism == "unbounded" and leaf["name"] not in allow:
+                        raise UnboundedNotAllowed(
+                            f"step {reservation.step!r} would disclose without a bound: {leaf['discloses']}. Allow it by"
+                            f" name (allow = [\"{leaf['name']}\"] in this party's policy) or choose a private method."
+                        )
+            now = self._now()
+            self._check_budget([reservation.cost for reservation in reservations], now)
+            for reservation in reservations:
+                self.chain.append(
+                    {
+                        "kind": "reserve",
+                        "time": now,
+                        "job": job,
+                        "phase": reservation.phase,
+                        "step": reservation.step,
+                        "count": reservation.count,
+                        "cost": reservation.cost.to_dict(),
+                    }
+                )
+
+    def _check_budget(self, wanted: Sequence[Cost], now: float) -> None:
+        if self.budget is None:
+            return
+        since = None if self.budget.period_days is None else now - DAY * self.budget.period_days
+        bounded = [leaf for cost in [*self.costs(since=since), *wanted] for leaf in cost.leaves() if not leaf.unbounded]
+        total = guarantee(bounded, delta=self.budget.delta, relation=self.budget.relation)
+        if total.epsilon > self.budget.epsilon * (1 + 1e-9):
+            raise BudgetExceeded(
+                f"the job would bring this party's spending to epsilon {total.epsilon:.4g} at delta"
+                f" {self.budget.delta:.3g}, above the budget of {self.budget.epsilon:.4g}; ask for less, or wait for"
+                " the party's operator to raise the budget."
+            )
+
+    def debit(self, *, job: str, seq: int, request: str, phase: str, step: str, cost: Cost) -> bool:
+        """Debit one request durably. False when this same request had been debited before."""
+        with self.database.transaction():
+            for row in self.chain.rows(job=job, seq=seq):
+                if row.body["request"] != request:
+                    raise ReplayMismatch(
+                        f"request {seq} of job {job} was debited before for other content; use a new sequence number."
+                    )
+                return False
+            reserved = [row.body for row in self.chain.rows(job=job, kind="reserve") if row.body["phase"] == phase]
+            if not reserved or reserved[0]["step"] != step:
+                raise BeyondReservation(f"phase {phase!r} with step {step!r} is not in the approved plan of job {job}.")
+            made, spent = self._debited_in(job, phase)
+            if made >= reserved[0]["count"]:
+                raise BeyondReservation(
+                    f"phase {phase!r} of job {job} has made all of its {reserved[0]['count']} approved requests."
+                )
+            if not dominated([*spent, cost], [Cost.from_dict(reserved[0]["cost"])]):
+                raise BeyondReservation(
+                    f"request {seq} would spend more than phase {phase!r} of job {job} has reserved; approve a plan"
+                    " that covers it."
+                )
+            self.chain.append(
+                {
+                    "kind": "debit",
+                    "time": self._now(),
+                    "job": job,
+                    "seq": seq,
+                    "request": request,
+                    "phase": phase,
+                    "step": step,
+                    "cost": cost.to_dict(),
+                }
+            )
+            return True
+
+    def _debited_in(self, job: str, phase: str) -> tuple[int, list[Cost]]:
+        """How many requests a phase has made, and their costs with equal ones counted."""
+        grouped = self.database.execute(
+            "SELECT json_extract(body, '$.cost'), COUNT(*) FROM ledger"
+            " WHERE job = ? AND kind = 'debit' AND json_extract(body, '$.phase') = ? GROUP BY 1",
+            (job, phase),
+        )
+        return sum(count for _, count in grouped), [
+            Cost.from_dict(json.loads(text)).times(count) for text, count in grouped
+        ]
+
+    def costs(self, *, job: str | None = None, since: float | None = None) -> list[Cost]:
+        """What counts as spent: everything that was reserved."""
+        rows = self.chain.rows(kind="reserve") if job is None else self.chain.rows(kind="reserve", job=job)
+        return [Cost.from_dict(row.body["cost"]) for row in rows if since is None or row.body["time"] >= since]
+
+    def debited(self, job: str) -> Cost:
+        """All debits of one job, composed."""
+        return compose(Cost.from_dict(row.body["cost"]) for row in self.chain.rows(kind="debit", job=job))
+
+    def spent(
+        self,
+        *,
+        delta: float = DEFAULT_DELTA,
+        unit: Unit = "record",
+        relation: Relation = "zero-out",
+        since: float | None = None,
+    ) -> Guarantee:
+        """This party's releases only: a person's total also composes over the other parties' releases."""
+        return guarantee(self.costs(since=since), delta=delta, unit=unit, relation=relation)
+
+    def verify(self, *, expect: Head | None = None) -> Head:
+        """Chain intact, and every debit inside a reservation that precedes it."""
+        head = self.chain.verify(expect=expect)
+        reserved: dict[tuple[str, str], int] = {}
+        for row in self.chain.rows():
+            where = (row.body["job"], row.body["phase"])
+            if row.body["kind"] == "reserve":
+                reserved[where] = row.body["count"]
+            elif reserved.get(where, 0) <= 0:
+                raise CorruptRecord(f"ledger row {row.number} debits more than was reserved; restore a back-up.")
+            else:
+                reserved[where] -= 1
+        return head

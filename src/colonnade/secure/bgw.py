@@ -1,0 +1,192 @@
+"""The BGW protocol on Shamir shares: what each holder computes, without the network.
+
+Sums and public factors act on shares directly. A product of two shares lies on a polynomial of degree 2t that
+is **not** uniform: it factors into the inputs' polynomials. So a `Product` shows its residues to nobody, and
+leaves a holder in one of two ways only:
+
+- `reshare`, and `recombine` at the receivers: a fresh sharing of degree t, ready for the next product;
+- `open_product`: after the fresh degree-2t sharings of **every** party's noise were added. A party that adds no
+  noise sends a fresh degree-2t sharing of zero; it is required all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from colonnade.errors import PartyLost, SecureError
+from colonnade.privacy.randomness import Randomness
+from colonnade.secure.field import Field, Residues, transpose
+from colonnade.secure.shamir import check_holders, interpolate, reconstruct, share, share_residues
+
+#: A polynomial of the columns, as data: (coefficient, exponent of each column) for each monomial.
+Polynomial = Sequence[tuple[int, Sequence[int]]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Product:
+    """One holder's share of a sum of products, of degree 2t. See the module: it is not for opening as it is."""
+
+    field: Field
+    _residues: Residues
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._residues.shape[1:]
+
+    def __add__(self, other: Product) -> Product:
+        return Product(self.field, self.field.add(self._residues, other._residues))
+
+    def scale(self, factor: int) -> Product:
+        """Times a public whole number."""
+        return Product(self.field, self.field.scale(self._residues, factor))
+
+    def sum(self, *, axis: int = 0) -> Product:
+        """The sum over an axis (0: records)."""
+        return Product(self.field, self.field.sum(self._residues, axis=axis))
+
+    def upper(self) -> Product:
+        """The upper triangle of a Gram matrix, row by row: it is symmetric, so its entries are released once."""
+        rows, columns = np.triu_indices(self.shape[0])
+        return Product(self.field, self._residues[:, rows, columns])
+
+
+# --- what a holder computes alone ----------------------------------------------------------------------------
+
+
+def multiply(field: Field, a: Residues, b: Residues) -> Product:
+    """Element by element."""
+    return Product(field, field.mul(a, b))
+
+
+def gram(field: Field, a: Residues, *, tile: int = 2048) -> Product:
+    """A^T A: sums of products over the records, in one level."""
+    return Product(field, field.gram(a, tile=tile))
+
+
+def cross(field: Field, a: Residues, b: Residues) -> Product:
+    """A^T B."""
+    return Product(field, field.matmul(transpose(a), b))
+
+
+def lift(field: Field, a: Residues) -> Product:
+    """A share of degree t as one of degree 2t, so that it can be added to products and opened with noise."""
+    return Product(field, a)
+
+
+# --- degree reduction ----------------------------------------------------------------------------------------
+
+
+def reshare(product: Product, *, holders: int, threshold: int, randomness: Randomness) -> list[Residues]:
+    """What this holder sends to each holder: a fresh sharing, of degree t, of its own product share."""
+    return share_residues(product.field, product._residues, holders=holders, threshold=threshold, randomness=randomness)
+
+
+def recombine(field: Field, received: Mapping[int, Residues], *, threshold: int) -> Residues:
+    """This holder's share, of degree t, of the product; `received[i]` came from holder i.
+
+    The product at 0 is a fixed linear combination of 2t + 1 product shares, and the same combination of their
+    sharings is a sharing of it. Every holder must combine the same holders' messages.
+    """
+    # Not a consistency check: the messages are values of unrelated polynomials, so all of them are combined.
+    return interpolate(field, received, degree=max(len(received) - 1, 2 * threshold))
+
+
+# --- opening -------------------------------------------------------------------------------------------------
+
+
+def noise_sharing(
+    field: Field, noise: ArrayLike, *, holders: int, threshold: int, randomness: Randomness
+) -> list[Residues]:
+    """A party's fresh degree-2t sharing of its noise (zeros where the noise is off), for one opening only."""
+    return share(field, noise, holders=holders, threshold=threshold, randomness=randomness, degree=2 * threshold)
+
+
+def open_product(product: Product, *, noise: Mapping[str, Residues], parties: Sequence[str]) -> Residues:
+    """What this holder may send to whoever opens: its product share plus every roster party's noise share.
+
+    The opener takes `shamir.reconstruct(field, {holder: sent}, degree=2 * threshold)`.
+    """
+    missing = [party for party in parties if party not in noise]
+    if missing or not parties:
+        raise PartyLost(
+            f"no noise sharing came from {', '.join(map(repr, missing)) or 'anybody'}: a product is opened only with "
+            "the noise of every party of the roster; wait for it, or start again with the others."
+        )
+    strangers = sorted(set(noise) - set(parties))
+    if strangers or len(set(parties)) != len(parties):
+        raise SecureError(
+            f"noise from {strangers} for the roster {list(parties)}: each roster party gives one sharing."
+        )
+    total = product._residues
+    for party in parties:
+        if noise[party].shape != total.shape:
+            raise SecureError(
+                f"the noise of {party!r} has shape {noise[party].shape} and the product {total.shape}: each entry "
+                "needs noise of its own."
+            )
+        product.field.check(noise[party])
+        total = product.field.add(total, noise[party])
+    return total
+
+
+# --- polynomials, all holders in one process -----------------------------------------------------------------
+
+
+def polynomial_bits(polynomial: Polynomial, *, bounds: Sequence[int], records: int, noise: int = 0) -> int:
+    """Bits of the largest |sum over records of f| + |noise|, each column within its bound: give them to `primes_for`."""
+    worst = sum(
+        abs(coefficient) * int(np.prod([b**e for b, e in zip(bounds, exponents, strict=True)], dtype=object))
+        for coefficient, exponents in polynomial
+    )
+    return (records * worst + noise).bit_length()
+
+
+def evaluate(
+    field: Field,
+    polynomial: Polynomial,
+    columns: Sequence[NDArray[np.int64]],
+    *,
+    holders: int,
+    threshold: int,
+    noise: Mapping[str, int],
+    randomness: Randomness,
+) -> int:
+    """The sum over records of a polynomial of the columns, plus all noise, by the whole protocol in one process.
+
+    It plays every holder with the functions above; the federation moves the same messages over a network.
+    """
+    check_holders(holders, threshold)
+    sharing = {"holders": holders, "threshold": threshold}
+    shared = [share(field, column, randomness=randomness, **sharing) for column in columns]
+    one = field.encode(np.ones(len(columns[0]), dtype=np.int64))
+
+    def times(a: Sequence[Residues], b: Sequence[Residues]) -> list[Product]:
+        return [multiply(field, mine, other) for mine, other in zip(a, b, strict=True)]
+
+    def reduce_degree(products: Sequence[Product]) -> list[Residues]:
+        sent = [reshare(product, randomness=randomness, **sharing) for product in products]
+        received = [dict(enumerate(messages)) for messages in zip(*sent, strict=True)]
+        return [recombine(field, messages, threshold=threshold) for messages in received]
+
+    totals = [lift(field, field.zeros(())) for _ in range(holders)]
+    for coefficient, exponents in polynomial:
+        factors = [shares for shares, e in zip(shared, exponents, strict=True) for _ in range(e)]
+        while len(factors) > 2:  # in pairs: the depth is the logarithm of the degree
+            pairs = [reduce_degree(times(a, b)) for a, b in zip(factors[::2], factors[1::2], strict=False)]
+            factors = pairs + factors[len(factors) - len(factors) % 2 :]
+        if len(factors) == 2:
+            monomial = times(factors[0], factors[1])
+        else:
+            monomial = [lift(field, mine) for mine in (factors[0] if factors else [one] * holders)]
+        totals = [total + mine.sum().scale(coefficient) for total, mine in zip(totals, monomial, strict=True)]
+
+    sharings = {party: noise_sharing(field, drawn, randomness=randomness, **sharing) for party, drawn in noise.items()}
+    opened = {
+        holder: open_product(total, noise={party: s[holder] for party, s in sharings.items()}, parties=list(noise))
+        for holder, total in enumerate(totals)
+    }
+    return int(reconstruct(field, opened, degree=2 * threshold))

@@ -1,0 +1,346 @@
+"""Exact arithmetic on whole numbers, modulo several primes below 2^21 at once.
+
+An array of shape s becomes residues of shape (L, *s): one layer for each of the L primes, int32, each in
+[0, p). Adding, multiplying and sharing work layer by layer; `decode` joins the layers by the Chinese
+remainder theorem into whole numbers of either sign.
+
+Matrix products go through BLAS. A centred residue r has |r| <= (p - 1) / 2 < 2^20, so a product is below 2^40
+and a sum of 4096 products below 2^52: float64 holds every partial sum exactly, in whatever order BLAS adds.
+After each block of rows the sum is reduced modulo p, which keeps it exact for any number of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import ArrayLike, NDArray
+
+from colonnade.errors import ModulusTooSmall, SecureError
+from colonnade.privacy.randomness import Randomness
+from colonnade.secure.primes import PRIME_BITS, is_prime, mixed_radix_inverses
+
+Residues = NDArray[np.int32]
+
+#: Rows in one BLAS call: 4096 * 2^40 = 2^52, one bit below what float64 holds exactly.
+BLOCK_ROWS = 4096
+_WORDS = 1 << 16
+
+
+class Tile(NamedTuple):
+    """One tile of a Gram matrix: residues[:, i, j] is entry (rows.start + i, columns.start + j)."""
+
+    rows: slice
+    columns: slice
+    residues: Residues
+
+
+@dataclass(frozen=True)
+class Field:
+    """Whole numbers modulo the product of `primes` (from `primes_for`), as arrays of residues."""
+
+    primes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        distinct = len(set(self.primes)) == len(self.primes)
+        if not self.primes or not distinct or any(not 2 < p < 1 << PRIME_BITS or not is_prime(p) for p in self.primes):
+            raise SecureError(f"{self.primes} are not distinct odd primes below 2^{PRIME_BITS}: take primes_for(bits).")
+
+    @cached_property
+    def modulus(self) -> int:
+        return math.prod(self.primes)
+
+    @property
+    def bound(self) -> int:
+        """The largest size that is represented; both signs are."""
+        return (self.modulus - 1) // 2
+
+    # --- whole numbers in and out ------------------------------------------------------------------------
+
+    def encode(self, values: ArrayLike) -> Residues:
+        """The residues of whole numbers of either sign (an integer array, or Python ints of any size)."""
+        array = np.asarray(values)
+        if array.dtype == np.uint64:
+            array = array.astype(object)
+        wide = array.dtype == object
+        if array.size == 0:
+            return self.zeros(array.shape)
+        if not (np.issubdtype(array.dtype, np.integer) or (wide and all(isinstance(v, int) for v in array.flat))):
+            raise SecureError(f"the field holds whole numbers, not {array.dtype}: quantise the values first.")
+        low, high = int(array.min()), int(array.max())
+        if max(-low, high) > self.bound:
+            raise ModulusTooSmall(
+                f"a value is larger than {self.bound.bit_length()} bits and a sign: take primes_for its bit length."
+            )
+        out = self.zeros(array.shape)
+        for p, layer in zip(self.primes, out, strict=True):
+            if wide:
+                layer[...] = (array % p).astype(np.int32)
+            else:
+                _residues(np.ascontiguousarray(array, dtype=np.int64).reshape(-1), p, layer.reshape(-1))
+        return out
+
+    def decode(self, residues: Residues) -> NDArray[Any]:
+        """The whole numbers, centred on 0: int64 if the modulus is below 2^63, otherwise Python ints."""
+        self.check(residues)
+        digits = self._mixed_radix(residues)
+        shape = residues.shape[1:]
+        if self.modulus < 1 << 63:
+            small: NDArray[np.int64] = _join(digits, np.array(self.primes, dtype=np.int64))
+            small[small > self.bound] -= self.modulus
+            return small.reshape(shape)
+        total = np.zeros(digits.shape[1], dtype=object)
+        weight = 1
+        for start in range(0, len(self.primes), 3):  # three digits fit an int64: the fewest operations on Python ints
+            group = self.primes[start : start + 3]
+            joined = _join(digits[start : start + 3], np.array(group, dtype=np.int64)).astype(object)
+            total = total + joined * weight
+            weight *= math.prod(group)
+        return np.where(total > self.bound, total - self.modulus, total).reshape(shape)
+
+    def _mixed_radix(self, residues: Residues) -> NDArray[np.int64]:
+        """Garner: v = d_0 + d_1 p_0 + d_2 p_0 p_1 + ..., each digit in [0, p_k)."""
+        flat = residues.reshape(len(self.primes), -1).astype(np.int64)
+        for k, (p, inverses) in enumerate(zip(self.primes, mixed_radix_inverses(self.primes), strict=True)):
+            for j, inverse in enumerate(inverses):
+                flat[k] = (flat[k] - flat[j]) % p * inverse % p
+        return flat
+
+    def zeros(self, shape: tuple[int, ...]) -> Residues:
+        return np.zeros((len(self.primes), *shape), dtype=np.int32)
+
+    def check(self, residues: Residues) -> None:
+        """Refuse an array that is not residues of this field: one from elsewhere would make sums inexact."""
+        if residues.dtype != np.int32 or residues.ndim < 1 or residues.shape[0] != len(self.primes):
+            raise SecureError(
+                f"expected int32 residues with {len(self.primes)} layers, not {residues.dtype} {residues.shape}: "
+                "both sides must use the same primes."
+            )
+        for p, layer in zip(self.primes, residues, strict=True):
+            if layer.size and (int(layer.min()) < 0 or int(layer.max()) >= p):
+                raise _out_of_range(p)
+
+    # --- uniform elements --------------------------------------------------------------------------------
+
+    def uniform(self, shape: tuple[int, ...], randomness: Randomness) -> Residues:
+        """Exactly uniform residues, each layer on its own."""
+        out = np.empty((len(self.primes), *shape), dtype=np.int32)
+        for p, layer in zip(self.primes, out, strict=True):
+            fill_uniform(layer.reshape(-1), p, randomness)
+        return out
+
+    # --- element by element ------------------------------------------------------------------------------
+
+    def add(self, a: Residues, b: Residues) -> Residues:
+        self._aligned(a, b)
+        total = a.view(np.uint32) + b.view(np.uint32)
+        # unsigned: total - p wraps to a huge number exactly when total < p
+        return np.minimum(total, total - self._layers(total.ndim).view(np.uint32)).view(np.int32)
+
+    def sub(self, a: Residues, b: Residues) -> Residues:
+        self._aligned(a, b)
+        difference = a.view(np.uint32) - b.view(np.uint32)
+        return np.minimum(difference, difference + self._layers(difference.ndim).view(np.uint32)).view(np.int32)
+
+    def neg(self, a: Residues) -> Residues:
+        return self.sub(np.zeros_like(a), a)
+
+    def mul(self, a: Residues, b: Residues) -> Residues:
+        self._aligned(a, b)
+        product: Residues = _multiply(a, b, self._layers(a.ndim))
+        return product
+
+    def scale(self, a: Residues, factor: int) -> Residues:
+        """`factor` is a public whole number of any size and sign."""
+        constants = np.array([factor % p for p in self.primes], dtype=np.int32)
+        return self.mul(a, constants.reshape(-1, *[1] * (a.ndim - 1)))
+
+    def sum(self, a: Residues, *, axis: int = 0) -> Residues:
+        """The sum along an axis of the values (0: over records)."""
+        total = a.sum(axis=axis + 1, dtype=np.int64)
+        return np.asarray(total % self._layers(total.ndim)).astype(np.int32)
+
+    def _aligned(self, a: Residues, b: Residues) -> None:
+        if a.ndim != b.ndim or a.shape[0] != len(self.primes) or b.shape[0] != len(self.primes):
+            raise SecureError(f"residues {a.shape} and {b.shape} do not line up with {len(self.primes)} primes.")
+
+    def _layers(self, ndim: int) -> Residues:
+        return np.array(self.primes, dtype=np.int32).reshape(-1, *[1] * (ndim - 1))
+
+    # --- matrices ----------------------------------------------------------------------------------------
+
+    def matmul(self, a: Residues, b: Residues) -> Residues:
+        """A B, for residues (L, r, k) and (L, k, c), or (L, k) for a vector; pass `transpose(a)` for A^T B."""
+        if b.ndim == 2:
+            return self.matmul(a, b[..., None])[..., 0]
+        if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+            raise SecureError(f"cannot multiply residues {a.shape} by {b.shape}: the inner sizes must agree.")
+        out = np.empty((len(self.primes), a.shape[1], b.shape[2]), dtype=np.int32)
+        for p, left, right, target in zip(self.primes, a, b, out, strict=True):
+            _contract(left.T, right, p, target)
+        return out
+
+    def tile_for(self, memory: int) -> int:
+        """The widest tile for which `gram_tiles` works within `memory` bytes beside its input."""
+        # w^2: a product and a sum in float64, two tiles of residues (the caller may still hold the last); w: two blocks
+        square, linear = 16 + 8 * len(self.primes), 16 * BLOCK_ROWS
+        width = int((math.sqrt(linear * linear + 4 * square * memory) - linear) / (2 * square))
+        if width < 1:
+            raise SecureError(f"{memory} bytes do not hold one column of a block: allow at least {1 << 20}.")
+        return width
+
+    def gram(self, a: Residues, *, tile: int = 2048) -> Residues:
+        """A^T A for residues (L, n, d). Beside the result, memory is that of tiles `tile` columns wide (`tile_for`)."""
+        width = a.shape[-1]
+        out = np.empty((len(self.primes), width, width), dtype=np.int32)
+        for rows, columns, residues in self.gram_tiles(a, tile=tile):
+            out[:, rows, columns] = residues
+            if rows != columns:
+                out[:, columns, rows] = residues.transpose(0, 2, 1)
+        return out
+
+    def gram_tiles(self, a: Residues, *, tile: int = 2048) -> Iterator[Tile]:
+        """The tiles of A^T A on and above the diagonal, one at a time: for a result larger than memory."""
+        if a.ndim != 3 or a.shape[0] != len(self.primes):
+            raise SecureError(f"a Gram matrix needs residues (primes, records, columns), not {a.shape}.")
+        width = a.shape[2]
+        edges = [slice(start, min(start + tile, width)) for start in range(0, width, tile)]
+        for i, rows in enumerate(edges):
+            for columns in edges[i:]:
+                out = np.empty((len(self.primes), rows.stop - rows.start, columns.stop - columns.start), np.int32)
+                for p, layer, target in zip(self.primes, a, out, strict=True):
+                    left = layer[:, rows]
+                    _contract(left, left if columns == rows else layer[:, columns], p, target)
+                yield Tile(rows, columns, out)
+
+
+def transpose(a: Residues) -> Residues:
+    """A^T, as a view."""
+    return a.transpose(0, 2, 1)
+
+
+def _out_of_range(p: int) -> SecureError:
+    return SecureError(f"a residue modulo {p} is out of range: the sender used other primes, or the array is damaged.")
+
+
+def _contract(left: Residues, right: Residues, p: int, out: Residues) -> None:
+    """out = left^T right modulo p, for (k, r) and (k, c); with `right is left` BLAS computes one triangle only."""
+    symmetric = right is left
+    total = np.zeros(out.shape)
+    product = np.empty(out.shape)
+    rows = min(BLOCK_ROWS, len(left))
+    space = [np.empty(rows * left.shape[1]), np.empty(0 if symmetric else rows * right.shape[1])]
+    for start in range(0, len(left), BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, len(left))
+        a = _centred(left[start:stop], p, space[0])
+        b = a if symmetric else _centred(right[start:stop], p, space[1])
+        np.matmul(a.T, b, out=product)
+        _fold(product, p, total)
+    _canonical(total, p, out)
+
+
+def _centred(block: Residues, p: int, space: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The block as centred float64 in `space`, in the block's own memory order."""
+    if block.strides[0] < block.strides[1]:
+        return _centred(block.T, p, space).T
+    out = space[: block.size].reshape(block.shape)
+    if not _centre(block, p, out):
+        raise _out_of_range(p)
+    return out
+
+
+def fill_uniform(out: Residues, p: int, randomness: Randomness) -> None:
+    """Fill a flat array with exactly uniform residues modulo p.
+
+    32 bytes from `randomness` key an AES-256 counter stream (a fresh key each call). Chunks of 21 bits are
+    cut to the bit length of p and rejected from p on: for primes just below 2^21, one chunk in thousands.
+    """
+    stream = Cipher(algorithms.AES(randomness.bytes(32)), modes.CTR(bytes(16))).encryptor()
+    zeros = bytes(8 * min(_WORDS, out.size + 8))
+    buffer = bytearray(len(zeros) + 15)
+    words = np.frombuffer(buffer, dtype=np.uint64, count=len(zeros) // 8)
+    filled = 0
+    while filled < out.size:
+        stream.update_into(zeros, buffer)
+        filled = _accept(words, p, p.bit_length(), out, filled)
+
+
+# --- kernels: every sum and product below is a whole number that its type holds exactly -----------------------
+
+
+@numba.njit(cache=True)
+def _accept(words: Any, p: int, bits: int, out: Any, filled: int) -> int:
+    mask = np.uint64((1 << bits) - 1)
+    for i in range(words.size):
+        for shift in (0, 21, 42):
+            chunk = np.int64((words[i] >> np.uint64(shift)) & mask)
+            if chunk < p:
+                if filled == out.size:
+                    return filled
+                out[filled] = chunk
+                filled += 1
+    return filled
+
+
+@numba.njit(cache=True)
+def _residues(values: Any, p: int, out: Any) -> None:
+    for i in range(values.size):
+        v = values[i]
+        if -p < v < p:  # nearly all quantised data: no division
+            out[i] = v + p if v < 0 else v
+        else:
+            out[i] = v % p
+
+
+@numba.njit(cache=True)
+def _join(digits: Any, primes: Any) -> Any:
+    """Mixed-radix digits to numbers; at most three digits, so below 2^63."""
+    out = np.zeros(digits.shape[1], dtype=np.int64)
+    for k in range(primes.size - 1, -1, -1):
+        for i in range(out.size):
+            out[i] = out[i] * primes[k] + digits[k, i]
+    return out
+
+
+@numba.vectorize(["int32(int32, int32, int32)"], cache=True)  # type: ignore[no-untyped-call]
+def _multiply(a: int, b: int, p: int) -> int:
+    # The product is below 2^42. Its quotient by p is below 2^21 and at least 1/p > 2^-21 short of the next whole
+    # number unless it is one; float64 rounds it by at most 2^-33, so the floor is right.
+    product = float(a) * float(b)
+    return int(product - math.floor(product / p) * p)
+
+
+@numba.njit(cache=True)
+def _centre(block: Any, p: int, out: Any) -> bool:
+    """Residues in [0, p) to float64 in [-(p-1)/2, (p-1)/2]; False if one was out of range."""
+    half = p // 2
+    bad: Any = 0
+    for i in range(block.shape[0]):
+        for j in range(block.shape[1]):
+            v = np.int64(block[i, j])
+            bad |= v | (p - 1 - v)  # negative exactly when v is outside [0, p)
+            out[i, j] = v - p if v > half else v
+    return bad >= 0
+
+
+@numba.njit(cache=True)
+def _fold(product: Any, p: int, total: Any) -> None:
+    """total += product, reduced to about [-p/2, p/2]: the quotient may be off by one, the remainder stays exact."""
+    inverse = 1.0 / p
+    for i in range(product.shape[0]):
+        for j in range(product.shape[1]):
+            v = product[i, j]
+            total[i, j] += v - np.rint(v * inverse) * p
+
+
+@numba.njit(cache=True)
+def _canonical(total: Any, p: int, out: Any) -> None:
+    for i in range(total.shape[0]):
+        for j in range(total.shape[1]):
+            out[i, j] = np.int64(total[i, j]) % p
