@@ -55,15 +55,17 @@ class Database:
 
     def _translated(self, error: sqlite3.Error) -> StorageError | CorruptRecord:
         text = str(error)
-        if isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or "not a database" in text):
+        if "malformed" in text or "not a database" in text:
             return CorruptRecord(f"{self.path} is damaged ({text}); restore it from a back-up.")
-        return StorageError(f"writing or reading {self.path} failed ({text}); free disk space or check its permissions.")
+        return StorageError(
+            f"writing or reading {self.path} failed ({text}); free disk space or check its permissions."
+        )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, durable when the block ends. Nested uses join the outer transaction."""
         with self.lock:
-            if self._connection.in_transaction:
+            if self._under_way():
                 yield
                 return
             try:
@@ -71,12 +73,15 @@ class Database:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException as error:
-                if self._connection.in_transaction:
+                if self._under_way():
                     with contextlib.suppress(sqlite3.Error):
                         self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
                     raise self._translated(error) from error
                 raise
+
+    def _under_way(self) -> bool:
+        return self._connection.in_transaction
 
     def execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self.lock:

@@ -10,7 +10,8 @@ show. The noise multiplier, PLD or RDP behind the point also speaks about freque
 noise shows quickly. Every profile here is an upper bound, so breaking it refutes the claim behind it.
 
 Confidence comes from Clopper-Pearson bounds, which hold for every sample size. `choose` picks the event to test
-from runs that the test does not see again.
+from runs that the test does not see again. `power` and `runs_needed` say in advance how surely an audit catches too
+little noise.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from colonnade.errors import BadPrivacyParameter
+from colonnade.privacy.randomness import SimulatedRandomness, simulated_generator
 
 Reals = NDArray[np.float64]
 Curve = Callable[[Reals], Reals]
 Aim = Literal["curve", "epsilon", "delta"]
+Family = Literal["gaussian", "skellam"]
 
+CONFIDENCE = 1 - 1e-6
 AIMS: tuple[Aim, ...] = ("curve", "epsilon", "delta")
 _GRID = 512
 _BISECTIONS = 60
@@ -284,3 +288,127 @@ def refutation_probability(claim: PrivacyProfile, *, tpr: float, fpr: float, tri
     needed = stats.binom.isf(alpha, trials, allowed) + 1
     weights = stats.binom.pmf(false_hits, trials, fpr)
     return float(np.sum(weights * stats.binom.sf(needed - 1, trials, tpr)))
+
+
+# --- how surely an audit catches too little noise --------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """The probability that an audit of `runs` refutes `claim` when the noise is divided by `factor`."""
+
+    probability: float
+    claim: str
+    factor: float
+    runs: int
+    confidence: float
+    family: Family
+    threshold: float | None
+
+
+def power(
+    claim: PrivacyProfile,
+    *,
+    shift: float,
+    sd: float,
+    factor: float,
+    runs: int,
+    confidence: float = CONFIDENCE,
+    family: Family = "gaussian",
+    threshold: float | None = None,
+    selections: int = 16,
+) -> Power:
+    """The power of an `Audit` whose statistic is noise of standard deviation `sd / factor`, moved by `shift` for the
+    first neighbour.
+
+    With a declared threshold the probability is exact. Otherwise the choice of the event is simulated `selections`
+    times, the probability given each choice is exact, and their mean is returned. Only the event chosen for the
+    claimed curve is counted, so the true power is at least that.
+    """
+    check_audit(runs=runs, confidence=confidence)
+    if not (sd > 0 and factor > 0 and np.isfinite(shift)):
+        raise BadPrivacyParameter("power needs sd > 0, factor > 0 and a finite shift; state those of the statistic.")
+    if family == "skellam" and sd / factor > 1e5:
+        raise BadPrivacyParameter("Skellam noise of this sd is normal to 1e-9: ask for family='gaussian'.")
+    noise = sd / factor
+
+    def refuted_by(event: Event, trials: int, alpha: float) -> float:
+        above = _above(event.threshold - shift, noise, family), _above(event.threshold, noise, family)
+        tpr, fpr = above if event.side == "upper" else (1 - above[0], 1 - above[1])
+        return refutation_probability(claim, tpr=tpr, fpr=fpr, trials=trials, alpha=alpha)
+
+    if threshold is not None:
+        probability = refuted_by(Event(threshold), runs, (1 - confidence) / 2)
+    else:
+        generator = simulated_generator(SimulatedRandomness(runs, "power of an audit"))
+        alpha, first = bonferroni(confidence), runs // 2
+        found = []
+        for _ in range(selections):
+            p, q = (_draw(generator, first, noise, family) for _ in range(2))
+            event = choose(p + shift, q, claim, delta=0.0, epsilon=0.0, alpha=alpha)["curve"]
+            found.append(refuted_by(event, runs - first, alpha))
+        probability = float(np.mean(found))
+    return Power(
+        probability=probability,
+        claim=claim.name,
+        factor=factor,
+        runs=runs,
+        confidence=confidence,
+        family=family,
+        threshold=threshold,
+    )
+
+
+def runs_needed(
+    claim: PrivacyProfile,
+    *,
+    shift: float,
+    sd: float,
+    factor: float,
+    target: float = 0.99,
+    most: int = 2**22,
+    **more: Any,
+) -> Power:
+    """The power of the smallest audit, to within 5 %, that reaches `target`; `more` is handed to `power`."""
+
+    def at(runs: int) -> Power:
+        return power(claim, shift=shift, sd=sd, factor=factor, runs=runs, **more)
+
+    low, high = 0, 256
+    while (best := at(high)).probability < target:
+        low, high = high, 2 * high
+        if high > most:
+            raise BadPrivacyParameter(
+                f"{most} runs do not refute noise / {factor:g} with power {target:g}: audit a profile instead of a "
+                "point, or the same code at a larger epsilon."
+            )
+    while high - low > 0.05 * high:
+        middle = (low + high) // 2
+        tried = at(middle)
+        low, high, best = (low, middle, tried) if tried.probability >= target else (middle, high, best)
+    return best
+
+
+def _above(threshold: float, sd: float, family: Family) -> float:
+    """P(noise >= threshold)."""
+    if family == "gaussian":
+        return float(special.ndtr(-threshold / sd))
+    return float(stats.skellam.sf(np.ceil(threshold) - 1, sd**2 / 2, sd**2 / 2))
+
+
+def _draw(generator: np.random.Generator, count: int, sd: float, family: Family) -> Reals:
+    if family == "gaussian":
+        return generator.normal(0.0, sd, count)
+    return (generator.poisson(sd**2 / 2, count) - generator.poisson(sd**2 / 2, count)).astype(np.float64)
+
+
+def bonferroni(confidence: float) -> float:
+    """Bonferroni: each aim's event needs a lower bound on its true and an upper bound on its false positive rate."""
+    return (1 - confidence) / (2 * len(AIMS))
+
+
+def check_audit(*, runs: int, confidence: float) -> None:
+    if runs < 4:
+        raise BadPrivacyParameter(f"an audit needs at least 4 runs on each neighbour, not {runs}; ask runs_needed.")
+    if not 0 < confidence < 1:
+        raise BadPrivacyParameter(f"confidence must lie between 0 and 1, not {confidence!r}.")

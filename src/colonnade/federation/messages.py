@@ -1,10 +1,11 @@
 """The five things that a coordinator may say to a party, and the two that a party may answer.
 
-    hello    -> who are you, which version, which roster and facts have you pinned
-    propose  -> a job with its plan; answered with approved or waiting
-    ask      -> run a step
-    close    -> the job is over; forget its payloads
-    Each is answered by a value, or by an error code from a fixed list.
+hello    -> who are you, which version, which roster and facts have you pinned
+check    -> would you accept this plan; nothing is reserved
+propose  -> a job with its plan; answered with approved or waiting
+ask      -> run a step
+close    -> the job is over; forget its payloads
+Each is answered by a value, or by an error code from a fixed list.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Request:
             wire.decode(data),
             {"kind": str, "job": str, "seq": int, "phase": str, "step": str, "arguments": dict, "mail": list},
         )
-        if plain["kind"] not in ("hello", "propose", "ask", "close"):
+        if plain["kind"] not in ("hello", "check", "propose", "ask", "close"):
             raise WireError(f"a request of kind {plain['kind']!r} is not part of the protocol.")
         if plain["seq"] < 0 or len(plain["job"]) > 200:
             raise WireError("a request has a negative sequence number or too long a job id.")

@@ -52,7 +52,7 @@ from colonnade.federation.transcript import Message, Transcript
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import Ledger, Reservation
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness
-from colonnade.secure.sealed import Identity, seal, unseal
+from colonnade.secure.sealed import Identity, pair_key, seal, unseal
 
 COORDINATOR = "coordinator"
 
@@ -106,7 +106,7 @@ class Party:
 
     def _check_pinned(self) -> None:
         member = self.roster.member(self.name)
-        if member.public_key != self._identity.public_key:
+        if member.public_key != self._identity.public:
             raise RosterError(f"the roster pins another key for {self.name!r}; sign this party's own key into it.")
         if member.owns_data != (self._block is not None):
             raise RosterError(f"the roster and the block of {self.name!r} disagree on whether it owns data.")
@@ -209,7 +209,7 @@ class Party:
 
     def pair_key(self, other: str, label: str) -> bytes:
         """A key that only this party and one other member can compute, for pads."""
-        return self._identity.pair_key(self.roster.member(other).public_key, label=f"{self.job} {label}")
+        return pair_key(self._identity, self.roster.member(other).public_key, f"{self.job} {label}".encode())
 
     def _working(self) -> _Work:
         if self._work is None:
@@ -226,13 +226,16 @@ class Party:
                 request = Request.decode(data)
                 answers: dict[str, Callable[[Request, bytes], bytes]] = {
                     "hello": self._hello,
+                    "check": self._check,
                     "propose": self._propose,
                     "ask": self._ask,
                     "close": self._close,
                 }
                 return answers[request.kind](request, data)
             except ColonnadeError as error:
-                self._log.warning("%s %s/%s refused (%s): %s", request.kind, request.job, request.seq, error.code, error)
+                self._log.warning(
+                    "%s %s/%s refused (%s): %s", request.kind, request.job, request.seq, error.code, error
+                )
                 return self._refuse(request, data, error.code)
             except Exception:
                 self._log.exception("%s %s/%s failed", request.kind, request.job, request.seq)
@@ -280,6 +283,16 @@ class Party:
         self._record(request, data, reply, kind="hello", discloses="public facts: version, roster, columns")
         return reply
 
+    def _check(self, request: Request, data: bytes) -> bytes:
+        """Would this plan be accepted? Asked of everybody first, so that no party reserves for a job that another
+        refuses."""
+        plan = self._acceptable(request)
+        self.ledger.check([one.cost for one in self._reservations(request.job, plan)], allow=self.policy.allow)
+        state = self.policy.decide(plan, self.facts.n)
+        reply = Reply(value={"state": state}).encode()
+        self._record(request, data, reply, kind="check", discloses=f"the job would be {state} here")
+        return reply
+
     def _propose(self, request: Request, data: bytes) -> bytes:
         proposal = wire.digest(data)
         known = self.store.job(request.job)
@@ -318,18 +331,20 @@ class Party:
                 registered(one.step)
         return plan
 
-    def _reserve(self, job: str, plan: Plan) -> None:
-        reservations = [
+    def _reservations(self, job: str, plan: Plan) -> list[Reservation]:
+        return [
             Reservation(
                 phase=one.name,
                 step=one.step,
-                count=one.count,
+                count=one.counts[self.name],
                 cost=one.costs[self.name].with_joint(lambda joint: joint.replace(JOB, job)),
             )
             for one in plan.phases
             if self.name in one.costs
         ]
-        self.ledger.reserve(job, reservations, allow=self.policy.allow)
+
+    def _reserve(self, job: str, plan: Plan) -> None:
+        self.ledger.reserve(job, self._reservations(job, plan), allow=self.policy.allow)
 
     def decide(self, job: str, *, approve: bool) -> None:
         """The operator's answer to a job that waits. Approval reserves its plan."""

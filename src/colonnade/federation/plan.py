@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from colonnade.durable import canonical
 from colonnade.errors import RunError
@@ -25,7 +25,7 @@ JOB = "(this job)"
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """At most `count` requests of one step at each of `costs`' parties.
+    """At most `counts[party]` requests of one step at each party, which together cost `costs[party]`.
 
     `discloses` is one sentence; `audience` says who sees the release; `reply_bytes` is the forecast size of one
     reply with its peer messages (a function of public facts).
@@ -33,21 +33,29 @@ class Phase:
 
     name: str
     step: str
-    count: int
+    counts: Mapping[str, int]
     costs: Mapping[str, Cost]
     audience: str
     discloses: str
     reply_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        if set(self.counts) != set(self.costs):
+            raise RunError(f"phase {self.name!r} must state a count and a cost for the same parties.")
+
     @property
     def parties(self) -> tuple[str, ...]:
         return tuple(self.costs)
+
+    @property
+    def rounds(self) -> int:
+        return max(self.counts.values(), default=0)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "step": self.step,
-            "count": self.count,
+            "counts": dict(self.counts),
             "costs": {party: cost.to_dict() for party, cost in self.costs.items()},
             "audience": self.audience,
             "discloses": self.discloses,
@@ -80,11 +88,10 @@ def phase(
         for party, each in requests.items()
         if each
     }
-    count = max((len(each) for each in requests.values()), default=0)
     return Phase(
         name=name,
         step=step.name,
-        count=count,
+        counts={party: len(each) for party, each in requests.items() if each},
         costs=costs,
         audience=audience,
         discloses=discloses,
@@ -118,7 +125,7 @@ class Plan:
         return [cost for one in self.phases for owner, cost in one.costs.items() if party in (None, owner)]
 
     def rounds(self) -> int:
-        return sum(one.count for one in self.phases)
+        return sum(one.rounds for one in self.phases)
 
     def total(
         self,
@@ -161,13 +168,12 @@ class Plan:
         """The plan in plain words, for a terminal, a log or an operator who must decide."""
         lines = [f"Plan of {self.method}: {self.rounds()} rounds in {len(self.phases)} phases", ""]
         for one in self.phases:
-            lines.append(f"{one.name}: step {one.step}, at most {one.count} requests to each of {', '.join(one.parties)}")
-            lines.append(f"    seen by {one.audience}: {one.discloses}")
+            lines.append(f"{one.name} (step {one.step}), seen by {one.audience}: {one.discloses}")
             for party, cost in one.costs.items():
-                lines.append(f"    {party}: {guarantee([cost], delta=self.delta)}")
+                requests = f"{one.counts[party]} request{'s' if one.counts[party] != 1 else ''}"
+                lines.append(f"    {party}: {requests}, {guarantee([cost], delta=self.delta)}")
         lines += ["", "A person's total over all parties' releases of this job:"]
-        for relation in ("zero-out", "replace"):
-            lines.append(f"    {self.total(relation=relation)}")
+        lines += [f"    {self.total(relation=relation)}" for relation in get_args(Relation)]
         if self.notes:
             lines += ["", *self.notes]
         return "\n".join(lines)

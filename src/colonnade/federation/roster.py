@@ -89,7 +89,7 @@ class Roster:
         if not self.committee:
             raise TooFewHolders(
                 "this statistic needs at least three share holders of three organisations; add an independent holder to"
-                " the roster (holder = \"...\") or another party."
+                ' the roster (holder = "...") or another party.'
             )
 
     def to_dict(self) -> dict[str, Any]:

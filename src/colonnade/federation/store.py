@@ -145,14 +145,18 @@ class Store:
                 os.fsync(file.fileno())
             partial.rename(path)
         except OSError as error:
-            raise StorageError(f"spooling {len(payload)} bytes to {self._spool} failed ({error}); free disk space.") from error
+            raise StorageError(
+                f"spooling {len(payload)} bytes to {self._spool} failed ({error}); free disk space."
+            ) from error
         return hashed, None
 
     def _fetch(self, hashed: str, inline: bytes | None) -> bytes:
         try:
             payload = inline if inline is not None else (self._spool / hashed).read_bytes()
         except OSError as error:
-            raise CorruptRecord(f"a spooled payload is gone from {self._spool} ({error}); restore it from a back-up.") from error
+            raise CorruptRecord(
+                f"a spooled payload is gone from {self._spool} ({error}); restore it from a back-up."
+            ) from error
         if hashlib.sha256(payload).hexdigest() != hashed:
             raise CorruptRecord(f"a stored payload in {self.database.path} was changed; restore it from a back-up.")
         return payload

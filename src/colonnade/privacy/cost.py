@@ -31,7 +31,8 @@ class Cost:
     """One release, or several composed (`mechanism="composed"`, with `parts`).
 
     `joint` is the id of a release that several parties make together: whoever composes a person's total
-    counts each id once. `count` repeats the same cost that many times.
+    counts each id once. `count` repeats the same cost that many times. The unit and the relation of a composed
+    cost are a summary for people; accounting reads those of its leaves.
     """
 
     mechanism: str
@@ -53,9 +54,16 @@ class Cost:
             raise BadPrivacyParameter(f"count must be a whole number of at least 0, not {self.count!r}.")
         if not 1.0 <= self.replace_factor <= 2.0:
             raise BadPrivacyParameter(f"replace_factor must lie in [1, 2], not {self.replace_factor!r}.")
+        if self.parts and self.mechanism != "composed":  # nobody would count them
+            raise BadPrivacyParameter(f"a {self.mechanism!r} cost cannot have parts; use compose().")
+        if len({name for name, _ in self.parameters}) != len(self.parameters):
+            raise BadPrivacyParameter(f"a {self.mechanism!r} cost names a parameter twice; state each once.")
 
     def __getitem__(self, name: str) -> Parameter:
-        return dict(self.parameters)[name]
+        for known, value in self.parameters:
+            if known == name:
+                return value
+        raise CannotAccount(f"a {self.mechanism!r} cost needs the parameter {name!r}; build it with its constructor.")
 
     def number(self, name: str) -> float:
         value = self[name]
@@ -68,7 +76,7 @@ class Cost:
         return any(part.mechanism == "unbounded" for part in self.leaves())
 
     def leaves(self) -> list[Cost]:
-        """The single mechanisms inside, each with its total count."""
+        """The single mechanisms inside, each with its total count. The joint id of a composed cost is not theirs."""
         if self.mechanism != "composed":
             return [self] if self.count else []
         return [
@@ -127,10 +135,29 @@ def Gaussian(noise_multiplier: float, **stated: Any) -> Cost:
     return cost("gaussian", parameters={"noise_multiplier": float(noise_multiplier)}, **stated)
 
 
+def GaussianCell(sigma: float, sensitivity: int = 1, **stated: Any) -> Cost:
+    """Discrete Gaussian noise on integers when a neighbour moves **one** coordinate, by at most `sensitivity`.
+
+    A histogram under `zero-out` is one. Knowing the single coordinate lets accounting use the exact privacy loss
+    of the discrete Gaussian, which `Gaussian` does not claim.
+    """
+    _positive("sigma", sigma)
+    if not isinstance(sensitivity, int) or sensitivity < 1:
+        raise BadPrivacyParameter(f"sensitivity must be a whole number of at least 1, not {sensitivity!r}.")
+    parameters: dict[str, Parameter] = {
+        "noise_multiplier": sigma / sensitivity,
+        "sigma": float(sigma),
+        "sensitivity": sensitivity,
+    }
+    return cost("gaussian", parameters=parameters, **stated)
+
+
 def RandomizedResponse(epsilon: float, categories: int = 2, **stated: Any) -> Cost:
     """A true answer kept with odds e^epsilon against each other category. One answer, so `replace` is the same."""
     _positive("epsilon", epsilon)
-    parameters = {"epsilon": float(epsilon), "categories": int(categories)}
+    if not isinstance(categories, int) or categories < 2:
+        raise BadPrivacyParameter(f"categories must be a whole number of at least 2, not {categories!r}.")
+    parameters = {"epsilon": float(epsilon), "categories": categories}
     return cost("randomized-response", parameters=parameters, **{"replace_factor": 1.0, **stated})
 
 
@@ -145,14 +172,23 @@ def Free(reason: str, **stated: Any) -> Cost:
 
 
 def compose(costs: Iterable[Cost], **stated: Any) -> Cost:
-    """Several costs as one composed event; equal costs are merged by their count."""
+    """Several costs as one composed event; equal costs are merged by their count.
+
+    Equal costs with the same joint id are one release seen by several parties, so their counts do not add up.
+    The unit and the relation are those of the parts where these agree.
+    """
     merged: dict[Cost, int] = {}
     for one in costs:
         key = replace(one, count=1)
-        merged[key] = merged.get(key, 0) + one.count
+        before = merged.get(key, 0)
+        merged[key] = before + one.count if one.joint is None else max(before, one.count)
     parts = tuple(replace(key, count=count) for key, count in merged.items() if count)
     if len(parts) == 1 and not stated:
         return parts[0]
+    for name in ("unit", "relation"):
+        values = {getattr(part, name) for part in parts}
+        if len(values) == 1:
+            stated.setdefault(name, values.pop())
     return Cost(mechanism="composed", parts=parts, **stated)
 
 

@@ -50,20 +50,24 @@ class Ledger:
         newest = self.database.execute("SELECT json_extract(body, '$.time') FROM ledger ORDER BY number DESC LIMIT 1")
         return max(float(self._clock()), float(newest[0][0]) if newest else 0.0)
 
+    def check(self, wanted: Sequence[Cost], *, allow: Collection[str] = ()) -> None:
+        """Refuse what may not be spent: an unbounded release that is not allowed by name, or more than the budget."""
+        for cost in wanted:
+            for leaf in cost.leaves():
+                if leaf.mechanism == "unbounded" and leaf["name"] not in allow:
+                    raise UnboundedNotAllowed(
+                        f"the job would disclose without a bound: {leaf['discloses']}. Allow it by name"
+                        f' (allow = ["{leaf["name"]}"] in this party\'s policy) or choose a private method.'
+                    )
+        self._check_budget(wanted, self._now())
+
     def reserve(self, job: str, reservations: Sequence[Reservation], *, allow: Collection[str] = ()) -> None:
-        """Reserve a whole plan, or nothing: refused when the budget does not cover it."""
+        """Reserve a whole plan, or nothing."""
         with self.database.transaction():
             if self.chain.rows(job=job, kind="reserve"):
                 return
-            for reservation in reservations:
-                for leaf in reservation.cost.leaves():
-                    if leaf.mechanism == "unbounded" and leaf["name"] not in allow:
-                        raise UnboundedNotAllowed(
-                            f"step {reservation.step!r} would disclose without a bound: {leaf['discloses']}. Allow it by"
-                            f" name (allow = [\"{leaf['name']}\"] in this party's policy) or choose a private method."
-                        )
+            self.check([reservation.cost for reservation in reservations], allow=allow)
             now = self._now()
-            self._check_budget([reservation.cost for reservation in reservations], now)
             for reservation in reservations:
                 self.chain.append(
                     {

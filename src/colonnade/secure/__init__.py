@@ -1,0 +1,13 @@
+"""Computing on values that nobody may see: mathematics, no network.
+
+In order of dependence:
+
+- `primes`: the public primes, and how many a result needs;
+- `field`: exact arithmetic modulo several primes, through BLAS;
+- `shamir`: secret sharing among holders;
+- `bgw`: products of shares, degree reduction, and opening with noise;
+- `pads`: masked sums, for totals without share holders;
+- `sealed`: identities, sealed messages from party to party, pair keys.
+
+`claim.md` says what each promises, what any t holders learn, and what is not claimed.
+"""

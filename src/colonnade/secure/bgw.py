@@ -137,7 +137,7 @@ def open_product(product: Product, *, noise: Mapping[str, Residues], parties: Se
 
 
 def polynomial_bits(polynomial: Polynomial, *, bounds: Sequence[int], records: int, noise: int = 0) -> int:
-    """Bits of the largest |sum over records of f| + |noise|, each column within its bound: give them to `primes_for`."""
+    """Bits of the largest |sum over records of f| + |noise|, each column within its bound: for `primes_for`."""
     worst = sum(
         abs(coefficient) * int(np.prod([b**e for b, e in zip(bounds, exponents, strict=True)], dtype=object))
         for coefficient, exponents in polynomial

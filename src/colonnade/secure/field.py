@@ -78,13 +78,14 @@ class Field:
             raise ModulusTooSmall(
                 f"a value is larger than {self.bound.bit_length()} bits and a sign: take primes_for its bit length."
             )
-        out = self.zeros(array.shape)
+        flat = np.ascontiguousarray(array if wide else array.astype(np.int64, copy=False)).reshape(-1)
+        out = np.empty((len(self.primes), array.size), dtype=np.int32)
         for p, layer in zip(self.primes, out, strict=True):
             if wide:
-                layer[...] = (array % p).astype(np.int32)
+                layer[:] = flat % p
             else:
-                _residues(np.ascontiguousarray(array, dtype=np.int64).reshape(-1), p, layer.reshape(-1))
-        return out
+                _residues(flat, p, layer)
+        return out.reshape(len(self.primes), *array.shape)
 
     def decode(self, residues: Residues) -> NDArray[Any]:
         """The whole numbers, centred on 0: int64 if the modulus is below 2^63, otherwise Python ints."""
@@ -130,10 +131,10 @@ class Field:
 
     def uniform(self, shape: tuple[int, ...], randomness: Randomness) -> Residues:
         """Exactly uniform residues, each layer on its own."""
-        out = np.empty((len(self.primes), *shape), dtype=np.int32)
+        out = np.empty((len(self.primes), math.prod(shape)), dtype=np.int32)
         for p, layer in zip(self.primes, out, strict=True):
-            fill_uniform(layer.reshape(-1), p, randomness)
-        return out
+            fill_uniform(layer, p, randomness)
+        return out.reshape(len(self.primes), *shape)
 
     # --- element by element ------------------------------------------------------------------------------
 
@@ -319,14 +320,14 @@ def _multiply(a: int, b: int, p: int) -> int:
 @numba.njit(cache=True)
 def _centre(block: Any, p: int, out: Any) -> bool:
     """Residues in [0, p) to float64 in [-(p-1)/2, (p-1)/2]; False if one was out of range."""
-    half = p // 2
-    bad: Any = 0
+    half, prime = float(p // 2), float(p)
+    bad = False
     for i in range(block.shape[0]):
         for j in range(block.shape[1]):
-            v = np.int64(block[i, j])
-            bad |= v | (p - 1 - v)  # negative exactly when v is outside [0, p)
-            out[i, j] = v - p if v > half else v
-    return bad >= 0
+            v = float(block[i, j])
+            bad |= (v < 0.0) | (v >= prime)
+            out[i, j] = v - prime if v > half else v
+    return not bad
 
 
 @numba.njit(cache=True)

@@ -56,22 +56,21 @@ def share_residues(
             f"a sharing of degree {degree} among {holders} holders is impossible or unsafe: the degree must be at "
             f"least the threshold {threshold} and below the number of holders."
         )
-    out = [np.empty_like(secret, order="C") for _ in range(holders)]
-    size = secret[0].size
+    flat = np.ascontiguousarray(secret).reshape(len(field.primes), -1).view(np.uint32)
+    size = flat.shape[1]
+    out = [np.empty_like(flat) for _ in range(holders)]
     for k, p in enumerate(field.primes):
         prime = np.uint32(p)
-        flat = np.ascontiguousarray(secret[k]).reshape(-1).view(np.uint32)
-        targets = [array[k].reshape(-1).view(np.uint32) for array in out]
         for start in range(0, size, _CHUNK):
             piece = slice(start, min(start + _CHUNK, size))
             differences = np.empty((degree + 1, piece.stop - piece.start), dtype=np.uint32)
-            differences[0] = flat[piece]
+            differences[0] = flat[k, piece]
             fill_uniform(differences[1:].reshape(-1).view(np.int32), p, randomness)
-            for target in targets:
+            for target in out:
                 step = differences[:-1] + differences[1:]  # f(x + 1) = f(x) + D f(x), and so for each difference
                 np.minimum(step, step - prime, out=differences[:-1])
-                target[piece] = differences[0]
-    return out
+                target[k, piece] = differences[0]
+    return [array.view(np.int32).reshape(secret.shape) for array in out]
 
 
 def reconstruct(field: Field, shares: Mapping[int, Residues], *, degree: int) -> NDArray[Any]:

@@ -56,7 +56,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 class Processes:
-    """`homes` maps each party to its own folder (see `federation.home`); a lost process starts again when next asked."""
+    """`homes` maps each party to its folder (see `federation.home`). A lost process starts again when next asked."""
 
     def __init__(
         self,
@@ -101,7 +101,12 @@ class Processes:
             assert process.stdout is not None
             # The pipe has no time-out of its own: a watchdog ends a process that stays silent.
             silent = threading.Event()
-            watchdog = threading.Timer(timeout, lambda: (silent.set(), process.kill()))
+
+            def give_up() -> None:
+                silent.set()
+                process.kill()
+
+            watchdog = threading.Timer(timeout, give_up)
             watchdog.daemon = True
             watchdog.start()
             try:

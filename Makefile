@@ -1,0 +1,44 @@
+# Each target does its own set-up in .venv, from the lock file.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test lint bench study docs lock clean
+
+demo: $(STAMP)
+	$(BIN)/colonnade demo --out demo-run
+
+test: lint
+	$(BIN)/pytest -q -n 2 --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+
+# make bench NAME=field       QUICK=1 for fewer repetitions
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks $(if $(NAME),$(NAME),--list)
+
+# make study NAME=fuzz-wire   the slower studies; they write docs/results/
+study: $(STAMP)
+	$(BIN)/python -m benchmarks $(if $(NAME),$(NAME),--list)
+
+docs: $(STAMP)
+	$(BIN)/python -m pytest -q tests/unit/test_docs.py
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Colonnade needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+# Needs uv; writes pinned versions with hashes and no host names.
+lock:
+	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
+		--extra duckdb --extra test --extra build -o requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv demo-run .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Benchmarks and studies: `make bench NAME=...`, `make study NAME=...`."""

@@ -1,0 +1,150 @@
+"""A block: one party's table, checked once against the declared columns and streamed from then on.
+
+Only the keys stay in memory. Domains are checked when the block loads; later reads clip and never refuse, because
+a refusal inside a private step would itself be a message about somebody's data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from colonnade.data.column import Columns
+from colonnade.data.encoding import Faults
+from colonnade.data.keys import check_keys, join_keys, read_keys
+from colonnade.data.sources import ROWS, Source
+from colonnade.errors import (
+    DomainError,
+    DuplicateColumn,
+    EmptyParty,
+    KeyProblem,
+    SchemaError,
+    SourceError,
+    UnknownColumn,
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Block:
+    """One party's records. `keys` are int64, or an object array of str, in the order of the source's rows."""
+
+    party: str
+    key: str
+    columns: Columns
+    source: Source
+    keys: NDArray[Any]
+
+    @property
+    def n_records(self) -> int:
+        return len(self.keys)
+
+    def __repr__(self) -> str:
+        return f"Block(party={self.party!r}, key={self.key!r}, columns=[{', '.join(self.columns)}])"
+
+    @classmethod
+    def load(
+        cls,
+        party: str,
+        source: Source,
+        *,
+        key: str,
+        columns: Columns,
+        chunk_rows: int = ROWS,
+        ignore: Collection[str] = (),
+    ) -> Block:
+        """Stream a source once and check everything: names, domains, keys and values.
+
+        The block has the declared columns that the source has, in declared order; a declared column that is not
+        there belongs to another party. A source column that is not declared is an error, unless `ignore` names it.
+        """
+        mine = _own_columns(party, source, key=key, columns=columns, ignore=ignore)
+        mine.confirmed()
+        where = f"party {party!r}, key {key!r}"
+        parts: list[NDArray[Any]] = []
+        missing, rows = 0, 0
+        faults = {name: Faults() for name in mine}
+        for frame in source.chunks([key, *mine], rows=chunk_rows):
+            found, without = read_keys(frame[key], where=where)
+            parts.append(found)
+            missing, rows = missing + without, rows + len(frame)
+            for name, column in mine.items():
+                faults[name] += column.read(frame[name])[1]
+        if rows == 0:
+            raise EmptyParty(f"party {party!r}: {source.description} has no records; load at least one.")
+        keys = join_keys(parts, where=where)
+        check_keys(keys, missing, where=where)
+        _refuse_faults(party, mine, faults)
+        return cls(party, key, mine, source, keys)
+
+    def chunks(
+        self, names: Sequence[str] | None = None, *, rows: int = ROWS
+    ) -> Iterator[tuple[slice, dict[str, NDArray[Any]]]]:
+        """Slices of block rows with the encoded columns, clipped into their domains.
+
+        If the source changed since it was loaded, a number outside its bounds is clipped and anything else that is
+        not in the domain counts as empty. Other records, or another order of records, is a `SourceError`: rows
+        would be taken for somebody else's.
+        """
+        wanted = self.columns if names is None else self.columns.select(names)
+        start = 0
+        for frame in self.source.chunks([self.key, *wanted], rows=rows):
+            cut = slice(start, start + len(frame))
+            if not self._same_records(frame[self.key], cut):
+                raise self._changed()
+            yield cut, {name: column.clip(frame[name]) for name, column in wanted.items()}
+            start = cut.stop
+        if start != self.n_records:
+            raise self._changed()
+
+    def encoded(self, name: str) -> NDArray[Any]:
+        """One whole column, as `chunks` gives it."""
+        return np.concatenate([arrays[name] for _, arrays in self.chunks([name])])
+
+    def _same_records(self, values: pd.Series[Any], cut: slice) -> bool:
+        try:
+            keys, missing = read_keys(values, where=self.party)
+        except KeyProblem:
+            return False
+        return missing == 0 and bool(np.array_equal(keys, self.keys[cut]))
+
+    def _changed(self) -> SourceError:
+        return SourceError(
+            f"party {self.party!r}: {self.source.description} no longer gives the records that were loaded, in that "
+            "order; load the block again, and end a query with ORDER BY."
+        )
+
+
+def _own_columns(party: str, source: Source, *, key: str, columns: Columns, ignore: Collection[str]) -> Columns:
+    """The declared columns that this source has, or what is wrong with its names."""
+    there = [name for name in source.names() if name not in ignore]
+    if key not in there:
+        raise KeyProblem(f"party {party!r}: {source.description} has no key column {key!r}; it has {', '.join(there)}.")
+    if key in columns:
+        raise SchemaError(f"the key {key!r} is declared as a column; delete [columns.{key}] from columns.toml.")
+    repeated = [name for name, count in Counter(there).items() if count > 1]
+    if repeated:
+        named = ", ".join(map(repr, repeated))
+        raise DuplicateColumn(f"party {party!r}: {source.description} has {named} more than once; rename or drop one.")
+    for name in there:
+        if name != key and name not in columns:
+            raise UnknownColumn(
+                f"party {party!r}: the column {name!r} is not declared; declare it in columns.toml, or leave it out "
+                f"with `ignore` ({columns.suggestion(name)})"
+            )
+    return columns.select(name for name in columns if name in set(there))
+
+
+def _refuse_faults(party: str, columns: Columns, faults: dict[str, Faults]) -> None:
+    faulty = {name: found for name, found in faults.items() if found}
+    if not faulty:
+        return
+    first, *others = faulty
+    also = ", ".join(f"{name!r} ({faulty[name].total})" for name in others)
+    more = f" Cells were refused in these columns too: {also}." if also else ""
+    raise DomainError(f"party {party!r}, {columns[first].complaint(faulty[first])}{more}")

@@ -1,0 +1,292 @@
+"""A column: its name, its kind and its **public** domain; and the ordered set of columns that a consortium declares.
+
+A domain is declared, never learned from the data: bounds and categories fix sensitivities, so they must be facts
+that anyone may know. A declaration is checked when it is made; a value is checked against it when a block loads.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from colonnade.data import columns_toml, declaration, encoding
+from colonnade.data.declaration import KINDS, Kind
+from colonnade.data.encoding import Category, Faults
+from colonnade.errors import (
+    ColumnConflict,
+    DomainError,
+    DraftDomain,
+    DuplicateColumn,
+    SchemaError,
+    SourceError,
+    UnknownColumn,
+)
+
+__all__ = ["Category", "Column", "Columns", "Kind", "KINDS"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One declared column.
+
+    `lower` and `upper` bound a continuous or count column; `categories` lists a discrete one (in order for
+    ordinal; first 0, then 1 for binary). `missing`: may a present record have this cell empty? `draft`: the domain
+    was read off the data and nobody confirmed it. `cuts`: public inner cut points for histograms.
+    """
+
+    name: str
+    kind: Kind
+    lower: float | None = None
+    upper: float | None = None
+    categories: tuple[Category, ...] | None = None
+    missing: bool = False
+    draft: bool = False
+    cuts: tuple[float, ...] | None = None
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not declaration.is_text(self.name):
+            raise SchemaError(f"a column's name must be a text that is not empty, not {self.name!r}; rename it.")
+        if self.kind not in KINDS:
+            declaration.refuse(self.name, "kind", f"is {self.kind!r}", f"choose one of {', '.join(KINDS)}")
+        for field in ("missing", "draft"):
+            if not isinstance(getattr(self, field), bool):
+                fault = f"is {getattr(self, field)!r}"
+                declaration.refuse(self.name, field, fault, "write true or false, without quotes")
+        if self.description != "" and not declaration.is_text(self.description):
+            declaration.refuse(self.name, "description", "is not a text", "write a text in quotes")
+        for field in ("lower", "upper", "cuts") if self.discrete else ("categories",):
+            if getattr(self, field) is not None:
+                fault = f"does not belong to the kind {self.kind!r}"
+                declaration.refuse(self.name, field, fault, "delete it, or change the kind")
+        if self.discrete:
+            object.__setattr__(self, "categories", declaration.categories(self.name, self.kind, self.categories))
+            return
+        lower, upper = declaration.bounds(self.name, self.kind, self.lower, self.upper)
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "upper", upper)
+        if self.cuts is not None:
+            object.__setattr__(self, "cuts", declaration.cuts(self.name, self.cuts, lower, upper))
+
+    @property
+    def discrete(self) -> bool:
+        """Has the column categories (ordinal, binary, categorical) rather than bounds?"""
+        return self.kind not in ("continuous", "count")
+
+    def encode(self, values: pd.Series[Any]) -> NDArray[Any]:
+        """float64 with NaN for an empty cell (continuous, count) or int32 codes with -1 (discrete).
+
+        A cell outside the domain, or an empty one where `missing` is False, is a `DomainError`.
+        """
+        codes, faults = self.read(values)
+        if faults:
+            raise DomainError(self.complaint(faults))
+        return codes
+
+    def clip(self, values: pd.Series[Any]) -> NDArray[Any]:
+        """As `encode`, but never refuses: a number is clipped into the bounds, anything else counts as empty."""
+        return self.read(values)[0]
+
+    def read(self, values: pd.Series[Any]) -> tuple[NDArray[Any], Faults]:
+        """The clipped codes, and what `encode` would refuse. `colonnade.data.encoding` has the rules."""
+        unreadable = np.zeros(len(values), dtype=np.bool_)
+        codes: NDArray[Any]
+        if self.categories is not None:
+            codes, empty, outside = encoding.read_codes(values, self.categories)
+        else:
+            numbers, unreadable = encoding.read_numbers(values)
+            empty = np.isnan(numbers) & ~unreadable
+            codes = np.clip(np.rint(numbers) if self.kind == "count" else numbers, self.lower, self.upper)
+            outside = ~np.isnan(numbers) & (codes != numbers)
+        refused = np.flatnonzero(unreadable | outside)
+        return codes, Faults(
+            empty=0 if self.missing else int(empty.sum()),
+            unreadable=int(unreadable.sum()),
+            outside=int(outside.sum()),
+            example=encoding.quoted(values.iloc[refused[0]]) if refused.size else None,
+        )
+
+    def complaint(self, faults: Faults) -> str:
+        """The sentence for cells that were refused: column, number of cells, cure, and at most one cell."""
+        sample = "" if faults.example is None else f" (one is {faults.example})"
+        if faults.unreadable:
+            cause = f"{_cells(faults.unreadable)} not a number{sample}"
+            cure = "write decimal numbers with a point, leave unknown cells empty, or declare a kind with categories"
+        elif faults.outside and self.discrete:
+            cause = f"{_cells(faults.outside)} none of the declared categories{sample}"
+            cure = "correct the cells, or add what is missing to `categories` in columns.toml"
+        elif faults.outside:
+            number = "a whole number" if self.kind == "count" else "a number"
+            cause = f"{_cells(faults.outside)} not {number} in [{self.lower!r}, {self.upper!r}]{sample}"
+            cure = "correct the cells, or change `lower` and `upper` in columns.toml"
+        else:
+            cause = f"{_cells(faults.empty)} empty"
+            cure = "fill them, or add the line `missing = true` to the column in columns.toml"
+        return f"column {self.name!r}: {cause}; {cure}."
+
+    def decode(self, codes: NDArray[Any]) -> pd.Series[Any]:
+        """The inverse of `encode`: float64, Int64 (a count, rounded) or a categorical, ordered for ordinal."""
+        if self.categories is not None:
+            try:
+                index: Any = pd.Index(list(self.categories))
+                cells = pd.Categorical.from_codes(np.asarray(codes), index, ordered=self.kind == "ordinal")
+            except ValueError:
+                last = len(self.categories) - 1
+                raise DomainError(f"column {self.name!r} has the codes -1 to {last}; decode only those.") from None
+            return pd.Series(cells, name=self.name)
+        numbers = np.asarray(codes, dtype=np.float64)
+        if self.kind == "continuous":
+            return pd.Series(numbers, name=self.name)
+        if np.any(np.abs(numbers) > declaration.EXACT):
+            raise DomainError(f"column {self.name!r} is a count; decode only finite numbers up to 2^53.")
+        return pd.Series(np.rint(numbers), name=self.name).astype("Int64")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that differ from their defaults, as plain values; `from_dict` is its inverse."""
+        stated = {field.name: getattr(self, field.name) for field in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in stated.items()
+            if value != defaults[name]
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Column:
+        """A column from plain values; an unknown or missing field is an error that says what to write."""
+        values: dict[str, Any] = {
+            field: tuple(value) if isinstance(value, list) else value for field, value in plain.items()
+        }
+        if "name" not in values:
+            raise SchemaError("a column needs a name; add the field 'name'.")
+        name, known = values["name"], [field.name for field in fields(cls)]
+        for field, value in values.items():
+            if field not in known:
+                dotted = (
+                    f' or, if the name has a dot, write [columns."{name}.{field}"]' if isinstance(value, dict) else ""
+                )
+                cure = f"delete it{dotted}; the fields are {', '.join(known[1:])}"
+                declaration.refuse(name, field, "is unknown", cure)
+        if "kind" not in values:
+            choice = " or ".join(f'"{kind}"' for kind in KINDS)
+            declaration.undeclared(str(name), "kind", f"kind = {choice}")
+        return cls(**values)
+
+
+class Columns(Mapping[str, Column]):
+    """Declared columns by name, in their declared order. Immutable."""
+
+    def __init__(self, columns: Iterable[Column]) -> None:
+        self._by_name: dict[str, Column] = {}
+        for column in columns:
+            if column.name in self._by_name:
+                raise DuplicateColumn(f"column {column.name!r} is declared twice; delete one of the two.")
+            self._by_name[column.name] = column
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._by_name:
+            raise UnknownColumn(f"no column is called {name!r}; {self.suggestion(name)}")
+        return self._by_name[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __eq__(self, other: object) -> bool:
+        # By fingerprint, since Python holds (0, 1) and (False, True) to be equal.
+        return isinstance(other, Columns) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"Columns({', '.join(self)})"
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._by_name.get(name, default)
+
+    def suggestion(self, name: str) -> str:
+        """What a person may have meant by a name that is not declared."""
+        close = difflib.get_close_matches(str(name), self._by_name, n=3)
+        if close:
+            return f"did you mean {' or '.join(map(repr, close))}?"
+        return f"the columns are {', '.join(self._by_name)}." if self._by_name else "no column is declared at all."
+
+    def select(self, names: Iterable[str]) -> Columns:
+        """These columns, in the order of `names`."""
+        return Columns(self[name] for name in names)
+
+    def merge(self, other: Columns) -> Columns:
+        """The columns of two parties, these first. A column has one owner, so a common name is a conflict."""
+        common = [name for name in other if name in self]
+        if common:
+            raise ColumnConflict(
+                f"two parties claim the same column: {', '.join(map(repr, common))}; "
+                "rename it at one of them or leave it out there."
+            )
+        return Columns([*self.values(), *other.values()])
+
+    def confirmed(self) -> None:
+        """Refuse a domain that was read off the data, until a person confirms it."""
+        drafts = [column.name for column in self.values() if column.draft]
+        if drafts:
+            raise DraftDomain(
+                f"the domain of {', '.join(map(repr, drafts))} was read off the data and nobody confirmed it; "
+                "replace it by what is publicly known, then delete the line `draft = true` in columns.toml."
+            )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON: equal if and only if the declarations are, order included."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for the wire; `from_dict` is its inverse."""
+        return {"columns": [column.to_dict() for column in self.values()]}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Columns:
+        listed = plain.get("columns")
+        if (
+            set(plain) != {"columns"}
+            or not isinstance(listed, list)
+            or not all(isinstance(one, dict) for one in listed)
+        ):
+            raise SchemaError("columns as plain values are {'columns': [{'name': ..., 'kind': ...}, ...]}; send that.")
+        return cls(Column.from_dict(one) for one in listed)
+
+    def to_toml(self) -> str:
+        """The text of a columns.toml that declares these columns."""
+        return columns_toml.write(self.to_dict()["columns"])
+
+    @classmethod
+    def from_toml_text(cls, text: str, *, where: str = "columns.toml") -> Columns:
+        return cls(Column.from_dict(one) for one in columns_toml.parse(text, where=where))
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Columns:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{path} cannot be read ({error}); give the path of a columns.toml in UTF-8.") from error
+        return cls.from_toml_text(text, where=str(path))
+
+
+def _cells(count: int) -> str:
+    return "1 cell is" if count == 1 else f"{count} cells are"

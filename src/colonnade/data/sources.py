@@ -1,0 +1,283 @@
+"""Where a block's rows come from. A source streams: it never holds the whole table, unless it was given one.
+
+A source does not interpret cells. A CSV file gives text for every column, because a type that is guessed from the
+data changes with the data; the column's declaration says what the text means (`colonnade.data.encoding`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownColumn
+
+ROWS = 65536
+_CSV_BLOCK_BYTES = 1 << 24
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds to a Parquet file for an index without a name
+
+# Whole numbers and truth values with gaps: pandas would make them float64, which is not exact above 2^53, or object.
+_NULLABLE: dict[Any, Any] = {
+    pa.int8(): pd.Int8Dtype(),
+    pa.int16(): pd.Int16Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(),
+    pa.uint8(): pd.UInt8Dtype(),
+    pa.uint16(): pd.UInt16Dtype(),
+    pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+}
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A table that can be read again and again, in the same order."""
+
+    @property
+    def description(self) -> str:
+        """What a log may say of it; no data."""
+        ...
+
+    def names(self) -> list[str]:
+        """The column names; duplicates are kept, so that they can be refused."""
+        ...
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        """The rows in order, `names` in order, at most `rows` rows at a time."""
+        ...
+
+
+class FrameSource:
+    """A pandas data frame. An index with a name counts as a column."""
+
+    description = "a data frame"
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        columns: list[object] = list(frame.columns)
+        self._parts: list[pd.Series[Any]] = [
+            frame.iloc[:, position].copy(deep=False) for position in range(len(columns))
+        ]
+        for level, name in enumerate(frame.index.names):
+            if name is not None:
+                columns.append(name)
+                self._parts.append(pd.Series(frame.index.get_level_values(level)))
+        self._names = [str(name) for name in columns]
+        self._n = len(frame)
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        wanted = [self._parts[position] for position in _positions(self.names(), names, self.description)]
+        for start in range(0, self._n, rows):
+            cut = {name: part.iloc[start : start + rows].array for name, part in zip(names, wanted, strict=True)}
+            yield pd.DataFrame(cut, copy=False)
+
+
+class CSVSource:
+    """A CSV file with a header, plain or compressed (.gz, .bz2, .zst). Every cell is text; an empty one is missing."""
+
+    def __init__(self, path: str | Path, *, separator: str = ",", encoding: str = "utf-8") -> None:
+        self._path = Path(path)
+        self._separator, self._encoding = separator, encoding
+        self.description = f"the CSV file {self._path}"
+
+    def _open(self, convert: pa.csv.ConvertOptions | None = None) -> Any:
+        return pa.csv.open_csv(
+            self._path,
+            # One thread: an error then names its row.
+            read_options=pa.csv.ReadOptions(
+                use_threads=False, block_size=_CSV_BLOCK_BYTES, encoding=self._encoding.replace("utf-8", "utf8")
+            ),
+            parse_options=pa.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
+            convert_options=convert,
+        )
+
+    def names(self) -> list[str]:
+        with _reading(self.description), self._open() as reader:
+            return list(reader.schema.names)
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        _positions(self.names(), names, self.description)
+        convert = pa.csv.ConvertOptions(
+            column_types={name: pa.string() for name in names},
+            include_columns=list(names),
+            null_values=[""],
+            strings_can_be_null=True,
+        )
+        with _reading(self.description), self._open(convert) as reader:
+            yield from _frames(reader, names, rows)
+
+
+class ParquetSource:
+    """A Parquet file, or the Parquet files directly inside a folder in the order of their names."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self.description = f"the Parquet {'folder' if self._path.is_dir() else 'file'} {self._path}"
+
+    def _files(self) -> list[Path]:
+        if not self._path.is_dir():
+            return [self._path]
+        files = sorted(path for path in self._path.iterdir() if path.suffix in (".parquet", ".pq"))
+        if not files:
+            raise SourceError(f"{self.description} holds no file *.parquet; give the folder that holds them.")
+        return files
+
+    def names(self) -> list[str]:
+        with _reading(self.description):
+            found = {file: _parquet_names(file) for file in self._files()}
+        first = next(iter(found.values()))
+        for file, names in found.items():
+            if sorted(names) != sorted(first):
+                raise SourceError(
+                    f"{self.description}: {file.name} has other columns than the first file; make them agree."
+                )
+        return first
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        _positions(self.names(), names, self.description)
+        with _reading(self.description):
+            for path in self._files():
+                with pa.parquet.ParquetFile(path) as file:
+                    yield from _frames(file.iter_batches(batch_size=rows, columns=list(names)), names, rows)
+
+
+def _parquet_names(path: Path) -> list[str]:
+    return [name for name in pa.parquet.read_schema(path).names if not _PANDAS_INDEX.fullmatch(name)]
+
+
+class DuckDBSource:
+    """The rows of a query on a DuckDB database, which is opened for reading only.
+
+    A block reads its source more than once and expects one order of rows: end the query with ORDER BY, unless it
+    is a plain selection from one table.
+    """
+
+    def __init__(self, database: str | Path, query: str) -> None:
+        self._database, self._query = str(database), query.strip().rstrip(";")
+        self.description = f"a query on the DuckDB database {self._database}"
+
+    def _connect(self) -> Any:
+        try:
+            import duckdb
+        except ImportError:
+            raise SourceError(
+                f"{self.description} needs the package duckdb; install it with `pip install colonnade[duckdb]`."
+            ) from None
+        try:
+            connection = duckdb.connect(self._database, read_only=self._database != ":memory:")
+            # Otherwise a table name in the query could find a variable of this program.
+            connection.execute("SET python_enable_replacements = false")
+        except duckdb.Error as error:
+            raise _unreadable(self.description, error) from None
+        return connection
+
+    def _relation(self, connection: Any, statement: str) -> Any:
+        import duckdb
+
+        try:
+            return connection.sql(statement)
+        except duckdb.Error as error:
+            raise _unreadable(self.description, error) from None
+
+    def names(self) -> list[str]:
+        with closing(self._connect()) as connection:
+            return [row[0] for row in self._relation(connection, f"DESCRIBE ({self._query}\n)").fetchall()]
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        _positions(self.names(), names, self.description)
+        selected = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+        with closing(self._connect()) as connection:
+            # DuckDB keeps the order of a subquery under a plain selection.
+            relation = self._relation(connection, f"SELECT {selected} FROM ({self._query}\n)")
+            # Before duckdb 1.5 the streaming reader had another name.
+            open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+            with _reading(self.description):
+                yield from _frames(open_reader(rows), names, rows)
+
+
+def open_source(spec: Source | pd.DataFrame | str | Path | Mapping[str, str]) -> Source:
+    """A source by type and suffix: a frame, a path, or a mapping.
+
+    `{"csv": path}` (also `separator`, `encoding`), `{"parquet": path}`, `{"duckdb": path, "query": sql}`.
+    """
+    if isinstance(spec, pd.DataFrame):
+        return FrameSource(spec)
+    if isinstance(spec, Mapping):
+        return _from_mapping(spec)
+    if isinstance(spec, str | Path):
+        return _from_path(Path(spec))
+    if isinstance(spec, Source):
+        return spec
+    raise SourceError(f"a source is a data frame, a path or a mapping, not {type(spec).__name__}; give one of those.")
+
+
+def _from_path(path: Path) -> Source:
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in (".gz", ".bz2", ".zst")]
+    suffix = suffixes[-1] if suffixes else ""
+    if path.is_dir() or suffix in (".parquet", ".pq"):
+        return ParquetSource(path)
+    if suffix in (".csv", ".tsv"):
+        return CSVSource(path, separator="\t" if suffix == ".tsv" else ",")
+    cure = '{"duckdb": path, "query": sql}, {"csv": path} or {"parquet": path}'
+    raise SourceError(f"{path} is not known by its suffix; name the sort of source: {cure}.")
+
+
+def _from_mapping(spec: Mapping[str, str]) -> Source:
+    extras = {"csv": {"separator", "encoding"}, "parquet": set[str](), "duckdb": {"query"}}
+    sort = next((sort for sort in extras if sort in spec), None)
+    if sort is None:
+        raise SourceError(f"a source names one of {', '.join(extras)}, not {', '.join(spec)}; correct it.")
+    options = {field: value for field, value in spec.items() if field != sort}
+    if not set(options) <= extras[sort] or (sort == "duckdb" and "query" not in options):
+        fields = ", ".join([sort, *sorted(extras[sort])])
+        raise SourceError(f"a {sort} source has the fields {fields}, not {', '.join(spec)}; correct them.")
+    if sort == "csv":
+        return CSVSource(spec["csv"], **options)
+    return ParquetSource(spec["parquet"]) if sort == "parquet" else DuckDBSource(spec["duckdb"], options["query"])
+
+
+def _positions(available: Sequence[str], names: Sequence[str], description: str) -> list[int]:
+    """Where the wanted columns are; each must be there exactly once."""
+    if not names:
+        raise SchemaError(f"no column of {description} was asked for; name at least one.")
+    there, asked = Counter(available), Counter(names)
+    for name in names:
+        if name not in there:
+            raise UnknownColumn(f"{description} has no column {name!r}; it has {', '.join(available)}.")
+        if there[name] > 1 or asked[name] > 1:
+            raise DuplicateColumn(f"{description}: the column {name!r} appears more than once; rename or drop one.")
+    position = {name: index for index, name in enumerate(available)}
+    return [position[name] for name in names]
+
+
+def _frames(batches: Iterable[Any], names: Sequence[str], rows: int) -> Iterator[pd.DataFrame]:
+    """Arrow record batches as frames of at most `rows` rows."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows):
+            part = batch.select(list(names)).slice(start, rows)
+            yield part.to_pandas(types_mapper=_NULLABLE.get, ignore_metadata=True)
+
+
+@contextmanager
+def _reading(description: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException, UnicodeError, LookupError) as error:
+        raise _unreadable(description, error) from None
+
+
+def _unreadable(description: str, error: Exception) -> SourceError:
+    # Arrow ends a sentence about a row with the row itself; a message may not quote it.
+    cause = re.sub(r"(got \d+):.*", r"\1", str(error), flags=re.DOTALL).strip().partition("\n")[0].rstrip(".")
+    return SourceError(f"{description} cannot be read ({cause}); check the path, the format and the permissions.")

@@ -1,0 +1,368 @@
+"""Tests that try to refute a privacy claim; every mechanism and method reuses them.
+
+- `Audit` runs a mechanism many times on two neighbours and counts how often one event tells them apart.
+  `power` (in `bounds`) says in advance how surely an audit of that size catches too little noise; an audit that
+  accepts without a stated power says nothing.
+- `membership_attack` compares an attacker's hits at a false positive rate with what a claim allows.
+- `sensitivity_search` is a numerical adversary for a sensitivity claim.
+
+What these prove, and what they do not, is in `claim_audit.md` beside this file.
+
+    claim = profile_from_gaussian(noise_multiplier)
+    stated = power(claim, shift=1.0, sd=noise_multiplier, factor=1.4, runs=20_000)
+    audit = Audit(neighbours=(a, b), run_many=run_many, claim=claim, delta=1e-5, runs=20_000, stated_power=stated)
+    result = audit.run(SimulatedRandomness(1))
+    assert not result.refuted, result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special, stats
+
+from colonnade.errors import BadPrivacyParameter
+from colonnade.evaluation.bounds import (
+    CONFIDENCE,
+    Aim,
+    Event,
+    Power,
+    PrivacyProfile,
+    Reals,
+    bonferroni,
+    check_audit,
+    choose,
+    clopper_pearson,
+    delta_lower_bound,
+    epsilon_lower_bound,
+    mu_lower_bound,
+    profile_from_gaussian,
+)
+from colonnade.privacy.randomness import Randomness, simulated_generator
+
+Data = TypeVar("Data")
+Output = TypeVar("Output")
+Norm = Literal["l1", "l2", "linf"] | Callable[[NDArray[Any]], float]
+
+_ROUNDING = 1e-12
+
+
+# --- the audit -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One event, tested: with the audit's confidence the true rates are at least `tpr` and at most `fpr`."""
+
+    aim: Aim
+    event: Event
+    hits: tuple[int, int]
+    trials: int
+    tpr: float
+    fpr: float
+    allowed: float
+
+    @property
+    def refutes(self) -> bool:
+        return self.tpr > self.allowed + _ROUNDING
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult:
+    """Lower bounds beside the claim. All of them hold together with probability at least `confidence`.
+
+    `assumes` is empty for a proof; otherwise it names what the bounds rest on besides the runs.
+    """
+
+    claim: str
+    claimed_epsilon: float
+    delta: float
+    refuted: bool
+    epsilon_lower_bound: float
+    delta_lower_bound: float
+    mu_lower_bound: float
+    runs: int
+    confidence: float
+    findings: tuple[Finding, ...] = ()
+    stated_power: Power | None = None
+    assumes: str = ""
+
+    @property
+    def threshold(self) -> float | None:
+        """The threshold of the event that goes furthest beyond the claimed curve."""
+        worst = max(self.findings, key=lambda f: f.tpr - f.allowed, default=None)
+        return None if worst is None else worst.event.threshold
+
+    def __str__(self) -> str:
+        verdict = "REFUTED" if self.refuted else "not refuted"
+        stated = self.stated_power
+        strength = (
+            f"power {stated.probability:.4f} against noise / {stated.factor:g}" if stated else "no power was stated"
+        )
+        basis = f"assumes {self.assumes}; " if self.assumes else ""
+        return (
+            f"{self.claim}: {verdict}; epsilon >= {self.epsilon_lower_bound:.4g} (claimed {self.claimed_epsilon:.4g}) "
+            f"at delta {self.delta:g}; delta >= {self.delta_lower_bound:.3g} at the claimed epsilon; "
+            f"{basis}{self.runs} runs a neighbour, confidence 1 - {1 - self.confidence:.1e}, {strength}"
+        )
+
+
+RunMany = Callable[[Data, int, Randomness], Reals]
+
+
+def repeat(run: Callable[[Data, Randomness], Output], statistic: Callable[[Output], float]) -> RunMany[Data]:
+    """`run_many` of a mechanism that runs once: each output's statistic, from one stream of randomness."""
+
+    def run_many(data: Data, runs: int, randomness: Randomness) -> Reals:
+        return np.array([statistic(run(data, randomness)) for _ in range(runs)], dtype=np.float64)
+
+    return run_many
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit(Generic[Data]):
+    """A mechanism, two neighbours, and the claim that their outputs are hard to tell apart.
+
+    `run_many(data, runs, randomness)` returns one statistic per independent run of the mechanism, best the log
+    likelihood ratio in the direction of the difference; `repeat` makes it from a single run. `runs` is the number
+    on each neighbour. The first half chooses the event, the second half tests it. With a declared `threshold` all
+    runs test the event `statistic >= threshold`, which must be likelier under the first neighbour.
+    """
+
+    neighbours: tuple[Data, Data]
+    run_many: RunMany[Data]
+    claim: PrivacyProfile
+    delta: float
+    runs: int
+    confidence: float = CONFIDENCE
+    threshold: float | None = None
+    stated_power: Power | None = None
+
+    def __post_init__(self) -> None:
+        check_audit(runs=self.runs, confidence=self.confidence)
+        stated = self.stated_power
+        about = (self.claim.name, self.runs, self.confidence, self.threshold)
+        if stated and (stated.claim, stated.runs, stated.confidence, stated.threshold) != about:
+            raise BadPrivacyParameter(
+                "stated_power speaks of another audit; compute it for this claim, runs, confidence and threshold."
+            )
+
+    def run(self, randomness: Randomness) -> AuditResult:
+        """Run the mechanism and test the claim; the false alarm probability is at most 1 - confidence."""
+        p, q = self.scores(randomness)
+        claimed = self.claim.epsilon(self.delta)
+        events: dict[Aim, Event]
+        if self.threshold is None:
+            alpha, first = bonferroni(self.confidence), self.runs // 2
+            events = choose(p[:first], q[:first], self.claim, delta=self.delta, epsilon=claimed, alpha=alpha)
+            p, q = p[first:], q[first:]
+        else:
+            alpha, events = (1 - self.confidence) / 2, {"curve": Event(self.threshold)}
+        findings = tuple(self._test(aim, event, p, q, alpha) for aim, event in events.items())
+        # All bounds hold together, so every event may serve every aim.
+        tpr, fpr = np.array([f.tpr for f in findings]), np.array([f.fpr for f in findings])
+        return self.result(
+            claimed,
+            refuted=any(f.refutes for f in findings),
+            epsilon_lower_bound=float(epsilon_lower_bound(tpr, fpr, self.delta).max()),
+            delta_lower_bound=float(delta_lower_bound(tpr, fpr, claimed).max()),
+            mu_lower_bound=float(mu_lower_bound(tpr, fpr).max()),
+            findings=findings,
+            stated_power=self.stated_power,
+        )
+
+    def scores(self, randomness: Randomness) -> tuple[Reals, Reals]:
+        p, q = (np.asarray(self.run_many(d, self.runs, randomness), dtype=np.float64) for d in self.neighbours)
+        if p.shape != (self.runs,) or q.shape != (self.runs,) or bool(np.isnan(p).any() or np.isnan(q).any()):
+            raise BadPrivacyParameter("run_many must return one number per run, never NaN; score a failure as -inf.")
+        return p, q
+
+    def _test(self, aim: Aim, event: Event, p: Reals, q: Reals, alpha: float) -> Finding:
+        hits = event.hits(p), event.hits(q)
+        tpr = float(clopper_pearson(hits[0], p.size, alpha)[0])
+        fpr = float(clopper_pearson(hits[1], q.size, alpha)[1])
+        allowed = float(self.claim.tpr(np.array([fpr]))[0])
+        return Finding(aim=aim, event=event, hits=hits, trials=p.size, tpr=tpr, fpr=fpr, allowed=allowed)
+
+    def result(self, claimed: float, **found: Any) -> AuditResult:
+        return AuditResult(
+            claim=self.claim.name,
+            claimed_epsilon=claimed,
+            delta=self.delta,
+            runs=self.runs,
+            confidence=self.confidence,
+            **found,
+        )
+
+
+def gaussian_audit(audit: Audit[Data], randomness: Randomness) -> AuditResult:
+    """A sharper bound that is **not a proof**: it assumes that both statistics are normal with one variance.
+
+    Then t = sqrt(runs/2) (difference of means) / (pooled sd) is noncentral t with noncentrality mu sqrt(runs/2),
+    which is inverted for a lower bound on mu; both signs share the false alarm probability.
+    """
+    p, q = audit.scores(randomness)
+    pooled = float(np.sqrt((p.var(ddof=1) + q.var(ddof=1)) / 2)) if np.isfinite([p, q]).all() else np.inf
+    if not 0 < pooled < np.inf:
+        raise BadPrivacyParameter("a constant or infinite statistic is not normal; use Audit.run.")
+    scale, freedom, alpha = np.sqrt(audit.runs / 2), 2 * audit.runs - 2, (1 - audit.confidence) / 2
+    t = float(scale * abs(p.mean() - q.mean()) / pooled)
+    mu = 0.0
+    if stats.t.sf(t, freedom) < alpha:
+        mu = float(optimize.brentq(lambda nc: stats.nct.sf(t, freedom, nc) - alpha, 0.0, t)) / scale
+    found, fprs = profile_from_gaussian(1 / max(mu, 1e-9)), special.ndtr(np.linspace(-8, 8, 401))
+    claimed = audit.claim.epsilon(audit.delta)
+    return audit.result(
+        claimed,
+        refuted=bool((found.tpr(fprs) > audit.claim.tpr(fprs) + 1e-9).any()),
+        epsilon_lower_bound=found.epsilon(audit.delta) if mu else 0.0,
+        delta_lower_bound=float(found.delta(np.array([min(claimed, 700.0)]))[0]) if mu else 0.0,
+        mu_lower_bound=mu,
+        assumes="normality",
+    )
+
+
+# --- attacks that count hits -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembershipResult:
+    """An attacker's hits at one false positive rate, with both intervals at `confidence` together."""
+
+    threshold: float
+    fpr: float
+    tpr: float
+    fpr_interval: tuple[float, float]
+    tpr_interval: tuple[float, float]
+    allowed: float
+    confidence: float
+    refuted: bool
+
+
+def membership_attack(
+    members: Reals,
+    others: Reals,
+    *,
+    fpr: float,
+    claim: PrivacyProfile,
+    confidence: float = CONFIDENCE,
+) -> MembershipResult:
+    """How many members an attacker finds at the false positive rate `fpr`, beside `allowed`, what `claim` permits
+    there: e^epsilon fpr + delta for an (epsilon, delta) claim.
+
+    `members` and `others` are the attacker's scores from independent runs with and without the record (high means
+    "member"). The first half of `others` sets the threshold; the second half, and all members, are counted.
+    """
+    p, held = np.asarray(members, dtype=np.float64), np.asarray(others, dtype=np.float64)
+    check_audit(runs=min(p.size, held.size), confidence=confidence)
+    if not 0 < fpr < 1 or bool(np.isnan(p).any() or np.isnan(held).any()):
+        raise BadPrivacyParameter("membership_attack needs fpr between 0 and 1 and scores without NaN.")
+    first, second = np.sort(held[: held.size // 2]), held[held.size // 2 :]
+    # Just above the value that fpr of the first half exceed, so that ties never raise the rate.
+    threshold = float(np.nextafter(first[max(first.size - 1 - int(fpr * first.size), 0)], np.inf))
+    event, alpha = Event(threshold), (1 - confidence) / 4
+    hits = event.hits(p), event.hits(second)
+    tpr_low, tpr_high = (float(x) for x in clopper_pearson(hits[0], p.size, alpha))
+    fpr_low, fpr_high = (float(x) for x in clopper_pearson(hits[1], second.size, alpha))
+    return MembershipResult(
+        threshold=threshold,
+        fpr=hits[1] / second.size,
+        tpr=hits[0] / p.size,
+        fpr_interval=(fpr_low, fpr_high),
+        tpr_interval=(tpr_low, tpr_high),
+        allowed=float(claim.tpr(np.array([fpr]))[0]),
+        confidence=confidence,
+        refuted=tpr_low > float(claim.tpr(np.array([fpr_high]))[0]) + _ROUNDING,
+    )
+
+
+# --- an adversary for sensitivity ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityResult(Generic[Data]):
+    """The largest distance found: a lower bound on the sensitivity, with the neighbours that show it."""
+
+    best: float
+    claimed: float
+    witnesses: tuple[Data, Data]
+    coins: Reals
+    evaluations: int
+
+    @property
+    def refuted(self) -> bool:
+        return self.best > self.claimed * (1 + _ROUNDING)
+
+
+def sensitivity_search(
+    f: Callable[[Data], NDArray[Any]],
+    draw_neighbours: Callable[[Reals], tuple[Data, Data]],
+    *,
+    coins: int,
+    claimed: float,
+    randomness: Randomness,
+    norm: Norm = "l2",
+    runs: int = 20_000,
+    climbs: int = 4,
+) -> SensitivityResult[Data]:
+    """Look for neighbours D, D' with a larger ||f(D) - f(D')|| than `claimed`, in `runs` evaluations.
+
+    `draw_neighbours` turns any point of the cube [0, 1]^coins into neighbours, so that random search and climbing
+    both stay inside the relation and its clipping. Randomness inside the mechanism before the noise (stochastic
+    rounding) also comes from these coins: a sensitivity must hold for every outcome of it. A quarter of the runs are
+    random; the best `climbs` points then climb one coin at a time.
+    """
+    generator = simulated_generator(randomness)
+    evaluations = 0
+
+    def distance(point: Reals) -> float:
+        nonlocal evaluations
+        evaluations += 1
+        one, other = draw_neighbours(point)
+        return _length(np.asarray(f(one)) - np.asarray(f(other)), norm)
+
+    starts = [generator.random(coins) for _ in range(max(runs // 4, climbs))]
+    ranked = sorted(((distance(point), i) for i, point in enumerate(starts)), reverse=True)
+    best, winner = ranked[0][0], starts[ranked[0][1]]
+    share = max(runs - len(starts), 0) // climbs
+    for value, index in ranked[:climbs]:
+        value, point = _climb(distance, value, starts[index].copy(), share, generator)
+        if value > best:
+            best, winner = value, point
+    return SensitivityResult(
+        best=best, claimed=claimed, witnesses=draw_neighbours(winner), coins=winner, evaluations=evaluations
+    )
+
+
+def _climb(
+    distance: Callable[[Reals], float], value: float, point: Reals, budget: int, generator: np.random.Generator
+) -> tuple[float, Reals]:
+    """Change one coin at a time: to an end, the middle, anywhere, or a step away; a dry sweep shortens the step."""
+    step = 0.25
+    while step > 1e-9:
+        before = value
+        for coin in generator.permutation(point.size):
+            here = point[coin]
+            for proposal in (0.0, 0.5, 1.0, generator.random(), min(here + step, 1.0), max(here - step, 0.0)):
+                if budget <= 0:
+                    return value, point
+                budget -= 1
+                held, point[coin] = point[coin], proposal
+                tried = distance(point)
+                if tried > value:
+                    value = tried
+                else:
+                    point[coin] = held
+        if value == before:
+            step /= 4
+    return value, point
+
+
+def _length(difference: NDArray[Any], norm: Norm) -> float:
+    if callable(norm):
+        return float(norm(difference))
+    return float(np.linalg.norm(difference.ravel().astype(np.float64), {"l1": 1, "l2": 2, "linf": np.inf}[norm]))

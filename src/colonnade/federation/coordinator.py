@@ -1,0 +1,218 @@
+"""The coordinator's handle on all parties: it drives jobs, relays sealed mail and owns no data.
+
+federation = Federation.local({"credit": credit, "court": court}, key="firm", columns="columns.toml")
+result = federation.run(Describe(epsilon=1.0))
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import colonnade
+from colonnade.errors import PartyLost, RosterError, RunError, VersionMismatch, from_code
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job, Progress, proposal
+from colonnade.federation.local import Spec, set_up
+from colonnade.federation.messages import Reply, Request
+from colonnade.federation.method import Method, Result, method
+from colonnade.federation.plan import Plan, phase
+from colonnade.federation.roster import Roster
+from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.step import Step
+from colonnade.federation.transports import Transport
+
+
+class Federation:
+    """All parties, through one transport. Use it as a context manager, or call `close`."""
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        facts: PublicFacts,
+        roster: Roster,
+        runs: Path,
+        seed: int | None = None,
+        origin: str | None = None,
+        timeout: float = 600.0,
+        remarks: Sequence[str] = (),
+    ) -> None:
+        self.transport = transport
+        self.facts = facts
+        self.roster = roster
+        self.runs = runs
+        self.seed = seed
+        self.timeout = timeout
+        self.remarks = tuple(remarks)
+        self._origin = origin
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._greeted = False
+
+    @classmethod
+    def local(
+        cls, blocks: Any, *, key: str, columns: Any, runs: str | Path | None = None, **options: Any
+    ) -> Federation:
+        """All parties on this machine; see `federation.local.Spec` for every option.
+
+        Keys are joined **in the clear**: whoever runs this sees all keys, as they already own all blocks. Without
+        `home`, ledgers last as long as this object; give a folder to keep them.
+        """
+        return cls.from_spec(Spec(blocks=blocks, key=key, columns=columns, **options), runs=runs)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Federation:
+        """The federation that a federation.toml describes."""
+        spec, runs = Spec.from_toml(Path(path))
+        return cls.from_spec(spec, runs=runs, origin=str(Path(path).absolute()))
+
+    @classmethod
+    def from_spec(cls, spec: Spec, *, runs: str | Path | None = None, origin: str | None = None) -> Federation:
+        scratch: tempfile.TemporaryDirectory[str] | None = None
+        home = spec.home
+        if home is None:
+            scratch = tempfile.TemporaryDirectory(prefix="colonnade-", ignore_cleanup_errors=True)
+            home = Path(scratch.name) / "home"
+        transport, facts, roster = set_up(spec, Path(home))
+        made = cls(
+            transport=transport,
+            facts=facts,
+            roster=roster,
+            runs=Path(runs) if runs is not None else Path(home).parent / "runs",
+            seed=spec.seed,
+            origin=origin,
+            timeout=spec.timeout,
+            remarks=["Record keys were joined in the clear by whoever ran this."],
+        )
+        made._scratch = scratch
+        return made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.transport.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def handshake(self) -> None:
+        """Every party is there, runs the same version, and has pinned the same roster and facts."""
+        if self._greeted:
+            return
+        for party in self.transport.parties:
+            reply = self._say(party, Request(kind="hello", arguments={}))
+            if reply["version"] != colonnade.__version__:
+                raise VersionMismatch(
+                    f"party {party!r} runs Colonnade {reply['version']}, the coordinator {colonnade.__version__};"
+                    " install the same version."
+                )
+            if reply["party"] != party:
+                raise PartyLost(f"{reply['party']!r} answered in place of {party!r}; check the transport.")
+            if reply["roster"] != self.roster.fingerprint or reply["facts"] != self.facts.fingerprint:
+                raise RosterError(f"party {party!r} has pinned another roster or other facts; align and pin again.")
+        self._greeted = True
+
+    def _say(self, party: str, request: Request) -> Any:
+        reply = Reply.decode(self.transport.exchange(party, request.encode(), timeout=self.timeout))
+        if reply.error:
+            raise from_code(reply.error, party, self.transport.where(party))
+        return reply.value
+
+    def plan(self, method: Method) -> Plan:
+        """All costs and messages of a method, before any data is touched."""
+        self.facts.confirmed()
+        return method.plan(self.facts, self.roster)
+
+    def check(self, plan: Plan) -> None:
+        """Would every party accept this plan? Nothing is reserved; a refusal is raised."""
+        self.handshake()
+        arguments = proposal(plan, self.roster, self.facts, self.seed)
+        for party in self.transport.parties:
+            if any(party in one.costs for one in plan.phases):
+                self._say(party, Request(kind="check", arguments=arguments))
+
+    @contextlib.contextmanager
+    def open(
+        self, plan: Plan, *, name: str | None = None, progress: Callable[[Progress], None] | None = None
+    ) -> Iterator[Job]:
+        """A job for a plan that every party accepts; its run folder is made only then."""
+        self.check(plan)
+        run = RunFolder.create(self.runs, plan, federation=self._origin, seed=self.seed, name=name)
+        with self._job(plan, run, progress) as job:
+            yield job
+
+    @contextlib.contextmanager
+    def _job(self, plan: Plan, run: RunFolder, progress: Callable[[Progress], None] | None) -> Iterator[Job]:
+        job = Job(
+            plan=plan,
+            run=run,
+            transport=self.transport,
+            facts=self.facts,
+            roster=self.roster,
+            timeout=self.timeout,
+            progress=progress,
+        )
+        try:
+            job.propose()
+            yield job
+            job.finish()
+        except BaseException as error:
+            job.fail(error)
+            raise
+        finally:
+            job.release()
+
+    def run(
+        self, method: Method, *, name: str | None = None, progress: Callable[[Progress], None] | None = None
+    ) -> tuple[Any, RunFolder]:
+        """Plan, propose, execute, write the result, close."""
+        with self.open(self.plan(method), name=name, progress=progress) as job:
+            result: Result = method.execute(job)
+            result.write(job.run)
+        return result, job.run
+
+    def resume(self, path: str | Path, *, progress: Callable[[Progress], None] | None = None) -> tuple[Any, RunFolder]:
+        """Continue an interrupted run: what was answered is replayed byte for byte, nothing is debited twice."""
+        run = RunFolder.open(Path(path))
+        described = run.job
+        if described["state"] == "done":
+            raise RunError(f"{path} is finished; open its report, or start a new run.")
+        if described["version"] != colonnade.__version__:
+            raise VersionMismatch(
+                f"{path} was started by Colonnade {described['version']}; resume it with that version, not"
+                f" {colonnade.__version__}."
+            )
+        resumed = method(described["method"], described["options"])
+        plan = self.plan(resumed)
+        if plan.fingerprint != run.plan().fingerprint:
+            raise RunError(f"the facts have changed since {path} was planned; start a new run.")
+        self.handshake()
+        run.update(state="running", resumed=time.time())
+        with self._job(plan, run, progress) as job:
+            result = resumed.execute(job)
+            result.write(run)
+        return result, run
+
+    def ask(self, step: Step, *, parties: Sequence[str] | None = None, **arguments: Any) -> dict[str, Any]:
+        """One step as a job of its own: {party: value}, all parties in parallel."""
+        wanted = tuple(parties) if parties is not None else self.facts.parties
+        one = phase(
+            step.name.rpartition(".")[2],
+            step,
+            {party: [arguments] for party in wanted},
+            facts=self.facts,
+            roster=self.roster,
+            discloses=f"the answer of {step.name}",
+        )
+        with self.open(Plan(method="ask", options={}, phases=(one,))) as job:
+            return job.ask(step, **arguments)

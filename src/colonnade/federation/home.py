@@ -1,0 +1,154 @@
+"""A party's own folder: configuration, key, pinned roster and facts, alignment; later its ledger and log.
+
+party.json      name, source, key column, policy, simulation
+identity.pem    the private key (mode 0600); it never leaves
+columns.toml    the declared columns of this party
+pinned.json     the roster and the public facts that this party has agreed to
+alignment.npy   the cohort row of each of its records; alignment.json binds it to the block's keys
+party.db        ledger, transcript, replies        log.txt   what went wrong, in full
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from colonnade.data.block import Block
+from colonnade.data.cohort import Alignment
+from colonnade.data.column import Columns
+from colonnade.data.sources import open_source
+from colonnade.errors import RunError, SourceError
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.party import Party
+from colonnade.federation.policy import Policy
+from colonnade.federation.roster import Roster
+from colonnade.secure.sealed import Identity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """One party's folder."""
+
+    path: Path
+
+    def identity(self) -> Identity:
+        """This party's key, made here the first time."""
+        file = self.path / "identity.pem"
+        if file.exists():
+            return Identity.load(file)
+        self.path.mkdir(parents=True, exist_ok=True)
+        made = Identity.generate()
+        made.save(file)
+        return made
+
+    def configure(
+        self,
+        *,
+        name: str,
+        key: str,
+        source: str | Mapping[str, str] | None,
+        columns: Columns | None,
+        policy: Policy,
+        simulation: bool,
+        modules: Sequence[str] = (),
+    ) -> None:
+        """`modules` are further modules whose steps this party registers, by its own choice."""
+        if columns is not None:
+            self._write("columns.toml", columns.to_toml())
+        settings = {
+            "name": name,
+            "key": key,
+            "source": source if source is None or isinstance(source, str) else dict(source),
+            "policy": policy.to_dict(),
+            "simulation": simulation,
+            "modules": list(modules),
+        }
+        self._write("party.json", json.dumps(settings, indent=2))
+
+    def pin(self, roster: Roster, facts: PublicFacts) -> None:
+        self._write("pinned.json", json.dumps({"roster": roster.to_dict(), "facts": facts.to_dict()}, indent=2))
+
+    def pinned(self) -> tuple[Roster, PublicFacts]:
+        plain = self._read("pinned.json")
+        return Roster.from_dict(plain["roster"]), PublicFacts.from_dict(plain["facts"])
+
+    def align(self, alignment: Alignment, keys: Iterable[Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        alignment.save(self.path / "alignment.npy")
+        self._write("alignment.json", json.dumps({"n": alignment.n, "keys": keys_digest(keys)}))
+
+    def alignment(self, keys: Iterable[Any]) -> Alignment | None:
+        """The stored alignment, if it was made for these very keys in this order."""
+        if not (self.path / "alignment.npy").exists():
+            return None
+        if self._read("alignment.json")["keys"] != keys_digest(keys):
+            return None
+        return Alignment.load(self.path / "alignment.npy")
+
+    def settings(self) -> dict[str, Any]:
+        return self._read("party.json")
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            plain = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name} cannot be read ({error}); set this party up again.") from error
+        if not isinstance(plain, dict):
+            raise RunError(f"{self.path / name} is not a JSON object; set this party up again.")
+        return plain
+
+    def _write(self, name: str, text: str) -> None:
+        """Whole or not at all, also when the process dies in between."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        partial = self.path / f"{name}.partial"
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(self.path / name)
+
+
+def keys_digest(keys: Iterable[Any]) -> str:
+    """Binds an alignment to a block's keys in their order. It stays in the party's folder."""
+    hasher = hashlib.sha256()
+    for key in np.asarray(keys, dtype=object):
+        text = repr(key).encode()
+        hasher.update(len(text).to_bytes(8, "big") + text)
+    return hasher.hexdigest()
+
+
+def open_party(path: Path) -> Party:
+    """The party whose folder this is."""
+    home = Home(path=path)
+    settings = home.settings()
+    for module in settings["modules"]:
+        importlib.import_module(module)
+    roster, facts = home.pinned()
+    block = alignment = None
+    if settings["source"] is not None:
+        columns = Columns.from_toml(path / "columns.toml")
+        block = Block.load(settings["name"], open_source(settings["source"]), key=settings["key"], columns=columns)
+        alignment = home.alignment(block.keys)
+        if alignment is None:
+            raise SourceError(
+                f"the keys of {settings['name']!r} have changed since the alignment; align the federation again."
+            )
+    return Party(
+        name=settings["name"],
+        home=path,
+        roster=roster,
+        facts=facts,
+        identity=home.identity(),
+        block=block,
+        alignment=alignment,
+        policy=Policy.from_dict(settings["policy"]),
+        simulation=bool(settings["simulation"]),
+    )

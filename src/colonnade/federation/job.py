@@ -1,0 +1,212 @@
+"""One job as its coordinator sees it: propose, ask, relay sealed mail, close.
+
+Resuming needs no journal. The coordinator's procedure depends only on the replies, and a party answers a request
+that it has answered before with the same bytes. So a resumed job starts from the top, with the same job id: the
+part that was done is replayed, and the rest continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from colonnade.durable import Database
+from colonnade.errors import AwaitingApproval, BorderError, RunError, from_code
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.messages import Mail, Reply, Request
+from colonnade.federation.plan import JOB, Plan
+from colonnade.federation.roster import Roster
+from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.step import Step
+from colonnade.federation.transcript import Message, Transcript
+from colonnade.federation.transports import Transport
+from colonnade.privacy.cost import Cost, Relation
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is: rounds, bytes on the coordinator's border, seconds; `remaining` is an estimate."""
+
+    phase: str
+    rounds: int
+    of: int
+    bytes: int
+    seconds: float
+
+    @property
+    def remaining(self) -> float | None:
+        return self.seconds / self.rounds * (self.of - self.rounds) if self.rounds else None
+
+
+def proposal(plan: Plan, roster: Roster, facts: PublicFacts, seed: int | None) -> dict[str, Any]:
+    """What a party must know to decide on a job."""
+    return {"plan": plan.to_dict(), "roster": roster.fingerprint, "facts": facts.fingerprint, "seed": seed}
+
+
+class Job:
+    """An approved plan under way."""
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        run: RunFolder,
+        transport: Transport,
+        facts: PublicFacts,
+        roster: Roster,
+        timeout: float,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.run = run
+        self.facts = facts
+        self.roster = roster
+        described = run.job
+        self.id: str = described["job"]
+        self.seed: int | None = described["seed"]
+        self._entropy: str | None = described["entropy"]
+        self._transport = transport
+        self._timeout = timeout
+        self._progress = progress
+        self._seq = dict.fromkeys(transport.parties, 0)
+        self._pending: dict[str, list[Mail]] = {party: [] for party in transport.parties}
+        self._database = Database(run.path / "transcript.db")
+        self.transcript = Transcript(self._database)
+        self._pool = ThreadPoolExecutor(max_workers=max(1, len(transport.parties)))
+        self._rounds, self._bytes, self._started = 0, 0, time.monotonic()
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a seed made the noise predictable: then the result protects nobody."""
+        return self.seed is not None
+
+    def generator(self, label: str) -> np.random.Generator:
+        """For post-processing of releases (drawing synthetic rows, say). It protects nobody, and is the same after a
+        resume."""
+        key = f"{self._entropy or self.seed}/{label}".encode()
+        return np.random.default_rng(np.frombuffer(key, dtype=np.uint8))
+
+    def propose(self) -> None:
+        """Ask every party of the plan to approve it; each reserves its part of the cost."""
+        arguments = proposal(self.plan, self.roster, self.facts, self.seed)
+        request = Request(kind="propose", job=self.id, arguments=arguments)
+        replies = self._exchange(dict.fromkeys(self._concerned(), request))
+        waiting = [party for party, reply in replies.items() if reply.value["state"] == "waiting"]
+        if waiting:
+            raise AwaitingApproval(
+                f"job {self.id} waits for the operators of {', '.join(waiting)}; resume {self.run.path} when they have"
+                " approved it."
+            )
+
+    def _concerned(self) -> list[str]:
+        named = {party for one in self.plan.phases for party in one.costs}
+        return [party for party in self._transport.parties if party in named]
+
+    def ask(
+        self, step: Step, *, phase: str | None = None, parties: Sequence[str] | None = None, **arguments: Any
+    ) -> dict[str, Any]:
+        """{party: value}: the same request to all parties of a phase (by default the one phase that has this step)."""
+        name = phase or self._phase_of(step)
+        wanted = self.plan.phase(name).parties if parties is None else parties
+        return self.ask_each(step, dict.fromkeys(wanted, arguments), phase=name)
+
+    def ask_each(
+        self, step: Step, arguments: Mapping[str, Mapping[str, Any]], *, phase: str | None = None
+    ) -> dict[str, Any]:
+        """Like `ask`, with each party's own arguments. Parties work in parallel; pending mail goes along."""
+        name = phase or self._phase_of(step)
+        requests: dict[str, Request] = {}
+        for party, one in arguments.items():
+            self._seq[party] += 1
+            waiting, self._pending[party] = self._pending[party], []
+            requests[party] = Request(
+                kind="ask", job=self.id, seq=self._seq[party], phase=name, step=step.name, arguments=one, mail=waiting
+            )
+        replies = self._exchange(requests)
+        for party in arguments:
+            for mail in replies[party].mail:
+                if mail.sender != party or mail.recipient not in self._pending:
+                    raise BorderError(
+                        f"{party!r} sent mail in another's name or to a stranger; check its installation."
+                    )
+                self._pending[mail.recipient].append(mail)
+        self._rounds += 1
+        if self._progress is not None:
+            elapsed = time.monotonic() - self._started
+            self._progress(Progress(name, self._rounds, self.plan.rounds(), self._bytes, elapsed))
+        return {party: replies[party].value for party in arguments}
+
+    def _phase_of(self, step: Step) -> str:
+        names = [one.name for one in self.plan.phases if one.step == step.name]
+        if len(names) != 1:
+            raise RunError(f"{len(names)} phases of the plan have step {step.name}; say which with phase=.")
+        return names[0]
+
+    def _exchange(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        """Send to all at once; wait for all, so that no party is left in the middle of a round."""
+
+        def one(party: str, data: bytes) -> bytes:
+            return self._transport.exchange(party, data, timeout=self._timeout)
+
+        encoded = {party: request.encode() for party, request in requests.items()}
+        futures = {party: self._pool.submit(one, party, data) for party, data in encoded.items()}
+        replies: dict[str, Reply] = {}
+        failures: list[Exception] = []
+        for party, future in futures.items():
+            request = requests[party]
+            here = {"job": self.id, "seq": request.seq, "peer": party, "step": request.step}
+            sent = Message(direction="out", kind=request.kind, payload=encoded[party], **here)  # type: ignore[arg-type]
+            try:
+                data = future.result()
+            except Exception as error:
+                self.transcript.record(sent)
+                failures.append(error)
+                continue
+            reply = Reply.decode(data)
+            kind = "error" if reply.error else "reply"
+            got = Message(direction="in", kind=kind, payload=data, **here)  # type: ignore[arg-type]
+            self.transcript.record(sent, got)
+            self._bytes += len(encoded[party]) + len(data)
+            if reply.error:
+                failures.append(from_code(reply.error, party, self._transport.where(party)))
+            replies[party] = reply
+        if failures:
+            raise failures[0]
+        return replies
+
+    def costs(self) -> list[Cost]:
+        """What this job's releases cost a person, over all parties."""
+        return [cost.with_joint(lambda joint: joint.replace(JOB, self.id)) for cost in self.plan.costs()]
+
+    def finish(self) -> None:
+        """Close the job at every party and write down what it cost."""
+        request = Request(kind="close", job=self.id, arguments={})
+        heads = {
+            party: reply.value for party, reply in self._exchange(dict.fromkeys(self._concerned(), request)).items()
+        }
+        both = {relation: self.plan.total(relation=relation) for relation in get_args(Relation)}
+        self.run.write_json(
+            "costs.json",
+            {
+                "costs": {party: [c.to_dict() for c in self.plan.costs(party)] for party in self._concerned()},
+                "person_total": {relation: str(total) for relation, total in both.items()},
+                "simulated": self.simulated,
+                "heads": heads,
+            },
+        )
+        self.run.update(state="done", finished=time.time())
+
+    def fail(self, error: BaseException) -> None:
+        """Note why the run stopped; it can be resumed. A full disk must not hide the first error."""
+        with contextlib.suppress(Exception):
+            self.run.update(state="failed", error=f"{type(error).__name__}: {error}")
+
+    def release(self) -> None:
+        self._pool.shutdown(wait=True)
+        self._database.close()

@@ -1,0 +1,98 @@
+"""A run folder: everything about one job in one place.
+
+job.json       job id, method, options, federation, version; state: running, done or failed
+plan.json, plan.txt      what was going to happen       transcript.db   what crossed the coordinator's border
+costs.json     what it cost, composed over all parties  result.json, report.html, ...   the result
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import colonnade
+from colonnade.errors import RunError, StorageError
+from colonnade.federation.plan import Plan
+
+
+class RunFolder:
+    """One job on the coordinator's disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(
+        cls, parent: Path, plan: Plan, *, federation: str | None, seed: int | None, name: str | None = None
+    ) -> RunFolder:
+        """A new folder `parent/METHOD-TIME-RANDOM`, or `parent/name`."""
+        job = f"{plan.method.lower()}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+        folder = cls(parent / (name or job))
+        if folder.path.exists():
+            raise RunError(f"{folder.path} exists already; choose another name or resume it.")
+        folder.path.mkdir(parents=True)
+        folder.write_json(
+            "job.json",
+            {
+                "job": job,
+                "method": plan.method,
+                "options": dict(plan.options),
+                "federation": federation,
+                "version": colonnade.__version__,
+                "entropy": secrets.token_hex(16) if seed is None else None,
+                "seed": seed,
+                "state": "running",
+                "started": time.time(),
+            },
+        )
+        folder.write_json("plan.json", plan.to_dict())
+        folder.write("plan.txt", plan.text() + "\n")
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        folder = cls(path)
+        if not (path / "job.json").is_file():
+            raise RunError(f"{path} is not a run folder (it has no job.json); name the folder that a run printed.")
+        return folder
+
+    @property
+    def job(self) -> dict[str, Any]:
+        return self.read_json("job.json")
+
+    def plan(self) -> Plan:
+        return Plan.from_dict(self.read_json("plan.json"))
+
+    def update(self, **fields: Any) -> None:
+        self.write_json("job.json", {**self.job, **fields})
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        try:
+            plain = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name} cannot be read ({error}); start a new run.") from error
+        if not isinstance(plain, dict):
+            raise RunError(f"{self.path / name} is not a JSON object; start a new run.")
+        return plain
+
+    def write_json(self, name: str, plain: Mapping[str, Any]) -> Path:
+        return self.write(name, json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def write(self, name: str, text: str) -> Path:
+        """Whole or not at all."""
+        path = self.path / name
+        partial = path.with_name(path.name + ".partial")
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(path)
+        except OSError as error:
+            raise StorageError(f"writing {path} failed ({error}); free disk space.") from error
+        return path

@@ -1,0 +1,348 @@
+"""What Skellam noise costs: the noise of everything that several parties release together.
+
+Each of m parties adds its own Sk(mu / m) to an integer statistic before it is opened, so the opened value carries
+Sk(mu), of variance 2 mu. Whoever colludes with c parties knows their shares and faces Sk(mu (m - c) / m).
+`Skellam` states such a release as a cost, `calibrate_mu` finds the mu for a target, and importing this module
+teaches the accountants the mechanism "skellam". The proofs are in `skellam.claim.md`; `skellam_sampler` draws it.
+
+- RDP at integer orders by Agarwal, Kairouz and Liu 2021 (Lemma 2 of the SQM paper), between them by convexity.
+- PLD from the exact probabilities, where a record moves one coordinate (`shift="single"`: a cell of a table).
+- Poisson sampling amplifies only against who does not know the batch: the server view, c = 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from colonnade.errors import BadPrivacyParameter, CannotAccount, UnsafeRequest
+from colonnade.privacy import accounting
+from colonnade.privacy.cost import Cost, Relation, cost
+from colonnade.privacy.mechanisms import Curve, register
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+Shift = Literal["any", "single"]
+
+LARGEST_MU = 2.0**90
+
+# Above these a PLD takes longer than it is worth: the Renyi bound is within a per mille of the Gaussian's there.
+_PLD_LARGEST_MU = 2.0**24
+_PLD_LARGEST_RATIO = 64  # of shift^2 and mu
+# dp_accounting's default grid of losses.
+_PLD_GRID = 1e-4
+# The tail of the law counts as an infinite loss; 2 e^-60 is 2e-26.
+_PLD_TAIL_NATS = 60.0
+# Amplification sums over all orders up to the one asked for. Above this order sampling is ignored, which is safe.
+_AMPLIFIED_UP_TO = 4096
+# The noise is taken this much too small, and log terms this much too large: more than all roundings below.
+_ROUNDING = 1e-12
+_LOG_ROUNDING = 1e-10
+
+
+def Skellam(
+    mu: float | Fraction,
+    *,
+    delta_1: float,
+    delta_2: float,
+    parties: int,
+    colluders: int = 0,
+    sampling: float = 1.0,
+    shift: Shift = "any",
+    **stated: Any,
+) -> Cost:
+    """Sk(mu) in total on an integer statistic that one record moves by at most `delta_1` in L1 and `delta_2` in L2.
+
+    `colluders` of the `parties` are taken to know their shares of the noise (0: the server view). With `sampling`
+    below 1 each record is in the batch with that probability, independently, and every count has a batch of its own.
+    `shift="single"` says more: a record adds a whole number from 0 to `delta_1 = delta_2` to one coordinate.
+    """
+    for name, value in {"mu": mu, "delta_1": delta_1, "delta_2": delta_2, "sampling": sampling}.items():
+        _check_positive(name, value)
+    if mu > LARGEST_MU:
+        raise BadPrivacyParameter(f"mu must be at most 2^90, not {mu!r}; choose a smaller scale gamma.")
+    if sampling > 1:
+        raise BadPrivacyParameter(f"sampling is a probability, not {sampling!r}; choose one in (0, 1].")
+    if isinstance(parties, bool) or not isinstance(parties, int) or parties < 1:
+        raise BadPrivacyParameter(f"parties must be a whole number of at least 1, not {parties!r}.")
+    if isinstance(colluders, bool) or not isinstance(colluders, int) or not 0 <= colluders < parties:
+        raise BadPrivacyParameter(
+            f"colluders must be a whole number from 0 to {parties - 1}, not {colluders!r}: if all {parties} parties"
+            " collude, no noise is left."
+        )
+    if colluders > 0 and sampling < 1:
+        raise UnsafeRequest(
+            "a colluder knows which records are in the batch, so sampling does not protect against it;"
+            " account with sampling=1, or with colluders=0 if no party receives a result."
+        )
+    if shift not in ("any", "single"):
+        raise BadPrivacyParameter(f"shift must be 'any' or 'single', not {shift!r}.")
+    if shift == "single":
+        if not delta_1 == delta_2 == int(delta_1) or stated.get("relation", "zero-out") != "zero-out":
+            raise BadPrivacyParameter(
+                f"a single shift is the whole number that zero-out moves one coordinate by, not delta_1 = {delta_1!r}"
+                f" and delta_2 = {delta_2!r}; state it for zero-out, and the accountants derive replace."
+            )
+        stated.setdefault("replace_factor", math.sqrt(2))  # it leaves one cell and enters another
+    # As doubles, because a wire integer ends at 2^64; rounded to the side that costs more.
+    parameters: dict[str, float | int | str] = {
+        "mu": _rounded(mu, -math.inf),
+        "delta_1": _rounded(delta_1, math.inf),
+        "delta_2": _rounded(delta_2, math.inf),
+        "parties": parties,
+        "colluders": colluders,
+        "sampling": float(sampling),
+        "shift": shift,
+    }
+    if stated.get("relation") == "replace":
+        parameters["replaced"] = 1.0
+    return cost("skellam", parameters=parameters, **stated)
+
+
+def delta_1_bound(delta_2: float, dimension: int) -> float:
+    """The L1 sensitivity of an integer vector of L2 sensitivity `delta_2`: min(delta_2^2, sqrt(dimension) delta_2)."""
+    return min(delta_2 * delta_2, math.sqrt(dimension) * delta_2)
+
+
+def calibrate_mu(
+    *,
+    epsilon: float,
+    delta: float,
+    delta_1: float,
+    delta_2: float,
+    parties: int,
+    colluders: int = 0,
+    sampling: float = 1.0,
+    steps: int = 1,
+    relation: Relation = "zero-out",
+    replace_factor: float | None = None,
+    shift: Shift = "any",
+) -> int:
+    """The smallest whole mu at which `steps` releases cost at most `epsilon`, to 1e-4 and on the safe side.
+
+    The sensitivities are those of `zero-out`; `relation="replace"` lets them grow as `replace_factor` says (2 if it
+    is not given, sqrt(2) for a single shift).
+    """
+    stated = {} if replace_factor is None else {"replace_factor": replace_factor}
+
+    def releases(mu: float) -> list[Cost]:
+        one = Skellam(
+            mu,
+            delta_1=delta_1,
+            delta_2=delta_2,
+            parties=parties,
+            colluders=colluders,
+            sampling=sampling,
+            shift=shift,
+            **stated,
+        )
+        return [one.times(steps)]
+
+    def enough(mu: int) -> bool:
+        return accounting.guarantee(releases(mu), delta=delta, relation=relation).epsilon <= epsilon
+
+    scale = accounting.calibrate(releases, epsilon=epsilon, delta=delta, relation=relation, bracket=(1.0, LARGEST_MU))
+    mu = math.ceil(scale)
+    # Below 2^13 the next integer may be nearer than the tolerance; and a grid of losses is monotone but for its step.
+    while mu > 1 and mu < 2**13 and enough(mu - 1):
+        mu -= 1
+    while not enough(mu):
+        mu += max(1, mu // 2**14)
+    return mu
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """A cost as the bounds read it. `replaced` is 0 for `zero-out`, and else what `delta_2` grows by."""
+
+    mu: Fraction
+    delta_1: float
+    delta_2: float
+    sampling: float
+    single: bool
+    replaced: float
+
+    @classmethod
+    def of(cls, cost: Cost) -> _Noise:
+        """Checked again: a ledger may hold bytes that no constructor has seen."""
+        stated = dict(cost.parameters)
+        if missing := {"mu", "delta_1", "delta_2", "parties", "colluders", "sampling", "shift"} - stated.keys():
+            raise CannotAccount(f"a skellam cost lacks {', '.join(sorted(missing))}; build it with Skellam.")
+        mu, delta_1, delta_2 = cost.number("mu"), cost.number("delta_1"), cost.number("delta_2")
+        parties, colluders, sampling = cost.number("parties"), cost.number("colluders"), cost.number("sampling")
+        replaced = cost.number("replaced") if "replaced" in stated else float(cost.relation == "replace")
+        single = stated["shift"] == "single"
+        sound = (
+            0 < mu < math.inf
+            and 0 < delta_1 < math.inf
+            and 0 < delta_2 < math.inf
+            and 0 < sampling <= 1
+            and 1 <= parties < math.inf
+            and parties == int(parties)
+            and 0 <= colluders < parties
+            and colluders == int(colluders)
+            and (replaced == 0 or 1 <= replaced <= 2)
+            and (not single or delta_2 == int(delta_2))
+        )
+        if not sound or (colluders > 0 and sampling < 1):
+            raise CannotAccount(f"a skellam cost contradicts itself: {stated}; build it with Skellam.")
+        left = Fraction(mu) * int(parties - colluders) / int(parties)
+        if single and replaced:
+            replaced = max(replaced, math.sqrt(2))
+        return cls(left, delta_1, delta_2, sampling, single, replaced)
+
+
+class _Skellam:
+    def pure(self, cost: Cost) -> float:
+        """Infinite: I_(k-1)(x) / I_k(x) grows without bound in k."""
+        return math.inf
+
+    def rdp(self, cost: Cost, orders: Curve) -> Curve:
+        noise = _Noise.of(cost)
+        below, above = np.floor(orders), np.ceil(orders)
+        whole = np.union1d(below, above)
+        whole = whole[whole >= 2]
+        curve = _replaced(noise, whole) if noise.replaced else _zeroed(noise, whole)
+        if not np.all(np.isfinite(curve)):
+            return np.full(orders.shape, math.inf)
+        # (alpha - 1) D_alpha is convex in alpha and 0 at 1: a chord between whole orders is above it.
+        cumulant = dict(zip(whole.tolist(), ((whole - 1) * curve).tolist(), strict=True)) | {1.0: 0.0}
+        left = np.array([cumulant[order] for order in below.tolist()])
+        right = np.array([cumulant[order] for order in above.tolist()])
+        return np.asarray((left + (orders - below) * (right - left)) / (orders - 1), dtype=np.float64)
+
+    def pld(self, cost: Cost) -> PrivacyLossDistribution | None:
+        noise = _Noise.of(cost)
+        if not noise.single or noise.mu > _PLD_LARGEST_MU:
+            return None
+        if noise.delta_2**2 > _PLD_LARGEST_RATIO * max(noise.mu, 1):
+            return None  # losses of hundreds of nats
+        if noise.replaced and noise.sampling < 1:
+            return None  # mixtures on both sides: no dominating pair is proved here
+        one = _cell_losses(noise)
+        # Replaced, a record leaves one cell and enters another (or moves one cell by less): two shifts at most.
+        return one.self_compose(2) if noise.replaced else one
+
+    def scaled(self, cost: Cost, factor: float) -> Cost:
+        """The L2 sensitivity grows by `factor`, the L1 sensitivity by 2: the triangle inequality is all it has."""
+        if _Noise.of(cost).replaced:
+            raise CannotAccount(
+                "this skellam cost holds for replaced records already; its sensitivity grows once only."
+            )
+        if not 1 <= factor <= 2:
+            raise CannotAccount(f"between zero-out and replace a sensitivity grows by 1 to 2, not by {factor!r}.")
+        parameters = dict(cost.parameters) | {"replaced": float(factor), "delta_1": 2 * cost.number("delta_1")}
+        return replace(cost, parameters=tuple(sorted(parameters.items())))
+
+
+register("skellam", _Skellam())
+
+
+# --- Renyi divergences at whole orders ----------------------------------------------------------------------------
+
+
+def _plain(mu: Fraction, delta_1: float, delta_2: float, orders: Curve) -> Curve:
+    """Lemma 2: alpha D2^2/(4 mu) + min(((2 alpha - 1) D2^2 + 6 D1)/(16 mu^2), 3 D1/(4 mu)), Gaussian but for the min.
+
+    It is used for D2 <= 2 mu only (the shift of no coordinate is above the variance); else no bound is claimed.
+    """
+    m = float(mu) * (1 - _ROUNDING)
+    if delta_2 > 2 * m:
+        return np.full(orders.shape, math.inf)
+    square = delta_2 / m * delta_2  # in this order it overflows for no sensitivity that passed the line above
+    excess = np.minimum(((2 * orders - 1) * square + 6 * (delta_1 / m)) / (16 * m), 0.75 * (delta_1 / m))
+    return np.asarray(orders * square / 4 + excess, dtype=np.float64)
+
+
+def _zeroed(noise: _Noise, orders: Curve) -> Curve:
+    """`zero-out`, with amplification by Poisson sampling at rate q.
+
+    With P the law without the record and Q the law with it, a sampled release is P against (1-q) P + q Q. Skellam
+    noise is symmetric, so a reflection swaps P and Q, and the divergence *from* P is the smaller one (Mironov, Talwar
+    and Zhang 2019, Theorem 5). The other one is a binomial sum at whole orders:
+        e^((alpha-1) D) - 1 = sum_(l>=2) C(alpha, l) q^l (1-q)^(alpha-l) (e^((l-1) D_l(Q||P)) - 1).
+    """
+    plain = _plain(noise.mu, noise.delta_1, noise.delta_2, orders)
+    if noise.sampling == 1 or not np.all(np.isfinite(plain)):
+        return plain
+    amplified = np.minimum(orders, _AMPLIFIED_UP_TO)
+    terms = np.arange(2, int(amplified.max()) + 1, dtype=np.float64)
+    lift = (terms - 1) * _plain(noise.mu, noise.delta_1, noise.delta_2, terms)
+    log_lift = lift + np.log(-np.expm1(-lift))
+    log_in, log_out = math.log(noise.sampling), math.log1p(-noise.sampling)
+    found = plain.copy()
+    for i in np.flatnonzero(orders <= _AMPLIFIED_UP_TO):
+        alpha, size = orders[i], int(orders[i]) - 1
+        size_of = terms[:size]
+        log_choose = gammaln(alpha + 1) - gammaln(size_of + 1) - gammaln(alpha - size_of + 1)
+        log_sum = logsumexp(log_choose + size_of * log_in + (alpha - size_of) * log_out + log_lift[:size])
+        found[i] = min(found[i], np.logaddexp(0.0, log_sum + _LOG_ROUNDING) / (alpha - 1))
+    return found
+
+
+def _replaced(noise: _Noise, orders: Curve) -> Curve:
+    """`replace`: the sensitivities grow; or, with sampling, twice `zero-out` where that is less.
+
+    Both neighbours are then mixtures with the same P, and P lies between them. The weak triangle inequality
+    (Mironov 2017, Proposition 11) is D_a(A||B) <= (a - 1/2)/(a - 1) D_2a(A||P) + D_(2a-1)(P||B).
+    """
+    plain = _plain(noise.mu, noise.delta_1, noise.replaced * noise.delta_2, orders)
+    if noise.sampling == 1:
+        return plain
+    there = _zeroed(noise, 2 * orders)
+    back = _zeroed(noise, 2 * orders - 1)
+    return np.asarray(np.minimum(plain, (orders - 0.5) / (orders - 1) * there + back), dtype=np.float64)
+
+
+# --- the privacy loss distribution of one cell --------------------------------------------------------------------
+
+
+def _cell_losses(noise: _Noise) -> PrivacyLossDistribution:
+    """Sk(mu) + shift against Sk(mu), with the sampled batch in both directions.
+
+    The law is log-concave, so the loss is monotone, the worst events are half-lines, and a smaller shift loses less:
+    the largest shift dominates. Losses are rounded up; mass outside the support kept counts as an infinite loss.
+    """
+    from dp_accounting.pld import privacy_loss_distribution
+
+    from colonnade.privacy.skellam_sampler import reach, weights
+
+    shift, q = int(noise.delta_2), noise.sampling
+    kept = reach(noise.mu, _PLD_TAIL_NATS) - 1
+    mass, total = weights(noise.mu, kept + 2 * shift)
+    log_p = np.array([math.log(one) for one in mass]) - math.log(total)
+    # Outcomes from -kept - shift to kept + shift hold all but 2 e^-60 of the law without the record, and of the law
+    # with it, which is the same moved by `shift`.
+    outcomes = np.arange(-kept - shift, kept + shift + 1)
+    without, moved = log_p[np.abs(outcomes)], log_p[np.abs(outcomes - shift)]
+    included = moved if q == 1 else np.logaddexp(math.log1p(-q) + without, math.log(q) + moved)
+    tail = 2 * math.exp(-_PLD_TAIL_NATS)
+
+    def losses(lower: Curve, upper: Curve) -> dict[int, float]:
+        on_grid = np.ceil((upper - lower + _LOG_ROUNDING) / _PLD_GRID).astype(np.int64)
+        values, where = np.unique(on_grid, return_inverse=True)
+        return dict(zip(values.tolist(), np.bincount(where, np.exp(upper)).tolist(), strict=True))
+
+    make = privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability
+    if q == 1:  # the reflection that swaps the two laws makes both directions equal
+        return make(losses(without, included), tail, _PLD_GRID)
+    return make(losses(without, included), tail, _PLD_GRID, True, losses(included, without), tail, symmetric=False)
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+        raise BadPrivacyParameter(f"{name} must be a positive finite number, not {value!r}; choose one above 0.")
+
+
+def _rounded(value: float | Fraction, towards: float) -> float:
+    """The nearest double on the given side."""
+    near = float(value)
+    on_the_side = near <= value if towards < 0 else near >= value
+    return near if on_the_side else math.nextafter(near, towards)

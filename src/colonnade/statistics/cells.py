@@ -1,0 +1,74 @@
+"""The public cells of a column's histogram: from its declared domain alone, never from data."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.data.column import Column
+from colonnade.errors import BadPrivacyParameter, DomainError
+
+
+@dataclass(frozen=True)
+class Cells:
+    """`edges` cut a numeric column into half-open cells (the last one closed); None for categories.
+
+    If the column may be empty, the last cell counts the empty cells of present records.
+    """
+
+    labels: tuple[str, ...]
+    edges: NDArray[np.float64] | None
+    missing: bool
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def count(self, encoded: NDArray[Any]) -> NDArray[np.int64]:
+        """Exact counts of encoded values (see `Column.encode`)."""
+        if self.edges is None:
+            empty = encoded < 0
+            index = encoded.astype(np.int64)
+        else:
+            empty = np.isnan(encoded)
+            inner = self.edges[1:-1]
+            index = np.searchsorted(inner, np.where(empty, self.edges[0], encoded), side="right").astype(np.int64)
+        if self.missing:
+            index = np.where(empty, len(self) - 1, index)
+            return np.bincount(index, minlength=len(self)).astype(np.int64)
+        return np.bincount(index[~empty], minlength=len(self)).astype(np.int64)
+
+
+def cells(column: Column, *, bins: int) -> Cells:
+    """One cell per category, per whole number of a short count, or `bins` cells between the declared bounds."""
+    if bins < 1:
+        raise BadPrivacyParameter(f"bins must be at least 1, not {bins}.")
+    extra = ("missing",) if column.missing else ()
+    if column.discrete:
+        assert column.categories is not None
+        return Cells((*(str(value) for value in column.categories), *extra), None, column.missing)
+    edges = _edges(column, bins)
+    if column.kind == "count":
+        labels = [_whole(a, b) for a, b in itertools.pairwise(edges)]
+    else:
+        labels = [f"{a:.4g} to {b:.4g}" for a, b in itertools.pairwise(edges)]
+    return Cells((*labels, *extra), edges, column.missing)
+
+
+def _edges(column: Column, bins: int) -> NDArray[np.float64]:
+    if column.lower is None or column.upper is None:
+        raise DomainError(f"column {column.name!r} has no bounds; declare lower and upper in columns.toml.")
+    if column.cuts is not None:
+        return np.array([column.lower, *column.cuts, column.upper])
+    if column.kind == "count":
+        # Cells of whole numbers: [a, b) with whole a and b; the top value needs an edge above it.
+        values = int(column.upper - column.lower) + 1
+        return np.unique(np.floor(np.linspace(column.lower, column.upper + 1, min(bins, values) + 1)))
+    return np.linspace(column.lower, column.upper, bins + 1)
+
+
+def _whole(low: float, above: float) -> str:
+    return f"{low:g}" if above - low <= 1 else f"{low:g} to {above - 1:g}"

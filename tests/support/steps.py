@@ -1,0 +1,90 @@
+"""Steps that misbehave or that tests need; a party registers them only if its own configuration names this module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from colonnade.federation.party import Party
+from colonnade.federation.step import Public, Release, step
+from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded
+
+
+def _pure(public: Public, *, epsilon: float, mark: str = "") -> Cost:
+    return Laplace(epsilon)
+
+
+@step(cost=_pure)
+def noisy_zero(me: Party, *, epsilon: float, mark: str = "") -> Release:
+    """Eight random bytes: two answers are equal only if one is a replay."""
+    return Release(me.randomness.bytes(8), "random bytes")
+
+
+@step(cost=_pure)
+def bare_array(me: Party, *, epsilon: float, mark: str = "") -> Release:
+    return np.arange(3)  # type: ignore[return-value]
+
+
+@step(cost=_pure)
+def raises_with_data(me: Party, *, epsilon: float, mark: str = "") -> Release:
+    raise ValueError("secret value 424242")
+
+
+@step(cost=_pure)
+def dies_once(me: Party, *, epsilon: float, mark: str = "") -> Release:
+    """Killed between debit and reply, the first time; `mark` is a file that remembers."""
+    if mark and not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Release(me.randomness.bytes(8), "random bytes")
+
+
+def _dying_cost(public: Public, *, epsilon: float, mark: str = "") -> Cost:
+    """Killed before the debit, the first time that a party (not the coordinator's plan) asks for the price."""
+    if mark and not public.job.startswith("(") and not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Laplace(epsilon)
+
+
+@step(cost=_dying_cost)
+def dies_before_debit(me: Party, *, epsilon: float, mark: str = "") -> Release:
+    return Release(me.randomness.bytes(8), "random bytes")
+
+
+@step(cost=_pure)
+def sleeps(me: Party, *, epsilon: float, mark: str = "") -> Release:
+    time.sleep(30)
+    return Release(0, "nothing")
+
+
+def _free(public: Public) -> Cost:
+    return Free("sealed; only the recipient can read it")
+
+
+@step(cost=_free)
+def send_greeting(me: Party) -> Release:
+    for name in me.roster.names:
+        me.send(name, "greeting", {"from": me.name, "value": np.arange(4)})
+    me.keep("count", len(me.roster.names))
+    return Release(None, "nothing")
+
+
+@step(cost=_free)
+def read_greetings(me: Party) -> Release:
+    got = me.received("greeting")
+    assert me.recall("count") == len(me.roster.names)
+    return Release({sender: int(value["value"].sum()) for sender, value in got.items()}, "what was received")
+
+
+def _unbounded(public: Public) -> Cost:
+    return Unbounded("raw-sum", "the exact sum")
+
+
+@step(cost=_unbounded)
+def exact_sum(me: Party) -> Release:
+    return Release(float(sum(np.nansum(next(iter(v.values()))) for _, v in me.chunks())), "the exact sum")
