@@ -8,15 +8,12 @@ that other work on the machine disturbs the ratio little. QUICK=1 repeats less.
 from __future__ import annotations
 
 import os
-
-for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[name] = "1"  # before numpy loads its BLAS
-
 import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from colonnade.privacy.randomness import SystemRandomness
 from colonnade.secure.field import Field
@@ -44,7 +41,6 @@ def main() -> int:
     )
     mine = share(field, values, holders=3, threshold=1, randomness=randomness)[0]
     plain = values.astype(np.float64)
-    del values
     ours, numpys = [], []
     for _ in range(repetitions):
         numpys.append(cpu_seconds(lambda: plain.T @ plain))
@@ -59,4 +55,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with threadpool_limits(limits=1):
+        sys.exit(main())

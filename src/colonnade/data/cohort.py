@@ -142,6 +142,8 @@ def join_in_the_clear(
     uniformly random permutation, so that it says nothing about the keys.
     """
     parties = tuple(keys)
+    if not parties:
+        raise SchemaError("a join needs the keys of at least one of the parties; give a mapping from party to keys.")
     if include != "union" and include not in parties:
         raise SchemaError(f"include={include!r} is no party; write 'union' or one of {', '.join(parties)}.")
     checked = {party: _checked(party, values) for party, values in keys.items()}

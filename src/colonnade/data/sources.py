@@ -167,7 +167,8 @@ class DuckDBSource:
         self._database, self._query = str(database), query.strip().rstrip(";")
         self.description = f"a query on the DuckDB database {self._database}"
 
-    def _connect(self) -> Any:
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
         try:
             import duckdb
         except ImportError:
@@ -175,35 +176,28 @@ class DuckDBSource:
                 f"{self.description} needs the package duckdb; install it with `pip install colonnade[duckdb]`."
             ) from None
         try:
-            connection = duckdb.connect(self._database, read_only=self._database != ":memory:")
-            # Otherwise a table name in the query could find a variable of this program.
-            connection.execute("SET python_enable_replacements = false")
+            with closing(duckdb.connect(self._database, read_only=self._database != ":memory:")) as connection:
+                # Otherwise a table name in the query could find a variable of this program.
+                connection.execute("SET python_enable_replacements = false")
+                yield connection
+        except duckdb.DataError as error:  # its sentence goes on to quote a value
+            raise _unreadable(self.description, str(error).partition(":")[0]) from None
         except duckdb.Error as error:
-            raise _unreadable(self.description, error) from None
-        return connection
-
-    def _relation(self, connection: Any, statement: str) -> Any:
-        import duckdb
-
-        try:
-            return connection.sql(statement)
-        except duckdb.Error as error:
-            raise _unreadable(self.description, error) from None
+            raise _unreadable(self.description, str(error)) from None
 
     def names(self) -> list[str]:
-        with closing(self._connect()) as connection:
-            return [row[0] for row in self._relation(connection, f"DESCRIBE ({self._query}\n)").fetchall()]
+        with self._session() as connection:
+            return [row[0] for row in connection.sql(f"DESCRIBE ({self._query}\n)").fetchall()]
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         _positions(self.names(), names, self.description)
         selected = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-        with closing(self._connect()) as connection:
+        with self._session() as connection, _reading(self.description):
             # DuckDB keeps the order of a subquery under a plain selection.
-            relation = self._relation(connection, f"SELECT {selected} FROM ({self._query}\n)")
+            relation = connection.sql(f"SELECT {selected} FROM ({self._query}\n)")
             # Before duckdb 1.5 the streaming reader had another name.
             open_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
-            with _reading(self.description):
-                yield from _frames(open_reader(rows), names, rows)
+            yield from _frames(open_reader(rows), names, rows)
 
 
 def open_source(spec: Source | pd.DataFrame | str | Path | Mapping[str, str]) -> Source:
@@ -274,10 +268,10 @@ def _reading(description: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, UnicodeError, LookupError) as error:
-        raise _unreadable(description, error) from None
+        raise _unreadable(description, str(error)) from None
 
 
-def _unreadable(description: str, error: Exception) -> SourceError:
+def _unreadable(description: str, error: str) -> SourceError:
     # Arrow ends a sentence about a row with the row itself; a message may not quote it.
-    cause = re.sub(r"(got \d+):.*", r"\1", str(error), flags=re.DOTALL).strip().partition("\n")[0].rstrip(".")
+    cause = re.sub(r"(got \d+):.*", r"\1", error, flags=re.DOTALL).strip().partition("\n")[0].rstrip(".")
     return SourceError(f"{description} cannot be read ({cause}); check the path, the format and the permissions.")

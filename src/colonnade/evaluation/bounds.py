@@ -34,8 +34,9 @@ Family = Literal["gaussian", "skellam"]
 
 CONFIDENCE = 1 - 1e-6
 AIMS: tuple[Aim, ...] = ("curve", "epsilon", "delta")
-_GRID = 512
-_BISECTIONS = 60
+_EPSILONS = 512
+_THRESHOLDS = 256
+_BISECTIONS = 40
 _LARGEST_EPSILON = 700.0  # e^700 is still a float64
 
 
@@ -121,7 +122,7 @@ def profile_from_function(delta: Curve, *, name: str = "privacy profile") -> Pri
     # Beyond `furthest` only the mass of infinite loss is left, up to what no affordable number of runs sees.
     remaining = float(delta(np.array([_LARGEST_EPSILON]))[0])
     furthest = min(_inverse(delta, remaining + 1e-9), 60.0)
-    grid = np.linspace(0.0, max(furthest, 1e-6), _GRID)
+    grid = np.linspace(0.0, max(furthest, 1e-6), _EPSILONS)
     deltas = np.clip(np.asarray(delta(grid), dtype=np.float64), 0.0, 1.0)
 
     def tpr(fpr: Reals) -> Reals:
@@ -220,9 +221,9 @@ def _coin_divergence(p: Reals, q: Reals, orders: Reals) -> Reals:
         heads = orders * np.log(p) + (1 - orders) * np.log(q)
         tails = orders * np.log1p(-p) + (1 - orders) * np.log1p(-q)
         renyi = np.logaddexp(heads, tails) / (orders - 1)
-        kullback = special.rel_entr(p, q) + special.rel_entr(1 - p, 1 - q)
+    found = np.where(orders == 1, special.rel_entr(p, q) + special.rel_entr(1 - p, 1 - q), renyi)
     # 0 log 0: a NaN can only come from two equal certain coins, whose divergence is 0.
-    return np.nan_to_num(np.where(orders == 1, kullback, renyi), nan=0.0, posinf=np.inf)
+    return np.where(np.isnan(found), 0.0, found)
 
 
 # --- the event that is tested ----------------------------------------------------------------------------
@@ -252,28 +253,29 @@ def choose(
     thresholds = _candidates(np.concatenate([p, q]))
     above_p = runs - np.searchsorted(np.sort(p), thresholds, side="left")
     above_q = runs - np.searchsorted(np.sort(q), thresholds, side="left")
-    hits_p = np.concatenate([above_p, runs - above_p])
-    hits_q = np.concatenate([above_q, runs - above_q])
+    # The complement of an event that favours Q favours P.
+    upper = above_p >= above_q
+    hits_p = np.where(upper, above_p, runs - above_p)
+    hits_q = np.where(upper, above_q, runs - above_q)
     tpr, fpr = clopper_pearson(hits_p, runs, alpha)[0], clopper_pearson(hits_q, runs, alpha)[1]
-    excess = hits_p / runs - claim.tpr(hits_q / runs)
-    width = (hits_p / runs - tpr) + (claim.tpr(fpr) - claim.tpr(hits_q / runs))
+    allowed = claim.tpr(hits_q / runs)
+    width = (hits_p / runs - tpr) + (claim.tpr(fpr) - allowed)
     value: dict[Aim, Reals] = {
-        "curve": excess / np.maximum(width, 1e-300),
+        "curve": (hits_p / runs - allowed) / np.maximum(width, 1e-300),
         "epsilon": epsilon_lower_bound(tpr, fpr, delta),
         "delta": _hockey_stick(tpr, fpr, epsilon),
     }
     best = {aim: int(np.argmax(score)) for aim, score in value.items()}
-    count = thresholds.size
-    return {aim: Event(float(thresholds[i % count]), "upper" if i < count else "lower") for aim, i in best.items()}
+    return {aim: Event(float(thresholds[i]), "upper" if upper[i] else "lower") for aim, i in best.items()}
 
 
 def _candidates(pooled: Reals) -> Reals:
     """Thresholds at evenly spaced ranks, and at geometric ones in both tails; all values if they are few."""
     values = np.unique(pooled)
-    if values.size <= 2 * _GRID:
+    if values.size <= 2 * _THRESHOLDS:
         return values
-    tail = np.geomspace(1, values.size - 1, _GRID // 2).astype(np.int64)
-    middle = np.linspace(0, values.size - 1, _GRID).astype(np.int64)
+    tail = np.geomspace(1, values.size - 1, _THRESHOLDS // 2).astype(np.int64)
+    middle = np.linspace(0, values.size - 1, _THRESHOLDS).astype(np.int64)
     return np.asarray(values[np.unique(np.concatenate([tail, values.size - 1 - tail, middle]))])
 
 

@@ -405,12 +405,13 @@ class Party:
         return reply
 
     def _source(self, stored: StoredJob, seq: int) -> Randomness:
+        """The operating system's, or for a simulation a stream that depends on seed, party, plan and request alone."""
         seed = Request.decode(stored.content).arguments["seed"]
         if seed is None:
             return SystemRandomness()
         if not self.simulation:
             raise SeedRefused("a seed makes noise predictable; only a party with simulation = true accepts one.")
-        return SimulatedRandomness(int(seed), f"{self.name}/{stored.proposal}/{seq}")
+        return SimulatedRandomness(int(seed), f"{self.name}/{self._plan(stored).fingerprint}/{seq}")
 
     def _commit(self, request: Request, data: bytes, hashed: str, release: Release, cost: Cost, work: _Work) -> bytes:
         reply = Reply(value=release.value, mail=work.outbox).encode()

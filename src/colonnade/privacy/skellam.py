@@ -222,7 +222,7 @@ class _Skellam:
         noise = _Noise.of(cost)
         if not noise.single or noise.mu > _PLD_LARGEST_MU:
             return None
-        if noise.delta_2**2 > _PLD_LARGEST_RATIO * max(noise.mu, 1):
+        if noise.delta_2**2 > _PLD_LARGEST_RATIO * max(float(noise.mu), 1.0):
             return None  # losses of hundreds of nats
         if noise.replaced and noise.sampling < 1:
             return None  # mixtures on both sides: no dominating pair is proved here
@@ -326,7 +326,9 @@ def _cell_losses(noise: _Noise) -> PrivacyLossDistribution:
     tail = 2 * math.exp(-_PLD_TAIL_NATS)
 
     def losses(lower: Curve, upper: Curve) -> dict[int, float]:
-        on_grid = np.ceil((upper - lower + _LOG_ROUNDING) / _PLD_GRID).astype(np.int64)
+        # Halfway both laws are the same double: a loss of 0 that needs no allowance for rounding.
+        allowance = np.where(2 * outcomes == shift, 0.0, _LOG_ROUNDING)
+        on_grid = np.ceil((upper - lower + allowance) / _PLD_GRID).astype(np.int64)
         values, where = np.unique(on_grid, return_inverse=True)
         return dict(zip(values.tolist(), np.bincount(where, np.exp(upper)).tolist(), strict=True))
 
@@ -337,7 +339,7 @@ def _cell_losses(noise: _Noise) -> PrivacyLossDistribution:
 
 
 def _check_positive(name: str, value: Any) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise BadPrivacyParameter(f"{name} must be a positive finite number, not {value!r}; choose one above 0.")
 
 

@@ -66,6 +66,7 @@ def column(kind: str = "continuous", **fields: object) -> Column:
 
 
 @given(columns(), st.data())
+@settings(max_examples=80)
 def test_codes_survive_decode_and_encode(one: Column, data: st.DataObject) -> None:
     if one.discrete:
         code = st.integers(-1 if one.missing else 0, len(one.categories) - 1)
@@ -409,7 +410,7 @@ def test_columns_are_an_ordered_mapping() -> None:
     assert "rob" not in declared
     assert declared.get("rob") is None
     assert list(declared.select(["sector", "roa"])) == ["sector", "roa"]
-    with pytest.raises(UnknownColumn, match="no column is called 'ROA'|'rob'; did you mean 'roe' or 'roa'"):
+    with pytest.raises(UnknownColumn, match="no column is called 'rob'; did you mean 'ro"):
         declared["rob"]
     with pytest.raises(UnknownColumn, match="the columns are roa, roe, sector"):
         declared.select(["unlike"])
@@ -426,7 +427,7 @@ def test_merge_keeps_order_and_refuses_a_second_owner() -> None:
 
 def test_drafts_need_confirmation() -> None:
     Columns([column()]).confirmed()
-    with pytest.raises(DraftDomain, match="'a', 'b'.*delete the line `draft = true`"):
+    with pytest.raises(DraftDomain, match=r"'a', 'b'.*delete the line `draft = true`"):
         Columns([column(name="a", draft=True), column(name="b", draft=True), column(name="c")]).confirmed()
 
 

@@ -40,13 +40,17 @@ def mixed() -> Example:
     return copula_paper(6_000, seed=3, shuffle="kinds")
 
 
-def examples() -> list[Example]:
-    return [
-        five_institutions(1_000, seed=5),
-        five_institutions(1_000, seed=5, response_holder="credit"),
-        copula_paper(800, seed=5, missing="mar-complicated"),
-        copula_paper(800, seed=5, response="logistic", missing="mcar", rates="table"),
-    ]
+EXAMPLES = {
+    "firms": lambda: five_institutions(600, seed=5),
+    "firms-credit": lambda: five_institutions(600, seed=5, response_holder="credit"),
+    "copula-mar": lambda: copula_paper(400, seed=5, missing="mar-complicated"),
+    "copula-mcar": lambda: copula_paper(400, seed=5, response="logistic", missing="mcar", rates="table"),
+}
+
+
+@pytest.fixture(scope="module", params=list(EXAMPLES))
+def example(request: pytest.FixtureRequest) -> Example:
+    return EXAMPLES[request.param]()
 
 
 def z_of_mean_difference(x: np.ndarray, group: np.ndarray) -> float:
@@ -57,27 +61,24 @@ def z_of_mean_difference(x: np.ndarray, group: np.ndarray) -> float:
 # --- every example ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda example: f"{example.name}-{example.response_holder}")
 def test_blocks_are_the_complete_table_cut_by_presence(example: Example) -> None:
     complete = example.truth.complete.set_index(example.key)
     assert complete.index.is_unique
     names = [name for block in example.blocks.values() for name in block.columns if name != example.key]
     assert sorted(names) == sorted(example.columns)
     for party, block in example.blocks.items():
-        keys = block[example.key]
-        assert keys.is_unique
+        found = block.set_index(example.key)
+        assert found.index.is_unique
         present = example.truth.presence[party]
         whole = party == example.response_holder == "credit"  # the paper's reading: a row for each firm
-        assert set(keys) == set(present.index if whole else present.index[present])
-        assert not keys.is_monotonic_increasing
-        assert list(keys) != [key for key in complete.index if key in set(keys)], "the block keeps the common order"
-        for name in block.columns.drop(example.key):
-            cells = block.set_index(example.key)[name]
-            filled = cells.index[present[cells.index]]
-            assert (cells[filled] == complete.loc[filled, name]).all()
+        assert set(found.index) == set(present.index if whole else present.index[present])
+        common_order = complete.index[complete.index.isin(found.index)]
+        assert list(found.index) != list(common_order)
+        assert not found.index.is_monotonic_increasing
+        filled = found[present[found.index].to_numpy()]
+        assert_frame_equal(filled, complete.loc[filled.index, filled.columns], check_dtype=False)
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda example: f"{example.name}-{example.response_holder}")
 def test_every_value_lies_in_its_declared_domain(example: Example) -> None:
     example.columns.confirmed()
     for block in example.blocks.values():
@@ -157,8 +158,8 @@ def test_missing_rates_are_exact_and_somebody_knows_each_firm(missing, n) -> Non
 
 
 def test_complete_cases_are_as_rare_as_in_the_paper() -> None:
-    """The paper has 96 of 166,207; independent blocks would give 44. The bounds are +- 4 Poisson deviations of 93."""
-    assert 55 <= five_institutions(166_207, seed=0).truth.presence.all(axis=1).sum() <= 132
+    """The paper has 96 of 166,207; independent blocks would give 44. The bounds are +- 5 Poisson deviations of 94."""
+    assert 46 <= five_institutions(166_207, seed=0).truth.presence.all(axis=1).sum() <= 142
 
 
 def test_nothing_is_missing_on_request() -> None:
@@ -276,7 +277,7 @@ def test_where_the_drivers_are_unobserved_presence_ignores_them() -> None:
 def test_commerce_is_missing_completely_at_random(firms: Example) -> None:
     for driver in drivers_of(firms).T:
         assert abs(z_of_mean_difference(driver, firms.truth.presence["commerce"].to_numpy())) < 5.5
-    assert MISSING_RATES == {party: rate for party, (_, rate) in TABLE_1.items()}
+    assert {party: rate for party, (_, rate) in TABLE_1.items()} == MISSING_RATES
 
 
 # --- the copula paper ---------------------------------------------------------------------------------------
@@ -307,7 +308,6 @@ def test_copula_paper_marginals(shuffle) -> None:
     softmax /= softmax.sum(axis=1, keepdims=True)
     rate = np.maximum(2 + 0.3 * u, 0)
     expected = {
-        "continuous": stats.norm.cdf,  # replaced below: only its mean and variance are compared
         "ordinal": {c: density @ softmax[:, c - 1] for c in (1, 2, 3)},
         "count": {c: density @ stats.poisson.pmf(c, rate) for c in range(8)},
         "binary": {1: density @ expit(0.5 * u)},
@@ -347,7 +347,7 @@ def test_copula_paper_latent_dependence(mixed: Example) -> None:
 def test_shuffled_columns_keep_the_covariance_of_the_first_latent_variables() -> None:
     """With shuffle="columns" the continuous columns are the first 25 latent variables in some order.
 
-    Oracle: eigenvalues do not see the order. The first is about 14 +- 0.2; the others of the two readings differ.
+    Oracle: eigenvalues do not see the order. Largest relative gap over six seeds: 0.03; of the other reading 0.5.
     """
     example = copula_paper(20_000, seed=4)
     names = [name for name, column in example.columns.items() if column.kind == "continuous" and name != "y"]

@@ -132,8 +132,8 @@ def test_orders_are_dense_enough() -> None:
 
     for multiplier in np.geomspace(0.1, 300, 25):
         rho = 1 / (2 * multiplier**2)
-        best = min(converted(1 + off, rho) for off in np.geomspace(0.011, 2e5, 20_000))
-        assert best <= guarantee([Gaussian(multiplier)], delta=1e-6).epsilon * (1 + 1e-9) <= 1.005 * best
+        best = min(converted(1 + off, rho) for off in np.geomspace(0.011, 2e5, 4_000))
+        assert best * (1 - 1e-4) <= guarantee([Gaussian(multiplier)], delta=1e-6).epsilon <= 1.005 * best
 
 
 def composed_response_delta(one: float, count: int, epsilon: float) -> float:
@@ -392,23 +392,27 @@ PAIRS: list[tuple[Cost, Cost]] = [
 RECORD_COSTS = SMALL_COSTS.map(lambda costs: [cost for cost in costs if cost.unit == "record" and not cost.unbounded])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PAIRS), min_size=1, max_size=3), RECORD_COSTS, st.sampled_from(["zero-out", "replace"]))
 def test_no_accountant_tells_a_covered_debit_from_its_reservation(
     pairs: list[tuple[Cost, Cost]], rest: list[Cost], relation: str
 ) -> None:
-    # Oracle: the meaning of "covered". Whatever else is spent, the total of the reservation bounds the truth.
+    # Oracle: the meaning of "covered". Whatever else is spent, the total of the reservation bounds the truth. PLDs are
+    # rounded up by at most 1e-4 a release, which `true` may show and the truth does not.
     spent, reserved = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if dominated(spent, reserved):
         for delta in (0.0, 1e-6, 1e-2):
             true = guarantee([*spent, *rest], delta=delta, relation=relation).epsilon  # type: ignore[arg-type]
             told = guarantee([*reserved, *rest], delta=delta, relation=relation).epsilon  # type: ignore[arg-type]
-            assert true <= told * (1 + 1e-6) + 1e-9
+            assert true <= told * (1 + 1e-9) + 1e-4 * sum(cost.count for cost in [*spent, *rest])
 
 
 def test_dominated_compares_every_kind_of_bound() -> None:
     assert dominated([Laplace(0.05)] * 2, [Laplace(0.1)])
+    assert dominated([Laplace(0.2), Laplace(0.3), Laplace(0.5), RandomizedResponse(0.9, 4)], [Laplace(1.0)] * 2)
     assert not dominated([Laplace(0.1)], [Laplace(0.05)] * 2)  # the pure sums agree, the curves do not
+    assert dominated([GaussianCell(20.0)] * 3, [GaussianCell(10.0)] * 3)
+    assert not dominated([GaussianCell(10.0)], [GaussianCell(20.0)])
     assert dominated([Gaussian(10.0)] * 4, [Gaussian(5.0)])
     assert not dominated([Gaussian(10.0)] * 5, [Gaussian(5.0)])
     assert not dominated([Gaussian(100.0)], [Laplace(0.5)])  # no pure bound

@@ -40,7 +40,7 @@ MIXTURE_MEANS = (0.0, -1.0, 1.0)
 CATEGORY_WEIGHTS = (-1.0, 0.0, 1.0)
 PAPER_KINDS = ("continuous", "multinomial", "ordinal", "binary")
 
-# Public domains. A latent value leaves [-6, 6] with probability 3e-7, a Poisson(2 + 0.3 u) count passes 15 with
+# Public domains. A latent value leaves [-6, 6] with probability 2e-7, a Poisson(2 + 0.3 u) count passes 15 with
 # probability below 1e-8; they are clipped. The response's bound grows with its standard deviation.
 LATENT_BOUND = 6.0
 COUNT_BOUND = 15

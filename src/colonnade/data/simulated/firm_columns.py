@@ -200,7 +200,7 @@ COMMERCE = (
     _bounded("INVE", "investors", "count", (1, 20), Poisson(2.0, start=1), "Number of investors",
              effect=0.06, size=0.55),
     _bounded("CAPITAL", "capital", "continuous", (3, 9), Normal(6.2, 0.7), "Registered capital, log10 yuan",
-             effect=-0.06, log_odds=-0.4, size=0.75, age=0.1),
+             effect=-0.06, log_odds=-0.4, size=0.7, age=0.1),
     _bounded("CHANGES", "changes", "count", (0, 20), Poisson(3.0), "Changes of the registration in three years",
              effect=-0.03, age=0.4, risk=0.4),
 )

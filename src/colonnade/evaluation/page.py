@@ -1,0 +1,151 @@
+"""A tiny HTML toolkit: one self-contained page that loads nothing and runs nothing.
+
+Text is escaped unless it is `Html`, and only this module makes `Html`; adding strings to it gives a plain string
+again, which is escaped once more. So a hostile column name stays a name.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Collection, Iterable, Sequence
+
+VOID = frozenset({"meta", "link", "br", "hr"})
+
+
+class Html(str):
+    """Markup that needs no escaping."""
+
+    __slots__ = ()
+
+
+Attribute = str | float | bool | None
+
+
+def tag(name: str, /, *children: str | None, **attributes: Attribute) -> Html:
+    """An element. `class_` becomes class, other underscores hyphens; None and False leave an attribute out."""
+    written = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
+    if name in VOID:
+        return Html(f"<{name}{written}>")
+    return Html(f"<{name}{written}>{join(children)}</{name}>")
+
+
+def _attribute(name: str, value: Attribute) -> str:
+    spelled = name.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {spelled}"
+    text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return f' {spelled}="{html.escape(text, quote=True)}"'
+
+
+def join(parts: Iterable[str | None]) -> Html:
+    """Parts in a row; what is not `Html` is escaped, None is left out."""
+    return Html("".join(part if isinstance(part, Html) else html.escape(part) for part in parts if part is not None))
+
+
+def paragraph(*children: str | None, **attributes: Attribute) -> Html:
+    return tag("p", *children, **attributes)
+
+
+def section(title: str, *children: str | None, level: int = 2, **attributes: Attribute) -> Html:
+    return tag("section", tag(f"h{level}", title), *children, **attributes)
+
+
+def listing(items: Iterable[str]) -> Html:
+    return tag("ul", *(tag("li", item) for item in items))
+
+
+def folded(summary: str, *children: str | None) -> Html:
+    """Closed until somebody opens it; open on paper."""
+    return tag("details", tag("summary", summary), *children)
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    label: str,
+    numeric: Collection[int] = (),
+) -> Html:
+    """A table that scrolls sideways on a narrow screen. The first cell of each row is its heading; `numeric` columns
+    are set flush right."""
+
+    def side(at: int) -> str | None:
+        return "number" if at in numeric else None
+
+    def body(row: Sequence[str]) -> Html:
+        first, *rest = row
+        return tag(
+            "tr",
+            tag("th", first, scope="row", class_=side(0)),
+            *(tag("td", cell, class_=side(at)) for at, cell in enumerate(rest, start=1)),
+        )
+
+    top = tag("tr", *(tag("th", cell, scope="col", class_=side(at)) for at, cell in enumerate(head)))
+    inner = tag("table", tag("thead", top), tag("tbody", *map(body, rows)))
+    return tag("div", inner, class_="wide", role="region", aria_label=label, tabindex="0")
+
+
+def page(title: str, *children: str | None) -> str:
+    """The whole document. Its security policy forbids scripts and any request, whatever the content."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", Html(CSS)),
+    )
+    return f"<!doctype html>\n{tag('html', head, tag('body', tag('main', *children)), lang='en')}\n"
+
+
+CSS = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1c1f24; --soft: #596273; --line: #d5dae1; --panel: #f5f7f9;
+  --bar: #2f6f9f; --empty: #9aa3af; --noise: #b04a00; --warn-paper: #fff3e0; --warn-line: #b04a00; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #15181c; --ink: #e6e9ed; --soft: #a5aebb; --line: #363d47; --panel: #1d2126; --bar: #6db1e0;
+    --empty: #6b7482; --noise: #ffa057; --warn-paper: #33240f; --warn-line: #ffa057; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+main { max-width: 72rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .25rem; }
+h2 { font-size: 1.3rem; margin: 2.5rem 0 .5rem; padding-top: .75rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1.1rem; margin: 1.75rem 0 .5rem; }
+p, li { max-width: 46rem; overflow-wrap: anywhere; }
+.soft, figcaption, caption { color: var(--soft); }
+.lead { font-size: 1.1rem; }
+.warning { border: 2px solid var(--warn-line); background: var(--warn-paper); padding: .75rem 1rem; border-radius: 6px;
+  font-weight: 600; max-width: none; }
+.wide { overflow-x: auto; margin: .75rem 0; }
+table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); }
+thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+tbody th { font-weight: 600; } tbody th, td { overflow-wrap: break-word; }
+.number { text-align: right; white-space: nowrap; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
+figure { margin: 0; padding: .75rem; background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
+  min-width: 0; break-inside: avoid; }
+figure h4 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
+figcaption { font-size: .85rem; overflow-wrap: anywhere; }
+svg { display: block; width: 100%; height: auto; max-width: 30rem; margin: .5rem 0; }
+svg text { fill: var(--ink); font-size: 11px; }
+svg .soft { fill: var(--soft); }
+svg .bar { fill: var(--bar); } svg .empty { fill: var(--empty); }
+svg .axis { stroke: var(--line); stroke-width: 1; } svg .noise { stroke: var(--noise); stroke-dasharray: 4 3; }
+svg .spine { stroke: var(--bar); stroke-width: 2; } svg .median { stroke: var(--paper); stroke-width: 3; }
+details { margin: .5rem 0; } summary { cursor: pointer; font-size: .9rem; }
+summary:focus-visible, .wide:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }
+code, pre { font: .88em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; background: var(--panel); border: 1px solid var(--line); padding: .75rem; border-radius: 6px; }
+footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
+@media print {
+  :root { --paper: #fff; --ink: #000; --soft: #444; --line: #bbb; --panel: #fff; --bar: #2f6f9f; }
+  body { font-size: 11px; } main { max-width: none; padding: 0; }
+  details::details-content { content-visibility: visible; display: block; height: auto; }
+  figure details { display: none; } .wide { overflow: visible; }
+}
+"""

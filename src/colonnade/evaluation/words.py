@@ -1,0 +1,86 @@
+"""Numbers, costs and guarantees as people read them, for the report and the command line alike."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from colonnade.privacy.accounting import Guarantee
+from colonnade.privacy.cost import Cost
+
+
+def number(value: float) -> str:
+    """A count with thousands apart; a noisy one may be below zero."""
+    return f"{value:,.0f}" if round(value) else "0"
+
+
+def noise_width(sd: float) -> str:
+    """Two standard deviations of the noise, rounded up."""
+    return f"± {math.ceil(2 * sd):,}"
+
+
+def with_noise(value: float, sd: float) -> str:
+    return f"{number(value)} {noise_width(sd)}"
+
+
+def share(part: float, whole: float) -> str:
+    """A share in percent; noise may carry it outside 0 to 100, which says nothing, so it is cut."""
+    return f"{min(max(100 * part / whole, 0.0), 100.0):.1f} %" if whole > 0 else "-"
+
+
+def size(count: int) -> str:
+    """Bytes."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def cost_text(cost: Cost) -> str:
+    """One line that names each mechanism, its parameters and how often; without accounting."""
+    if cost.mechanism == "composed":
+        inner = "; ".join(cost_text(part) for part in cost.parts) or "nothing"
+        return inner if cost.count == 1 else f"{cost.count} x ({inner})"
+    shown = ", ".join(
+        f"{name.replace('_', ' ')} {value:.4g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
+        for name, value in cost.parameters
+    )
+    times = "" if cost.count == 1 else f"{cost.count} x "
+    protects = "" if cost.mechanism in ("free", "unbounded") else f" per {cost.unit}"
+    return f"{times}{cost.mechanism} ({shown}){protects}"
+
+
+def guarantee_dict(bound: Guarantee) -> dict[str, Any]:
+    """A guarantee for JSON, which knows no infinity: epsilon is null where there is no bound."""
+    return {
+        "epsilon": bound.epsilon if math.isfinite(bound.epsilon) else None,
+        "delta": bound.delta,
+        "unit": bound.unit,
+        "relation": bound.relation,
+        "accountant": bound.accountant,
+        "unbounded": list(bound.unbounded),
+        "text": str(bound),
+    }
+
+
+def in_plain_words(bound: Guarantee) -> str:
+    """The definition of the guarantee with its numbers in it."""
+    if bound.unbounded:
+        return f"There is no bound: {', '.join(bound.unbounded)} shows data as it is."
+    if not math.isfinite(bound.epsilon):
+        return f"There is no finite bound at delta {bound.delta:g}."
+    neighbour = {"zero-out": "held nothing", "replace": "held any other record's values"}[bound.relation]
+    factor = math.exp(bound.epsilon)
+    times = f"{factor:.3g}" if factor < 1e6 else f"e^{bound.epsilon:.3g}"
+    plus = f", plus {bound.delta:g}" if bound.delta else ""
+    return (
+        f"Whatever somebody concludes from the released numbers, its probability is at most {times} times what it"
+        f" would be if one {bound.unit} {neighbour}{plus}."
+    )

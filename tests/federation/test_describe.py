@@ -1,0 +1,179 @@
+"""`describe` end to end: right counts, right costs, and nothing else on the wire."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import BadArguments, BadPrivacyParameter, RunError, UnknownColumn
+from colonnade.federation.coordinator import Federation
+from colonnade.privacy.cost import compose
+from colonnade.statistics.describe import DEPTH, Describe
+from support.small import COLUMNS, three_overlapping_blocks, three_parties
+
+
+def test_counts_are_the_exact_ones_plus_noise_of_the_stated_size(tmp_path: Path) -> None:
+    """Oracle: pandas on the blocks. 8 sd of the noise: a false alarm has probability below 1e-13 a count."""
+    blocks = three_overlapping_blocks(3000)
+    with three_parties(tmp_path, blocks=blocks) as federation:
+        result = Describe(epsilon=2.0, bins=10).fit(federation)
+    for party, frame in blocks.items():
+        assert abs(result.presence[party] - len(frame)) < 8 * result.presence_sd
+    assert result.n == 3000
+    for name, column in COLUMNS.items():
+        one = result.marginals[name]
+        values = blocks[one["party"]][name]
+        if column.discrete:
+            exact = values.value_counts().reindex(list(column.categories or ())).fillna(0).to_numpy()
+        else:
+            exact = np.histogram(values, bins=np.array(one["edges"]))[0]
+        assert len(exact) == len(one["labels"]) == len(one["counts"])
+        assert np.max(np.abs(np.array(one["counts"]) - exact)) < 8 * one["sd"]
+        assert sum(one["counts"]) == pytest.approx(len(values), abs=8 * one["sd"] * np.sqrt(len(exact)))
+    assert result.marginals["visits"]["labels"] == [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_quantiles_of_a_skewed_column(tmp_path: Path, delta: float) -> None:
+    """Oracle: numpy.quantile. The tree's rank error is at most 8 sd x 2 x depth counts, plus one leaf."""
+    rng = np.random.default_rng(5)
+    n = 20_000
+    wages = np.minimum(rng.lognormal(3, 1, n), 1000.0)
+    blocks = {"tax": pd.DataFrame({"id": np.arange(n), "wage": wages})}
+    columns = Columns([Column(name="wage", kind="continuous", lower=0.0, upper=1000.0)])
+    with Federation.local(blocks, key="id", columns=columns, home=tmp_path / "h", runs=tmp_path / "r") as federation:
+        result = Describe(epsilon=1.0, delta=delta, marginals="quantiles").fit(federation)
+    one = result.marginals["wage"]
+    slack = 16 * one["sd"] * DEPTH / n
+    leaf = 1000 / 2**DEPTH
+    for at, value in one["quantiles"].items():
+        low, high = np.quantile(wages, np.clip([float(at) - slack, float(at) + slack], 0, 1))
+        assert low - leaf <= value <= high + leaf
+    assert list(one["quantiles"].values()) == sorted(one["quantiles"].values())
+
+
+def test_the_person_total_is_what_was_asked_for(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as federation:
+        for method in (
+            Describe(epsilon=1.0),
+            Describe(epsilon=0.3, delta=0.0),
+            Describe(epsilon=4.0, columns=("age",)),
+        ):
+            total = federation.plan(method).total()
+            assert 0.99 * method.epsilon <= total.epsilon <= method.epsilon * (1 + 1e-9)
+            assert total.delta == method.delta
+            run = federation.run(method)[1]
+            for party in federation.facts.parties:
+                ledger = federation.transport[party].ledger  # type: ignore[index]
+                assert ledger.debited(run.job["job"]) == compose(run.plan().costs(party))
+
+
+def test_empty_cells_are_counted_where_they_are_declared(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": range(400), "x": [None, 1.0, 2.0, 3.0] * 100, "c": ["a", None, "b", None] * 100})
+    columns = Columns(
+        [
+            Column(name="x", kind="continuous", lower=0.0, upper=4.0, missing=True),
+            Column(name="c", kind="categorical", categories=("a", "b"), missing=True),
+        ]
+    )
+    with Federation.local({"one": frame}, key="id", columns=columns) as federation:
+        result = Describe(epsilon=50.0, bins=4).fit(federation)
+        tree = Describe(epsilon=50.0, marginals="quantiles").fit(federation)
+    assert result.marginals["x"]["labels"][-1] == "missing"
+    assert np.allclose(result.marginals["x"]["counts"], [0, 100, 100, 100, 100], atol=10)
+    assert np.allclose(result.marginals["c"]["counts"], [100, 100, 200], atol=10)
+    assert abs(tree.marginals["x"]["missing"] - 100) < 30
+
+
+def canaries() -> dict[str, pd.DataFrame]:
+    """Values so odd that finding one in any encoding on the wire is no accident."""
+    n = 64
+    return {
+        "clinic": pd.DataFrame(
+            {"id": [f"CANARY-KEY-{i:04d}" for i in range(n)], "age": np.full(n, 77.123456789), "visits": np.full(n, 7)}
+        ),
+        "court": pd.DataFrame({"id": [f"CANARY-KEY-{i:04d}" for i in range(n)], "sued": ["yes"] * n}),
+        "bank": pd.DataFrame(
+            {"id": [f"CANARY-KEY-{i:04d}" for i in range(n)], "sector": ["mining"] * n, "rating": ["B"] * n}
+        ),
+    }
+
+
+def encodings(value: float) -> list[bytes]:
+    texts = [str(value), repr(value), f"{value:.6f}", f"{value:.3f}"]
+    packed = [struct.pack(code, value) for code in ("<d", ">d", "<f", ">f")]
+    scaled = [struct.pack(code, round(value * 10**k)) for code in ("<q", ">q") for k in (6, 9)]
+    return [text.encode() for text in texts] + packed + scaled
+
+
+def test_no_raw_value_appears_in_any_encoding_on_the_wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire: list[bytes] = []
+    with three_parties(tmp_path, blocks=canaries()) as federation:
+        original = federation.transport.exchange
+
+        def tapped(party: str, data: bytes, *, timeout: float) -> bytes:
+            answer = original(party, data, timeout=timeout)
+            wire.extend([data, answer])
+            return answer
+
+        monkeypatch.setattr(federation.transport, "exchange", tapped)
+        federation.run(Describe(epsilon=1.0))
+        federation.run(Describe(epsilon=1.0, marginals="quantiles"))
+    seen = b"\n".join(wire)
+    assert len(seen) > 10_000
+    for canary in [b"CANARY", *encodings(77.123456789)]:
+        assert canary not in seen
+    assert b"age" in seen, "the search itself works: public names do appear"
+    for path in tmp_path.glob("runs/**/*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(canary in content for canary in [b"CANARY", *encodings(77.123456789)])
+
+
+def test_message_sizes_do_not_depend_on_the_data(tmp_path: Path) -> None:
+    """Two federations with the same public facts and very different data: transcripts of the same structure."""
+    constant = canaries()
+    varied = {p: f.copy() for p, f in constant.items()}
+    varied["clinic"]["age"] = np.linspace(0, 100, 64)
+    varied["bank"]["sector"] = (["farming", "trade", "mining", "trade"] * 16)[:64]
+    shapes = []
+    for name, blocks in (("constant", constant), ("varied", varied)):
+        with three_parties(tmp_path / name, blocks=blocks) as federation:
+            run = federation.run(Describe(epsilon=1.0))[1]
+            here = federation.transport["clinic"]  # type: ignore[index]
+            shapes.append([row for row in here.transcript.structure(run.job["job"]) if row[3].endswith("marginal")])
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, float("nan"), float("inf")])
+def test_epsilon_out_of_range(bad: float) -> None:
+    with pytest.raises(BadPrivacyParameter, match="epsilon"):
+        Describe(epsilon=bad)
+
+
+@pytest.mark.parametrize("bad", [-1e-9, 1.0, 2.0, float("nan")])
+def test_delta_out_of_range(bad: float) -> None:
+    with pytest.raises(BadPrivacyParameter, match="delta"):
+        Describe(delta=bad)
+
+
+def test_bad_requests_change_nothing_on_disk(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as federation:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(UnknownColumn, match="wage"):
+            federation.run(Describe(columns=("wage",)))
+        with pytest.raises(BadArguments):
+            federation.run(Describe(bins=0))
+        assert sorted(tmp_path.rglob("*")) == before
+        _, run = federation.run(Describe(epsilon=1.0), name="run")
+        with pytest.raises(RunError, match="exists already"):
+            federation.run(Describe(epsilon=1.0), name="run")
+        with pytest.raises(RunError, match="finished"):
+            federation.resume(run.path)
+        with pytest.raises(RunError, match="not a run folder"):
+            federation.resume(tmp_path)
