@@ -37,7 +37,7 @@ def refuted(in_one: np.ndarray, in_zero: np.ndarray, *, epsilon: float, delta: f
 
 def test_discrete_laplace() -> None:
     # Epsilon 1 at sensitivity 1, S = {at least 1}. At the wrong scale P1(S) = 0.802 and P0(S) = 0.198; with 4000
-    # draws the test misses this by 8 standard deviations: power > 1 - 1e-14.
+    # draws that is missed with probability below 1e-7.
     claim = guarantee([Laplace(1.0)], delta=0.0).epsilon
 
     def attack(scale: float) -> bool:
@@ -50,7 +50,7 @@ def test_discrete_laplace() -> None:
 
 def test_discrete_gaussian() -> None:
     # Sigma 3, one coordinate moves by 3, delta 0.127 (epsilon about 1), S = {at least 4}. At the wrong scale P1(S) =
-    # 0.41, P0(S) = 0.05, so P1 - e P0 - delta = 0.14; with 8000 draws 9 standard deviations remain.
+    # 0.41, P0(S) = 0.05, so P1 - e P0 - delta = 0.14; with 8000 draws that is missed with probability below 1e-9.
     claim = guarantee([GaussianCell(3.0, 3)], delta=0.127)
     assert claim.accountant == "pld"
     assert claim.epsilon == pytest.approx(1.0, abs=0.02)
@@ -66,7 +66,7 @@ def test_discrete_gaussian() -> None:
 @pytest.mark.parametrize("categories", [2, 5])
 def test_randomized_response(categories: int) -> None:
     # Epsilon 1, S = {answer 1}. For 5 categories at 1.4 epsilon: P1(S) = 0.503, P0(S) = 0.124, P1 - e P0 = 0.166; with
-    # 40 000 draws 18 standard deviations remain, and more for bits.
+    # 40 000 draws that is missed with probability below 1e-11, and less often for bits.
     claim = guarantee([RandomizedResponse(1.0, categories)], delta=0.0).epsilon
     respond: Callable[..., np.ndarray] = generalized_randomized_response
     options = {"categories": categories}

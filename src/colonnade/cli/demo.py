@@ -50,4 +50,4 @@ def demo(
             "What each institution wrote down: colonnade ledger show"
             f" {shlex.quote(str(out / 'home' / example.parties[0]))} (and the folders beside it)"
         )
-        conduct(federation, method, plan, output, name=None, again="see RUN, or just run `colonnade demo` once more")
+        conduct(federation, method, output, name=None, again="see RUN, or just run `colonnade demo` once more")

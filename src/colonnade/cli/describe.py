@@ -57,7 +57,7 @@ def describe(
             out.say(note)
         if out.terminal and sys.stdin.isatty() and not (yes or quiet) and not typer.confirm("Run it?"):
             raise NotApproved("not run: you said no; nothing was spent.")
-        conduct(opened, method, plan, out, name=name, again="resume it with `colonnade resume RUN`")
+        conduct(opened, method, out, name=name, again="resume it with `colonnade resume RUN`")
 
 
 def chosen(

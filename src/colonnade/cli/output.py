@@ -74,7 +74,7 @@ def _verdict(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         return f"{error}; check the path, its permissions and the free disk space.", RECORD
     return (
-        f"unexpected {type(error).__name__}: {error}. This is a bug; `colonnade --debug ...` also prints the traceback.",
+        f"unexpected {type(error).__name__}: {error}. This is a bug; `colonnade --debug ...` prints the traceback too.",
         UNEXPECTED,
     )
 
@@ -91,7 +91,7 @@ class Output:
         self.quiet = quiet
         self.terminal = sys.stdout.isatty()
         self._console = Console(
-            markup=False, highlight=False, emoji=False, soft_wrap=True, width=None if self.terminal else 200
+            markup=False, highlight=False, emoji=False, soft_wrap=True, width=None if self.terminal else 1_000
         )
 
     def say(self, text: str = "") -> None:

@@ -13,11 +13,6 @@ from colonnade.cli.running import open_federation
 app = typer.Typer(no_args_is_help=True, help="Print the plan of a method and run nothing.")
 
 
-@app.callback()
-def verbs() -> None:
-    """Print the plan of a method and run nothing."""
-
-
 @app.command()
 def describe(
     federation: FederationFile,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from colonnade.cli.output import Output
 from colonnade.errors import AwaitingApproval, PartyLost, StorageError
@@ -26,7 +27,7 @@ def open_federation(path: Path, out: Output) -> Federation:
         return Federation.from_toml(path)
 
 
-def conduct(federation: Federation, method: Method, plan: Plan, out: Output, *, name: str | None, again: str) -> None:
+def conduct(federation: Federation, method: Method, out: Output, *, name: str | None, again: str) -> None:
     """Run a method on a federation and say what came out. `again` says how to go on after an interruption, with
     RUN for the run folder."""
     name = name or f"{method.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -45,8 +46,6 @@ def go_on(federation: Federation, path: Path, out: Output) -> None:
 
 def say_total(plan: Plan, out: Output) -> None:
     """What the plan costs a person, under both relations."""
-    from typing import get_args
-
     from colonnade.privacy.cost import Relation
 
     out.say("A person's total over all parties' releases of this run, (epsilon, delta):")
@@ -85,7 +84,7 @@ def _resumable(run: Path, again: str) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, PartyLost, StorageError, AwaitingApproval) as error:
         if (run / "job.json").is_file():
-            error.add_note(f"The run is kept: {again.replace('RUN', str(run))}.")
+            error.add_note(f"The run is kept: {again.replace('RUN', shlex.quote(str(run)))}.")
         else:
             error.add_note("Nothing was started.")
         raise

@@ -101,7 +101,7 @@ class Alignment:
         if rows.ndim != 1 or rows.dtype.kind != "i":
             raise SchemaError("the rows of an alignment are a vector of whole numbers; build it by a join.")
         inside = rows[rows != -1]
-        if inside.size and (inside.min() < 0 or inside.max() >= self.n or len(np.unique(inside)) < len(inside)):
+        if inside.size and (inside.min() < 0 or inside.max() >= self.n or np.bincount(inside).max() > 1):
             raise SchemaError(f"alignment rows must be distinct and below n = {self.n}, or -1; build it by a join.")
         object.__setattr__(self, "n", int(self.n))
         object.__setattr__(self, "rows", _frozen(rows.astype(np.int64)))

@@ -87,12 +87,15 @@ def read_numbers(values: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[n
 
 def _read_text(text: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     spells = pc.fill_null(pc.match_substring_regex(text, f"^{_NUMBER}$"), False)
-    readable = np.asarray(spells, dtype=np.bool_)
-    filled = np.asarray(pc.fill_null(pc.not_equal(text, ""), False), dtype=np.bool_)
-    numbers = np.full(len(text), np.nan)
-    # Python's float rounds correctly; the parsers of pandas and Arrow differ from it in the last digit or in syntax.
-    numbers[readable] = [float(cell) for cell in text.filter(spells).to_pylist()]
-    return numbers, filled & ~readable
+    filled = pc.fill_null(pc.not_equal(text, ""), False)
+    # Arrow rounds correctly, but would also take "inf" and "nan", and no spaces: hence the pattern first.
+    trimmed = pc.utf8_rtrim(pc.utf8_ltrim(text, characters=" \t+"), characters=" \t")
+    numbers = pc.cast(pc.if_else(spells, trimmed, None), pa.float64())
+    return _array(pc.fill_null(numbers, np.nan), np.float64), _array(pc.and_not(filled, spells), np.bool_)
+
+
+def _array(values: pa.Array | pa.ChunkedArray, dtype: type[np.generic]) -> NDArray[Any]:
+    return np.array(values.to_numpy(zero_copy_only=False), dtype=dtype)
 
 
 def _read_number(cell: object) -> float | None:

@@ -27,13 +27,13 @@ def read_keys(values: pd.Series[Any], *, where: str) -> tuple[NDArray[Any], int]
     if pd.api.types.is_integer_dtype(values.dtype):
         return _whole(there.to_numpy(), where), missing
     cells = there.to_numpy(dtype=object)
-    if all(isinstance(cell, str) for cell in cells):
+    found = pd.api.types.infer_dtype(cells, skipna=False)
+    if found in ("string", "empty"):
         filled = cells[cells != ""]
         return filled, missing + len(cells) - len(filled)
-    if all(isinstance(cell, int | np.integer) and not isinstance(cell, bool) for cell in cells):
+    if found == "integer":
         return _whole(cells, where), missing
-    mixed = any(isinstance(cell, str) for cell in cells)
-    fault = "mix text with other values" if mixed else "are neither whole numbers nor text"
+    fault = "mix several types" if found.startswith("mixed") else "are neither whole numbers nor text"
     raise KeyProblem(f"{where}: the keys {fault}; {_CURE}.")
 
 

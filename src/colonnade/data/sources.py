@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import pandas as pd
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow.parquet
 from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownColumn
 
 ROWS = 65536
-_CSV_BLOCK_BYTES = 1 << 24
+_CSV_BLOCK_BYTES = 1 << 22
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds to a Parquet file for an index without a name
 
 # Whole numbers and truth values with gaps: pandas would make them float64, which is not exact above 2^53, or object.
@@ -256,11 +256,23 @@ def _positions(available: Sequence[str], names: Sequence[str], description: str)
 
 
 def _frames(batches: Iterable[Any], names: Sequence[str], rows: int) -> Iterator[pd.DataFrame]:
-    """Arrow record batches as frames of at most `rows` rows."""
+    """Arrow record batches of any size as frames of `rows` rows, and one for the rest."""
+    held: list[Any] = []
+    count = 0
     for batch in batches:
-        for start in range(0, batch.num_rows, rows):
-            part = batch.select(list(names)).slice(start, rows)
-            yield part.to_pandas(types_mapper=_NULLABLE.get, ignore_metadata=True)
+        held.append(batch.select(list(names)))
+        count += batch.num_rows
+        if count >= rows:
+            table = pa.Table.from_batches(held)
+            whole = count - count % rows
+            yield from (_frame(table.slice(start, rows)) for start in range(0, whole, rows))
+            held, count = table.slice(whole).to_batches(), count - whole
+    if count:
+        yield _frame(pa.Table.from_batches(held))
+
+
+def _frame(table: Any) -> pd.DataFrame:
+    return cast(pd.DataFrame, table.to_pandas(types_mapper=_NULLABLE.get, ignore_metadata=True))
 
 
 @contextmanager

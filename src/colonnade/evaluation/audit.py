@@ -93,9 +93,9 @@ class AuditResult:
 
     @property
     def threshold(self) -> float | None:
-        """The threshold of the event that goes furthest beyond the claimed curve."""
-        worst = max(self.findings, key=lambda f: f.tpr - f.allowed, default=None)
-        return None if worst is None else worst.event.threshold
+        """The threshold of the event that refutes the claim, or else of the one chosen to."""
+        told = [f for f in self.findings if f.refutes] or self.findings
+        return told[0].event.threshold if told else None
 
     def __str__(self) -> str:
         verdict = "REFUTED" if self.refuted else "not refuted"

@@ -172,9 +172,10 @@ def profile_from_pld(pld: Any, *, name: str = "PLD") -> PrivacyProfile:
     """From a dp_accounting `PrivacyLossDistribution`; its delta already is the larger of both directions."""
 
     def delta(epsilon: Reals) -> Reals:
-        # dp_accounting wants increasing epsilons.
         e = np.atleast_1d(np.asarray(epsilon, dtype=np.float64))
-        order = np.argsort(e, kind="stable")
+        if e.size == 1:  # dp_accounting is a hundred times faster on a number than on a list of one
+            return np.array([pld.get_delta_for_epsilon(float(e[0]))])
+        order = np.argsort(e, kind="stable")  # and wants a list in increasing order
         found = np.empty(e.shape)
         found[order] = pld.get_delta_for_epsilon(e[order])
         return found
@@ -200,18 +201,32 @@ def profile_from_rdp(orders: Sequence[float], rdp: Sequence[float], *, name: str
         variation = np.sqrt(-np.expm1(-r.min()))
         return np.asarray(np.exp(np.minimum(logs.min(axis=-1, initial=0.0), 0.0))).clip(max=variation)
 
-    def tpr(fpr: Reals) -> Reals:
-        # D_a(p|q) and D_a(q|p) grow in p >= q (quasi-convexity, 0 at p = q): bisect, and keep the upper end.
-        q = np.asarray(fpr, dtype=np.float64)
-        low, high = q.copy(), np.ones_like(q)
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            worst = np.maximum(_coin_divergence(middle, q, a) - r, _coin_divergence(q, middle, a) - r)
-            inside = (worst <= 0).all(axis=-1)
-            low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-        return high
+    # D_a(p|q) and D_a(q|p) grow in p >= q (quasi-convex, 0 at p = q): bisect, and keep the upper end.
+    q = np.concatenate([[0.0], special.ndtr(np.linspace(-7, 7, _EPSILONS)), [1.0]])
+    low, high = q.copy(), np.ones_like(q)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        inside = (np.maximum(_coin_divergence(middle, q, a), _coin_divergence(q, middle, a)) <= r).all(axis=-1)
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return PrivacyProfile(name, delta, _above_concave(q, high))
 
-    return PrivacyProfile(name, delta, tpr)
+
+def _above_concave(x: Reals, y: Reals) -> Curve:
+    """A bound from above on a concave function known at `x`: between two points, the chords next to them, prolonged.
+
+    The Renyi divergence is jointly quasi-convex (van Erven and Harremoes 2014), so the allowed (fpr, tpr) are a
+    convex set and their upper edge is concave.
+    """
+    slopes = np.concatenate([[1e300], np.diff(y) / np.diff(x), [0.0]])  # at the ends there is no chord beyond
+
+    def tpr(fpr: Reals) -> Reals:
+        q = np.asarray(fpr, dtype=np.float64)
+        i = np.clip(np.searchsorted(x, q, side="right") - 1, 0, x.size - 2)
+        from_left = y[i] + slopes[i] * (q - x[i])
+        from_right = y[i + 1] - slopes[i + 2] * (x[i + 1] - q)
+        return np.asarray(np.minimum(np.minimum(from_left, from_right) + 1e-10, 1.0))
+
+    return tpr
 
 
 def _coin_divergence(p: Reals, q: Reals, orders: Reals) -> Reals:
@@ -272,6 +287,7 @@ def choose(
 def _candidates(pooled: Reals) -> Reals:
     """Thresholds at evenly spaced ranks, and at geometric ones in both tails; all values if they are few."""
     values = np.unique(pooled)
+    values = values[1:] if values.size > 1 else values  # every run is above the least value
     if values.size <= 2 * _THRESHOLDS:
         return values
     tail = np.geomspace(1, values.size - 1, _THRESHOLDS // 2).astype(np.int64)

@@ -19,7 +19,9 @@ MOST_BARS = 80
 
 
 def shorten(label: str, most: int) -> str:
-    return label if len(label) <= most else label[: most - 1] + "…"
+    """Both ends of a long label: categories often differ in their last words only."""
+    half = (most - 1) // 2
+    return label if len(label) <= most else f"{label[:half]}…{label[-half:]}"
 
 
 def _svg(height: float, label: str, *children: str | None) -> Html:
@@ -36,7 +38,7 @@ def bar_list(
     whole: float | None = None,
 ) -> Html:
     """One horizontal bar for each label, with its value. `whole` fixes the length that fills the width."""
-    left, right, row = 112.0, 52.0, 20.0
+    left, right, row = 116.0, 52.0, 20.0
     room = WIDTH - left - right
     shown = min(len(labels), MOST_ROWS)
     top = max(whole or 0.0, 2 * noise, *counts, 1.0)
@@ -46,7 +48,7 @@ def bar_list(
         length = room * max(counts[at], 0.0) / top
         kind = "empty" if empty_last and at == len(labels) - 1 else "bar"
         parts += [
-            tag("text", shorten(labels[at], 17), x=left - 6, y=y + 14, text_anchor="end"),
+            tag("text", shorten(labels[at], 15), x=left - 6, y=y + 14, text_anchor="end"),
             tag("rect", _hint(labels[at], counts[at]), class_=kind, x=left, y=y + 3, width=length, height=row - 6),
             tag("text", number(counts[at]), x=left + length + 4, y=y + 14, class_="soft"),
         ]
@@ -69,12 +71,12 @@ def histogram(
     label: str,
     noise: float,
 ) -> Html:
-    """Upright bars between the edges of a numeric column; a last count beyond the edges is that of empty cells."""
+    """Upright bars between the edges of a numeric column. A last count beyond the edges, that of empty cells, is
+    not drawn: it would set the scale."""
     left, top, base, height = 42.0, 8.0, 120.0, 138.0
     cells = len(edges) - 1
-    highest = max(2 * noise, *counts, 1.0)
-    apart = 14.0 if len(counts) > cells else 0.0
-    wide = (WIDTH - left - 2 - apart) / (cells + (len(counts) - cells))
+    highest = max(2 * noise, *counts[:cells], 1.0)
+    wide = (WIDTH - left) / cells
 
     def level(count: float) -> float:
         return base - (base - top) * max(count, 0.0) / highest
@@ -88,15 +90,20 @@ def histogram(
     if cells <= MOST_BARS:
         gap = 1.0 if wide > 3 else 0.0
         parts += [
-            _column(labels[at], counts[at], left + at * wide, level(counts[at]), wide - gap, base, "bar")
+            tag(
+                "rect",
+                _hint(labels[at], counts[at]),
+                class_="bar",
+                x=left + at * wide,
+                y=level(counts[at]),
+                width=wide - gap,
+                height=base - level(counts[at]),
+            )
             for at in range(cells)
         ]
     else:
         steps = "".join(f"V{level(counts[at]):.1f}h{wide:.3f}" for at in range(cells))
         parts.append(tag("path", class_="bar", d=f"M{left:g} {base:g}{steps}V{base:g}Z"))
-    for at in range(cells, len(counts)):
-        x = left + apart + at * wide
-        parts.append(_column(labels[at], counts[at], x, level(counts[at]), max(wide - 1, 2.0), base, "empty"))
     parts.append(tag("line", class_="noise", x1=left, x2=WIDTH, y1=level(2 * noise), y2=level(2 * noise)))
     for at, anchor in ((0, "start"), (cells // 2, "middle"), (cells, "end")):
         if at not in (0, cells) and cells < 4:
@@ -104,10 +111,6 @@ def histogram(
         x = left + at * wide
         parts.append(tag("text", f"{edges[at]:.4g}", x=x, y=base + 14, text_anchor=anchor, class_="soft"))
     return _svg(height, label, *parts)
-
-
-def _column(label: str, count: float, x: float, y: float, width: float, base: float, kind: str) -> Html:
-    return tag("rect", _hint(label, count), class_=kind, x=x, y=y, width=width, height=base - y)
 
 
 def quantile_box(quantiles: Mapping[str, float], *, label: str) -> Html:

@@ -110,7 +110,7 @@ CSS = """
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+  font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 main { max-width: 72rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .25rem; }
 h2 { font-size: 1.3rem; margin: 2.5rem 0 .5rem; padding-top: .75rem; border-top: 1px solid var(--line); }
@@ -125,8 +125,9 @@ table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabu
 th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); }
 thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
 tbody th { font-weight: 600; } tbody th, td { overflow-wrap: break-word; }
-.number { text-align: right; white-space: nowrap; }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
+.number { text-align: right; } td.number { white-space: nowrap; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
+  align-items: start; }
 figure { margin: 0; padding: .75rem; background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
   min-width: 0; break-inside: avoid; }
 figure h4 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
@@ -139,12 +140,11 @@ svg .axis { stroke: var(--line); stroke-width: 1; } svg .noise { stroke: var(--n
 svg .spine { stroke: var(--bar); stroke-width: 2; } svg .median { stroke: var(--paper); stroke-width: 3; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-size: .9rem; }
 summary:focus-visible, .wide:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }
-code, pre { font: .88em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
-pre { white-space: pre-wrap; background: var(--panel); border: 1px solid var(--line); padding: .75rem; border-radius: 6px; }
+code { font: .88em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
 @media print {
   :root { --paper: #fff; --ink: #000; --soft: #444; --line: #bbb; --panel: #fff; --bar: #2f6f9f; }
-  body { font-size: 11px; } main { max-width: none; padding: 0; }
+  html { font-size: 10px; } main { max-width: none; padding: 0; }
   details::details-content { content-visibility: visible; display: block; height: auto; }
   figure details { display: none; } .wide { overflow: visible; }
 }

@@ -107,18 +107,23 @@ def _privacy(plan: Plan, costs: Mapping[str, Any], remarks: Sequence[str]) -> Ht
         paragraph(in_plain_words(whole["zero-out"]), class_="warning" if unbounded else None),
         None if unbounded else paragraph(in_plain_words(whole["replace"])),
         paragraph(UNSEEDED, class_="warning") if costs["simulated"] else None,
-        table(("(epsilon, delta) per record", *relations), [total, *rows], label="Cost of this run"),
+        table(
+            ("(epsilon, delta) per record", *relations),
+            [total, *rows],
+            label="Cost of this run",
+            numeric=() if unbounded else (1, 2),
+        ),
         paragraph(
-            "Under zero-out a record's data becomes nothing; under replace it becomes any other's. The total composes the"
-            " releases of all parties and counts a joint release once. It is that of this run alone: other runs on the same"
-            " people add to it. Each party's ledger has its own part of all runs.",
+            "Under zero-out a record's data becomes nothing; under replace it becomes any other's. The total composes"
+            " the releases of all parties and counts a joint release once. It is that of this run alone: other runs on"
+            " the same people add to it. Each party's ledger has its own part of all runs.",
             class_="soft",
         ),
         tag("h3", "Who is trusted"),
         listing(
             [
-                "Each party trusts its own machine and installation, and nobody else, with its data: it computes at home"
-                " and adds the noise before anything leaves.",
+                "Each party trusts its own machine and installation, and nobody else, with its data: it computes at"
+                " home and adds the noise before anything leaves.",
                 "Everybody named above under 'seen by' may keep what they saw, combine it with anything they know, and"
                 " learn no more about a person than the cost says.",
                 *remarks,
@@ -151,12 +156,12 @@ def _released(plan: Plan) -> list[Html]:
 
 def _plan(plan: Plan) -> Html:
     rows = [
-        (one.name, one.step, party, str(one.counts[party]), str(guarantee([cost], delta=plan.delta)), one.audience)
+        (one.name, one.step, party, str(one.counts[party]), _pair(guarantee([cost], delta=plan.delta)), one.audience)
         for one in plan.phases
         for party, cost in one.costs.items()
     ]
     options = ", ".join(f"{name} = {value}" for name, value in plan.options.items() if value is not None)
-    head = ("phase", "step", "party", "requests", "cost", "seen by")
+    head = ("phase", "step", "party", "requests", "(epsilon, delta), zero-out", "seen by")
     return section(
         "The plan",
         paragraph(
@@ -191,8 +196,8 @@ def _transcript(path: Path) -> Html:
     return section(
         "The transcript",
         paragraph(
-            f"{head.rows:,} messages, {size(sum(body['bytes'] for _, body in bodies))}, crossed the coordinator's border."
-            f" Their chain of hashes is intact; it ends in ",
+            f"{head.rows:,} messages, {size(sum(body['bytes'] for _, body in bodies))}, crossed the coordinator's"
+            " border. Their chain of hashes is intact; it ends in ",
             tag("code", head.hash[:16]),
             ".",
         ),

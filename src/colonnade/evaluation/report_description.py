@@ -13,7 +13,7 @@ from colonnade.evaluation.words import noise_width, number, share, with_noise
 MOST_ROWS = 500
 """A column's table in the report shows no more cells than this."""
 
-PARTY_HEAD = ("party", "records in the cohort", "share of the cohort", "columns described")
+PARTY_HEAD = ("party", "records", "share of cohort", "columns")
 COLUMN_HEAD = ("column", "party", "kind", "in short")
 
 
@@ -28,9 +28,7 @@ def party_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def column_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """One row a column: who has it, its kind, and what is typical of it."""
-    return [
-        (name, one["party"], one["kind"], in_short(result, one)) for name, one in result["marginals"].items()
-    ]
+    return [(name, one["party"], one["kind"], in_short(result, one)) for name, one in result["marginals"].items()]
 
 
 def in_short(result: Mapping[str, Any], one: Mapping[str, Any]) -> str:
@@ -108,7 +106,9 @@ def details(result: Mapping[str, Any]) -> Html:
 
 
 def _figure(result: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> Html:
-    caption = f"{one['kind']}; {in_short(result, one)}. Noise: standard deviation {one['sd']:,.1f} a count."
+    empty = one["counts"][-1] if len(one.get("counts", ())) == len(one.get("edges", ())) > 0 else one.get("missing")
+    cells = "" if empty is None else f"; {number(empty)} cells empty"
+    caption = f"{one['kind']}; {in_short(result, one)}{cells}. Noise: standard deviation {one['sd']:,.1f} a count."
     return tag(
         "figure",
         tag("h4", name),

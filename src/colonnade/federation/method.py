@@ -13,7 +13,10 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 
-METHODS: dict[str, tuple[str, str]] = {"describe": ("colonnade.statistics.describe", "Describe")}
+METHODS: dict[str, tuple[str, str]] = {
+    "describe": ("colonnade.statistics.describe", "Describe"),
+    "moments": ("colonnade.statistics.moments", "PatternMoments"),
+}
 """Name -> (module, class) of every method that a run folder may name."""
 
 

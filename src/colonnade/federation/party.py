@@ -207,6 +207,10 @@ class Party:
         except KeyError:
             raise StepFailed(f"an earlier step of job {work.job} has not kept {name!r}; ask that step first.") from None
 
+    def kept(self, name: str) -> bool:
+        """Whether an earlier step of this job has kept a value under this name."""
+        return name in self._working().kept or name in self.store.kept_names(self._working().job)
+
     def pair_key(self, other: str, label: str) -> bytes:
         """A key that only this party and one other member can compute, for pads."""
         return pair_key(self._identity, self.roster.member(other).public_key, f"{self.job} {label}".encode())

@@ -25,7 +25,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
 from colonnade.privacy.cost import Cost
 
-BUILT_IN = ("colonnade.statistics.describe",)
+BUILT_IN = ("colonnade.statistics.describe", "colonnade.statistics.moments")
 """The modules whose steps every installation registers."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from colonnade.durable import Chain, Database, Head
 from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, UnboundedNotAllowed
@@ -85,7 +85,12 @@ class Ledger:
         if self.budget is None:
             return
         since = None if self.budget.period_days is None else now - DAY * self.budget.period_days
-        bounded = [leaf for cost in [*self.costs(since=since), *wanted] for leaf in cost.leaves() if not leaf.unbounded]
+        bounded = [
+            leaf
+            for cost in [*self.costs(since=since), *map(_alone, wanted)]
+            for leaf in cost.leaves()
+            if not leaf.unbounded
+        ]
         total = guarantee(bounded, delta=self.budget.delta, relation=self.budget.relation)
         if total.epsilon > self.budget.epsilon * (1 + 1e-9):
             raise BudgetExceeded(
@@ -142,9 +147,11 @@ class Ledger:
         ]
 
     def costs(self, *, job: str | None = None, since: float | None = None) -> list[Cost]:
-        """What counts as spent: everything that was reserved."""
+        """What counts as spent: everything that was reserved. Joint ids are dropped: inside one party's ledger every
+        release counts, whatever name it was given."""
         rows = self.chain.rows(kind="reserve") if job is None else self.chain.rows(kind="reserve", job=job)
-        return [Cost.from_dict(row.body["cost"]) for row in rows if since is None or row.body["time"] >= since]
+        found = [Cost.from_dict(row.body["cost"]) for row in rows if since is None or row.body["time"] >= since]
+        return [_alone(cost) for cost in found]
 
     def debited(self, job: str) -> Cost:
         """All debits of one job, composed."""
@@ -174,3 +181,8 @@ class Ledger:
             else:
                 reserved[where] -= 1
         return head
+
+
+def _alone(cost: Cost) -> Cost:
+    """The cost without its joint ids."""
+    return replace(cost, joint=None, parts=tuple(_alone(part) for part in cost.parts))

@@ -62,7 +62,7 @@ def multiply(field: Field, a: Residues, b: Residues) -> Product:
     return Product(field, field.mul(a, b))
 
 
-def gram(field: Field, a: Residues, *, tile: int = 2048) -> Product:
+def gram(field: Field, a: Residues, *, tile: int = 1024) -> Product:
     """A^T A: sums of products over the records, in one level."""
     return Product(field, field.gram(a, tile=tile))
 

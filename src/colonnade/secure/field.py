@@ -196,7 +196,7 @@ class Field:
             raise SecureError(f"{memory} bytes do not hold one column of a block: allow at least {1 << 20}.")
         return width
 
-    def gram(self, a: Residues, *, tile: int = 2048) -> Residues:
+    def gram(self, a: Residues, *, tile: int = 1024) -> Residues:
         """A^T A for residues (L, n, d). Beside the result, memory is that of tiles `tile` columns wide (`tile_for`)."""
         width = a.shape[-1]
         out = np.empty((len(self.primes), width, width), dtype=np.int32)
@@ -206,7 +206,7 @@ class Field:
                 out[:, columns, rows] = residues.transpose(0, 2, 1)
         return out
 
-    def gram_tiles(self, a: Residues, *, tile: int = 2048) -> Iterator[Tile]:
+    def gram_tiles(self, a: Residues, *, tile: int = 1024) -> Iterator[Tile]:
         """The tiles of A^T A on and above the diagonal, one at a time: for a result larger than memory."""
         if a.ndim != 3 or a.shape[0] != len(self.primes):
             raise SecureError(f"a Gram matrix needs residues (primes, records, columns), not {a.shape}.")
@@ -342,6 +342,9 @@ def _fold(product: Any, p: int, total: Any) -> None:
 
 @numba.njit(cache=True)
 def _canonical(total: Any, p: int, out: Any) -> None:
+    """Sums of fewer than 2^20 folded blocks to [0, p); the floor is right for the reason given in `_multiply`."""
+    prime = float(p)
     for i in range(total.shape[0]):
         for j in range(total.shape[1]):
-            out[i, j] = np.int64(total[i, j]) % p
+            v = total[i, j]
+            out[i, j] = v - math.floor(v / prime) * prime

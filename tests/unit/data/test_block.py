@@ -162,7 +162,7 @@ def test_repeated_keys_are_counted_over_chunks_and_not_quoted() -> None:
     [
         ([1.5, 2.5, 3.5], "neither whole numbers nor text"),
         ([1.0, 2.0, 3.0], "neither whole numbers nor text"),
-        ([1, "2", 3], "mix text"),
+        ([1, "2", 3], "mix several types"),
         ([True, False, True], "neither"),
         (pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"]), "neither"),
         ([2**63, 1, 2], "64 bits"),

@@ -79,7 +79,8 @@ def test_every_source_gives_the_table_back(make: Callable, tmp_path: Path) -> No
     wanted = ["flag", "a.b", "firm", 'say "hi"', "a"]
     for _ in range(2):  # a source can be read again
         chunks = list(source.chunks(wanted, rows=256))
-        assert all(0 < len(chunk) <= 256 and list(chunk.columns) == wanted for chunk in chunks)
+        assert [len(chunk) for chunk in chunks] in ([256] * 3 + [232], [256, 144, 256, 256, 88])  # a folder: by file
+        assert all(list(chunk.columns) == wanted for chunk in chunks)
         read = pd.concat(chunks, ignore_index=True)
         assert len(read) == len(frame)
         for name in wanted:
@@ -90,7 +91,7 @@ def test_every_source_gives_the_table_back(make: Callable, tmp_path: Path) -> No
                 assert filled == expected.dropna().astype(str).tolist()
             else:
                 assert filled == expected.dropna().tolist()
-    assert [len(chunk) for chunk in source.chunks(["a"])] in ([1000], [400, 600], [300, 300, 300, 100])
+    assert [len(chunk) for chunk in source.chunks(["a"])] in ([1000], [400, 600])
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -169,7 +170,7 @@ def test_an_unreadable_file(name: str, tmp_path: Path) -> None:
 
 
 def test_a_truncated_file_fails_while_it_is_read(tmp_path: Path) -> None:
-    whole = gzip.compress(b"id\n" + b"12345678901234\n" * 5_000_000, 1)
+    whole = gzip.compress(b"id\n" + b"12345678901234\n" * 2_000_000, 1)
     (tmp_path / "t.csv.gz").write_bytes(whole[: len(whole) * 3 // 4])
     chunks = CSVSource(tmp_path / "t.csv.gz").chunks(["id"])
     next(chunks)
@@ -184,6 +185,16 @@ def test_folders_of_parquet_files_must_agree(tmp_path: Path) -> None:
     pd.DataFrame({"id": [2], "y": [1]}).to_parquet(tmp_path / "b.parquet")
     with pytest.raises(SourceError, match=r"b\.parquet has other columns"):
         open_source(tmp_path).names()
+
+
+def test_categoricals_with_other_dictionaries_in_each_row_group(tmp_path: Path) -> None:
+    words = ["a", "b", "c", "d", "e", "f", "g"]
+    schema = pa.schema([("x", pa.dictionary(pa.int32(), pa.string()))])
+    with pq.ParquetWriter(tmp_path / "t.parquet", schema) as writer:
+        for part in (words[:2], words[2:5], words[5:]):
+            writer.write_table(pa.table({"x": pa.array(part).dictionary_encode()}))
+    chunks = ParquetSource(tmp_path / "t.parquet").chunks(["x"], rows=3)
+    assert [chunk["x"].tolist() for chunk in chunks] == [words[:3], words[3:6], words[6:]]
 
 
 def test_a_parquet_index_with_a_name_is_a_column(tmp_path: Path) -> None:

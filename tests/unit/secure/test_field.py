@@ -164,6 +164,17 @@ def test_gram_is_exact_where_every_product_is_extreme() -> None:
         assert field.matmul(transpose(residues), residues.copy()).tolist() == expected
 
 
+@pytest.mark.parametrize(("block", "exact"), [(BLOCK_ROWS, True), (1 << 17, False)])
+def test_the_block_size_is_what_makes_it_exact(block: int, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large residues with random low bits. Planted bug: blocks of 2^17 rows, whose sums of 2^57 float64 rounds."""
+    monkeypatch.setattr(field_module, "BLOCK_ROWS", block)
+    field, p = Field(PRIMES[:1]), PRIMES[0]
+    low_bits = SimulatedRandomness(10).below(1000, 2 << 17).reshape(-1, 2)
+    values = (p - 1) // 2 - low_bits
+    # oracle: int64, where 2^17 products of 2^40 fit
+    assert (field.gram(field.encode(values)) == values.T @ values % p).all() == exact
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     rows=st.integers(0, 40),

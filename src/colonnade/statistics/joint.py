@@ -1,0 +1,88 @@
+"""What every joint statistic is made of: deal shares to the committee, add everybody's noise, open once.
+
+Data parties Shamir-share integer rows to the committee. **Every** member of the roster deals a fresh sharing, of
+degree 2t, of its part Sk(mu / m) of the noise (of zeros where a statistic is declared exact). A holder computes on
+its shares, adds all noise shares, and only then lets its share of the result go; the coordinator joins the shares.
+The roster decides who holds, who adds noise and how many may collude; a request cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import PartyLost, SecureError, UnsafeRequest
+from colonnade.federation.party import Party
+from colonnade.federation.roster import Roster
+from colonnade.privacy.skellam_sampler import largest_draw, skellam
+from colonnade.secure.bgw import noise_sharing
+from colonnade.secure.field import Field, Residues
+from colonnade.secure.primes import primes_for
+from colonnade.secure.shamir import reconstruct, share
+
+View = Literal["client", "server"]
+
+
+def colluders(roster: Roster, view: View) -> int:
+    """Who is assumed to know its own noise: the roster's colluders, or nobody if only the coordinator sees results."""
+    return roster.colluders if view == "client" else 0
+
+
+def field_for(largest: int, mu: int, roster: Roster) -> Field:
+    """The field that holds every result of size `largest` with all members' noise: a job that could wrap has none."""
+    members = len(roster.names)
+    noise = members * largest_draw(Fraction(mu, members)) if mu else 0
+    return Field(primes_for((largest + noise).bit_length()))
+
+
+def deal(me: Party, tag: str, field: Field, values: NDArray[np.int64]) -> None:
+    """Share whole numbers to the committee; each holder's share is sealed to it."""
+    committee = me.roster.committee
+    shares = share(field, values, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness)
+    for holder, one in zip(committee, shares, strict=True):
+        me.send(holder, tag, one)
+
+
+def deal_noise(me: Party, tag: str, field: Field, *, mu: int, size: int) -> None:
+    """Share this member's part of the noise for `size` entries that are opened together."""
+    members = len(me.roster.names)
+    noise = skellam(me.randomness, Fraction(mu, members), size) if mu else np.zeros(size, dtype=np.int64)
+    committee = me.roster.committee
+    shares = noise_sharing(
+        field, noise, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness
+    )
+    for holder, one in zip(committee, shares, strict=True):
+        me.send(holder, tag, one)
+
+
+def dealt(me: Party, tag: str, senders: Sequence[str], field: Field) -> dict[str, Residues]:
+    """What the named members dealt to this holder; all of it, or an error."""
+    if me.name not in me.roster.committee:
+        raise UnsafeRequest(f"{me.name!r} is not in the committee of the roster and holds no shares.")
+    got: dict[str, Any] = me.received(tag)
+    missing = [sender for sender in senders if sender not in got]
+    if missing:
+        raise PartyLost(f"{', '.join(missing)} did not send {tag!r}; nothing is opened. Resume when they are back.")
+    for sender in senders:
+        if not isinstance(got[sender], np.ndarray):
+            raise SecureError(f"{sender!r} sent something other than shares; check its installation.")
+        field.check(got[sender])
+    return {sender: got[sender] for sender in senders}
+
+
+def once(me: Party, what: str) -> None:
+    """Refuse a second opening of the same thing in one job: two openings with fresh noise would average it away."""
+    name = f"opened: {what}"
+    if me.kept(name):
+        raise UnsafeRequest(f"{what} was opened before in job {me.job}; an opening happens once.")
+    me.keep(name, True)
+
+
+def join(replies: Mapping[str, Residues], field: Field, roster: Roster) -> NDArray[Any]:
+    """The opened integers from the holders' shares, of degree 2t. Surplus shares must agree."""
+    shares = {position: replies[holder] for position, holder in enumerate(roster.committee)}
+    return reconstruct(field, shares, degree=2 * roster.threshold)

@@ -1,0 +1,246 @@
+"""Moments on secret shares against numpy on the pooled integers: equal, exactly, with the noise off."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import (
+    BadPrivacyParameter,
+    PartyLost,
+    SchemaError,
+    TooFewHolders,
+    UnboundedNotAllowed,
+    UnsafeRequest,
+)
+from colonnade.federation.coordinator import Federation
+from colonnade.statistics import moments as module
+from colonnade.statistics.features import features
+from colonnade.statistics.moments import PatternMoments
+from support.small import COLUMNS, three_overlapping_blocks, three_parties
+
+ALLOW = ("presence", "exact-moments")
+
+
+def pooled(federation: Federation, blocks: dict[str, pd.DataFrame], gamma: int) -> tuple[np.ndarray, np.ndarray]:
+    """(presence mask, quantised features) in cohort order, made directly from the frames.
+
+    Column values are chosen so that gamma * feature is a whole number: rounding has nothing to decide.
+    """
+    wanted = features(federation.facts)
+    mask = np.zeros((federation.facts.n, len(blocks)), dtype=bool)
+    rows = np.zeros((federation.facts.n, len(wanted)), dtype=np.int64)
+    for k, (party, frame) in enumerate(blocks.items()):
+        at = federation.transport[party].rows  # type: ignore[index]
+        mask[at, k] = True
+        for j, feature in enumerate(wanted):
+            if feature.party == party:
+                codes = federation.facts.column(feature.column).encode(frame[feature.column])
+                value = (
+                    codes == feature.category
+                    if feature.category is not None
+                    else (codes - feature.centre) / feature.half
+                )
+                rows[at, j] = np.rint(value * gamma).astype(np.int64)
+    return mask, rows
+
+
+def whole_blocks(n: int = 90) -> dict[str, pd.DataFrame]:
+    """Three overlapping blocks whose scaled values are multiples of 1/900, with the extremes among them."""
+    blocks = three_overlapping_blocks(n)
+    rng = np.random.default_rng(2)
+    size = len(blocks["clinic"])
+    blocks["clinic"]["age"] = rng.choice([0.0, 100.0, 50.0, 12.5, 99.0], size)
+    return blocks
+
+
+@pytest.mark.parametrize("holders", [3, 5])
+def test_pattern_moments_equal_numpy_exactly(tmp_path: Path, holders: int) -> None:
+    blocks = whole_blocks()
+    gamma = 900
+    if holders == 5:
+        keys = blocks["clinic"]["id"]
+        blocks |= {
+            f"extra{i}": pd.DataFrame(
+                {"id": keys[i:], f"x{i}": [1, 0] * ((len(keys) - i) // 2) + [1] * ((len(keys) - i) % 2)}
+            )
+            for i in range(2)
+        }
+    columns = Columns([*COLUMNS.values(), *(Column(name=f"x{i}", kind="binary", categories=(0, 1)) for i in range(2))])
+    options: dict[str, Any] = {"threshold": 2} if holders == 5 else {}
+    with three_parties(tmp_path, blocks=blocks, columns=columns, allow=ALLOW, **options) as federation:
+        assert len(federation.roster.committee) == holders
+        result = PatternMoments(epsilon=None, gamma=gamma).fit(federation)
+        mask, rows = pooled(federation, blocks, gamma)
+    assert len(result.patterns) == 2 ** len(blocks) - 1
+    parties = list(blocks)
+    owner = np.array([parties.index(feature.party) for feature in result.features])
+    seen = 0
+    for pattern, entries, got in zip(result.patterns, result.entries, result.grams, strict=True):
+        here = np.all(mask == np.array(pattern), axis=1)
+        extended = np.column_stack([np.full(here.sum(), gamma), rows[here][:, np.array(pattern)[owner]]])
+        assert entries == ("1", *(f.name for f in result.features if pattern[parties.index(f.party)]))
+        assert np.array_equal(np.rint(got * gamma**2).astype(np.int64), extended.T @ extended)
+        seen += int(here.sum())
+    assert seen == 90, "empty patterns are zero and every record is in one pattern"
+
+
+def test_available_case_moments_under_secret_presence(tmp_path: Path) -> None:
+    blocks = whole_blocks()
+    gamma = 900
+    with three_parties(tmp_path, blocks=blocks, allow=("exact-moments",)) as federation:
+        result = PatternMoments(epsilon=None, gamma=gamma, presence="secret").fit(federation)
+        mask, rows = pooled(federation, blocks, gamma)
+    (entries,), (got,) = result.entries, result.grams
+    columns = []
+    for k, party in enumerate(result.parties):
+        columns.append(gamma * mask[:, [k]].astype(np.int64))
+        columns.append(rows[:, [j for j, f in enumerate(result.features) if f.party == party]])
+    extended = np.concatenate(columns, axis=1)
+    assert len(entries) == extended.shape[1]
+    assert np.array_equal(np.rint(got * gamma**2).astype(np.int64), extended.T @ extended)
+
+
+def test_tiled_openings_give_the_same_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small limit forces several rounds of noise and opening."""
+    blocks = whole_blocks()
+    with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
+        whole = PatternMoments(epsilon=None, gamma=900, presence="ignore").fit(federation)
+        monkeypatch.setattr(module, "MAXIMUM_ENTRIES", 7)
+        method = PatternMoments(epsilon=None, gamma=900, presence="ignore", block=3)
+        assert len(method.layout(federation.facts, federation.roster).rounds) > 3
+        tiled = method.fit(federation)
+    assert np.array_equal(whole.grams[0], tiled.grams[0])
+
+
+def test_noise_has_the_stated_size_and_is_independent_of_rounding(tmp_path: Path) -> None:
+    """The mean square of noisy - exact is the stated variance. 28 entries x 40 runs: within 25 % at 6 sd."""
+    blocks = whole_blocks()
+    with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
+        exact = PatternMoments(epsilon=None, gamma=900, presence="ignore").fit(federation)
+        errors = []
+        for _ in range(40):
+            noisy = PatternMoments(epsilon=1.0, gamma=900, presence="ignore").fit(federation)
+            errors.append((noisy.grams[0] - exact.grams[0])[np.triu_indices(len(exact.entries[0]))])
+    ratio = np.mean(np.square(errors)) / noisy.noise_sd**2
+    assert 0.7 < ratio < 1.3
+    assert np.array_equal(noisy.grams[0], noisy.grams[0].T)
+
+
+def test_two_data_parties_need_an_independent_holder(tmp_path: Path) -> None:
+    blocks = whole_blocks()
+    del blocks["bank"]
+    with three_parties(tmp_path / "two", blocks=blocks, allow=ALLOW) as federation:
+        assert federation.roster.committee == ()
+        with pytest.raises(TooFewHolders, match="independent holder"):
+            PatternMoments(epsilon=None).fit(federation)
+    with three_parties(tmp_path / "three", blocks=blocks, allow=ALLOW, holder="Notary") as federation:
+        assert len(federation.roster.committee) == 3
+        result = PatternMoments(epsilon=None, gamma=900).fit(federation)
+        mask, _ = pooled(federation, blocks, 900)
+    for pattern, count in zip(result.patterns, result.counts, strict=True):
+        assert round(count) == np.all(mask == np.array(pattern), axis=1).sum()
+
+
+def test_the_plan_counts_the_joint_release_once(tmp_path: Path) -> None:
+    with three_parties(tmp_path, allow=ALLOW) as federation:
+        plan = federation.plan(PatternMoments(epsilon=1.0, presence="secret"))
+        assert 0.99 < plan.total().epsilon <= 1.0
+        for party in federation.facts.parties:
+            assert plan.total(party=party).epsilon == pytest.approx(plan.total().epsilon)
+        known = federation.plan(PatternMoments(epsilon=1.0))
+        assert known.total().unbounded == ("presence",)
+
+
+def test_presence_must_be_allowed_by_name(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as federation:
+        with pytest.raises(UnboundedNotAllowed):
+            PatternMoments(epsilon=1.0).fit(federation)
+        assert PatternMoments(epsilon=1.0, presence="secret").fit(federation).noise_sd > 0
+
+
+def test_an_opening_happens_once(tmp_path: Path) -> None:
+    """A coordinator that asks for the same opening again, with fresh noise, could average the noise away."""
+    with three_parties(tmp_path, allow=ALLOW) as federation:
+        method = PatternMoments(epsilon=1.0, presence="ignore", block=3)
+        layout = method.layout(federation.facts, federation.roster)
+        plan = method.plan(federation.facts, federation.roster)
+        arguments = {"layout": layout.to_dict(), "view": "client"}
+        with pytest.raises(UnsafeRequest), federation.open(plan) as job:
+            job.ask(module.share_rows, **arguments)
+            job.ask(module.open_moments, number=0, **arguments)
+            # A second request of the same opening is beyond the reservation, or refused by the holder itself.
+            for party in job._seq:
+                federation.transport[party].ledger.debit = lambda **_: True  # type: ignore[index]
+            job.ask(module.open_moments, number=0, **arguments)
+
+
+def test_nothing_opens_without_everybodys_noise(tmp_path: Path) -> None:
+    with three_parties(tmp_path, allow=ALLOW) as federation:
+        method = PatternMoments(epsilon=1.0, presence="ignore")
+        layout = method.layout(federation.facts, federation.roster)
+        arguments = {"layout": layout.to_dict(), "view": "client"}
+        with pytest.raises(PartyLost), federation.open(method.plan(federation.facts, federation.roster)) as job:
+            job.ask(module.share_rows, **arguments)
+            for mail in job._pending.values():
+                mail[:] = [one for one in mail if not (one.sender == "bank" and "noise" in one.tag)]
+            job.ask(module.open_moments, number=0, **arguments)
+        assert not any(
+            row.body["kind"] == "release" and row.body["step"].endswith("open_moments")
+            for party in ("clinic", "court")
+            for row in federation.transport[party].transcript.rows()  # type: ignore[index]
+        )
+
+
+def test_bad_options(tmp_path: Path) -> None:
+    with pytest.raises(BadPrivacyParameter):
+        PatternMoments(epsilon=-1.0)
+    with pytest.raises(BadPrivacyParameter, match="delta above 0"):
+        PatternMoments(epsilon=1.0, delta=0.0)
+    empty = Columns(
+        [
+            Column(name="age", kind="continuous", lower=0.0, upper=100.0, missing=True),
+            *(COLUMNS[n] for n in COLUMNS if n != "age"),
+        ]
+    )
+    with (
+        three_parties(tmp_path, columns=empty, allow=ALLOW) as federation,
+        pytest.raises(SchemaError, match="empty cells"),
+    ):
+        PatternMoments().fit(federation)
+
+
+def upper_triangles(row: np.ndarray) -> np.ndarray:
+    return np.outer(row, row)[np.triu_indices(len(row))]
+
+
+@pytest.mark.parametrize("presence", ["known", "secret", "ignore"])
+def test_the_sensitivity_bound_holds_and_is_nearly_reached(tmp_path: Path, presence: Any) -> None:
+    """Numerical search over rows that obey the per-party bounds; the extreme row (+-1 everywhere) comes within 1 %."""
+    with three_parties(tmp_path, allow=ALLOW) as federation:
+        layout = PatternMoments(presence=presence, gamma=64).layout(federation.facts, federation.roster)
+    widths = [sum(f.party == party for f in layout.features) for party in layout.parties]
+    best = 0.0
+    rng = np.random.default_rng(0)
+    candidates = [np.array(signs) for signs in itertools.product((-1, 1), repeat=sum(widths))]
+    candidates += [rng.uniform(-1, 1, sum(widths)) for _ in range(2000)]
+    for candidate in candidates:
+        row = np.rint(64 * candidate)
+        if presence == "ignore":
+            change = np.concatenate([64 * row, upper_triangles(row)])
+        elif presence == "known":
+            change = upper_triangles(np.concatenate([[64], row]))
+        else:
+            parts = np.split(row, np.cumsum(widths)[:-1])
+            change = upper_triangles(np.concatenate([np.concatenate([[64], part]) for part in parts]))
+        best = max(best, float(np.linalg.norm(change)))
+        assert np.abs(change).sum() <= layout.delta_1 * (1 + 1e-12)
+    assert 0.99 * layout.delta_2 < best <= layout.delta_2 * (1 + 1e-12)
+    assert math.isfinite(layout.delta_1)

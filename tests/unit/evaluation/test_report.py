@@ -1,0 +1,246 @@
+"""The report is safe to open, says what result.json says, and is honest about noise, cost and simulation."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import CorruptRecord, RunError
+from colonnade.evaluation import charts, report_description, words
+from colonnade.evaluation.page import VOID, Html, join, table, tag
+from colonnade.evaluation.report import SIMULATED, write_report
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.run_folder import RunFolder
+from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.cost import Gaussian, Laplace, Unbounded, compose
+from colonnade.statistics.describe import Describe
+from support.small import three_parties
+
+HOSTILE = '<img src=x onerror="alert(1)">'
+HOSTILE_PARTY = "bank & <script>co</script>"
+HOSTILE_CATEGORY = "</svg><b>'\""
+
+
+class Document(HTMLParser):
+    """Checks that every element is closed in order, and collects elements, attributes and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.names: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def hostile_blocks(n: int = 400) -> tuple[dict[str, pd.DataFrame], Columns]:
+    """Two parties whose names, columns and categories try to be markup; empty cells in numeric columns."""
+    rng = np.random.default_rng(0)
+    keys = [f"K{i}" for i in range(n)]
+    amount = pd.Series(rng.uniform(0, 100, n)).where(np.arange(n) % 5 > 0)
+    visits = pd.Series(rng.integers(0, 6, n), dtype="Int64").where(np.arange(n) % 4 > 0)
+    columns = Columns(
+        [
+            Column(name=HOSTILE, kind="continuous", lower=0, upper=100, missing=True),
+            Column(name="visits", kind="count", lower=0, upper=5, missing=True),
+            Column(
+                name="sector", kind="categorical", categories=(HOSTILE_CATEGORY, *(f"sector {i}" for i in range(40)))
+            ),
+        ]
+    )
+    blocks = {
+        HOSTILE_PARTY: pd.DataFrame({"id": keys, HOSTILE: amount, "visits": visits}),
+        "court": pd.DataFrame({"id": keys[:200], "sector": rng.choice([HOSTILE_CATEGORY, "sector 7"], 200)}),
+    }
+    return blocks, columns
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    blocks, columns = hostile_blocks()
+    folder = tmp_path_factory.mktemp("report")
+    options: dict[str, Any] = {"home": folder / "home", "runs": folder / "runs"}
+    with Federation.local(blocks, key="id", columns=columns, seed=4, **options) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def run(federation: Federation) -> RunFolder:
+    return federation.run(Describe(epsilon=1.0), name="hostile")[1]
+
+
+@pytest.fixture(scope="module")
+def html(run: RunFolder, federation: Federation) -> str:
+    return write_report(run, remarks=federation.remarks).read_text(encoding="utf-8")
+
+
+def test_page_asks_nobody_for_anything_and_runs_nothing(html: str) -> None:
+    # Oracle: the HTML standard's ways to load or run something, listed here.
+    document = Document(html)
+    assert "http://" not in html
+    assert "https://" not in html
+    assert not document.names & {"script", "img", "iframe", "object", "embed", "video", "audio", "form", "base"}
+    loading = {"src", "srcset", "href", "xlink:href", "action", "data", "poster", "background", "style"}
+    assert {(name, value) for name, value in document.attributes if name in loading} == {("href", "data:,")}
+    assert not [name for name, _ in document.attributes if name.startswith("on")]
+    assert not re.search(r"url\(|@import", html)
+
+
+def test_hostile_names_stay_text(html: str) -> None:
+    # Oracle: the parser's own view of the page; the names are in its text and none became an element.
+    document = Document(html)
+    for name in (HOSTILE, HOSTILE_PARTY, HOSTILE_CATEGORY):
+        assert name not in html
+        assert name in document.text
+    assert "b" not in document.names
+
+
+def test_answer_comes_first_with_its_noise(html: str, run: RunFolder) -> None:
+    # Oracle: result.json; two standard deviations computed here.
+    result = run.read_json("result.json")
+    text = Document(html).text
+    for count in result["presence"].values():
+        shown = f"{count:,} ± {math.ceil(2 * result['presence_sd']):,}"
+        assert shown in text
+        assert text.index(shown) < text.index("What it costs a person") < text.index("The transcript")
+
+
+def test_cost_is_shown_under_both_relations(html: str, run: RunFolder) -> None:
+    # Oracle: the person's total that the job itself wrote down; e^1 = 2.72.
+    text = Document(html).text
+    for relation, total in run.read_json("costs.json")["person_total"].items():
+        assert total.removesuffix(f" per record, {relation}") in text
+    assert "at most 2.72 times what it would be if one record held nothing, plus 1e-06" in text
+    assert "Record keys were joined in the clear" in text
+
+
+def test_simulation_is_named(html: str, tmp_path: Path) -> None:
+    assert SIMULATED in Document(html).text
+    with three_parties(tmp_path) as federation:
+        _, run = federation.run(Describe(epsilon=1.0, columns=("age",)))
+    assert "seed" not in Document(write_report(run).read_text(encoding="utf-8")).text
+
+
+def test_every_count_is_in_a_table_as_it_is(html: str, run: RunFolder) -> None:
+    # Oracle: result.json. With 41 categories of which two occur, some noisy counts are below zero.
+    counts = [count for one in run.read_json("result.json")["marginals"].values() for count in one["counts"]]
+    assert min(counts) < 0
+    for count in counts:
+        assert f'<td class="number">{count:,.0f}</td>' in html
+
+
+def test_bars_are_never_negative(html: str) -> None:
+    sizes = [float(value) for size in ("width", "height") for value in re.findall(rf' {size}="(-?[\d.]+)"', html)]
+    assert len(sizes) > 50
+    assert min(sizes) >= 0
+
+
+def test_quantiles_have_a_chart_and_a_table(federation: Federation) -> None:
+    # Oracle: result.json, and the exact quantiles of the data (uniform on 0 to 100, 320 filled cells): the noise of a
+    # tree with 10 levels at epsilon 50 has sd < 2 a node, so the median is within 20 of 50. The seed is fixed.
+    _, run = federation.run(Describe(epsilon=50.0, marginals="quantiles"), name="quantiles")
+    text = Document(write_report(run).read_text(encoding="utf-8")).text
+    at = run.read_json("result.json")["marginals"][HOSTILE]["quantiles"]
+    assert abs(at["0.5"] - 50) < 20
+    assert f"median: {at['0.5']:.4g}" in text
+    assert f"{at['0.95']:.6g}" in text
+
+
+def test_report_needs_a_known_kind_and_an_intact_transcript(run: RunFolder, tmp_path: Path) -> None:
+    copy = RunFolder(tmp_path / "copy")
+    copy.path.mkdir()
+    for file in run.path.iterdir():
+        (copy.path / file.name).write_bytes(file.read_bytes())
+    (copy.path / "transcript.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(CorruptRecord):
+        write_report(copy)
+    copy.write_json("result.json", {"kind": "horoscope"})
+    with pytest.raises(RunError, match="horoscope"):
+        write_report(copy)
+
+
+def test_unbounded_cost_prints_as_unbounded(run: RunFolder, tmp_path: Path) -> None:
+    # A run whose costs name a release without a bound; the report must not print a finite total anywhere for it.
+    copy = RunFolder(tmp_path / "copy")
+    copy.path.mkdir()
+    for file in run.path.iterdir():
+        (copy.path / file.name).write_bytes(file.read_bytes())
+    costs = run.read_json("costs.json")
+    costs["costs"]["court"].append(Unbounded("raw-sum", "the exact sum").to_dict())
+    copy.write_json("costs.json", costs)
+    html = write_report(copy).read_text(encoding="utf-8")
+    assert "There is no bound: raw-sum shows data as it is." in Document(html).text
+    total = html.partition("A person&#x27;s total over all parties")[2].partition("</tr>")[0]
+    assert total.count("unbounded: raw-sum") == 2
+
+
+def test_in_short_keeps_silent_where_noise_drowns_the_counts() -> None:
+    # Four cells with noise sd 10 sum to noise of sd 20: 39 counted records are within two of them, 41 are not.
+    result = {"presence": {"court": 100}}
+    one = {"party": "court", "kind": "binary", "labels": list("abcd"), "counts": [39.0, 0.0, 0.0, 0.0], "sd": 10.0}
+    assert report_description.in_short(result, one) == "too few records for this noise"
+    one["counts"] = [41.0, 0.0, 0.0, 0.0]
+    assert report_description.in_short(result, one) == "most often a (100.0 %)"
+
+
+def test_toolkit_escapes_everything_but_its_own_markup() -> None:
+    assert tag("p", "<b>", Html("<i></i>"), title='"') == '<p title="&quot;">&lt;b&gt;<i></i></p>'
+    assert join([tag("p") + "<b>"]) == "&lt;p&gt;&lt;/p&gt;&lt;b&gt;"  # a sum is a plain string again: escaped
+    assert tag("meta", charset="utf-8", hidden=True, lang=None) == '<meta charset="utf-8" hidden>'
+    assert '<td class="number">&lt;</td>' in table(("a", "b"), [("x", "<")], label="l", numeric=(1,))
+
+
+@pytest.mark.parametrize("cells", [1, 2, 20, 200])
+def test_charts_are_well_formed_at_every_size(cells: int) -> None:
+    edges = [float(i) for i in range(cells + 1)]
+    labels = [str(i) for i in range(cells)]
+    counts = [-5.0 if i % 3 == 0 else 10.0 * i for i in range(cells)]
+    for html in (
+        charts.histogram(labels, counts, edges, label="l", noise=3.0),
+        charts.bar_list(labels, counts, label="l", noise=3.0),
+        charts.quantile_box(dict.fromkeys(("0.05", "0.25", "0.5", "0.75", "0.95"), 1.0), label="l"),
+    ):
+        assert Document(html).names >= {"svg", "line"}
+        assert "nan" not in html
+
+
+def test_words() -> None:
+    assert words.with_noise(12345, 19.6) == "12,345 ± 40"
+    assert words.number(-0.4) == "0"
+    assert [words.size(count) for count in (999, 1000, 2_500_000)] == ["999 B", "1.0 kB", "2.5 MB"]
+    assert words.share(110, 100) == "100.0 %"
+    assert words.cost_text(compose([Laplace(0.5).times(2), Gaussian(3.0)])) == (
+        "2 x laplace (epsilon 0.5) per record; gaussian (noise multiplier 3) per record"
+    )
+    unbounded = words.guarantee_dict(guarantee([Unbounded("raw", "all")], delta=1e-6))
+    assert unbounded["epsilon"] is None
+    assert unbounded["unbounded"] == ["raw"]
+    json.dumps(unbounded, allow_nan=False)
+    # Oracle: e^0.5 = 1.649; a pure bound adds no delta.
+    assert words.in_plain_words(guarantee([Laplace(0.5)], delta=0.0)).endswith(
+        "at most 1.65 times what it would be if one record held nothing."
+    )
