@@ -1,3 +1,42 @@
-"""Colonnade: statistics across institutions that hold different columns about the same people or firms."""
+"""Colonnade: statistics across institutions that hold different columns about the same people or firms.
+
+The layers, lowest first; each imports only from those before it:
+errors, durable, data, privacy, secure, federation, statistics, synthesis, models, completion, evaluation, cli.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from colonnade.data.column import Column as Column
+    from colonnade.data.column import Columns as Columns
+    from colonnade.federation.coordinator import Federation as Federation
+    from colonnade.privacy.budget import Budget as Budget
+    from colonnade.statistics.describe import Describe as Describe
+    from colonnade.statistics.moments import PatternMoments as PatternMoments
+
+_PUBLIC = {
+    "Budget": "colonnade.privacy.budget",
+    "Column": "colonnade.data.column",
+    "Columns": "colonnade.data.column",
+    "Describe": "colonnade.statistics.describe",
+    "Federation": "colonnade.federation.coordinator",
+    "PatternMoments": "colonnade.statistics.moments",
+}
+
+__all__ = ["Budget", "Column", "Columns", "Describe", "Federation", "PatternMoments", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names load when first used: `import colonnade` and the command line stay quick."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'colonnade' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

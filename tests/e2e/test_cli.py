@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ import colonnade
 from colonnade import errors
 from colonnade.cli.main import app
 from colonnade.cli.output import EXIT_CODES, Verbs, exit_code, one_line
+from colonnade.federation.local import Spec
 from colonnade.federation.run_folder import RunFolder
+from colonnade.privacy.budget import Budget
 from support.small import COLUMNS, three_overlapping_blocks
 
 COMMAND = [sys.executable, "-m", "colonnade.cli.main"]
@@ -286,6 +289,19 @@ def test_7_a_ledger_that_was_cut_off_fails_against_the_run_only(tmp_path: Path) 
     assert "cut off" in colonnade_says("ledger", "verify", home, "--run", run, code=7)
 
 
+def test_federation_toml_is_documented(tmp_path: Path) -> None:
+    # Oracle: the fields of `Spec`, and the page's own example, read by the code that it describes.
+    page = (Path(__file__).parents[2] / "docs" / "federation-toml.md").read_text()
+    renamed = {"blocks": "[parties.NAME]", "organisations": "organisation", "budget": "[budget]"}
+    for field in fields(Spec):
+        assert f"| `{renamed.get(field.name, field.name)}` |" in page
+    (tmp_path / "federation.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    spec, runs = Spec.from_toml(tmp_path / "federation.toml")
+    assert spec.budget == Budget(epsilon=3.0, delta=1e-6, period_days=365)
+    assert spec.organisations == {"credit": "Credit Agency", "court": "court", "tax": "tax"}
+    assert runs == tmp_path / "runs"
+
+
 def test_names_cannot_steer_the_terminal() -> None:
     assert one_line("a\x1b[31mb\r\nc") == "a [31mb  c"
 
@@ -305,7 +321,7 @@ def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert Path(last.removeprefix("Report: ")).is_file()
     assert "A person's total over all parties' releases" in done.stdout
     assert "enforcement" in done.stdout
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 100
 
 
 def test_terminal_asks_first_and_shows_progress(tmp_path: Path) -> None:
@@ -342,8 +358,8 @@ def _on_a_terminal(command: list[str], answer: str) -> tuple[int, str]:
 
 
 def test_130_interrupted_run_resumes_without_a_second_debit(tmp_path: Path) -> None:
-    # 60 columns in a CSV that every request reads again: the run takes seconds, the signal comes when it has begun.
-    n, names = 20_000, [f"x{i}" for i in range(60)]
+    # 40 columns in a CSV that every request reads again: the run goes on for a while, the signal comes when it has begun.
+    n, names = 3_000, [f"x{i}" for i in range(40)]
     values = np.random.default_rng(0).integers(0, 10, (n, len(names)))
     pd.DataFrame(values, columns=names).assign(id=range(n)).to_csv(tmp_path / "wide.csv", index=False)
     declared = "".join(f'[columns.{name}]\nkind = "count"\nlower = 0\nupper = 9\n' for name in names)
@@ -360,7 +376,7 @@ def test_130_interrupted_run_resumes_without_a_second_debit(tmp_path: Path) -> N
         while not (run / "transcript.db").exists() and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=200)
     assert process.returncode == 130, said
     assert said == f"colonnade: interrupted. The run is kept: resume it with `colonnade resume {run}`.\n"
     assert not (run / "result.json").exists()

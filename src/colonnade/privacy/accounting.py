@@ -39,7 +39,7 @@ __all__ = [
     "under",
 ]
 
-# Fractions of 1 for large epsilons; all small integers, because Skellam has a bound at integer orders only; then
+# Fractions of 1 for large epsilons; all small integers, where Skellam has its bounds (convexity covers the rest); then
 # integers 8 % apart, up to the orders that epsilons of 0.001 need. A neighbour 8 % off costs < 0.1 % of epsilon.
 ORDERS: Curve = np.unique(
     np.concatenate(

@@ -22,7 +22,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-import mpmath  # type: ignore[import-untyped]
+import mpmath
 import numba
 import numpy as np
 from numpy.typing import NDArray

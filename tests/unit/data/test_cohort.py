@@ -24,7 +24,7 @@ def join(keys: dict, **options: object) -> tuple[Cohort, dict[str, Alignment]]:
 
 
 @given(hnp.arrays(np.bool_, st.tuples(st.integers(0, 30), st.sampled_from([1, 2, 3, 8, 9, 63, 64, 65, 70]))))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_patterns_against_brute_force(presence: np.ndarray) -> None:
     presence[1:] &= presence[:1] | (np.arange(presence.shape[1]) > presence.shape[1] - 3)  # so that rows repeat
     cohort = Cohort(tuple(f"p{k}" for k in range(presence.shape[1])), presence)
@@ -66,7 +66,7 @@ def test_a_cohort_is_a_value() -> None:
     st.booleans(),
     st.integers(0, 2**32),
 )
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 def test_the_join_against_brute_force(sets: dict, text: bool, union: bool, seed: int) -> None:
     keys = {party: [f"k{key}" if text else key for key in listed] for party, listed in sets.items()}
     include = "union" if union else sorted(keys)[0]

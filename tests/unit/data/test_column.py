@@ -57,6 +57,12 @@ def columns(draw: st.DrawFn, name: str | None = None) -> Column:
     return Column(**fields)
 
 
+def nullable_dtype(one: Column) -> str:
+    if one.categories is None:
+        return "Int64" if one.kind == "count" else "Float64"
+    return {str: "string", int: "Int64", float: "Float64", bool: "boolean"}[type(one.categories[0])]
+
+
 def column(kind: str = "continuous", **fields: object) -> Column:
     domain = {"lower": 0, "upper": 10} if kind in ("continuous", "count") else {"categories": ("a", "b")}
     return Column(**{"name": "x", "kind": kind, **domain, **fields})
@@ -66,7 +72,7 @@ def column(kind: str = "continuous", **fields: object) -> Column:
 
 
 @given(columns(), st.data())
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 def test_codes_survive_decode_and_encode(one: Column, data: st.DataObject) -> None:
     if one.discrete:
         code = st.integers(-1 if one.missing else 0, len(one.categories) - 1)
@@ -90,13 +96,15 @@ def test_codes_survive_decode_and_encode(one: Column, data: st.DataObject) -> No
     # The same cells as plain objects, as text of a CSV file and as a nullable or categorical series encode alike.
     plain = pd.Series([None if pd.isna(value) else value for value in decoded.astype(object)], dtype=object)
     np.testing.assert_array_equal(one.encode(plain), codes)
-    np.testing.assert_array_equal(one.encode(plain.convert_dtypes()), codes)
+    # By name: pandas' own convert_dtypes takes whole numbers with gaps through float64, which changes 2^53 + 1.
+    np.testing.assert_array_equal(one.encode(plain.astype(nullable_dtype(one))), codes)
     np.testing.assert_array_equal(one.encode(plain.astype("category")), codes)
     written = pd.Series([None if value is None else str(value) for value in plain], dtype="str")
     np.testing.assert_array_equal(one.encode(written), codes)
 
 
 @given(st.lists(columns(), max_size=5, unique_by=lambda one: one.name))
+@settings(deadline=None)
 def test_toml_and_dict_round_trip(listed: list[Column]) -> None:
     declared = Columns(listed)
     again = Columns.from_dict(declared.to_dict())
@@ -119,6 +127,7 @@ def test_awkward_names_survive_toml(name: str) -> None:
 
 
 @given(st.one_of(st.from_regex(r"[ +\-0-9.eE_xX]{0,9}", fullmatch=True), st.text(max_size=6), finite.map(repr)))
+@settings(deadline=None)
 def test_text_is_a_number_exactly_when_it_is_a_plain_decimal(cell: str) -> None:
     # Oracle: Python's float, without the forms that it takes beyond plain ASCII decimals.
     try:
@@ -144,7 +153,7 @@ def test_text_is_a_number_exactly_when_it_is_a_plain_decimal(cell: str) -> None:
 @given(
     st.lists(st.sampled_from([0, 1, 2.5, -3]), min_size=1), st.sampled_from(["int64", "float64", "Int64", "boolean"])
 )
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_a_frame_and_its_csv_file_encode_alike(values: list, dtype: str) -> None:
     series = pd.Series([bool(v) for v in values] if dtype == "boolean" else values)
     if dtype in ("int64", "Int64"):
@@ -223,6 +232,13 @@ def test_every_dtype_of_a_truth_column(series: pd.Series) -> None:
     assert one.encode(series).tolist() == [1, 0, -1]
     with pytest.raises(DomainError, match=r"1 cell is empty; .*missing = true"):
         column("binary", categories=(False, True)).encode(series)
+
+
+def test_whole_numbers_with_gaps_stay_exact_above_2_53() -> None:
+    one = column("binary", categories=(2**53, 2**53 + 1), missing=True)
+    for dtype in ("Int64", object, "int64[pyarrow]"):
+        assert one.encode(pd.Series([2**53 + 1, None, 2**53], dtype=dtype)).tolist() == [1, -1, 0]
+    assert one.decode(np.array([1, -1], dtype=np.int32)).dropna().tolist() == [2**53 + 1]
 
 
 def test_numpy_bools_and_unused_categories() -> None:

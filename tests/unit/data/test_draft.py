@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.data import Block, Columns, FrameSource, draft_columns, draft_toml
@@ -65,6 +65,7 @@ def test_what_is_drafted(values: object, expected: dict) -> None:
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1), st.booleans())
+@settings(deadline=None)
 def test_bounds_lie_around_the_data_on_round_numbers(values: list[float], whole: bool) -> None:
     if whole:
         values = [float(int(math.remainder(value, 1e12))) for value in values]

@@ -261,6 +261,16 @@ def test_a_declared_threshold_uses_every_run() -> None:
     assert finding.tpr == pytest.approx(exact.low, rel=1e-6)
 
 
+def test_a_chosen_event_pays_for_all_six_bounds() -> None:
+    # Three events with two bounds each share 1e-6: scipy's two-sided interval at 1 - 2/6 of 1e-6.
+    result = audit_of_normal(1.0, profile_from_gaussian(1.0)).run(SimulatedRandomness(5))
+    assert [f.aim for f in result.findings] == ["curve", "epsilon", "delta"]
+    for finding in result.findings:
+        level = 1 - 2e-6 / 6
+        exact = [stats.binomtest(hits, 4000).proportion_ci(level, method="exact") for hits in finding.hits]
+        assert (finding.tpr, finding.fpr) == pytest.approx((exact[0].low, exact[1].high), rel=1e-6)
+
+
 def test_infinite_scores_are_events_and_nan_is_refused() -> None:
     # A mechanism that fails openly for one neighbour: an infinite score in 2 % of its runs only.
     def leaks(person: int, runs: int, randomness: Randomness) -> Reals:

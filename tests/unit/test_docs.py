@@ -1,0 +1,64 @@
+"""What the documentation says is there, and what it shows runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import colonnade
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if CODE.search(page.read_text())], ids=lambda p: p.name)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in CODE.findall(page.read_text()):
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:docs|tests|benchmarks)/[\w./*-]+)`", page.read_text()):
+        assert list(ROOT.glob(name.rstrip("/"))), f"{page.name} names {name}"
+    for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+        assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_commands_that_are_named_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`make (\w+)", page.read_text()):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name} names make {target}"
+    for name in re.findall(r"NAME=([a-z][\w-]+)", page.read_text()):
+        assert (ROOT / "benchmarks" / f"{name.replace('-', '_')}.py").exists(), f"{page.name} names {name}"
+
+
+def test_public_names_load_and_have_docstrings() -> None:
+    for name in colonnade.__all__:
+        value = getattr(colonnade, name)
+        assert isinstance(value, str) or value.__doc__
+    with pytest.raises(AttributeError):
+        colonnade.nothing  # noqa: B018
+
+
+def test_each_claim_points_at_a_test_that_exists() -> None:
+    claims = list((ROOT / "src").rglob("*claim*.md"))
+    assert claims
+    for claim in claims:
+        named = re.findall(r"tests/[\w./*-]+\.py", claim.read_text())
+        assert named, f"{claim} names no test"
+        for name in named:
+            assert list(ROOT.glob(name)), f"{claim} names {name}"
+
+
+def test_banned_words_stay_out() -> None:
+    """No mock of what we claim, no unpickling, no evaluation of text, in the product."""
+    for path in (ROOT / "src").rglob("*.py"):
+        text = path.read_text()
+        assert not re.search(r"\bimport pickle\b|\bpickle\.loads?\b|[^\w.]eval\(|allow_pickle=True", text), path
