@@ -102,7 +102,7 @@ def test_skellam_noise_with_an_rdp_claim_of_whole_orders() -> None:
     mu = SHIFT**2 / 2
     claim = skellam_claim(mu, [2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 32.0])
     runs = 50_000
-    stated = power(claim, shift=SHIFT, sd=SHIFT, factor=TOO_SMALL, runs=runs, family="skellam", selections=4)
+    stated = power(claim, shift=SHIFT, sd=SHIFT, factor=TOO_SMALL, runs=runs, family="skellam", selections=40)
     assert stated.probability >= 0.99
 
     def audit(run_many: RunMany) -> Audit[int]:
@@ -169,7 +169,7 @@ def test_the_runs_that_catch_noise_over_1_4() -> None:
     exact, point = profile_from_gaussian(1.0), profile_from_point(profile_from_gaussian(1.0).epsilon(1e-5), 1e-5)
 
     def needed(claim: PrivacyProfile, most: int = 2**17) -> Power:
-        return runs_needed(claim, shift=1.0, sd=1.0, factor=TOO_SMALL, most=most, selections=3)
+        return runs_needed(claim, shift=1.0, sd=1.0, factor=TOO_SMALL, most=most, selections=60)
 
     renyi = profile_from_rdp(ORDERS, [a / 2 for a in ORDERS])
     for claim, least, most in ((exact, 3000, 6000), (profile_from_pld(pld), 3000, 6000), (renyi, 20_000, 45_000)):
@@ -178,14 +178,14 @@ def test_the_runs_that_catch_noise_over_1_4() -> None:
         assert least < found.runs <= most
     with pytest.raises(BadPrivacyParameter, match="audit a profile"):
         needed(point, most=2**15)
-    assert power(point, shift=1.0, sd=1.0, factor=TOO_SMALL, runs=100_000, selections=3).probability < 1e-3
+    assert power(point, shift=1.0, sd=1.0, factor=TOO_SMALL, runs=100_000, selections=10).probability < 1e-3
 
 
 def test_at_epsilon_one_sixty_thousand_runs_suffice() -> None:
     noise_multiplier = 1 / 0.2683
     claim = profile_from_gaussian(noise_multiplier)
     assert claim.epsilon(1e-5) == pytest.approx(1.0, abs=0.002)
-    found = power(claim, shift=1.0, sd=noise_multiplier, factor=TOO_SMALL, runs=60_000, selections=4)
+    found = power(claim, shift=1.0, sd=noise_multiplier, factor=TOO_SMALL, runs=60_000, selections=40)
     assert found.probability >= 0.99
     # With the threshold declared at the midpoint no run is spent on choosing it.
     declared = power(claim, shift=1.0, sd=noise_multiplier, factor=TOO_SMALL, runs=25_000, threshold=0.5)

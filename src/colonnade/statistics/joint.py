@@ -4,10 +4,14 @@ Data parties Shamir-share integer rows to the committee. **Every** member of the
 degree 2t, of its part Sk(mu / m) of the noise (of zeros where a statistic is declared exact). A holder computes on
 its shares, adds all noise shares, and only then lets its share of the result go; the coordinator joins the shares.
 The roster decides who holds, who adds noise and how many may collude; a request cannot.
+
+A product that enters another product first returns to degree t: every holder deals a fresh sharing of its share to
+the whole committee (`reduce_degree`), which recombines them (`reduced`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal
@@ -15,11 +19,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.durable import canonical
 from colonnade.errors import PartyLost, SecureError, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.privacy.skellam_sampler import largest_draw, skellam
-from colonnade.secure.bgw import noise_sharing
+from colonnade.secure.bgw import Product, noise_sharing, recombine, reshare
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.primes import primes_for
 from colonnade.secure.shamir import reconstruct, share
@@ -39,6 +44,15 @@ def field_for(largest: int, mu: int, roster: Roster) -> Field:
     return Field(primes_for((largest + noise).bit_length()))
 
 
+def binding(label: str, layout: Mapping[str, Any]) -> str:
+    """A prefix for mail that names the whole public layout, not only its label.
+
+    A member that was asked with another layout (less noise, say) deals under another tag. Holders then miss its
+    noise, and nothing opens.
+    """
+    return f"{label} {hashlib.sha256(canonical(layout).encode()).hexdigest()[:32]}"
+
+
 def deal(me: Party, tag: str, field: Field, values: NDArray[np.int64]) -> None:
     """Share whole numbers to the committee; each holder's share is sealed to it."""
     committee = me.roster.committee
@@ -49,8 +63,17 @@ def deal(me: Party, tag: str, field: Field, values: NDArray[np.int64]) -> None:
 
 def deal_noise(me: Party, tag: str, field: Field, *, mu: int, size: int) -> None:
     """Share this member's part of the noise for `size` entries that are opened together."""
+    deal_drawn(me, tag, field, noise_part(me, mu=mu, size=size))
+
+
+def noise_part(me: Party, *, mu: int, size: int) -> NDArray[np.int64]:
+    """This member's draws of Sk(mu / m); zeros where a statistic is declared exact."""
     members = len(me.roster.names)
-    noise = skellam(me.randomness, Fraction(mu, members), size) if mu else np.zeros(size, dtype=np.int64)
+    return skellam(me.randomness, Fraction(mu, members), size) if mu else np.zeros(size, dtype=np.int64)
+
+
+def deal_drawn(me: Party, tag: str, field: Field, noise: NDArray[np.int64]) -> None:
+    """Share noise that was drawn before, entries of different mu together, by a fresh sharing of degree 2t."""
     committee = me.roster.committee
     shares = noise_sharing(
         field, noise, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness
@@ -72,6 +95,23 @@ def dealt(me: Party, tag: str, senders: Sequence[str], field: Field) -> dict[str
             raise SecureError(f"{sender!r} sent something other than shares; check its installation.")
         field.check(got[sender])
     return {sender: got[sender] for sender in senders}
+
+
+def reduce_degree(me: Party, tag: str, product: Product) -> None:
+    """Deal this holder's share of a product to the committee again, as a fresh sharing of degree t."""
+    committee = me.roster.committee
+    if me.name not in committee:
+        raise UnsafeRequest(f"{me.name!r} is not in the committee of the roster and holds no shares.")
+    shares = reshare(product, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness)
+    for holder, one in zip(committee, shares, strict=True):
+        me.send(holder, tag, one)
+
+
+def reduced(me: Party, tag: str, field: Field) -> Residues:
+    """This holder's share, of degree t, of a product that every holder has dealt again."""
+    got = dealt(me, tag, me.roster.committee, field)
+    messages = {position: got[holder] for position, holder in enumerate(me.roster.committee)}
+    return recombine(field, messages, threshold=me.roster.threshold)
 
 
 def once(me: Party, what: str) -> None:

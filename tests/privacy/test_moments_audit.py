@@ -1,0 +1,140 @@
+"""Tries to refute the claim of `statistics/moments.claim.md`, and shows that it would notice a broken mechanism.
+
+Worst-case neighbours under zero-out: one record at the corner of its domain, or nothing. The mechanism is the
+product's own: `quantize`, the integer Gram matrix, and each member's own Skellam share. (That the protocol on shares
+computes exactly this is `tests/oracle/test_moments.py`.) The statistic projects the opened upper triangle on the
+direction in which the two neighbours differ, which for nearly normal noise is the likelihood ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from colonnade.evaluation.audit import Audit
+from colonnade.evaluation.bounds import PrivacyProfile, power, profile_from_rdp
+from colonnade.privacy.accounting import ORDERS
+from colonnade.privacy.mechanisms import mechanism_of
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness
+from colonnade.privacy.skellam_sampler import skellam
+from colonnade.statistics.moments import Layout, PatternMoments
+from colonnade.statistics.quantize import integer_bounds, quantize, stochastic_round
+from support.small import three_parties
+
+RUNS = 1_000_000
+DELTA = 1e-5
+EPSILON = 8.0
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """Two columns of one bit each: three entries in the upper triangle. Server view, three members."""
+    with three_parties(tmp_path_factory.mktemp("audit")) as federation:
+        method = PatternMoments(
+            epsilon=EPSILON,
+            delta=DELTA,
+            columns=("sued", "rating"),
+            presence="ignore",
+            constant=False,
+            view="server",
+            gamma=64,
+        )
+        return method.layout(federation.facts, federation.roster)
+
+
+def claim(layout: Layout) -> PrivacyProfile:
+    cost = layout._noisy("audit", "server")
+    return profile_from_rdp(ORDERS, mechanism_of(cost).rdp(cost, ORDERS), name="Gram matrix, server view")
+
+
+def exact(layout: Layout, present: bool, randomness: Randomness) -> NDArray[np.int64]:
+    """The upper triangle of the one record's Gram matrix, as the parties quantise and clip it."""
+    rows = np.ones((1, 1)) if present else np.zeros((1, 1))
+    blocks = [
+        quantize(rows, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
+        for party in layout.parties
+    ]
+    row = np.concatenate(blocks, axis=1)[0]
+    return np.outer(row, row)[np.triu_indices(len(row))]
+
+
+def audit(layout: Layout, *, mu: Fraction, members: int) -> Audit[bool]:
+    direction = exact(layout, True, SimulatedRandomness(0)).astype(float)
+    direction /= np.linalg.norm(direction)
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> NDArray[np.float64]:
+        noise = sum(skellam(randomness, mu / 3, (runs, direction.size)) for _ in range(members))
+        return (exact(layout, present, randomness) + noise) @ direction
+
+    factor = math.sqrt(layout.mu / (mu * members / 3))
+    stated = power(
+        claim(layout), shift=layout.delta_2, sd=math.sqrt(2 * layout.mu), factor=factor, runs=RUNS, confidence=1 - 1e-6
+    )
+    return Audit(
+        neighbours=(True, False),
+        run_many=run_many,
+        claim=claim(layout),
+        delta=DELTA,
+        runs=RUNS,
+        confidence=1 - 1e-6,
+        stated_power=stated,
+    )
+
+
+def test_the_corner_record_reaches_the_sensitivity(layout: Layout) -> None:
+    assert np.linalg.norm(exact(layout, True, SimulatedRandomness(0))) == pytest.approx(layout.delta_2)
+
+
+def test_the_claim_is_not_refuted(layout: Layout) -> None:
+    """A false alarm has probability at most 1e-6."""
+    result = audit(layout, mu=Fraction(layout.mu), members=3).run(SimulatedRandomness(11))
+    assert not result.refuted, str(result)
+    assert 0.3 * EPSILON < result.claimed_epsilon <= EPSILON * (1 + 1e-6)
+
+
+def test_noise_divided_by_one_point_four_is_refuted(layout: Layout) -> None:
+    made = audit(layout, mu=Fraction(layout.mu) / Fraction(196, 100), members=3)
+    assert made.stated_power is not None
+    assert made.stated_power.probability > 0.99
+    assert made.run(SimulatedRandomness(12)).refuted
+
+
+def test_a_members_missing_noise_is_refuted(layout: Layout) -> None:
+    made = audit(layout, mu=Fraction(layout.mu), members=2)
+    assert made.stated_power is not None
+    assert made.stated_power.probability > 0.99
+    assert made.run(SimulatedRandomness(13)).refuted
+
+
+def test_the_papers_sensitivity_is_false_and_ours_holds() -> None:
+    """Stochastic rounding alone overshoots gamma^2 c^2 + n, the SQM paper's bound; clipping in integers does not."""
+    gamma, columns = 2**12, 117
+    rng = np.random.default_rng(3)
+    unit = rng.standard_normal((20, columns))
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    randomness = SimulatedRandomness(4)
+    paper = gamma**2 + columns
+    worst = 0.0
+    for _ in range(50):
+        rounded = stochastic_round(unit * gamma, randomness)
+        worst = max(worst, float(np.max(np.sum(rounded.astype(float) ** 2, axis=1))))
+        clipped = quantize(unit, gamma=gamma, clip=1.0, entry=1.0, randomness=randomness)
+        square, largest = integer_bounds(gamma, 1.0, 1.0)
+        assert np.max(np.sum(clipped**2, axis=1)) <= square == gamma**2
+        assert np.abs(clipped).max() <= largest
+    assert worst > paper, "the planted bug: the paper's bound must be refuted"
+
+
+def test_quantisation_is_unbiased_and_never_above_its_bounds(tmp_path: Path) -> None:
+    """Mean of 4000 roundings of one row inside the bounds: within 6 sd of the value (false alarm 1e-7)."""
+    row = np.array([[0.3, -0.123456, 0.71]])
+    draws = quantize(np.repeat(row, 4000, axis=0), gamma=16, clip=2.0, entry=1.0, randomness=SimulatedRandomness(5))
+    assert np.allclose(draws.mean(axis=0), 16 * row[0], atol=6 * 0.5 / math.sqrt(4000))
+    long = quantize(np.full((10, 5), 5.0), gamma=100, clip=1.0, entry=1.0, randomness=SimulatedRandomness(6))
+    assert np.max(np.sum(long**2, axis=1)) <= 100**2
+    assert np.all(long >= 40), "shortened, not thrown away"
