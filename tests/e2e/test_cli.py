@@ -358,7 +358,7 @@ def _on_a_terminal(command: list[str], answer: str) -> tuple[int, str]:
 
 
 def test_130_interrupted_run_resumes_without_a_second_debit(tmp_path: Path) -> None:
-    # 40 columns in a CSV that every request reads again: the run goes on for a while, the signal comes when it has begun.
+    # 40 columns in a CSV that every request reads again; the signal comes when the run has begun.
     n, names = 3_000, [f"x{i}" for i in range(40)]
     values = np.random.default_rng(0).integers(0, 10, (n, len(names)))
     pd.DataFrame(values, columns=names).assign(id=range(n)).to_csv(tmp_path / "wide.csv", index=False)

@@ -152,6 +152,12 @@ def GaussianCell(sigma: float, sensitivity: int = 1, **stated: Any) -> Cost:
     return cost("gaussian", parameters=parameters, **stated)
 
 
+def ZeroConcentrated(rho: float, **stated: Any) -> Cost:
+    """Any mechanism of rho-zCDP: D_alpha <= rho alpha. Its rho grows by the square of the sensitivity."""
+    _positive("rho", rho)
+    return cost("zcdp", parameters={"rho": float(rho)}, **stated)
+
+
 def RandomizedResponse(epsilon: float, categories: int = 2, **stated: Any) -> Cost:
     """A true answer kept with odds e^epsilon against each other category. One answer, so `replace` is the same."""
     _positive("epsilon", epsilon)

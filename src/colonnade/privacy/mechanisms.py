@@ -162,6 +162,22 @@ class _Gaussian:
         return multiplier
 
 
+class _ZeroConcentrated:
+    """rho-zCDP (Bun and Steinke 2016): the Renyi curve is all that is known."""
+
+    def pure(self, cost: Cost) -> float:
+        return math.inf
+
+    def rdp(self, cost: Cost, orders: Curve) -> Curve:
+        return orders * _stated(cost, "rho")
+
+    def pld(self, cost: Cost) -> PrivacyLossDistribution | None:
+        return None
+
+    def scaled(self, cost: Cost, factor: float) -> Cost:
+        return _with(cost, rho=_stated(cost, "rho") * factor * factor)
+
+
 class _RandomizedResponse:
     """k-ary randomized response on one answer: the losses are +-epsilon and 0."""
 
@@ -218,6 +234,7 @@ class _Constant:
 
 register("laplace", _Laplace())
 register("gaussian", _Gaussian())
+register("zcdp", _ZeroConcentrated())
 register("randomized-response", _RandomizedResponse())
 register("free", _Constant(0.0))
 register("unbounded", _Constant(math.inf))

@@ -257,13 +257,18 @@ def _centred(block: Residues, p: int, space: NDArray[np.float64]) -> NDArray[np.
 
 
 def fill_uniform(out: Residues, p: int, randomness: Randomness) -> None:
-    """Fill a flat array with exactly uniform residues modulo p.
+    """Fill a flat array with exactly uniform residues modulo p: a stream under 32 fresh bytes from `randomness`."""
+    keyed_uniform(out, p, key=randomness.bytes(32))
 
-    32 bytes from `randomness` key an AES-256 counter stream (a fresh key each call). Chunks of 21 bits are
-    cut to the bit length of p and rejected from p on: for primes just below 2^21, one chunk in thousands.
+
+def keyed_uniform(out: Residues, p: int, *, key: bytes, start: bytes = bytes(16)) -> None:
+    """Fill a flat array with residues modulo p that are uniform to whoever does not know the key.
+
+    The key and the first counter block `start` give an AES-256 counter stream. Chunks of 21 bits are cut to the bit
+    length of p and rejected from p on: for primes just below 2^21, one chunk in thousands.
     """
-    stream = Cipher(algorithms.AES(randomness.bytes(32)), modes.CTR(bytes(16))).encryptor()
-    zeros = bytes(8 * min(_WORDS, out.size + 8))
+    stream = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
+    zeros = bytes(8 * min(_WORDS, out.size // 3 + 64))
     buffer = bytearray(len(zeros) + 15)
     words = np.frombuffer(buffer, dtype=np.uint64, count=len(zeros) // 8)
     filled = 0

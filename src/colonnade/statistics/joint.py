@@ -12,9 +12,9 @@ the whole committee (`reduce_degree`), which recombines them (`reduced`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from colonnade.durable import canonical
 from colonnade.errors import PartyLost, SecureError, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
+from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.cost import Cost, Relation
 from colonnade.privacy.skellam_sampler import largest_draw, skellam
 from colonnade.secure.bgw import Product, noise_sharing, recombine, reshare
 from colonnade.secure.field import Field, Residues
@@ -35,6 +37,20 @@ View = Literal["client", "server"]
 def colluders(roster: Roster, view: View) -> int:
     """Who is assumed to know its own noise: the roster's colluders, or nobody if only the coordinator sees results."""
     return roster.colluders if view == "client" else 0
+
+
+def account_notes(
+    roster: Roster, *, view: View, delta: float, releases: Callable[[int], Sequence[Cost]]
+) -> tuple[str, ...]:
+    """A person's total under both views and both relations, for a plan; `releases(colluders)` are its costs."""
+    notes = []
+    for one in get_args(View):
+        many = colluders(roster, one)
+        costs = releases(many)
+        totals = ", ".join(str(guarantee(costs, delta=delta, relation=relation)) for relation in get_args(Relation))
+        accounted = "accounted" if one == view else "for comparison"
+        notes.append(f"{one.capitalize()} view ({accounted}): {many} of {len(roster.names)} members collude; {totals}.")
+    return tuple(notes)
 
 
 def field_for(largest: int, mu: int, roster: Roster) -> Field:

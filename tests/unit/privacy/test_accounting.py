@@ -30,7 +30,17 @@ from colonnade.privacy.accounting import (
     register,
     under,
 )
-from colonnade.privacy.cost import Cost, Free, Gaussian, GaussianCell, Laplace, RandomizedResponse, Unbounded, compose
+from colonnade.privacy.cost import (
+    Cost,
+    Free,
+    Gaussian,
+    GaussianCell,
+    Laplace,
+    RandomizedResponse,
+    Unbounded,
+    ZeroConcentrated,
+    compose,
+)
 from colonnade.privacy.mechanisms import mechanism_of, randomized_response_rdp
 
 
@@ -492,3 +502,12 @@ def test_numbers_of_any_kind_are_taken() -> None:
     assert check_epsilon(np.float32(0.5)) == 0.5
     assert check_epsilon(3) == 3.0
     assert check_delta(0) == 0.0
+
+
+def test_zero_concentrated_costs_compose_and_convert_as_bun_and_steinke_say() -> None:
+    """rho-zCDP gives (rho + 2 sqrt(rho log(1/delta)), delta); Renyi is never worse. rho scales by the square."""
+    rho, delta = 0.02, 1e-6
+    total = guarantee([ZeroConcentrated(rho / 4).times(4)], delta=delta)
+    assert total.epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta))
+    assert total.epsilon == pytest.approx(guarantee([Gaussian(1 / math.sqrt(2 * rho))], delta=delta).epsilon)
+    assert under(ZeroConcentrated(rho), "replace")["rho"] == pytest.approx(4 * rho)

@@ -1,0 +1,167 @@
+"""What the models on noisy moments share: the bound of a row, second moments per record, and new rows as features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.roster import Roster
+from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.cost import Cost, Relation
+from colonnade.privacy.skellam import Skellam
+from colonnade.statistics.features import Feature, features
+from colonnade.statistics.joint import colluders
+from colonnade.statistics.moments import Layout, Moments
+
+
+def norm_bounds(
+    facts: PublicFacts, names: Sequence[str] | None, clip: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """{party: largest norm of its part of a row}: the declared clip, but never more than its columns can reach.
+
+    A column's features together have norm at most 1 (one number in [-1, 1], or indicators of which one is 1), so a
+    party's row has norm at most the root of the number of its columns. That bound clips nothing.
+    """
+    owned: dict[str, set[str]] = {}
+    for feature in features(facts, names):
+        owned.setdefault(feature.party, set()).add(feature.column)
+    reach = {party: math.sqrt(len(columns)) for party, columns in owned.items()}
+    for party, bound in (clip or {}).items():
+        if party not in reach or not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
+            raise BadPrivacyParameter(f"clip must give a positive norm for parties that take part, not {clip!r}.")
+    return {party: min(bound, (clip or {}).get(party, bound)) for party, bound in reach.items()}
+
+
+# --- second moments ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondMoments:
+    """Estimates of E[z z'] for z = (1, features) or the features alone; `noise_sd` is the root mean square over the
+    entries of the standard deviation that the noise gives them."""
+
+    names: tuple[str, ...]
+    matrix: NDArray[np.float64]
+    noise_sd: float
+
+
+def second_moments(moments: Moments) -> SecondMoments:
+    """Average products per record.
+
+    With presence ignored an absent block counts as zeros. Otherwise each product is averaged over the records that
+    have both blocks (available cases): right if records are missing completely at random. The noisy count of those
+    records is kept above twice its noise, so that a pair of blocks that hardly ever meet is shrunk to nothing.
+    """
+    if moments.presence == "ignore":
+        (gram,), (entries,) = moments.grams, moments.entries
+        return SecondMoments(names=entries, matrix=gram / moments.n, noise_sd=moments.noise_sd / moments.n)
+    names = ("1", *(feature.name for feature in moments.features))
+    owner = [-1, *(moments.parties.index(feature.party) for feature in moments.features)]
+    blocks = len(moments.parties)
+    sums = np.zeros((len(names), len(names)))
+    counts = np.zeros((blocks, blocks))
+    terms = np.zeros((blocks, blocks))
+    if moments.presence == "secret":
+        (gram,), (entries,) = moments.grams, moments.entries
+        masks = [entries.index(f"present at {party}") for party in moments.parties]
+        counts, terms[:] = gram[np.ix_(masks, masks)], 1.0
+        place = np.array([entries.index(name) for name in names[1:]])
+        sums[1:, 1:] = gram[np.ix_(place, place)]
+        sums[0, 1:] = sums[1:, 0] = [gram[masks[owner[j + 1]], at] for j, at in enumerate(place)]
+    else:
+        for pattern, entries, gram in zip(moments.patterns, moments.entries, moments.grams, strict=True):
+            if entries[0] != "1":
+                raise BadArguments("available cases need the counts; compute the moments with constant=True.")
+            here = np.ix_([names.index(name) for name in entries], [names.index(name) for name in entries])
+            sums[here] += gram
+            both = np.outer(pattern, pattern)
+            counts += both * gram[0, 0]
+            terms += both
+    deviation = moments.noise_sd * np.sqrt(terms)
+    counts = np.maximum(counts, np.maximum(2 * deviation, 1.0))
+    pairs = [[(max(a, b), b if a < 0 else a if b < 0 else min(a, b)) for b in owner] for a in owner]
+    at = np.array(pairs)
+    divisor = counts[at[..., 0], at[..., 1]]
+    noise = deviation[at[..., 0], at[..., 1]] / divisor
+    matrix = sums / divisor
+    matrix[0, 0], noise[0, 0] = 1.0, 0.0
+    return SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))
+
+
+# --- what it costs, seen from both sides -------------------------------------------------------------------
+
+
+def both_views(releases: Mapping[str, Sequence[Cost]], *, delta: float, relation: Relation) -> tuple[str, ...]:
+    """One sentence with the epsilon of each view."""
+    told = [f"{name} {guarantee(costs, delta=delta, relation=relation)}" for name, costs in releases.items()]
+    return ("What the noise is worth: " + "; ".join(told) + ".",)
+
+
+def moment_views(layout: Layout, *, delta: float, relation: Relation) -> tuple[str, ...]:
+    """Both views of one release of moments; nothing to say where it is exact."""
+    if layout.mu == 0:
+        return ()
+    return both_views(
+        {
+            f"{view} view ({count} of {len(layout.roster.names)} members' noise known)": [
+                Skellam(
+                    layout.mu,
+                    delta_1=layout.delta_1,
+                    delta_2=layout.delta_2,
+                    parties=len(layout.roster.names),
+                    colluders=count,
+                    replace_factor=layout.replace_factor,
+                )
+            ]
+            for view, count in view_counts(layout.roster)
+        },
+        delta=delta,
+        relation=relation,
+    )
+
+
+def view_counts(roster: Roster) -> list[tuple[str, int]]:
+    return [("client", colluders(roster, "client")), ("server", colluders(roster, "server"))]
+
+
+# --- new rows ----------------------------------------------------------------------------------------------
+
+
+def feature_matrix(
+    rows: pd.DataFrame | NDArray[Any], wanted: Sequence[Feature], columns: Mapping[str, Column]
+) -> NDArray[np.float64]:
+    """Rows as the features that a model was fitted on: from a frame of the columns, or an array of the features."""
+    if not isinstance(rows, pd.DataFrame):
+        array = np.asarray(rows, dtype=np.float64)
+        if array.ndim != 2 or array.shape[1] != len(wanted):
+            raise BadArguments(
+                f"an array must have one column for each of the {len(wanted)} features, not shape {array.shape}; or"
+                " give a frame of the columns."
+            )
+        return array
+    out = np.zeros((len(rows), len(wanted)))
+    encoded: dict[str, NDArray[Any]] = {}
+    for place, feature in enumerate(wanted):
+        if feature.column not in encoded:
+            if feature.column not in rows.columns:
+                raise UnknownColumn(f"the frame has no column {feature.column!r}, on which the model was fitted.")
+            encoded[feature.column] = columns[feature.column].encode(rows[feature.column])
+        codes = encoded[feature.column]
+        if feature.category is None:
+            out[:, place] = np.clip((codes - feature.centre) / feature.half, -1.0, 1.0)
+        else:
+            out[:, place] = codes == feature.category
+    return out
+
+
+def columns_of(facts: PublicFacts, wanted: Sequence[Feature]) -> Columns:
+    return Columns(facts.column(name) for name in dict.fromkeys(feature.column for feature in wanted))

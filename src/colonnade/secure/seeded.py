@@ -1,0 +1,282 @@
+"""Shamir sharings of large arrays in which most of what travels is a 32-byte seed.
+
+A uniform polynomial of degree at most d with a given value at 0 is fixed by its values at any d of the holders'
+points, and these values are uniform and independent of the secret. So the dealer draws them as streams of d seeds;
+those d holders get their seed and expand it themselves. Only the other m - d holders need a whole share, which
+follows by interpolation and is packed, three 21-bit residues in a word.
+
+Everything works on blocks of records, so that neither dealer nor holder ever needs a whole array of residues.
+The proof is in `claim.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import ModulusTooSmall, SecureError, TooFewHolders
+from colonnade.privacy.randomness import Randomness
+from colonnade.secure.field import BLOCK_ROWS, Field, Residues, keyed_uniform
+from colonnade.secure.shamir import check_holders, lagrange_weights
+
+SEED_BYTES = 32
+
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The public shape of what is shared: the first axis counts records, the rest is the width of a record."""
+
+    lengths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in self.lengths)
+        if not self.lengths or not whole or math.prod(max(one, 1) for one in self.lengths) >= 2**40:
+            raise SecureError(f"{self.lengths!r} is not the shape of an array of shares.")
+
+    @property
+    def records(self) -> int:
+        return self.lengths[0]
+
+    @property
+    def width(self) -> int:
+        return math.prod(self.lengths[1:])
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.records // BLOCK_ROWS)
+
+    def rows(self, block: int) -> slice:
+        """The records of a block."""
+        return slice(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.records))
+
+    def words(self, block: int) -> slice:
+        """Where a block lies in a layer of packed residues: every block begins a new word."""
+        whole = -(-BLOCK_ROWS * self.width // 3)
+        rows = self.rows(block)
+        return slice(block * whole, block * whole - (-(rows.stop - rows.start) * self.width // 3))
+
+    @property
+    def total_words(self) -> int:
+        return self.words(self.blocks - 1).stop if self.blocks else 0
+
+
+class Share(Protocol):
+    """One holder's share of an array, a block of records at a time."""
+
+    field: Field
+    shape: Shape
+
+    def block(self, number: int) -> Residues:
+        """Residues (primes, records of the block, width)."""
+
+
+def whole(share: Share) -> Residues:
+    """All blocks of a share as one array (primes, *shape)."""
+    out = np.empty((len(share.field.primes), share.shape.records, share.shape.width), dtype=np.int32)
+    for number in range(share.shape.blocks):
+        out[:, share.shape.rows(number)] = share.block(number)
+    return out.reshape(len(share.field.primes), *share.shape.lengths)
+
+
+@dataclass(frozen=True)
+class SeedShare:
+    """A share that is the stream of a seed: for each prime and block an AES-256 counter stream of its own."""
+
+    field: Field
+    shape: Shape
+    seed: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seed, bytes) or len(self.seed) != SEED_BYTES:
+            raise SecureError(f"the seed of a share has {SEED_BYTES} bytes; ask its dealer again.")
+
+    def block(self, number: int) -> Residues:
+        rows = self.shape.rows(number)
+        out = np.empty((len(self.field.primes), (rows.stop - rows.start) * self.shape.width), dtype=np.int32)
+        for layer, (p, target) in enumerate(zip(self.field.primes, out, strict=True)):
+            start = layer.to_bytes(4, "big") + number.to_bytes(4, "big") + bytes(8)  # the last 8 bytes count
+            keyed_uniform(target, p, key=self.seed, start=start)
+        return out.reshape(len(self.field.primes), -1, self.shape.width)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedShare:
+    """A whole share, as it travels: `words` (primes, words), three residues in each."""
+
+    field: Field
+    shape: Shape
+    words: Words
+
+    def __post_init__(self) -> None:
+        wanted = (len(self.field.primes), self.shape.total_words)
+        if not isinstance(self.words, np.ndarray) or self.words.dtype != np.uint64 or self.words.shape != wanted:
+            raise SecureError("a packed share does not have the words of its shape; ask its dealer again.")
+
+    def block(self, number: int) -> Residues:
+        rows = self.shape.rows(number)
+        out = np.empty((len(self.field.primes), (rows.stop - rows.start) * self.shape.width), dtype=np.int32)
+        for p, layer, target in zip(self.field.primes, self.words[:, self.shape.words(number)], out, strict=True):
+            if not _unpack(layer, p, target):
+                raise SecureError(f"a packed residue modulo {p} is out of range: the share is damaged.")
+        return out.reshape(len(self.field.primes), -1, self.shape.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Dealing:
+    """A sharing as its dealer knows it: the whole numbers, and the seeds of `degree` holders (counted from 0)."""
+
+    field: Field
+    values: NDArray[np.integer[Any]]
+    seeds: Mapping[int, bytes]
+
+    def __post_init__(self) -> None:
+        if self.values.size and max(-int(self.values.min()), int(self.values.max())) > self.field.bound:
+            raise ModulusTooSmall(
+                f"a value is larger than {self.field.bound.bit_length()} bits and a sign: take primes_for its length."
+            )
+
+    @cached_property
+    def shape(self) -> Shape:
+        return Shape(self.values.shape)
+
+    def share(self, holder: int) -> Share:
+        """What the holder will have; computed when it is asked for."""
+        seed = self.seeds.get(holder)
+        return DealtShare(self, holder) if seed is None else SeedShare(self.field, self.shape, seed)
+
+    def packed(self, holders: Sequence[int]) -> list[PackedShare]:
+        """The whole shares of holders that have no seed, each stream expanded once for all of them."""
+        out = [np.empty((len(self.field.primes), self.shape.total_words), dtype=np.uint64) for _ in holders]
+        for number in range(self.shape.blocks):
+            for words, residues in zip(out, self.blocks(number, holders), strict=True):
+                for layer, target in zip(residues, words[:, self.shape.words(number)], strict=True):
+                    _pack(layer.reshape(-1), target)
+        return [PackedShare(self.field, self.shape, words) for words in out]
+
+    def blocks(self, number: int, holders: Sequence[int]) -> list[Residues]:
+        """One block of several holders' shares: the polynomial through 0 and the seeds' points, at theirs."""
+        secret = self.values[self.shape.rows(number)].reshape(-1).astype(np.int64, copy=False)
+        known = sorted(self.seeds)
+        streams = [SeedShare(self.field, self.shape, self.seeds[one]).block(number) for one in known]
+        out = [np.empty((len(self.field.primes), secret.size), dtype=np.int32) for _ in holders]
+        total, residues = np.empty(secret.size), np.empty(secret.size)
+        for k, p in enumerate(self.field.primes):
+            _reduce_whole(secret, p, residues)
+            for holder, target in zip(holders, out, strict=True):
+                weights = lagrange_weights(p, [0, *(one + 1 for one in known)], at=holder + 1)
+                np.multiply(residues, float(weights[0]), out=total)
+                for weight, stream in zip(weights[1:], streams, strict=True):
+                    _add_scaled(stream[k].reshape(-1), float(weight), total)
+                _reduce(total, p, target[k])
+        return [one.reshape(len(self.field.primes), -1, self.shape.width) for one in out]
+
+
+@dataclass(frozen=True, eq=False)
+class DealtShare:
+    """The dealer's own share, or any other without a seed, from the whole numbers and the seeds."""
+
+    dealing: Dealing
+    holder: int
+
+    @property
+    def field(self) -> Field:  # type: ignore[override]
+        return self.dealing.field
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        return self.dealing.shape
+
+    def block(self, number: int) -> Residues:
+        return self.dealing.blocks(number, [self.holder])[0]
+
+
+def deal_seeded(
+    field: Field,
+    values: NDArray[np.integer[Any]],
+    *,
+    holders: int,
+    threshold: int,
+    randomness: Randomness,
+    degree: int | None = None,
+    first: int = 0,
+) -> Dealing:
+    """A fresh sharing of degree `threshold` (noise: 2t) in which the holders first, first + 1, ... get the seeds."""
+    degree = threshold if degree is None else degree
+    check_holders(holders, threshold)
+    if not threshold <= degree < holders < min(field.primes):
+        raise TooFewHolders(
+            f"a sharing of degree {degree} among {holders} holders is impossible or unsafe: the degree must be at "
+            f"least the threshold {threshold} and below the number of holders."
+        )
+    seeds = {(first + one) % holders: randomness.bytes(SEED_BYTES) for one in range(degree)}
+    return Dealing(field, values, seeds)
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------
+# A product of residues is below 2^42 and a sum of 2t + 1 of them far below 2^53, so float64 holds it exactly. The
+# quotient by p is at least 1/p > 2^-21 short of the next whole number unless it is one, so its floor is right.
+
+
+@numba.njit(cache=True)
+def _reduce_whole(values: Any, p: int, out: Any) -> None:
+    """Whole numbers of either sign to [0, p)."""
+    for i in range(values.size):
+        v = values[i]
+        if -p < v < p:  # nearly all quantised data: no division
+            out[i] = v + p if v < 0 else v
+        else:
+            out[i] = v % p
+
+
+@numba.njit(cache=True)
+def _add_scaled(stream: Any, weight: float, total: Any) -> None:
+    for i in range(total.size):
+        total[i] += weight * stream[i]
+
+
+@numba.njit(cache=True)
+def _reduce(total: Any, p: int, out: Any) -> None:
+    prime = float(p)
+    for i in range(total.size):
+        out[i] = np.int32(total[i] - math.floor(total[i] / prime) * prime)
+
+
+@numba.njit(cache=True)
+def _pack(flat: Any, words: Any) -> None:
+    whole_words = flat.size // 3
+    for i in range(whole_words):
+        words[i] = (
+            np.uint64(flat[3 * i]) | np.uint64(flat[3 * i + 1]) << np.uint64(21) | np.uint64(flat[3 * i + 2]) << np.uint64(42)
+        )
+    if whole_words < words.size:
+        rest = np.uint64(0)
+        for j in range(3 * whole_words, flat.size):
+            rest |= np.uint64(flat[j]) << np.uint64(21 * (j - 3 * whole_words))
+        words[whole_words] = rest
+
+
+@numba.njit(cache=True)
+def _unpack(words: Any, p: int, flat: Any) -> bool:
+    """False if a residue is out of range."""
+    mask = np.uint64((1 << 21) - 1)
+    largest = np.uint64(0)
+    for i in range(flat.size // 3):
+        word = words[i]
+        a, b, c = word & mask, (word >> np.uint64(21)) & mask, word >> np.uint64(42)
+        flat[3 * i], flat[3 * i + 1], flat[3 * i + 2] = a, b, c
+        largest = max(largest, max(a, max(b, c)))
+    start = flat.size - flat.size % 3
+    for j in range(start, flat.size):
+        v = (words[start // 3] >> np.uint64(21 * (j - start))) & mask
+        flat[j] = v
+        largest = max(largest, v)
+    return largest < np.uint64(p)

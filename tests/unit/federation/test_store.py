@@ -1,0 +1,73 @@
+"""What a party remembers: whole payloads while a job is open, hashes when it is closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colonnade.durable import Database
+from colonnade.errors import CorruptRecord
+from colonnade.federation.store import SPOOL_ABOVE, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(Database(tmp_path / "party.db"), tmp_path / "spool")
+    made.add_job("j", "hash", b"plan", "approved")
+    return made
+
+
+def spooled(store: Store) -> list[Path]:
+    return sorted(store._spool.iterdir()) if store._spool.is_dir() else []
+
+
+@pytest.mark.parametrize("size", [10, SPOOL_ABOVE, SPOOL_ABOVE + 1, 3 * SPOOL_ABOVE])
+def test_replies_come_back_byte_for_byte(store: Store, size: int) -> None:
+    payload = np.random.default_rng(size).bytes(size)
+    store.add_reply("j", 1, "request", payload)
+    found = store.reply("j", 1)
+    assert found is not None
+    assert (found.request, found.reply) == ("request", payload)
+    assert len(spooled(store)) == (1 if size > SPOOL_ABOVE else 0)
+    assert store.reply("j", 2) is None
+
+
+def test_closing_a_job_shrinks_it_to_hashes(store: Store) -> None:
+    store.add_reply("j", 1, "request", bytes(2 * SPOOL_ABOVE))
+    store.add_reply("j", 2, "request", b"small")
+    store.keep("j", "shares", np.ones(SPOOL_ABOVE))
+    store.add_job("other", "hash", b"plan", "approved")
+    store.keep("other", "shares", np.zeros(SPOOL_ABOVE))
+    assert len(spooled(store)) == 3
+    store.close_job("j")
+    for seq in (1, 2):
+        found = store.reply("j", seq)
+        assert found is not None
+        assert found.reply is None
+    assert store.kept_names("j") == []
+    assert len(spooled(store)) == 1, "the other job's payload stays"
+    assert store.recall("other", "shares").sum() == 0
+
+
+def test_a_killed_steps_leftovers_are_swept(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / ("0" * 64)).write_bytes(b"orphan")
+    store.sweep()
+    assert not spooled(store)
+
+
+def test_a_changed_payload_is_found(store: Store) -> None:
+    store.add_reply("j", 1, "request", bytes(2 * SPOOL_ABOVE))
+    spooled(store)[0].write_bytes(b"changed")
+    with pytest.raises(CorruptRecord, match="changed"):
+        store.reply("j", 1)
+    spooled(store)[0].unlink()
+    with pytest.raises(CorruptRecord, match="gone"):
+        store.reply("j", 1)
+
+
+def test_what_is_not_kept_is_not_recalled(store: Store) -> None:
+    with pytest.raises(KeyError):
+        store.recall("j", "nothing")
