@@ -27,6 +27,8 @@ class SchemaError(ColonnadeError):
 
 
 class UnknownColumn(SchemaError):
+    """A column that nobody declared or holds."""
+
     code = "unknown-column"
 
 
@@ -76,6 +78,8 @@ class SourceError(SchemaError):
 
 
 class PrivacyError(ColonnadeError):
+    """Something about privacy costs or parameters is wrong."""
+
     code = "privacy"
 
 
@@ -86,6 +90,8 @@ class BadPrivacyParameter(PrivacyError):
 
 
 class BudgetExceeded(PrivacyError):
+    """The party's budget does not cover the job."""
+
     code = "budget-exceeded"
 
 
@@ -105,6 +111,8 @@ class CannotAccount(PrivacyError):
 
 
 class SecureError(ColonnadeError):
+    """A secure computation cannot go on."""
+
     code = "secure"
 
 
@@ -130,18 +138,26 @@ class SealBroken(SecureError):
 
 
 class BorderError(ColonnadeError):
+    """A request may not cross the border."""
+
     code = "border"
 
 
 class UnknownStep(BorderError):
+    """This installation has registered no such step."""
+
     code = "unknown-step"
 
 
 class BadArguments(BorderError):
+    """The arguments do not match what was asked."""
+
     code = "bad-arguments"
 
 
 class NotApproved(BorderError):
+    """The job is not approved at this party, or is closed."""
+
     code = "not-approved"
 
 
@@ -203,6 +219,8 @@ class PartyLost(ColonnadeError):
 
 
 class VersionMismatch(ColonnadeError):
+    """Two installations differ."""
+
     code = "version-mismatch"
 
 

@@ -296,3 +296,9 @@ def test_a_draft_of_one_party_does_not_pass(tmp_path: Path) -> None:
     )
     with pytest.raises(DraftDomain, match="draft = true"):
         three_parties(tmp_path, columns=drafted)
+
+
+def test_every_error_says_what_it_is() -> None:
+    for kind in codes().values():
+        assert kind.__doc__, kind
+        assert (kind.__doc__ or "").strip().splitlines()[0].endswith("."), kind

@@ -88,10 +88,12 @@ def second_moments(moments: Moments) -> SecondMoments:
             terms += both
     deviation = moments.noise_sd * np.sqrt(terms)
     counts = np.maximum(counts, np.maximum(2 * deviation, 1.0))
-    pairs = [[(max(a, b), b if a < 0 else a if b < 0 else min(a, b)) for b in owner] for a in owner]
-    at = np.array(pairs)
-    divisor = counts[at[..., 0], at[..., 1]]
-    noise = deviation[at[..., 0], at[..., 1]] / divisor
+    # The constant is everywhere: its product with a feature is averaged over the records that have the feature.
+    index = np.array(owner)
+    first = np.where(index[:, None] < 0, index[None, :], index[:, None])
+    second = np.where(index[None, :] < 0, index[:, None], index[None, :])
+    divisor = counts[first, second]
+    noise = deviation[first, second] / divisor
     matrix = sums / divisor
     matrix[0, 0], noise[0, 0] = 1.0, 0.0
     return SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))

@@ -27,6 +27,7 @@ from colonnade.secure.field import BLOCK_ROWS, Field, Residues, keyed_uniform
 from colonnade.secure.shamir import check_holders, lagrange_weights
 
 SEED_BYTES = 32
+_PIECE = 256
 
 Words = NDArray[np.uint64]
 
@@ -164,19 +165,15 @@ class Dealing:
 
     def blocks(self, number: int, holders: Sequence[int]) -> list[Residues]:
         """One block of several holders' shares: the polynomial through 0 and the seeds' points, at theirs."""
-        secret = self.values[self.shape.rows(number)].reshape(-1).astype(np.int64, copy=False)
+        secret = self.values[self.shape.rows(number)].reshape(-1)
         known = sorted(self.seeds)
-        streams = [SeedShare(self.field, self.shape, self.seeds[one]).block(number) for one in known]
+        streams = np.stack([SeedShare(self.field, self.shape, self.seeds[one]).block(number) for one in known])
+        streams = streams.reshape(len(known), len(self.field.primes), -1)
         out = [np.empty((len(self.field.primes), secret.size), dtype=np.int32) for _ in holders]
-        total, residues = np.empty(secret.size), np.empty(secret.size)
         for k, p in enumerate(self.field.primes):
-            _reduce_whole(secret, p, residues)
             for holder, target in zip(holders, out, strict=True):
                 weights = lagrange_weights(p, [0, *(one + 1 for one in known)], at=holder + 1)
-                np.multiply(residues, float(weights[0]), out=total)
-                for weight, stream in zip(weights[1:], streams, strict=True):
-                    _add_scaled(stream[k].reshape(-1), float(weight), total)
-                _reduce(total, p, target[k])
+                _interpolate(secret, streams[:, k], np.array(weights, dtype=np.float64), p, target[k])
         return [one.reshape(len(self.field.primes), -1, self.shape.width) for one in out]
 
 
@@ -227,36 +224,30 @@ def deal_seeded(
 
 
 @numba.njit(cache=True)
-def _reduce_whole(values: Any, p: int, out: Any) -> None:
-    """Whole numbers of either sign to [0, p)."""
-    for i in range(values.size):
-        v = values[i]
-        if -p < v < p:  # nearly all quantised data: no division
-            out[i] = v + p if v < 0 else v
-        else:
-            out[i] = v % p
-
-
-@numba.njit(cache=True)
-def _add_scaled(stream: Any, weight: float, total: Any) -> None:
-    for i in range(total.size):
-        total[i] += weight * stream[i]
-
-
-@numba.njit(cache=True)
-def _reduce(total: Any, p: int, out: Any) -> None:
+def _interpolate(secret: Any, streams: Any, weights: Any, p: int, out: Any) -> None:
+    """out = weights[0] secret + sum_j weights[j + 1] streams[j] modulo p; in short pieces, which stay in the cache."""
     prime = float(p)
-    for i in range(total.size):
-        out[i] = np.int32(total[i] - math.floor(total[i] / prime) * prime)
+    total = np.empty(_PIECE)
+    for start in range(0, secret.size, _PIECE):
+        size = min(_PIECE, secret.size - start)
+        for i in range(size):
+            v = np.int64(secret[start + i])
+            if v <= -p or v >= p:  # noise; quantised data needs no division
+                v %= p
+            total[i] = weights[0] * v
+        for j in range(streams.shape[0]):
+            weight = weights[j + 1]
+            for i in range(size):
+                total[i] += weight * streams[j, start + i]
+        for i in range(size):
+            out[start + i] = np.int32(total[i] - math.floor(total[i] / prime) * prime)
 
 
 @numba.njit(cache=True)
 def _pack(flat: Any, words: Any) -> None:
     whole_words = flat.size // 3
     for i in range(whole_words):
-        words[i] = (
-            np.uint64(flat[3 * i]) | np.uint64(flat[3 * i + 1]) << np.uint64(21) | np.uint64(flat[3 * i + 2]) << np.uint64(42)
-        )
+        words[i] = np.uint64(flat[3 * i]) | (np.uint64(flat[3 * i + 1]) << 21) | (np.uint64(flat[3 * i + 2]) << 42)
     if whole_words < words.size:
         rest = np.uint64(0)
         for j in range(3 * whole_words, flat.size):
