@@ -170,9 +170,7 @@ class Describe:
             leaves = consistent_leaves(counts[: 2 ** (DEPTH + 1) - 2], DEPTH)
             fine = cells(_leafy(column), bins=2**DEPTH)
             assert fine.edges is not None
-            plain["quantiles"] = dict(
-                zip(map(str, QUANTILES), quantiles(leaves, fine.edges, np.array(QUANTILES)).tolist(), strict=True)
-            )
+            plain["quantiles"] = _quantiles(column, leaves, fine.edges)
             if column.missing:
                 plain["missing"] = float(counts[-1])
             plain["sd"] = sd * (DEPTH if noise["noise"] == "laplace" else math.sqrt(DEPTH))
@@ -182,10 +180,16 @@ class Describe:
         if public.edges is not None:
             inside = counts[: len(public.edges) - 1]
             plain["edges"] = public.edges.tolist()
-            plain["quantiles"] = dict(
-                zip(map(str, QUANTILES), quantiles(inside, public.edges, np.array(QUANTILES)).tolist(), strict=True)
-            )
+            plain["quantiles"] = _quantiles(column, inside, public.edges)
         return plain
+
+
+def _quantiles(column: Column, counts: Any, edges: Any) -> dict[str, float]:
+    """Whole numbers for a count: the cell [a, a + 1) holds the value a."""
+    found = quantiles(counts, edges, np.array(QUANTILES))
+    if column.kind == "count":
+        found = np.clip(np.floor(found), column.lower, column.upper)
+    return dict(zip(map(str, QUANTILES), found.tolist(), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
