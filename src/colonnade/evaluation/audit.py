@@ -144,6 +144,8 @@ class Audit(Generic[Data]):
 
     def __post_init__(self) -> None:
         check_audit(runs=self.runs, confidence=self.confidence)
+        if not 0 <= self.delta < 1:
+            raise BadPrivacyParameter(f"delta must lie in [0, 1), not {self.delta!r}; state the claim's own.")
         stated = self.stated_power
         about = (self.claim.name, self.runs, self.confidence, self.threshold)
         if stated and (stated.claim, stated.runs, stated.confidence, stated.threshold) != about:
@@ -176,6 +178,7 @@ class Audit(Generic[Data]):
         )
 
     def scores(self, randomness: Randomness) -> tuple[Reals, Reals]:
+        """The statistics of all runs on the first and on the second neighbour."""
         p, q = (np.asarray(self.run_many(d, self.runs, randomness), dtype=np.float64) for d in self.neighbours)
         if p.shape != (self.runs,) or q.shape != (self.runs,) or bool(np.isnan(p).any() or np.isnan(q).any()):
             raise BadPrivacyParameter("run_many must return one number per run, never NaN; score a failure as -inf.")
@@ -189,6 +192,7 @@ class Audit(Generic[Data]):
         return Finding(aim=aim, event=event, hits=hits, trials=p.size, tpr=tpr, fpr=fpr, allowed=allowed)
 
     def result(self, claimed: float, **found: Any) -> AuditResult:
+        """What was `found`, beside what this audit was told."""
         return AuditResult(
             claim=self.claim.name,
             claimed_epsilon=claimed,
