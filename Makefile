@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Party processes start much faster with compiled modules.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test lint bench study docs lock clean
 

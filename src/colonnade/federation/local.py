@@ -77,7 +77,10 @@ class Spec:
             blocks[name] = _located(one["source"], beside)
             organisations[name] = str(one.get("organisation", name))
         if "budget" in plain:
-            plain["budget"] = Budget(**plain["budget"])
+            try:
+                plain["budget"] = Budget(**plain["budget"])
+            except TypeError as error:
+                raise SchemaError(f"[budget] in {path} has a field that a budget does not know ({error}).") from error
         for listed in ("committee", "allow", "modules"):
             if listed in plain:
                 plain[listed] = tuple(plain[listed])
@@ -94,7 +97,8 @@ def _located(source: Any, beside: Path) -> Any:
     if isinstance(source, str):
         return str(beside / source)
     if isinstance(source, dict):
-        return {kind: value if kind == "query" else str(beside / value) for kind, value in source.items()}
+        paths = [kind for kind in ("csv", "parquet", "duckdb") if source.get(kind, ":memory:") != ":memory:"]
+        return source | {kind: str(beside / source[kind]) for kind in paths}
     raise SchemaError('a source is a file name or a table such as { duckdb = "file", query = "select ..." }.')
 
 

@@ -9,6 +9,7 @@ dp_accounting is imported when it is first needed: importing it takes seconds.
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -44,6 +45,10 @@ class Mechanism(Protocol):
 _MECHANISMS: dict[str, Mechanism] = {}
 
 
+_ELSEWHERE = {"skellam": "colonnade.privacy.skellam"}
+"""Mechanisms that register themselves when their module is imported: a ledger that holds one must be readable."""
+
+
 def register(name: str, mechanism: Mechanism) -> None:
     """Teach the accountants a mechanism. A name is given once."""
     if _MECHANISMS.setdefault(name, mechanism) is not mechanism:
@@ -52,6 +57,8 @@ def register(name: str, mechanism: Mechanism) -> None:
 
 def mechanism_of(cost: Cost) -> Mechanism:
     """The mechanism of a single cost; CannotAccount where nobody registered it."""
+    if cost.mechanism in _ELSEWHERE:
+        importlib.import_module(_ELSEWHERE[cost.mechanism])
     known = _MECHANISMS.get(cost.mechanism)
     if known is None:
         raise CannotAccount(
