@@ -23,7 +23,7 @@ COLUMNS = Columns(
 
 
 def three_overlapping_blocks(n: int = 60, seed: int = 1) -> dict[str, pd.DataFrame]:
-    """Three parties; each lacks a third of the records."""
+    """Three parties; each lacks a quarter of the records, and a quarter are complete."""
     rng = np.random.default_rng(seed)
     keys = [f"K{i:05d}" for i in range(n)]
     whole = {
@@ -34,7 +34,7 @@ def three_overlapping_blocks(n: int = 60, seed: int = 1) -> dict[str, pd.DataFra
         ),
     }
     return {
-        party: frame[np.arange(n) % 3 != skip].sample(frac=1, random_state=seed).reset_index(drop=True)
+        party: frame[np.arange(n) % 4 != skip].sample(frac=1, random_state=seed).reset_index(drop=True)
         for skip, (party, frame) in enumerate(whole.items())
     }
 

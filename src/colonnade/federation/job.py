@@ -26,6 +26,7 @@ from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Step
 from colonnade.federation.transcript import Message, Transcript
 from colonnade.federation.transports import Transport
+from colonnade.federation.wire import digest
 from colonnade.privacy.cost import Cost, Relation
 
 
@@ -142,6 +143,11 @@ class Job:
             self._progress(Progress(name, self._rounds, self.plan.rounds(), self._bytes, elapsed))
         return {party: replies[party].value for party in arguments}
 
+    def roll_call(self, parties: Sequence[str]) -> None:
+        """Raise `PartyLost` unless they all answer now. Asked before an opening, it keeps every holder from letting its
+        share go while another one is lost."""
+        self._exchange(dict.fromkeys(parties, Request(kind="hello", job=self.id, arguments={})))
+
     def _phase_of(self, step: Step) -> str:
         names = [one.name for one in self.plan.phases if one.step == step.name]
         if len(names) != 1:
@@ -151,28 +157,36 @@ class Job:
     def _exchange(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
         """Send to all at once; wait for all, so that no party is left in the middle of a round."""
 
-        def one(party: str, data: bytes) -> bytes:
-            return self._transport.exchange(party, data, timeout=self._timeout)
+        def one(party: str, data: bytes) -> tuple[bytes, str]:
+            answer = self._transport.exchange(party, data, timeout=self._timeout)
+            return answer, digest(answer)
 
         encoded = {party: request.encode() for party, request in requests.items()}
         futures = {party: self._pool.submit(one, party, data) for party, data in encoded.items()}
+        hashes = {party: digest(data) for party, data in encoded.items()}  # while the parties work
         replies: dict[str, Reply] = {}
         failures: list[Exception] = []
         for party, future in futures.items():
             request = requests[party]
             here = {"job": self.id, "seq": request.seq, "peer": party, "step": request.step}
-            sent = Message(direction="out", kind=request.kind, payload=encoded[party], **here)  # type: ignore[arg-type]
+            sent = Message(
+                direction="out",
+                kind=request.kind,
+                payload=encoded.pop(party),
+                hashed=hashes[party],
+                **here,  # type: ignore[arg-type]
+            )
             try:
-                data = future.result()
+                data, hashed = future.result()
             except Exception as error:
                 self.transcript.record(sent)
                 failures.append(error)
                 continue
             reply = Reply.decode(data)
             kind = "error" if reply.error else "reply"
-            got = Message(direction="in", kind=kind, payload=data, **here)  # type: ignore[arg-type]
+            got = Message(direction="in", kind=kind, payload=data, hashed=hashed, **here)  # type: ignore[arg-type]
             self.transcript.record(sent, got)
-            self._bytes += len(encoded[party]) + len(data)
+            self._bytes += len(sent.payload) + len(data)
             if reply.error:
                 failures.append(from_code(reply.error, party, self._transport.where(party)))
             replies[party] = reply

@@ -16,6 +16,10 @@ from colonnade.federation.run_folder import RunFolder
 METHODS: dict[str, tuple[str, str]] = {
     "describe": ("colonnade.statistics.describe", "Describe"),
     "moments": ("colonnade.statistics.moments", "PatternMoments"),
+    "vfem": ("colonnade.models.vfem", "VFEM"),
+    "contingency": ("colonnade.statistics.contingency", "Contingency"),
+    "polynomial": ("colonnade.statistics.polynomial", "PolynomialSum"),
+    "presence-total": ("colonnade.statistics.secure_sum", "PresenceTotal"),
 }
 """Name -> (module, class) of every method that a run folder may name."""
 

@@ -263,16 +263,19 @@ class Party:
         discloses: str,
         cost: Cost | None = None,
         letters: Sequence[Mail] = (),
+        hashes: tuple[str, str] = ("", ""),
     ) -> None:
+        """`hashes` are those of request and reply, where they are known: a large message is hashed once."""
+
         def message(direction: Literal["in", "out"], kind: str, payload: bytes, **more: Any) -> Message:
             here = {"peer": COORDINATOR, "job": request.job, "seq": request.seq, "step": request.step}
             return Message(direction=direction, kind=kind, payload=payload, **{**here, **more})
 
         sealed = "sealed: only the recipient can read it"
         self.transcript.record(
-            message("in", request.kind, data),
+            message("in", request.kind, data, hashed=hashes[0]),
             *(message("out", "mail", m.sealed, peer=m.recipient, tag=m.tag, discloses=sealed) for m in letters),
-            message("out", kind, reply, cost=cost, discloses=discloses),
+            message("out", kind, reply, cost=cost, discloses=discloses, hashed=hashes[1]),
         )
 
     def _hello(self, request: Request, data: bytes) -> bytes:
@@ -405,7 +408,7 @@ class Party:
             raise ReplayMismatch(f"request {request.seq} of job {request.job} was answered before for other content.")
         if reply is None:
             raise NotApproved(f"job {request.job} is closed and its replies are forgotten; start a new one.")
-        self._record(request, data, reply, kind="replay", discloses="the same bytes as before")
+        self._record(request, data, reply, kind="replay", discloses="the same bytes as before", hashes=(hashed, ""))
         return reply
 
     def _source(self, stored: StoredJob, seq: int) -> Randomness:
@@ -422,9 +425,16 @@ class Party:
         with self.database.transaction():
             for name, value in work.kept.items():
                 self.store.keep(request.job, name, value)
-            self.store.add_reply(request.job, request.seq, hashed, reply)
+            stored = self.store.add_reply(request.job, request.seq, hashed, reply)
             self._record(
-                request, data, reply, kind="release", discloses=release.discloses, cost=cost, letters=work.outbox
+                request,
+                data,
+                reply,
+                kind="release",
+                discloses=release.discloses,
+                cost=cost,
+                letters=work.outbox,
+                hashes=(hashed, stored),
             )
         return reply
 

@@ -25,7 +25,14 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
 from colonnade.privacy.cost import Cost
 
-BUILT_IN = ("colonnade.statistics.describe", "colonnade.statistics.moments")
+BUILT_IN = (
+    "colonnade.statistics.describe",
+    "colonnade.statistics.moments",
+    "colonnade.statistics.contingency",
+    "colonnade.statistics.polynomial",
+    "colonnade.statistics.secure_sum",
+    "colonnade.models.logistic_minibatch",
+)
 """The modules whose steps every installation registers."""
 
 
@@ -101,7 +108,8 @@ def step(*, cost: Callable[..., Cost]) -> Callable[[Callable[..., Release]], Ste
 
 def registered(name: str) -> Step:
     """This installation's step of that name."""
-    for module in BUILT_IN:
+    module = f"colonnade.{name.rpartition('.')[0]}"
+    if module in BUILT_IN:
         importlib.import_module(module)
     if name not in _registry:
         raise UnknownStep(f"this installation has no step {name!r}; install the same version at every party.")

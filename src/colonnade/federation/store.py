@@ -85,9 +85,11 @@ class Store:
         closed = stored is not None and stored.state == "closed"
         return StoredReply(request, None if closed else self._fetch(hashed, inline))
 
-    def add_reply(self, job: str, seq: int, request: str, reply: bytes) -> None:
+    def add_reply(self, job: str, seq: int, request: str, reply: bytes) -> str:
+        """Returns the hash of the reply."""
         hashed, inline = self._put(reply)
         self.database.execute("INSERT INTO replies VALUES (?, ?, ?, ?, ?)", (job, seq, request, hashed, inline))
+        return hashed
 
     # what steps keep
 

@@ -25,6 +25,8 @@ class Message:
     seq: int
     peer: str
     payload: bytes
+    hashed: str = ""
+    """The payload's digest, if whoever made the message has it already."""
     step: str = ""
     tag: str = ""
     cost: Cost | None = None
@@ -41,7 +43,7 @@ class Message:
             "step": self.step,
             "tag": self.tag,
             "bytes": len(self.payload),
-            "payload": digest(self.payload),
+            "payload": self.hashed or digest(self.payload),
             "cost": None if self.cost is None else self.cost.to_dict(),
             "discloses": self.discloses,
         }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -28,25 +28,14 @@ from colonnade.federation.job import Job
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.logistic_minibatch import (
-    GradientLayout,
-    descend,
-    gradient_layout,
-    gradient_notes,
-    gradient_phases,
-)
+from colonnade.models.gradient_layout import GradientLayout, gradient_layout
+from colonnade.models.logistic_minibatch import descend, gradient_notes, gradient_phases
 from colonnade.models.matrix import SecondMoments, columns_of, feature_matrix, moment_views, norm_bounds, second_moments
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import View
-from colonnade.statistics.moments import (
-    Layout,
-    PatternMoments,
-    Presence,
-    compute_moments,
-    moment_notes,
-    moment_phases,
-)
+from colonnade.statistics.moment_layout import Layout, Presence
+from colonnade.statistics.moments import PatternMoments, compute_moments, moment_notes, moment_phases
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -87,7 +76,7 @@ class SQMLogistic:
     solver: Solver = "moments"
     epsilon: float | None = 1.0
     delta: float = 1e-6
-    gamma: int = 2**13
+    gamma: int = 2**12
     columns: tuple[str, ...] | None = None
     clip: Mapping[str, float] | None = None
     intercept: bool = True
@@ -170,13 +159,13 @@ class SQMLogistic:
         if self.solver == "minibatch":
             steps = self.gradient_layout(facts, roster)
             phases = gradient_phases(steps)
-            notes = gradient_notes(steps, delta=self.delta, relation=self.relation)
+            notes = gradient_notes(steps, view=self.view, delta=self.delta)
         else:
             layout = self.moment_layout(facts, roster)
             phases = moment_phases(layout, self.view)
             notes = (
                 *moment_notes(layout, self.view),
-                *moment_views(layout, delta=self.delta, relation=self.relation),
+                *moment_views(layout, view=self.view, delta=self.delta),
             )
         return Plan(
             method=self.name, options=self.options(), phases=tuple(phases), notes=tuple(notes), delta=self.delta
@@ -256,7 +245,7 @@ class SQMLogistic:
         return float(np.mean(self.predict(rows) == np.asarray(truth)))
 
 
-_OPTIONS = tuple(name for name in SQMLogistic.__dataclass_fields__ if not name.endswith("_"))
+_OPTIONS = tuple(one.name for one in fields(SQMLogistic) if one.init)
 
 
 # --- solver="moments" ------------------------------------------------------------------------------------------

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.roster import Roster
-from colonnade.privacy.accounting import guarantee
-from colonnade.privacy.cost import Cost, Relation
+from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import Skellam
 from colonnade.statistics.features import Feature, features
-from colonnade.statistics.joint import colluders
-from colonnade.statistics.moments import Layout, Moments
+from colonnade.statistics.joint import View, account_notes
+from colonnade.statistics.moment_layout import Layout
+from colonnade.statistics.moments import Moments
 
 
 def norm_bounds(
@@ -63,7 +62,8 @@ def second_moments(moments: Moments) -> SecondMoments:
     """
     if moments.presence == "ignore":
         (gram,), (entries,) = moments.grams, moments.entries
-        return SecondMoments(names=entries, matrix=gram / moments.n, noise_sd=moments.noise_sd / moments.n)
+        whole = SecondMoments(names=entries, matrix=gram / moments.n, noise_sd=moments.noise_sd / moments.n)
+        return without_impossible(whole, moments.features)
     names = ("1", *(feature.name for feature in moments.features))
     owner = [-1, *(moments.parties.index(feature.party) for feature in moments.features)]
     blocks = len(moments.parties)
@@ -96,43 +96,44 @@ def second_moments(moments: Moments) -> SecondMoments:
     noise = deviation[first, second] / divisor
     matrix = sums / divisor
     matrix[0, 0], noise[0, 0] = 1.0, 0.0
-    return SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))
+    made = SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))
+    return without_impossible(made, moments.features)
 
 
-# --- what it costs, seen from both sides -------------------------------------------------------------------
+def without_impossible(second: SecondMoments, known: Sequence[Feature]) -> SecondMoments:
+    """Products of two categories of one column are 0 in every record, whatever the noise says: a public fact.
 
-
-def both_views(releases: Mapping[str, Sequence[Cost]], *, delta: float, relation: Relation) -> tuple[str, ...]:
-    """One sentence with the epsilon of each view."""
-    told = [f"{name} {guarantee(costs, delta=delta, relation=relation)}" for name, costs in releases.items()]
-    return ("What the noise is worth: " + "; ".join(told) + ".",)
-
-
-def moment_views(layout: Layout, *, delta: float, relation: Relation) -> tuple[str, ...]:
-    """Both views of one release of moments; nothing to say where it is exact."""
-    if layout.mu == 0:
-        return ()
-    return both_views(
-        {
-            f"{view} view ({count} of {len(layout.roster.names)} members' noise known)": [
-                Skellam(
-                    layout.mu,
-                    delta_1=layout.delta_1,
-                    delta_2=layout.delta_2,
-                    parties=len(layout.roster.names),
-                    colluders=count,
-                    replace_factor=layout.replace_factor,
-                )
-            ]
-            for view, count in view_counts(layout.roster)
-        },
-        delta=delta,
-        relation=relation,
+    A column of many categories makes most of a matrix, so most of its noise goes."""
+    column = {feature.name: feature.column for feature in known if feature.category is not None}
+    number = {one: at for at, one in enumerate(dict.fromkeys(column.values()))}
+    code = np.array([number[column[name]] if name in column else -1 for name in second.names])
+    impossible = (code[:, None] == code[None, :]) & (code[:, None] >= 0) & ~np.eye(len(code), dtype=bool)
+    return SecondMoments(
+        names=second.names,
+        matrix=np.where(impossible, 0.0, second.matrix),
+        noise_sd=second.noise_sd * math.sqrt(1 - float(np.mean(impossible))),
     )
 
 
-def view_counts(roster: Roster) -> list[tuple[str, int]]:
-    return [("client", colluders(roster, "client")), ("server", colluders(roster, "server"))]
+# --- what it costs -----------------------------------------------------------------------------------------
+
+
+def moment_views(layout: Layout, *, view: View, delta: float) -> tuple[str, ...]:
+    """Both views of one release of moments; nothing to say where it is exact."""
+
+    def releases(many: int) -> list[Cost]:
+        return [
+            Skellam(
+                layout.mu,
+                delta_1=layout.delta_1,
+                delta_2=layout.delta_2,
+                parties=len(layout.roster.names),
+                colluders=many,
+                replace_factor=layout.replace_factor,
+            )
+        ]
+
+    return account_notes(layout.roster, view=view, delta=delta, releases=releases) if layout.mu else ()
 
 
 # --- new rows ----------------------------------------------------------------------------------------------

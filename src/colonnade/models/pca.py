@@ -28,15 +28,8 @@ from colonnade.models.matrix import columns_of, feature_matrix, moment_views, no
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import Feature
 from colonnade.statistics.joint import View
-from colonnade.statistics.moments import (
-    Layout,
-    Moments,
-    PatternMoments,
-    Presence,
-    compute_moments,
-    moment_notes,
-    moment_phases,
-)
+from colonnade.statistics.moment_layout import Layout, Presence
+from colonnade.statistics.moments import Moments, PatternMoments, compute_moments, moment_notes, moment_phases
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -122,7 +115,7 @@ class SQMPCA:
             phases=tuple(moment_phases(layout, self.view)),
             notes=(
                 *moment_notes(layout, self.view),
-                *moment_views(layout, delta=self.delta, relation=self.relation),
+                *moment_views(layout, view=self.view, delta=self.delta),
             ),
             delta=self.delta,
         )

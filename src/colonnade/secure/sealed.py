@@ -117,7 +117,7 @@ def unseal(recipient: Identity, sender_public: bytes, sealed: bytes, *, context:
     """The plaintext, or `SealBroken`: changed, cut short, for somebody else, by somebody else, or out of context."""
     if len(sealed) < OVERHEAD:
         raise SealBroken(f"a sealed message has at least {OVERHEAD} bytes, not {len(sealed)}: ask the sender again.")
-    ephemeral, body = sealed[:KEY_BYTES], sealed[KEY_BYTES:]
+    ephemeral, body = sealed[:KEY_BYTES], memoryview(sealed)[KEY_BYTES:]
     secret = _exchange(recipient, ephemeral) + _exchange(recipient, sender_public)
     key = _derive(secret, _SEAL_LABEL + ephemeral + sender_public + recipient.public + context)
     try:

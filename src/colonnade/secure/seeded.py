@@ -73,8 +73,11 @@ class Shape:
 class Share(Protocol):
     """One holder's share of an array, a block of records at a time."""
 
-    field: Field
-    shape: Shape
+    @property
+    def field(self) -> Field: ...
+
+    @property
+    def shape(self) -> Shape: ...
 
     def block(self, number: int) -> Residues:
         """Residues (primes, records of the block, width)."""
@@ -185,11 +188,11 @@ class DealtShare:
     holder: int
 
     @property
-    def field(self) -> Field:  # type: ignore[override]
+    def field(self) -> Field:
         return self.dealing.field
 
     @property
-    def shape(self) -> Shape:  # type: ignore[override]
+    def shape(self) -> Shape:
         return self.dealing.shape
 
     def block(self, number: int) -> Residues:
@@ -270,4 +273,4 @@ def _unpack(words: Any, p: int, flat: Any) -> bool:
         v = (words[start // 3] >> np.uint64(21 * (j - start))) & mask
         flat[j] = v
         largest = max(largest, v)
-    return largest < np.uint64(p)
+    return bool(largest < np.uint64(p))

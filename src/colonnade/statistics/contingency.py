@@ -16,13 +16,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
+from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
@@ -30,258 +29,16 @@ from colonnade.federation.plan import Phase, Plan, phase
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.accounting import calibrate, check_delta, check_epsilon, guarantee
-from colonnade.privacy.cost import Cost, Free, Relation, Unbounded, compose
-from colonnade.privacy.skellam import LARGEST_MU, Skellam, calibrate_mu
-from colonnade.secure.bgw import Product, cross, lift, multiply, open_product
-from colonnade.secure.field import Field, Residues
-from colonnade.statistics.cells import Cells, cells
-from colonnade.statistics.joint import (
-    View,
-    account_notes,
-    binding,
-    colluders,
-    deal,
-    deal_drawn,
-    dealt,
-    field_for,
-    join,
-    noise_part,
-    once,
-    reduce_degree,
-    reduced,
-)
+from colonnade.privacy.accounting import check_delta, check_epsilon
+from colonnade.privacy.cost import Cost, Free, Relation
+from colonnade.secure.bgw import lift, open_product
+from colonnade.statistics.cells import Cells
+from colonnade.statistics.circuit import held, multiply_level, put_away, term_sums
+from colonnade.statistics.contingency_layout import Layout, Names, Part, table_noise
+from colonnade.statistics.joint import View, account_notes, colluders, deal, deal_drawn, join, noise_part, once
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
-
-Names = tuple[str, ...]
-MAXIMUM_CELLS = 1 << 22
-"""Cells of all tables of one job together."""
-
-
-# --- what everybody computes alike from public facts ------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Part:
-    """The columns of a table that one party holds, as one joint one-hot row of `shape`."""
-
-    party: str
-    columns: Names
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """The public shape of a job: tables, cells, noise. `mus` has one entry a table; all zeros means exact counts.
-
-    `bins` gives the number of cells of each numeric column, `memory` the bytes of one share in one round, and `label`
-    names the computation within its job: its phases, its mail and its joint releases.
-    """
-
-    facts: PublicFacts
-    roster: Roster
-    tables: tuple[Names, ...]
-    bins: Mapping[str, int]
-    mus: tuple[int, ...]
-    memory: int = 1 << 25
-    label: str = "tables"
-
-    @classmethod
-    def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> Layout:
-        """The layout that a request describes, checked before anything depends on it."""
-        try:
-            made = cls(
-                facts=facts,
-                roster=roster,
-                tables=tuple(tuple(str(name) for name in names) for names in plain["tables"]),
-                bins=dict(plain["bins"]),
-                mus=tuple(plain["mus"]),
-                memory=plain["memory"],
-                label=str(plain["label"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadArguments(f"the layout of a tables request cannot be read ({error}).") from error
-        made.check()
-        return made
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "tables": [list(names) for names in self.tables],
-            "bins": dict(self.bins),
-            "mus": list(self.mus),
-            "memory": self.memory,
-            "label": self.label,
-        }
-
-    def check(self) -> None:
-        if not self.tables or len({frozenset(names) for names in self.tables}) != len(self.tables):
-            raise BadArguments("name at least one table, and each set of columns once.")
-        for names in self.tables:
-            if not names or len(set(names)) != len(names):
-                raise BadArguments(f"a table names each of its columns once, not {names!r}.")
-            if len({self.facts.owner(name) for name in names}) > 3:
-                raise BadArguments(f"table {names!r} has columns of more than three parties; leave some out.")
-        numbers = (*self.bins.values(), self.memory, *self.mus)
-        if any(isinstance(one, bool) or not isinstance(one, int) for one in numbers):
-            raise BadArguments("bins, memory and mus must be whole numbers.")
-        if self.memory < 1 or any(one < 1 for one in self.bins.values()) or not set(self.bins) >= self._numeric:
-            raise BadArguments("every numeric column needs a number of bins of at least 1, and memory at least 1 byte.")
-        if len(self.mus) != len(self.tables) or not (all(0 < mu <= LARGEST_MU for mu in self.mus) or not any(self.mus)):
-            raise BadArguments("mus must give every table noise from 1 to 2^90, or every table 0.")
-        if self.size > MAXIMUM_CELLS:
-            raise BadArguments(f"the tables have {self.size} cells, above {MAXIMUM_CELLS}; use fewer bins or tables.")
-
-    @property
-    def _numeric(self) -> set[str]:
-        return {name for names in self.tables for name in names if not self.facts.column(name).discrete}
-
-    @cached_property
-    def cells(self) -> dict[str, Cells]:
-        """The public cells of each column; an empty cell of a record has none."""
-        wanted = dict.fromkeys(name for names in self.tables for name in names)
-        return {
-            name: cells(replace(self.facts.column(name), missing=False), bins=self.bins.get(name, 1)) for name in wanted
-        }
-
-    @cached_property
-    def parts(self) -> list[list[Part]]:
-        """Each table's parts, the smallest first: the first two of three are the pair that is multiplied first."""
-        found = []
-        for names in self.tables:
-            own: dict[str, list[str]] = {}
-            for name in names:
-                own.setdefault(self.facts.owner(name), []).append(name)
-            made = [
-                Part(party, tuple(sorted(mine)), tuple(len(self.cells[name]) for name in sorted(mine)))
-                for party, mine in own.items()
-            ]
-            found.append(sorted(made, key=lambda part: (part.size, part.party)))
-        return found
-
-    @cached_property
-    def shared(self) -> dict[str, dict[Part, slice]]:
-        """For each party, where each of its one-hot parts stands in the rows that it shares: once, for all tables."""
-        placed: dict[str, dict[Part, slice]] = {}
-        for parts in self.parts:
-            for part in parts if len(parts) > 1 else ():
-                mine = placed.setdefault(part.party, {})
-                start = max((where.stop for where in mine.values()), default=0)
-                mine.setdefault(part, slice(start, start + part.size))
-        return placed
-
-    @cached_property
-    def local(self) -> dict[str, list[Part]]:
-        """For each party, the tables that lie within it, in their order: of these it shares the counts, not the rows."""
-        found: dict[str, list[Part]] = {}
-        for parts in self.parts:
-            if len(parts) == 1:
-                found.setdefault(parts[0].party, []).append(parts[0])
-        return found
-
-    @cached_property
-    def pairs(self) -> list[tuple[Part, Part]]:
-        """The products that tables of three parties need first, each once."""
-        return list(dict.fromkeys((parts[0], parts[1]) for parts in self.parts if len(parts) == 3))
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        """The data parties whose columns take part."""
-        return tuple(party for party in self.facts.parties if party in self.shared or party in self.local)
-
-    def width(self, party: str) -> int:
-        """Columns of the rows that a party shares."""
-        return max((where.stop for where in self.shared.get(party, {}).values()), default=0)
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        return [math.prod(part.size for part in parts) for parts in self.parts]
-
-    @property
-    def size(self) -> int:
-        return sum(self.sizes)
-
-    @cached_property
-    def field(self) -> Field:
-        """Holds every count with all noise: a cell has at most n records."""
-        return field_for(self.facts.n, max(self.mus), self.roster)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one record in the largest message: one party's rows, or all pairs."""
-        pairs = sum(first.size * second.size for first, second in self.pairs)
-        return 4 * len(self.field.primes) * max(pairs, 1, *(self.width(party) for party in self.parties))
-
-    @cached_property
-    def chunks(self) -> list[tuple[int, int]]:
-        """The cohort's rows in chunks whose shares fit `memory`; one empty chunk if only counts are shared."""
-        if not self.shared:
-            return [(0, 0)]
-        rows = max(1, self.memory // self.row_bytes)
-        return [(start, min(start + rows, self.facts.n)) for start in range(0, self.facts.n, rows)]
-
-    @cached_property
-    def tag(self) -> str:
-        return binding(self.label, self.to_dict())
-
-    def cost(self, public: Public, view: View) -> Cost:
-        """All tables that involve a party. Those of the same parties with the same noise are one joint release."""
-        groups: dict[tuple[tuple[str, ...], int], int] = {}
-        for parts, mu in zip(self.parts, self.mus, strict=True):
-            owners = tuple(sorted(part.party for part in parts))
-            if public.party in owners:
-                groups[owners, mu] = groups.get((owners, mu), 0) + 1
-        return compose(
-            self._release(mu, colluders(self.roster, view), joint=f"{public.job} {self.label} {owners} {mu}").times(
-                count
-            )
-            for (owners, mu), count in groups.items()
-        )
-
-    def releases(self, many: int) -> list[Cost]:
-        """Every table against `many` colluders."""
-        return [self._release(mu, many) for mu in self.mus]
-
-    def _release(self, mu: int, many: int, joint: str | None = None) -> Cost:
-        """One table. A record adds 1 to one cell or to none: a single shift of 1."""
-        if not mu:
-            return Unbounded("exact-tables", "exact counts of all cells of the tables", joint=joint)
-        parties = len(self.roster.names)
-        return Skellam(mu, delta_1=1, delta_2=1, parties=parties, colluders=many, shift="single", joint=joint)
-
-
-@lru_cache(maxsize=64)
-def table_noise(
-    shares: tuple[float, ...], *, epsilon: float, delta: float, parties: int, colluders: int, relation: Relation
-) -> tuple[int, ...]:
-    """The mu of each table: inversely as its share of the budget, and all together at most epsilon."""
-    if len(set(shares)) == 1:
-        stated: dict[str, Any] = {"delta_1": 1, "delta_2": 1, "parties": parties, "colluders": colluders}
-        mu = calibrate_mu(epsilon=epsilon, delta=delta, steps=len(shares), relation=relation, shift="single", **stated)
-        return (mu,) * len(shares)
-
-    def releases(mus: Sequence[float]) -> list[Cost]:
-        return [Skellam(mu, delta_1=1, delta_2=1, parties=parties, colluders=colluders, shift="single") for mu in mus]
-
-    scale = calibrate(
-        lambda scale: releases([scale * max(shares) / share for share in shares]),
-        epsilon=epsilon,
-        delta=delta,
-        relation=relation,
-        bracket=(1.0, LARGEST_MU * min(shares) / max(shares)),
-    )
-    while True:
-        mus = tuple(math.ceil(scale * max(shares) / share) for share in shares)
-        # A grid of losses is monotone but for its step, so whole numbers are accounted again.
-        if guarantee(releases(mus), delta=delta, relation=relation).epsilon <= epsilon:
-            return mus
-        scale += max(1.0, scale / 2**14)
-
 
 # --- the coordinator's procedure --------------------------------------------------------------------------
 
@@ -312,7 +69,7 @@ class Contingency:
     split: tuple[float, ...] | None = None
     view: View = "client"
     relation: Relation = "zero-out"
-    memory: int = 1 << 25
+    memory: int = 1 << 23
 
     def __post_init__(self) -> None:
         if any(isinstance(names, str) for names in self.tables):
@@ -389,54 +146,50 @@ def table_phases(layout: Layout, view: View) -> list[Phase]:
     """The phases of one computation of tables; other methods put them into their own plans."""
     here: dict[str, Any] = {"facts": layout.facts, "roster": layout.roster}
     arguments = {"layout": layout.to_dict(), "view": view}
-    numbered = [{**arguments, "number": number} for number in range(len(layout.chunks))]
-    holders, primes = len(layout.roster.committee), len(layout.field.primes)
-    rows = max(stop - start for start, stop in layout.chunks)
-    opened = 4 * primes * layout.size
+    circuit, committee = layout.circuit, layout.roster.committee
+    chunks = range(len(circuit.chunks))
+    rows = circuit.row_bytes * max(stop - start for start, stop in circuit.chunks)
+    opened = 4 * len(layout.field.primes) * layout.size
     phases = [
         phase(
             f"{layout.label}: share rows",
             share_rows,
-            dict.fromkeys(layout.roster.names, numbered),
+            {member: [{**arguments, "number": number} for number in chunks] for member in layout.roster.names},
             audience="share holders (sealed; any t of them learn nothing)",
             discloses="secret shares of one-hot rows, of counts and of noise",
-            reply_bytes=holders * (rows * layout.row_bytes + 2 * opened),
+            reply_bytes=len(committee) * (rows + 2 * opened),
             **here,
-        )
-    ]
-    if layout.pairs:
-        phases.append(
-            phase(
-                f"{layout.label}: reduce",
-                reshare_pairs,
-                dict.fromkeys(layout.roster.committee, numbered),
-                audience="share holders (sealed; any t of them learn nothing)",
-                discloses="secret shares of products of two parties' one-hot rows",
-                reply_bytes=holders * rows * layout.row_bytes,
-                **here,
-            )
-        )
-    phases.append(
+        ),
         phase(
             f"{layout.label}: open",
             open_tables,
-            dict.fromkeys(layout.roster.committee, [arguments]),
+            {holder: [arguments] for holder in committee},
             discloses="shares of the noisy counts, which the coordinator joins",
             reply_bytes=opened,
             **here,
+        ),
+    ]
+    if circuit.levels:
+        reduce = phase(
+            f"{layout.label}: multiply",
+            multiply_rows,
+            {holder: [{**arguments, "number": number} for number in chunks] for holder in committee},
+            audience="share holders (sealed; any t of them learn nothing)",
+            discloses="secret shares of products of two parties' one-hot rows",
+            reply_bytes=len(committee) * rows,
+            **here,
         )
-    )
+        phases.insert(1, reduce)
     return phases
 
 
 def table_notes(layout: Layout, view: View, delta: float) -> tuple[str, ...]:
     """The forecast of a plan: noise, account, bytes."""
-    shares = 4 * len(layout.field.primes) * layout.facts.n
-    sent = ", ".join(f"{party} {shares * layout.width(party):,}" for party in layout.shared)
+    one, circuit = 4 * len(layout.field.primes) * layout.facts.n, layout.circuit
+    sent = ", ".join(f"{party} {one * width:,}" for party, width in circuit.widths.items())
     size = [f"Bytes of one-hot rows that each holder receives: {sent}."] if sent else []
-    if layout.pairs:
-        pairs = sum(first.size * second.size for first, second in layout.pairs)
-        size.append(f"Tables of three parties: each holder sends {shares * pairs:,} bytes to each other one.")
+    if circuit.levels:
+        size.append(f"Tables of three parties: each holder deals {one * circuit.level_width:,} bytes to each holder.")
     if not any(layout.mus):
         return ("Exact: no noise is added, and no privacy is claimed for the result.", *size)
     noise = [
@@ -451,10 +204,10 @@ def table_notes(layout: Layout, view: View, delta: float) -> tuple[str, ...]:
 def compute_tables(job: Job, layout: Layout, view: View) -> Tables:
     """Share the rows chunk by chunk, multiply, open everything once, join."""
     arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
-    for number in range(len(layout.chunks)):
+    for number in range(len(layout.circuit.chunks)):
         job.ask(share_rows, phase=f"{layout.label}: share rows", number=number, **arguments)
-        if layout.pairs:
-            job.ask(reshare_pairs, phase=f"{layout.label}: reduce", number=number, **arguments)
+        if layout.circuit.levels:
+            job.ask(multiply_rows, phase=f"{layout.label}: multiply", number=number, **arguments)
     shares = job.ask(open_tables, phase=f"{layout.label}: open", **arguments)
     joined = join(shares, layout.field, layout.roster).astype(np.float64)
     ends = list(itertools.accumulate(layout.sizes))
@@ -524,75 +277,71 @@ def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: i
 
 @step(cost=_share_cost)
 def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
-    """Share one chunk of one-hot rows; with the first also the counts of tables of one's own, and the noise.
-
-    A holder puts what it was dealt for the chunk before away.
-    """
+    """Share one chunk of one-hot rows; with the first also the counts of one's own tables, and the noise."""
     known = _layout(me, layout)
-    start, stop = _chunk(known, number)
+    start, stop = known.circuit.chunk(number)
     if number == 0:
+        deal_drawn(me, f"{known.tag}: noise", known.field, _noise(me, known))
         if me.name in known.parties:
-            codes = {
-                part: _codes(me, known, part)
-                for part in {*known.local.get(me.name, ()), *known.shared.get(me.name, ())}
-            }
-            me.keep(f"{known.tag}: codes", [codes[part] for part in known.shared.get(me.name, ())])
-            if me.name in known.local:
-                counts = [_counts(codes[part], part.size) for part in known.local[me.name]]
-                deal(me, f"{known.tag}: counts", known.field, np.concatenate(counts))
-        mus = zip(known.mus, known.sizes, strict=True)
-        groups = [(mu, sum(size for _, size in same)) for mu, same in itertools.groupby(mus, key=lambda one: one[0])]
-        noise = np.concatenate([noise_part(me, mu=mu, size=size) for mu, size in groups])
-        deal_drawn(me, f"{known.tag}: noise", known.field, noise)
+            _count_and_keep(me, known)
     elif me.name in me.roster.committee:
-        _put_away(me, known, number - 1)
-    if me.name in known.shared:
-        one_hot = np.zeros((stop - start, known.width(me.name)), dtype=np.int8)
-        kept = me.recall(f"{known.tag}: codes")
-        for where, whole in zip(known.shared[me.name].values(), kept, strict=True):
-            code = whole[start:stop]
-            rows = np.flatnonzero(code >= 0)
-            one_hot[rows, where.start + code[rows]] = 1
-        deal(me, f"{known.tag}: rows {number}", known.field, one_hot.astype(np.int64))
+        put_away(me, known.circuit, number - 1, len(known.circuit.levels))
+    if me.name in known.circuit.widths:
+        one_hot = np.zeros((stop - start, known.circuit.widths[me.name]), dtype=np.int8)
+        mine = [factor for part, factor in known.factors.items() if part.party == me.name]
+        for factor, codes in zip(mine, me.recall(f"{known.tag}: codes {number}"), strict=True):
+            rows = np.flatnonzero(codes >= 0)
+            one_hot[rows, factor.start + codes[rows]] = 1
+        deal(me, f"{known.tag}: rows {number}", known.field, one_hot)
     return Release(None, "nothing: the shares travel sealed")
 
 
-def _codes(me: Party, known: Layout, part: Part) -> NDArray[np.int32]:
-    """Each record's cell in a part, over the whole cohort; -1 where the block or one of the cells is missing."""
-    found = np.full(me.facts.n, -1, dtype=np.int32)
-    for at, values in me.chunks(part.columns):
-        each = [_cell(known.cells[name], values[name]) for name in part.columns]
-        joint = np.ravel_multi_index([np.maximum(one, 0) for one in each], part.shape)
-        found[at] = np.where(np.all([one >= 0 for one in each], axis=0), joint, -1)
+def _count_and_keep(me: Party, known: Layout) -> None:
+    """Share the counts of the tables within this party, and keep each record's cells for the chunks of rows."""
+    shared = [part for part in known.factors if part.party == me.name]
+    local = known.local.get(me.name, [])
+    codes = _codes(me, known, [*dict.fromkeys([*shared, *local])])
+    if local:
+        counts = [np.bincount(codes[part][codes[part] >= 0], minlength=part.size) for part in local]
+        deal(me, f"{known.tag}: sums", known.field, np.concatenate(counts))
+    for number, (start, stop) in enumerate(known.circuit.chunks) if shared else ():
+        me.keep(f"{known.tag}: codes {number}", np.stack([codes[part][start:stop] for part in shared]))
+
+
+def _noise(me: Party, known: Layout) -> NDArray[np.int64]:
+    """This member's part of the noise of all cells, table after table."""
+    levels = itertools.groupby(zip(known.mus, known.sizes, strict=True), key=lambda one: one[0])
+    return np.concatenate([noise_part(me, mu=mu, size=sum(size for _, size in same)) for mu, same in levels])
+
+
+def _codes(me: Party, known: Layout, parts: Sequence[Part]) -> dict[Part, NDArray[np.int32]]:
+    """Each record's cell in each part, over the whole cohort; -1 where the block or one of the cells is missing."""
+    found = {part: np.full(me.facts.n, -1, dtype=np.int32) for part in parts}
+    names = list(dict.fromkeys(name for part in parts for name in part.columns))
+    for at, values in me.chunks(names):
+        cell = {name: _cell(known.cells[name], values[name]) for name in names}
+        for part, whole in found.items():
+            joint = np.ravel_multi_index([np.maximum(cell[name], 0) for name in part.columns], part.shape)
+            whole[at] = np.where(np.all([cell[name] >= 0 for name in part.columns], axis=0), joint, -1)
     return found
 
 
 def _cell(public: Cells, encoded: NDArray[Any]) -> NDArray[np.int64]:
+    """The cell of each encoded value as `Cells.count` counts it; -1 where it is empty."""
     if public.edges is None:
         return encoded.astype(np.int64)
     index = np.searchsorted(public.edges[1:-1], encoded, side="right")
     return np.where(np.isnan(encoded), -1, index).astype(np.int64)
 
 
-def _counts(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
-    return np.bincount(codes[codes >= 0], minlength=size).astype(np.int64)
-
-
-def _reduce_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
+def _multiply_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
     return Free("secret shares of products; any t holders learn nothing")
 
 
-@step(cost=_reduce_cost)
-def reshare_pairs(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
-    """Products of two parties' one-hot rows, dealt again to return to degree t."""
-    known = _layout(me, layout)
-    _chunk(known, number)
-    rows = _rows(me, known, number)
-    me.keep(f"{known.tag}: dealt {number}", rows)
-    for position, (first, second) in enumerate(known.pairs):
-        left, right = _columns(known, rows, first), _columns(known, rows, second)
-        product = multiply(known.field, left[:, :, :, None], right[:, :, None, :])
-        reduce_degree(me, f"{known.tag}: pair {position} {number}", product)
+@step(cost=_multiply_cost)
+def multiply_rows(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
+    """For tables of three parties: products of two parties' one-hot rows, dealt again to return to degree t."""
+    multiply_level(me, _layout(me, layout).circuit, number, 1)
     return Release(None, "nothing: the shares travel sealed")
 
 
@@ -602,84 +351,23 @@ def _open_cost(public: Public, *, layout: dict[str, Any], view: View) -> Cost:
 
 @step(cost=_open_cost)
 def open_tables(me: Party, *, layout: dict[str, Any], view: View) -> Release:
-    """This holder's share of all tables: products of its shares, summed over the chunks, plus every member's noise."""
+    """This holder's share of all tables: sums of products of its shares, plus every member's noise."""
     known = _layout(me, layout)
     once(me, known.label)
-    noise = dealt(me, f"{known.tag}: noise", me.roster.names, known.field)
-    totals = _local_tables(me, known)
-    for number in range(len(known.chunks)):
-        rows, pairs = _rows(me, known, number), _pairs(me, known, number)
-        for position, parts in enumerate(known.parts):
-            if len(parts) == 1:
-                continue
-            left = _columns(known, rows, parts[0]) if len(parts) == 2 else pairs[parts[0], parts[1]]
-            product = cross(known.field, left, _columns(known, rows, parts[-1]))
-            totals[position] = totals[position] + product if position in totals else product
+    noise, counts = held(me, known.circuit, "noise"), held(me, known.circuit, "sums")
+    products = iter(term_sums(me, known.circuit))
+    used = dict.fromkeys(known.local, 0)
     out = np.empty((len(known.field.primes), known.size), dtype=np.int32)
     start = 0
-    for position, size in enumerate(known.sizes):
+    for parts, size in zip(known.parts, known.sizes, strict=True):
+        if len(parts) > 1:
+            product = next(products)
+        else:
+            party = parts[0].party
+            product = lift(known.field, counts[party][:, used[party] : used[party] + size])
+            used[party] += size
         here = slice(start, start + size)
-        shaped = {member: one[:, here].reshape(-1, *totals[position].shape) for member, one in noise.items()}
-        opened = open_product(totals[position], noise=shaped, parties=me.roster.names)
-        out[:, here] = opened.reshape(len(out), -1)
+        shaped = {member: one[:, here].reshape(-1, *product.shape) for member, one in noise.items()}
+        out[:, here] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(out), -1)
         start += size
     return Release(out, "a share of noisy counts")
-
-
-def _chunk(known: Layout, number: int) -> tuple[int, int]:
-    if not 0 <= number < len(known.chunks):
-        raise UnsafeRequest(f"this job has no chunk {number}.")
-    return known.chunks[number]
-
-
-def _put_away(me: Party, known: Layout, number: int) -> None:
-    """Keep what came by mail for a chunk until the opening."""
-    name = f"{known.tag}: dealt {number}"
-    if not me.kept(name):
-        me.keep(name, _rows(me, known, number))
-    me.keep(f"{known.tag}: pairs {number}", list(_pairs(me, known, number).values()))
-
-
-def _rows(me: Party, known: Layout, number: int) -> dict[str, Residues]:
-    name = f"{known.tag}: dealt {number}"
-    if me.kept(name):
-        kept: dict[str, Residues] = me.recall(name)
-        return kept
-    rows = dealt(me, f"{known.tag}: rows {number}", list(known.shared), known.field)
-    start, stop = known.chunks[number]
-    for party, one in rows.items():
-        if one.shape[1:] != (stop - start, known.width(party)):
-            raise UnsafeRequest(f"{party!r} shared rows of another shape than the layout says.")
-    return rows
-
-
-def _pairs(me: Party, known: Layout, number: int) -> dict[tuple[Part, Part], Residues]:
-    """This holder's shares of the products of two parties' rows, one column for each pair of cells."""
-    name = f"{known.tag}: pairs {number}"
-    if me.kept(name):
-        return dict(zip(known.pairs, me.recall(name), strict=True))
-    start, stop = known.chunks[number]
-    found = {}
-    for position, (first, second) in enumerate(known.pairs):
-        share = reduced(me, f"{known.tag}: pair {position} {number}", known.field)
-        if share.shape[1:] != (stop - start, first.size, second.size):
-            raise UnsafeRequest("the holders dealt products of another shape than the layout says.")
-        found[first, second] = share.reshape(len(share), stop - start, first.size * second.size)
-    return found
-
-
-def _columns(known: Layout, rows: Mapping[str, Residues], part: Part) -> Residues:
-    return rows[part.party][:, :, known.shared[part.party][part]]
-
-
-def _local_tables(me: Party, known: Layout) -> dict[int, Product]:
-    """Tables within one party: its shared counts, as shares of degree 2t."""
-    counts = dealt(me, f"{known.tag}: counts", list(known.local), known.field) if known.local else {}
-    start = dict.fromkeys(known.local, 0)
-    totals = {}
-    for position, parts in enumerate(known.parts):
-        if len(parts) == 1:
-            party, size = parts[0].party, parts[0].size
-            totals[position] = lift(known.field, counts[party][:, start[party] : start[party] + size])
-            start[party] += size
-    return totals

@@ -7,7 +7,7 @@ feature's scale is a public fact and so is the sensitivity of what is computed f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,18 +75,26 @@ def features(facts: PublicFacts, names: Sequence[str] | None = None) -> list[Fea
     ]
 
 
-def design(me: Party, wanted: Sequence[Feature]) -> NDArray[np.float64]:
-    """This party's features over the whole cohort; a record that it lacks is a row of zeros."""
+def design_chunks(me: Party, wanted: Sequence[Feature]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """(cohort rows, features) of the records that this party has, a chunk at a time."""
     mine = [feature for feature in wanted if feature.party == me.name]
-    out = np.zeros((me.facts.n, len(mine)))
     names = list(dict.fromkeys(feature.column for feature in mine))
     if not names:
-        return out
+        return
     for at, values in me.chunks(names):
+        out = np.empty((len(at), len(mine)))
         for position, feature in enumerate(mine):
             encoded = values[feature.column]
             if feature.category is None:
-                out[at, position] = np.clip((encoded - feature.centre) / feature.half, -1.0, 1.0)
+                out[:, position] = np.clip((encoded - feature.centre) / feature.half, -1.0, 1.0)
             else:
-                out[at, position] = encoded == feature.category
-    return out
+                out[:, position] = encoded == feature.category
+        yield at, out
+
+
+def design(me: Party, wanted: Sequence[Feature]) -> NDArray[np.float64]:
+    """This party's features over the whole cohort; a record that it lacks is a row of zeros."""
+    whole = np.zeros((me.facts.n, sum(feature.party == me.name for feature in wanted)))
+    for at, part in design_chunks(me, wanted):
+        whole[at] = part
+    return whole

@@ -4,9 +4,6 @@ Data parties Shamir-share integer rows to the committee. **Every** member of the
 degree 2t, of its part Sk(mu / m) of the noise (of zeros where a statistic is declared exact). A holder computes on
 its shares, adds all noise shares, and only then lets its share of the result go; the coordinator joins the shares.
 The roster decides who holds, who adds noise and how many may collude; a request cannot.
-
-A product that enters another product first returns to degree t: every holder deals a fresh sharing of its share to
-the whole committee (`reduce_degree`), which recombines them (`reduced`).
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from colonnade.federation.roster import Roster
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Cost, Relation
 from colonnade.privacy.skellam_sampler import largest_draw, skellam
-from colonnade.secure.bgw import Product, noise_sharing, recombine, reshare
+from colonnade.secure.bgw import noise_sharing
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.primes import primes_for
 from colonnade.secure.shamir import reconstruct, share
@@ -69,7 +66,7 @@ def binding(label: str, layout: Mapping[str, Any]) -> str:
     return f"{label} {hashlib.sha256(canonical(layout).encode()).hexdigest()[:32]}"
 
 
-def deal(me: Party, tag: str, field: Field, values: NDArray[np.int64]) -> None:
+def deal(me: Party, tag: str, field: Field, values: NDArray[np.integer[Any]]) -> None:
     """Share whole numbers to the committee; each holder's share is sealed to it."""
     committee = me.roster.committee
     shares = share(field, values, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness)
@@ -111,23 +108,6 @@ def dealt(me: Party, tag: str, senders: Sequence[str], field: Field) -> dict[str
             raise SecureError(f"{sender!r} sent something other than shares; check its installation.")
         field.check(got[sender])
     return {sender: got[sender] for sender in senders}
-
-
-def reduce_degree(me: Party, tag: str, product: Product) -> None:
-    """Deal this holder's share of a product to the committee again, as a fresh sharing of degree t."""
-    committee = me.roster.committee
-    if me.name not in committee:
-        raise UnsafeRequest(f"{me.name!r} is not in the committee of the roster and holds no shares.")
-    shares = reshare(product, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness)
-    for holder, one in zip(committee, shares, strict=True):
-        me.send(holder, tag, one)
-
-
-def reduced(me: Party, tag: str, field: Field) -> Residues:
-    """This holder's share, of degree t, of a product that every holder has dealt again."""
-    got = dealt(me, tag, me.roster.committee, field)
-    messages = {position: got[holder] for position, holder in enumerate(me.roster.committee)}
-    return recombine(field, messages, threshold=me.roster.threshold)
 
 
 def once(me: Party, what: str) -> None:

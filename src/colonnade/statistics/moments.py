@@ -9,12 +9,11 @@ The proofs are in `moments.claim.md`.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,232 +27,24 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.accounting import check_delta, check_epsilon
-from colonnade.privacy.cost import Cost, Free, Relation, Unbounded, compose
-from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
-from colonnade.secure.bgw import cross, gram, open_product
-from colonnade.secure.field import Field, Residues
-from colonnade.statistics.features import Feature, design, features
-from colonnade.statistics.joint import View, colluders, deal, deal_noise, dealt, field_for, join, once
-from colonnade.statistics.quantize import integer_bounds, quantize
+from colonnade.privacy.cost import Cost, Free, Relation
+from colonnade.privacy.skellam import calibrate_mu
+from colonnade.secure.bgw import Product, cross, gram, open_product
+from colonnade.secure.field import Residues
+from colonnade.secure.seeded import Shape, Share, whole
+from colonnade.statistics.dealing import deal_noise, deal_rows, held, messages, shares_of, whole_holders
+from colonnade.statistics.features import Feature, design_chunks
+from colonnade.statistics.joint import View, colluders, join, once
+from colonnade.statistics.moment_layout import MAXIMUM_ENTRIES, Layout, Presence, Tile, within_memory
+from colonnade.statistics.quantize import quantize
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
 
-Presence = Literal["known", "secret", "ignore"]
-MAXIMUM_ENTRIES = 1 << 22
-"""Entries opened in one round; a larger job runs in several rounds, within bounded memory."""
+MAXIMUM_TEXT = 1 << 13
+"""Entries that a result has as text; more are written as arrays."""
 
-
-# --- what everybody computes alike from public facts ------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Rows `rows` x columns `columns` of one pattern's Gram matrix; on the diagonal only the upper triangle."""
-
-    pattern: int
-    rows: tuple[int, int]
-    columns: tuple[int, int]
-
-    @property
-    def diagonal(self) -> bool:
-        return self.rows == self.columns
-
-    @property
-    def size(self) -> int:
-        height, width = self.rows[1] - self.rows[0], self.columns[1] - self.columns[0]
-        return height * (height + 1) // 2 if self.diagonal else height * width
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """The public shape of a job: features, patterns, bounds, noise. A party checks its data against nothing else."""
-
-    facts: PublicFacts
-    roster: Roster
-    names: tuple[str, ...] | None
-    presence: Presence
-    gamma: int
-    clip: Mapping[str, float] = field(default_factory=dict)
-    constant: bool = True
-    patterns: tuple[tuple[bool, ...], ...] | None = None
-    mu: int = 0
-    block: int = 2048
-    label: str = "moments"
-    """Names the computation within its job: its phases, its mail and its joint release."""
-
-    @classmethod
-    def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> Layout:
-        """The layout that a request describes, checked before anything depends on it."""
-        try:
-            made = cls(
-                facts=facts,
-                roster=roster,
-                names=None if plain["names"] is None else tuple(plain["names"]),
-                presence=plain["presence"],
-                gamma=plain["gamma"],
-                clip=dict(plain["clip"]),
-                constant=plain["constant"],
-                patterns=None
-                if plain["patterns"] is None
-                else tuple(tuple(bool(one) for one in pattern) for pattern in plain["patterns"]),
-                mu=plain["mu"],
-                block=plain["block"],
-                label=str(plain["label"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadArguments(f"the layout of a moments request cannot be read ({error}).") from error
-        made.check()
-        return made
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "names": None if self.names is None else list(self.names),
-            "presence": self.presence,
-            "gamma": self.gamma,
-            "clip": dict(self.clip),
-            "constant": self.constant,
-            "patterns": None if self.patterns is None else [list(one) for one in self.patterns],
-            "mu": self.mu,
-            "block": self.block,
-            "label": self.label,
-        }
-
-    def check(self) -> None:
-        whole = all(
-            isinstance(value, int) and not isinstance(value, bool) for value in (self.gamma, self.mu, self.block)
-        )
-        if not whole or not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= 2**90 or self.block < 1:
-            raise BadArguments("gamma must be a whole number from 1 to 2^26, mu from 0 to 2^90, block at least 1.")
-        if self.presence not in ("known", "secret", "ignore"):
-            raise BadArguments(f"presence must be 'known', 'secret' or 'ignore', not {self.presence!r}.")
-        if not self.features:
-            raise BadArguments("moments need at least one column; name some with columns=.")
-        for party, bound in self.clip.items():
-            if party not in self.parties or not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
-                raise BadPrivacyParameter(
-                    f"clip must give a positive norm for parties that take part, not {self.clip!r}."
-                )
-        if self.patterns is not None and (
-            self.presence != "known"
-            or len(set(self.patterns)) != len(self.patterns)
-            or any(len(one) != len(self.parties) or not any(one) for one in self.patterns)
-        ):
-            raise BadArguments("patterns must be distinct, non-empty rows of one bool a party, with presence='known'.")
-
-    @cached_property
-    def features(self) -> list[Feature]:
-        return features(self.facts, self.names)
-
-    @cached_property
-    def parties(self) -> tuple[str, ...]:
-        """The data parties whose columns take part."""
-        return tuple(dict.fromkeys(feature.party for feature in self.features))
-
-    @cached_property
-    def masks(self) -> list[tuple[bool, ...]]:
-        """The candidate patterns: declared, or every non-empty one; a single one unless presence is known."""
-        if self.presence != "known":
-            return [(True,) * len(self.parties)]
-        if self.patterns is not None:
-            return list(self.patterns)
-        return [one for one in itertools.product((False, True), repeat=len(self.parties)) if any(one)]
-
-    def width(self, party: str) -> int:
-        """Columns that a party shares: its features, and its mask where presence is secret."""
-        own = sum(feature.party == party for feature in self.features)
-        return own + (1 if self.presence == "secret" else 0)
-
-    def entries(self, mask: tuple[bool, ...]) -> list[str]:
-        """The names of a pattern's rows and columns, in order."""
-        shown = ["1"] if self.constant and self.presence != "secret" else []
-        for here, party in zip(mask, self.parties, strict=True):
-            if here:
-                shown += [f"present at {party}"] if self.presence == "secret" else []
-                shown += [feature.name for feature in self.features if feature.party == party]
-        return shown
-
-    def bound(self, party: str) -> float:
-        """The declared norm of a party's features: no clipping unless `clip` asks for it."""
-        return self.clip.get(party, math.sqrt(sum(feature.party == party for feature in self.features)))
-
-    @cached_property
-    def delta_2(self) -> float:
-        """L2 sensitivity, in integers, of all upper triangles together when one record becomes nothing.
-
-        z is the record's extended row. ||upper(z z')||^2 = (|z|^4 + sum z_i^4) / 2 <= (c^4 + B^2 c^2) / 2 with
-        c^2 >= |z|^2 and B >= |z_i|. Where the constant is public (presence ignored) its square does not change and
-        its products add A^2 |x|^2.
-        """
-        one = self.gamma
-        rows = sum(integer_bounds(self.gamma, self.bound(party), 1.0)[0] for party in self.parties)
-        if self.presence == "ignore":
-            return math.sqrt((rows**2 + one**2 * rows) / 2 + (one**2 * rows if self.constant else 0))
-        masks = len(self.parties) if self.presence == "secret" else 1
-        square = rows + masks * one**2
-        return math.sqrt((square**2 + one**2 * square) / 2)
-
-    @property
-    def replace_factor(self) -> float:
-        """<upper(zz'), upper(ww')> = ((z.w)^2 + sum z_i^2 w_i^2) / 2 >= 0, so replacing costs sqrt(2). Products with a
-        public constant are linear in the row: there the triangle inequality is all there is."""
-        return 2.0 if self.presence == "ignore" and self.constant else math.sqrt(2)
-
-    @cached_property
-    def delta_1(self) -> float:
-        largest = max(len(self.entries(mask)) for mask in self.masks)
-        return delta_1_bound(self.delta_2, largest * (largest + 1) // 2)
-
-    @cached_property
-    def field(self) -> Field:
-        """Holds every entry: at most n gamma^2 (all entries of a row are at most gamma), with all noise."""
-        return field_for(self.facts.n * self.gamma**2, self.mu, self.roster)
-
-    @cached_property
-    def rounds(self) -> list[list[Tile]]:
-        """Tiles grouped into openings of bounded size."""
-        groups: list[list[Tile]] = [[]]
-        for tile in self._tiles():
-            if groups[-1] and sum(one.size for one in groups[-1]) + tile.size > MAXIMUM_ENTRIES:
-                groups.append([])
-            groups[-1].append(tile)
-        return groups
-
-    def _tiles(self) -> Iterator[Tile]:
-        for number, mask in enumerate(self.masks):
-            width = len(self.entries(mask))
-            cuts = [(low, min(low + self.block, width)) for low in range(0, width, self.block)]
-            for first, rows in enumerate(cuts):
-                for columns in cuts[first:]:
-                    yield Tile(number, rows, columns)
-
-    def size(self, number: int) -> int:
-        return sum(tile.size for tile in self.rounds[number])
-
-    def cost(self, public: Public, view: View) -> Cost:
-        """The one joint release of this job, at a data party."""
-        joint = f"{public.job} {self.label}"
-        release = Unbounded("exact-moments", "exact counts, sums and products of the columns", joint=joint)
-        if self.mu:
-            release = self._noisy(joint, view)
-        if self.presence != "known":
-            return release
-        mask = Unbounded(
-            "presence", "which pseudonymous records a party has, to the share holders", audience="share holders"
-        )
-        return compose([release, mask])
-
-    def _noisy(self, joint: str, view: View) -> Cost:
-        return Skellam(
-            self.mu,
-            delta_1=self.delta_1,
-            delta_2=self.delta_2,
-            parties=len(self.roster.names),
-            colluders=colluders(self.roster, view),
-            replace_factor=self.replace_factor,
-            joint=joint,
-        )
-
+_calibrated = lru_cache(maxsize=16)(calibrate_mu)  # once for the plan, and again when it is executed
 
 # --- the coordinator's procedure --------------------------------------------------------------------------
 
@@ -274,6 +65,9 @@ class PatternMoments:
     constant : whether counts and sums are computed too (as products with 1).
     patterns : candidate patterns, if fewer than all; a record of another pattern is left out.
     view, relation : what the noise is calibrated for; see `docs/threat-model.md`.
+    block : the width of the tiles in which the matrix is computed.
+    memory : the most memory, in MB, that the coordinator or a party may use; it decides the tiles and how many entries
+        one round opens. Less memory takes more rounds. Refused in the plan if the job cannot be done with it.
     """
 
     name: ClassVar[str] = "moments"
@@ -289,6 +83,7 @@ class PatternMoments:
     view: View = "client"
     relation: Relation = "zero-out"
     block: int = 2048
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
@@ -311,6 +106,7 @@ class PatternMoments:
             "view": self.view,
             "relation": self.relation,
             "block": self.block,
+            "memory": self.memory,
         }
 
     @classmethod
@@ -340,11 +136,12 @@ class PatternMoments:
             constant=self.constant,
             patterns=self.patterns,
             block=self.block,
+            opening=MAXIMUM_ENTRIES,
         )
         silent.check()
         if self.epsilon is None:
-            return silent
-        mu = calibrate_mu(
+            return self._sized(silent)
+        mu = _calibrated(
             epsilon=self.epsilon,
             delta=self.delta,
             delta_1=silent.delta_1,
@@ -354,7 +151,10 @@ class PatternMoments:
             relation=self.relation,
             replace_factor=silent.replace_factor,
         )
-        return replace(silent, mu=mu)
+        return self._sized(replace(silent, mu=mu))
+
+    def _sized(self, layout: Layout) -> Layout:
+        return layout if self.memory is None else within_memory(layout, self.memory)
 
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
         layout = self.layout(facts, roster)
@@ -375,9 +175,15 @@ def moment_phases(layout: Layout, view: View) -> list[Phase]:
     here: dict[str, Any] = {"facts": layout.facts, "roster": layout.roster}
     arguments = {"layout": layout.to_dict(), "view": view}
     extra = len(layout.rounds) - 1
-    primes = len(layout.field.primes)
-    shares = 4 * primes * layout.facts.n * max(layout.width(party) for party in layout.parties)
-    noise = 4 * primes * layout.size(0)
+    largest = max(layout.size(number) for number in range(len(layout.rounds)))
+    opened = 4 * len(layout.field.primes) * largest
+    roster, degree = layout.roster, layout.roster.threshold
+    shares = max(
+        len(whole_holders(roster, party, degree)) * layout.packed_bytes(layout.facts.n, layout.width(party))
+        for party in layout.parties
+    )
+    noise = max(len(whole_holders(roster, member, 2 * degree)) for member in roster.names)
+    noise *= layout.packed_bytes(largest, 1)
     phases = [
         phase(
             f"{layout.label}: share rows",
@@ -386,7 +192,7 @@ def moment_phases(layout: Layout, view: View) -> list[Phase]:
             audience="share holders (sealed; any t of them learn nothing)",
             discloses="secret shares of quantised rows and of noise"
             + ("; the presence mask to the holders" if layout.presence == "known" else ""),
-            reply_bytes=len(layout.roster.committee) * (shares + noise),
+            reply_bytes=shares + noise,
             **here,
         ),
         phase(
@@ -397,7 +203,7 @@ def moment_phases(layout: Layout, view: View) -> list[Phase]:
                 for holder in layout.roster.committee
             },
             discloses="shares of the noisy counts, sums and products, which the coordinator joins",
-            reply_bytes=noise,
+            reply_bytes=opened,
             **here,
         ),
     ]
@@ -409,7 +215,7 @@ def moment_phases(layout: Layout, view: View) -> list[Phase]:
                 {m: [{**arguments, "number": 1 + one} for one in range(extra)] for m in layout.roster.names},
                 audience="share holders (sealed)",
                 discloses="secret shares of noise",
-                reply_bytes=len(layout.roster.committee) * noise,
+                reply_bytes=noise,
                 **here,
             )
         )
@@ -432,24 +238,21 @@ def compute_moments(job: Job, layout: Layout, view: View) -> Moments:
     """Share, open, join: the result is exact integers plus noise, rescaled."""
     arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
     job.ask(share_rows, phase=f"{layout.label}: share rows", **arguments)
-    opened: dict[Tile, NDArray[Any]] = {}
+    grams = [np.zeros((width, width)) for width in (len(layout.entries(mask)) for mask in layout.masks)]
     for number, tiles in enumerate(layout.rounds):
         if number:
             job.ask(share_noise, phase=f"{layout.label}: share noise", number=number, **arguments)
-        shares = job.ask(open_moments, phase=f"{layout.label}: open", number=number, **arguments)
-        joined = join(shares, layout.field, layout.roster)
+        job.roll_call(layout.roster.committee)
+        joined = join(
+            job.ask(open_moments, phase=f"{layout.label}: open", number=number, **arguments),
+            layout.field,
+            layout.roster,
+        )
+        joined = joined.astype(np.float64) / layout.gamma**2
         start = 0
         for tile in tiles:
-            opened[tile] = joined[start : start + tile.size]
+            _place(grams[tile.pattern], tile, joined[start : start + tile.size])
             start += tile.size
-    grams = []
-    for number, mask in enumerate(layout.masks):
-        width = len(layout.entries(mask))
-        whole = np.zeros((width, width))
-        for tile, values in opened.items():
-            if tile.pattern == number:
-                _place(whole, tile, values.astype(np.float64))
-        grams.append(whole / layout.gamma**2)
     return Moments(
         n=layout.facts.n,
         parties=layout.parties,
@@ -470,9 +273,9 @@ def _place(whole: NDArray[np.float64], tile: Tile, values: NDArray[np.float64]) 
         whole[rows, columns], whole[columns, rows] = square, square.T
         return
     size = tile.rows[1] - tile.rows[0]
-    square = np.zeros((size, size))
-    square[np.triu_indices(size)] = values
-    whole[rows, columns] = square + np.triu(square, 1).T
+    upper = np.triu_indices(size)
+    whole[rows, columns][upper] = values
+    whole[rows, columns].T[upper] = values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -499,6 +302,10 @@ class Moments:
         return np.array([gram[0, 0] for gram in self.grams])
 
     def write(self, run: RunFolder) -> None:
+        """result.json; matrices with too many entries to read as text go to grams.npz, one array for each pattern."""
+        many = sum(one.size for one in self.grams) > MAXIMUM_TEXT
+        if many:
+            np.savez(run.path / "grams.npz", allow_pickle=False, **{f"{k}": one for k, one in enumerate(self.grams)})
         run.write_json(
             "result.json",
             {
@@ -508,7 +315,7 @@ class Moments:
                 "presence": self.presence,
                 "patterns": [list(one) for one in self.patterns],
                 "entries": [list(one) for one in self.entries],
-                "grams": [one.tolist() for one in self.grams],
+                "grams": "grams.npz" if many else [one.tolist() for one in self.grams],
                 "noise_sd": self.noise_sd,
                 "simulated": self.simulated,
             },
@@ -534,21 +341,25 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View) -> Release:
     """Quantise, clip in integers, share. Every member also shares its noise for the first opening."""
     known = _layout(me, layout)
     if me.name in known.parties:
-        rows = quantize(
-            design(me, known.features),
-            gamma=known.gamma,
-            clip=known.bound(me.name),
-            entry=1.0,
-            randomness=me.randomness,
-        )
-        if known.presence == "secret":
-            rows = np.concatenate([known.gamma * me.present[:, None].astype(np.int64), rows], axis=1)
-        deal(me, f"{known.label}: rows", known.field, rows)
+        deal_rows(me, f"{known.tag}: rows", known.field, _quantised(me, known))
         if known.presence == "known":
             for holder in me.roster.committee:
-                me.send(holder, f"{known.label}: mask", np.packbits(me.present))
-    deal_noise(me, f"{known.label}: noise 0", known.field, mu=known.mu, size=known.size(0))
+                me.send(holder, f"{known.tag}: mask", np.packbits(me.present))
+    deal_noise(me, f"{known.tag}: noise 0", known.field, mu=known.mu, size=known.size(0))
     return Release(None, "nothing: the shares travel sealed")
+
+
+def _quantised(me: Party, known: Layout) -> NDArray[np.int32]:
+    """This party's rows over the whole cohort, in integers; a record that it lacks is a row of zeros."""
+    rows = np.zeros((me.facts.n, known.width(me.name)), dtype=np.int32)
+    own = slice(1, None) if known.presence == "secret" else slice(None)
+    if known.presence == "secret":
+        rows[:, 0] = known.gamma * me.present
+    for at, features in design_chunks(me, known.features):
+        rows[at, own] = quantize(
+            features, gamma=known.gamma, clip=known.bound(me.name), entry=1.0, randomness=me.randomness
+        )
+    return rows
 
 
 def _noise_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
@@ -560,7 +371,7 @@ def share_noise(me: Party, *, layout: dict[str, Any], view: View, number: int) -
     known = _layout(me, layout)
     if not 1 <= number < len(known.rounds):
         raise UnsafeRequest(f"this job has no opening {number}.")
-    deal_noise(me, f"{known.label}: noise {number}", known.field, mu=known.mu, size=known.size(number))
+    deal_noise(me, f"{known.tag}: noise {number}", known.field, mu=known.mu, size=known.size(number))
     return Release(None, "nothing: the shares travel sealed")
 
 
@@ -575,60 +386,67 @@ def open_moments(me: Party, *, layout: dict[str, Any], view: View, number: int) 
     if not 0 <= number < len(known.rounds):
         raise UnsafeRequest(f"this job has no opening {number}.")
     once(me, f"{known.label} {number}")
-    rows, mask = _rows(me, known, number)
-    noise = dealt(me, f"{known.label}: noise {number}", me.roster.names, known.field)
+    later = len(known.rounds) > 1
+    rows = messages(me, f"{known.tag}: rows", known.parties, keep=later)
+    shares = shares_of(me, rows, known.field, {party: (known.facts.n, known.width(party)) for party in rows})
+    products = _products(known, number, shares, _masks(me, known, keep=later))
+    noise = held(me, f"{known.tag}: noise {number}", me.roster.names, known.field, lengths=(known.size(number),))
+    added = {member: whole(one) for member, one in noise.items()}
     out = np.empty((len(known.field.primes), known.size(number)), dtype=np.int32)
     start = 0
-    for pattern, tiles in itertools.groupby(known.rounds[number], key=lambda tile: tile.pattern):
-        columns = _pattern_columns(known, rows, mask, pattern)
-        for tile in tiles:
-            left = columns[:, :, slice(*tile.rows)]
-            product = (
-                gram(known.field, left).upper()
-                if tile.diagonal
-                else cross(known.field, left, columns[:, :, slice(*tile.columns)])
-            )
-            part = slice(start, start + tile.size)
-            shaped = {member: one[:, part].reshape(-1, *product.shape) for member, one in noise.items()}
-            opened = open_product(product, noise=shaped, parties=me.roster.names)
-            out[:, part] = opened.reshape(len(known.field.primes), -1)
-            start += tile.size
+    for tile in known.rounds[number]:
+        product = products.pop(tile)
+        product = product.upper() if tile.diagonal else product
+        part = slice(start, start + tile.size)
+        shaped = {member: one[:, part].reshape(-1, *product.shape) for member, one in added.items()}
+        out[:, part] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(out), -1)
+        start += tile.size
     return Release(out, "a share of noisy counts, sums and products")
 
 
-def _rows(me: Party, known: Layout, number: int) -> tuple[dict[str, Residues], dict[str, NDArray[np.bool_]]]:
-    """The dealt rows and masks: from the mail of the first opening, kept for the later ones."""
-    if number:
-        return me.recall(f"{known.label}: rows"), me.recall(f"{known.label}: mask")
-    rows = dealt(me, f"{known.label}: rows", known.parties, known.field)
-    for party in known.parties:
-        if rows[party].shape[1:] != (known.facts.n, known.width(party)):
-            raise UnsafeRequest(f"{party!r} shared rows of another shape than the layout says.")
-    mask: dict[str, NDArray[np.bool_]] = {}
-    if known.presence == "known":
-        got = me.received(f"{known.label}: mask")
-        for party in known.parties:
-            mask[party] = np.unpackbits(np.asarray(got[party], dtype=np.uint8), count=known.facts.n).astype(bool)
-    if len(known.rounds) > 1:
-        me.keep(f"{known.label}: rows", rows)
-        me.keep(f"{known.label}: mask", mask)
-    return rows, mask
+def _masks(me: Party, known: Layout, *, keep: bool) -> NDArray[np.bool_] | None:
+    """Which party has which record (party, record), where that is known."""
+    if known.presence != "known":
+        return None
+    packed = messages(me, f"{known.tag}: mask", known.parties, keep=keep)
+    bits = [np.asarray(packed[party], dtype=np.uint8) for party in known.parties]
+    return np.array([np.unpackbits(one, count=known.facts.n).astype(bool) for one in bits])
 
 
-def _pattern_columns(
-    known: Layout, rows: Mapping[str, Residues], mask: Mapping[str, NDArray[np.bool_]], pattern: int
-) -> Residues:
-    """The holder's shares of one pattern's records: the constant (public, so its own share) and all present blocks."""
-    here = known.masks[pattern]
-    shown = [party for present, party in zip(here, known.parties, strict=True) if present]
-    chosen = np.arange(known.facts.n)
-    if known.presence == "known":
-        wanted = dict(zip(known.parties, here, strict=True))
-        match = np.all([mask[party] == wanted[party] for party in known.parties], axis=0)
-        chosen = np.flatnonzero(match)
-    parts = []
+def _products(
+    known: Layout, number: int, shares: Mapping[str, Share], masks: NDArray[np.bool_] | None
+) -> dict[Tile, Product]:
+    """This holder's share of every tile of one opening, summed over blocks of records."""
+    products = {tile: known.zero(tile) for tile in known.rounds[number]}
+    shape = Shape((known.facts.n,))
+    for block in range(shape.blocks):
+        columns = _columns(known, shares, block)
+        for pattern, mask in enumerate(known.masks):
+            tiles = [tile for tile in products if tile.pattern == pattern]
+            if not tiles:
+                continue
+            here = columns
+            if masks is not None:
+                match = np.all(masks[:, shape.rows(block)] == np.array(mask)[:, None], axis=0)
+                if not match.any():
+                    continue
+                here = columns[:, match][:, :, known.shown(mask)]
+            for tile in tiles:
+                products[tile] += _tile_product(known, here, tile)
+    return products
+
+
+def _tile_product(known: Layout, columns: Residues, tile: Tile) -> Product:
+    left = columns[:, :, slice(*tile.rows)]
+    if tile.diagonal:
+        return gram(known.field, left)
+    return cross(known.field, left, columns[:, :, slice(*tile.columns)])
+
+
+def _columns(known: Layout, shares: Mapping[str, Share], block: int) -> Residues:
+    """The holder's shares of one block of records: the constant (public, so its own share) and all parties' columns."""
+    parts = [shares[party].block(block) for party in known.parties]
     if known.constant and known.presence != "secret":
         one = known.field.encode(np.array([[known.gamma]]))
-        parts.append(np.broadcast_to(one, (one.shape[0], len(chosen), 1)))
-    parts += [rows[party] if len(chosen) == known.facts.n else rows[party][:, chosen] for party in shown]
-    return np.ascontiguousarray(np.concatenate(parts, axis=2))
+        parts.insert(0, np.broadcast_to(one, (len(one), parts[0].shape[1], 1)))
+    return np.concatenate(parts, axis=2)

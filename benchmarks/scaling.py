@@ -1,0 +1,124 @@
+"""How the whole job grows: linear in the records, quadratic in the columns, and with more parties.
+
+`PatternMoments` in the `processes` transport, as in the benchmark `sqm`. CPU seconds of all processes together, the
+smallest of a few runs, so that other work on the machine disturbs little; clock seconds beside them. A job has a fixed
+part (plan, ledger, messages), so the growth is read from the slope between sizes. QUICK=1 takes smaller sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common import Page, load, machine, quick
+from benchmarks.sqm import Bench, Taken, method, whole_multiples
+
+REPETITIONS = 3
+
+
+def measured(*, records: int, columns: int, parties: int) -> Taken:
+    """The smallest times of a few jobs, after one that loads the compiled kernels."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Bench(Path(folder), whole_multiples(records, columns), parties=parties) as bench,
+    ):
+        taken = [bench.job(method()) for _ in range(REPETITIONS + 1)][1:]
+    return Taken(
+        wall=min(one.wall for one in taken),
+        cpu=min(one.cpu for one in taken),
+        party_bytes=max(one.party_bytes for one in taken),
+        coordinator_bytes=max(one.coordinator_bytes for one in taken),
+    )
+
+
+def exponent(small: Taken, middle: Taken, large: Taken, factor: float) -> float:
+    """The power of growth between equal steps of the size, without the fixed part."""
+    return math.log((large.cpu - middle.cpu) / (middle.cpu - small.cpu)) / math.log(factor)
+
+
+def main() -> int:
+    page = Page("scaling", "How the whole SQM job grows")
+    page.say(f"{machine()}. Largest resident memory includes interpreter and libraries (about 250 MB).")
+    shrink = 8 if quick() else 1
+    records = [50_000 // shrink, 100_000 // shrink, 200_000 // shrink]
+    columns = [120, 240, 480] if quick() else [240, 480, 960]
+    rows = []
+    by_records = [measured(records=n, columns=60, parties=3) for n in records]
+    rows += [_line(n, 60, 3, one) for n, one in zip(records, by_records, strict=True)]
+    by_columns = [measured(records=10_000 // shrink, columns=p, parties=3) for p in columns]
+    rows += [_line(10_000 // shrink, p, 3, one) for p, one in zip(columns, by_columns, strict=True)]
+    for parties in (3, 5, 8):
+        rows.append(_line(records[0], 120, parties, measured(records=records[0], columns=120, parties=parties)))
+    page.table(["records", "columns", "parties", "CPU s, all", "clock s", "a party, MB", "coordinator, MB"], rows)
+    in_records, in_columns = exponent(*by_records, 2), exponent(*by_columns, 2)
+    page.say(
+        f"From slope to slope the CPU seconds grow with the records to the power {in_records:.2f} and with the columns"
+        f" to the power {in_columns:.2f} (sharing is linear in the columns, products and openings are quadratic). With"
+        " more parties the same columns are shared by more processes to a committee of three; every member adds noise."
+    )
+    good = 0.7 <= in_records <= 1.3 and 1.0 <= in_columns <= 2.3
+    good &= wide_tables(page)
+    return page.finish(good, records=f"{in_records:.2f}", columns=f"{in_columns:.2f}")
+
+
+# --- wide tables within a limit --------------------------------------------------------------------------------
+
+WIDE = {"citeseer": ("topic", 800), "nci60": ("cancer_type", 1000)}
+"""{data set: (its label, the memory in MB that a user might allow)}."""
+
+
+def wide_tables(page: Page) -> bool:
+    """Real tables of thousands of columns, in tiles: no process may take more memory than the user allows."""
+    lines, good = [], True
+    for name, (label, allowed) in WIDE.items():
+        if quick() and name != "citeseer":
+            continue
+        rows = load(name).drop(columns=label).to_numpy(dtype=np.float64, copy=True)
+        low, high = rows.min(axis=0), rows.max(axis=0)  # observed bounds: a benchmark of speed, not of privacy
+        rows -= (low + high) / 2
+        rows /= np.maximum((high - low) / 2, 1e-9)
+        limited = replace(method(), gamma=2**12, memory=allowed)
+        with tempfile.TemporaryDirectory() as folder, Bench(Path(folder), rows, parties=4) as bench:
+            layout = limited.layout(bench.federation.facts, bench.federation.roster)
+            taken = bench.job(limited)
+        most = max(taken.party_bytes, taken.coordinator_bytes) / 2**20
+        good &= most <= allowed
+        lines.append(
+            [
+                name,
+                f"{rows.shape[0]:,} x {rows.shape[1]:,}",
+                f"{allowed}",
+                f"{taken.party_bytes / 2**20:.0f}",
+                f"{taken.coordinator_bytes / 2**20:.0f}",
+                f"{len(layout.rounds)} of tiles {layout.block} wide",
+                f"{taken.cpu:.0f}",
+                f"{taken.wall:.0f}",
+            ]
+        )
+    page.say(
+        "## Wide tables within a memory limit\n\nFour parties, `PatternMoments(memory=...)`, first job of each process."
+    )
+    page.table(["data", "size", "allowed MB", "a party", "coordinator", "rounds", "CPU s, all", "clock s"], lines)
+    page.say(f"Every process stayed within what the user allowed: {'ok' if good else 'short'}.")
+    return good
+
+
+def _line(records: int, columns: int, parties: int, taken: Taken) -> list[str]:
+    return [
+        f"{records:,}",
+        f"{columns}",
+        f"{parties}",
+        f"{taken.cpu:.2f}",
+        f"{taken.wall:.2f}",
+        f"{taken.party_bytes / 2**20:.0f}",
+        f"{taken.coordinator_bytes / 2**20:.0f}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

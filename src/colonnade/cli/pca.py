@@ -1,0 +1,48 @@
+"""`colonnade pca`: principal components of all parties' columns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from colonnade.cli.describe import ColumnNames, Epsilon, FederationFile
+from colonnade.cli.models import Clip, Delta, Gamma, Name, PresenceOption, RelationOption, ViewOption, Yes, norms, run
+from colonnade.cli.output import Output, Quiet
+
+
+def pca(
+    federation: FederationFile,
+    epsilon: Epsilon,
+    delta: Delta = 1e-6,
+    components: Annotated[int, typer.Option("--components", "-k", help="How many components.")] = 5,
+    gamma: Gamma = 2**12,
+    columns: ColumnNames = None,
+    clip: Clip = None,
+    centre: Annotated[bool, typer.Option("--centre", help="Subtract the means, which are then released too.")] = False,
+    presence: PresenceOption = "ignore",
+    view: ViewOption = "client",
+    relation: RelationOption = "zero-out",
+    name: Name = None,
+    yes: Yes = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the directions in which the records of all parties vary most, with differential privacy.
+
+    Shows the plan, asks on a terminal, runs, and writes a run folder with the report.
+    """
+    from colonnade.models.pca import SQMPCA
+
+    method = SQMPCA(
+        n_components=components,
+        epsilon=epsilon,
+        delta=delta,
+        gamma=gamma,
+        columns=None if columns is None else tuple(one.strip() for each in columns for one in each.split(",")),
+        clip=norms(clip),
+        centre=centre,
+        presence=presence,
+        view=view,
+        relation=relation,
+    )
+    run(federation, method, Output(quiet=quiet), name=name, yes=yes)

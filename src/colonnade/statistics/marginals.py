@@ -1,0 +1,346 @@
+"""The marginal distribution of one column, with public bounds only: estimated, made private, inverted.
+
+A `Marginal` is a monotone distribution function on the declared domain with its inverse. Continuous columns:
+- `bernstein_marginal`: the paper's iterated Bernstein operator on noisy values of the distribution function (2.4).
+- `histogram_marginal`: noisy counts of equal bins; the default for a pure epsilon.
+- `tree_marginal`: noisy counts of a dyadic tree, made consistent; the default for a rho of zCDP.
+- `ecdf` and `monotone_spline` are exact, hence **not private**: a party may use them for itself.
+Columns with listed values: `category_marginal`, noisy counts of the declared categories.
+
+Noise is whole numbers on whole counts: discrete Laplace for a pure `epsilon`, discrete Gaussian for a `rho` of zCDP.
+The relation is `replace`. `marginals.claim.md` has the sensitivities, and the measurements that chose the default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import interpolate, optimize
+
+from colonnade.errors import BadPrivacyParameter, DomainError, EmptyParty
+from colonnade.privacy.cost import Cost, Laplace, ZeroConcentrated
+from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
+from colonnade.privacy.randomness import Randomness
+from colonnade.statistics.bernstein import bernstein_degree, iterated_basis
+from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts
+
+Reals = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Method = Literal["tree", "histogram", "bernstein"]
+
+GRID = 512
+"""Intervals of the grid on which a polynomial is evaluated and inverted."""
+_FINE = 1024  # units of a count in which a distribution function that is not a count is written
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one marginal may spend: a pure `epsilon`, or a `rho` of zCDP. Relation: replace."""
+
+    epsilon: float | None = None
+    rho: float | None = None
+
+    def __post_init__(self) -> None:
+        stated = [one for one in (self.epsilon, self.rho) if one is not None]
+        if len(stated) != 1 or not 0 < stated[0] < math.inf:
+            raise BadPrivacyParameter("a marginal spends a positive epsilon or a positive rho, one of the two.")
+
+    def cost(self, **stated: Any) -> Cost:
+        stated = {"relation": "replace", **stated}
+        if self.epsilon is not None:
+            return Laplace(self.epsilon, **stated)
+        assert self.rho is not None
+        return ZeroConcentrated(self.rho, **stated)
+
+    def sd(self, *, l1: int, l2_squared: int) -> float:
+        """The standard deviation of the noise, nearly."""
+        if self.epsilon is not None:
+            return math.sqrt(2) * l1 / self.epsilon
+        assert self.rho is not None
+        return math.sqrt(l2_squared / (2 * self.rho))
+
+    def noisy(self, counts: Integers, *, l1: int, l2_squared: int, randomness: Randomness) -> Integers:
+        """Whole counts plus noise for these sensitivities; a computed scale is rounded up."""
+        if self.epsilon is not None:
+            scale = math.nextafter(l1 / self.epsilon, math.inf)
+            return counts + discrete_laplace(randomness, scale, counts.size)
+        assert self.rho is not None
+        sigma = math.nextafter(math.sqrt(math.nextafter(l2_squared / (2 * self.rho), math.inf)), math.inf)
+        return counts + discrete_gaussian(randomness, sigma, counts.size)
+
+
+# --- a distribution function and its inverse -------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal:
+    """A distribution on a public domain.
+
+    Continuous: `points` are increasing from the lower to the upper bound, `cumulative` is F there, from 0 to 1, and F
+    is linear between. Discrete: `points` are the codes or numbers of the categories, and F jumps at each.
+    """
+
+    points: Reals
+    cumulative: Reals
+    discrete: bool = False
+
+    def __post_init__(self) -> None:
+        grows = np.all(np.diff(self.points) > 0) and np.all(np.diff(self.cumulative) >= 0)
+        sound = self.points.size == self.cumulative.size >= 1 and grows and self.cumulative[-1] == 1
+        if not sound or self.cumulative[0] < 0 or (not self.discrete and (self.points.size < 2 or self.cumulative[0])):
+            raise DomainError("a marginal needs increasing points and a distribution function that ends at 1.")
+
+    @property
+    def probabilities(self) -> Reals:
+        """Of the categories, or of the intervals between points."""
+        return np.diff(self.cumulative, prepend=0.0) if self.discrete else np.diff(self.cumulative)
+
+    def cdf(self, values: ArrayLike) -> Reals:
+        """P(X <= value)."""
+        at = np.asarray(values, dtype=np.float64)
+        if not self.discrete:
+            return np.asarray(np.interp(at, self.points, self.cumulative))
+        return np.concatenate([[0.0], self.cumulative])[np.searchsorted(self.points, at, side="right")]
+
+    def scores(self, values: ArrayLike) -> Reals:
+        """Uniform scores in [0, 1]: F, and for categories P(below) + P(equal) / 2. Their mean is 1/2 under F."""
+        at = np.asarray(values, dtype=np.float64)
+        if not self.discrete:
+            return self.cdf(at)
+        below = np.concatenate([[0.0], self.cumulative])[np.searchsorted(self.points, at, side="left")]
+        return np.asarray((below + self.cdf(at)) / 2)
+
+    def quantile(self, u: ArrayLike) -> Reals:
+        """The inverse: monotone in u, always inside the domain, and for categories always one of positive chance."""
+        at = np.clip(np.asarray(u, dtype=np.float64), 0.0, 1.0)
+        if self.discrete:
+            first = int(np.argmax(self.cumulative > 0))
+            return self.points[np.maximum(np.searchsorted(self.cumulative, at, side="left"), first)]
+        # Where F is flat no record was seen: keep the ends of each flat piece, and u between them has measure 0.
+        jumps = np.flatnonzero(np.diff(self.cumulative) > 0)
+        interval = jumps[np.searchsorted(self.cumulative[jumps + 1], at, side="left").clip(max=jumps.size - 1)]
+        low, high = self.cumulative[interval], self.cumulative[interval + 1]
+        share = np.clip((at - low) / (high - low), 0.0, 1.0)
+        found = self.points[interval] + share * (self.points[interval + 1] - self.points[interval])
+        return np.asarray(np.clip(found, self.points[interval], self.points[interval + 1]), dtype=np.float64)
+
+
+def from_curve(points: Reals, curve: Reals) -> Marginal:
+    """The nearest distribution function to a noisy curve, in least squares; its ends are 0 and 1."""
+    fitted = np.clip(optimize.isotonic_regression(curve).x, 0.0, 1.0)
+    fitted[0], fitted[-1] = 0.0, 1.0
+    return Marginal(points, fitted)
+
+
+# --- exact estimates: not private ------------------------------------------------------------------------
+
+
+def ecdf(values: ArrayLike, at: ArrayLike) -> Reals:
+    """The share of values that are at most `at`. Not private."""
+    known = np.sort(_present(values))
+    return np.searchsorted(known, np.asarray(at, dtype=np.float64), side="right") / known.size
+
+
+def monotone_spline(values: ArrayLike, *, lower: float, upper: float) -> Callable[[ArrayLike], Reals]:
+    """The ECDF's points joined by a monotone cubic (Fritsch and Carlson), 0 at `lower` and 1 at `upper`. Not private.
+
+    It is held between the ECDF and 1/n above it. Without ties it lies there anyway; with ties it must jump, or one
+    replaced record could move it by more than 2/n.
+    """
+    known, counts = np.unique(_clipped(values, lower, upper), return_counts=True)
+    n = int(counts.sum())
+    heights = np.cumsum(counts) / n
+    inside = (known > lower) & (known < upper)
+    start = float(heights[0]) if known[0] == lower else 0.0
+    x = np.concatenate([[lower], known[inside], [upper]])
+    curve = interpolate.PchipInterpolator(x, np.concatenate([[start], heights[inside], [1.0]]))
+
+    def smooth(at: ArrayLike) -> Reals:
+        where = np.asarray(at, dtype=np.float64)
+        steps = np.concatenate([[0.0], heights])[np.searchsorted(known, where, side="right")]
+        return np.clip(curve(np.clip(where, lower, upper)), steps, np.minimum(steps + 1 / n, 1.0))
+
+    return smooth
+
+
+# --- noisy estimates --------------------------------------------------------------------------------------
+
+
+def bernstein_marginal(
+    values: ArrayLike,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    order: int = 2,
+    degree: int | None = None,
+    cdf: Callable[[Reals], Reals] | None = None,
+    sensitivity: float = 1.0,
+    randomness: Randomness,
+) -> Marginal:
+    """The paper's private marginal: noise of scale (l + 1) / epsilon on the counts below l + 1 public nodes.
+
+    A replaced record moves each count by at most 1. With another distribution function `cdf` (a spline, or EVCDS's),
+    `sensitivity` must bound what a replaced record moves n cdf(x) by, at any x: 2 for `monotone_spline`.
+    """
+    known = _clipped(values, lower, upper)
+    spent = Budget(epsilon=epsilon)
+    n = known.size
+    order_degree = bernstein_degree(n, epsilon, order) if degree is None else degree
+    nodes = np.linspace(lower, upper, order_degree + 1)
+    if cdf is None:
+        unit, moved = 1, 1
+        counts = np.searchsorted(np.sort(known), nodes, side="right").astype(np.int64)
+    else:
+        if not sensitivity >= 1:
+            raise BadPrivacyParameter(f"one record moves n F by at least 1, so sensitivity {sensitivity!r} is wrong.")
+        # Rounding to units of 1/1024 of a record can add one unit.
+        unit, moved = _FINE, math.ceil(sensitivity * _FINE) + 1
+        counts = np.rint(np.clip(cdf(nodes), 0.0, 1.0) * (n * unit)).astype(np.int64)
+    noisy = spent.noisy(
+        counts, l1=moved * (order_degree + 1), l2_squared=moved**2 * (order_degree + 1), randomness=randomness
+    )
+    basis = iterated_basis(order_degree, order, np.linspace(0.0, 1.0, GRID + 1))
+    return from_curve(np.linspace(lower, upper, GRID + 1), basis @ (noisy / (n * unit)))
+
+
+def tree_marginal(
+    values: ArrayLike,
+    *,
+    lower: float,
+    upper: float,
+    budget: Budget,
+    depth: int | None = None,
+    randomness: Randomness,
+) -> Marginal:
+    """Noisy counts of all nodes of a dyadic tree, fitted by least squares, then by isotonic regression.
+
+    A replaced record leaves one node of each level and enters another: L1 2 depth, squared L2 2 depth.
+    """
+    known = _clipped(values, lower, upper)
+    levels = tree_depth(known.size, budget) if depth is None else depth
+    if levels < 1:
+        raise BadPrivacyParameter(f"a tree needs a depth of at least 1, not {levels}.")
+    leaves = _bins(known, lower, upper, 2**levels)
+    noisy = budget.noisy(dyadic_counts(leaves), l1=2 * levels, l2_squared=2 * levels, randomness=randomness)
+    return _from_bins(consistent_leaves(noisy.astype(np.float64), levels), lower, upper, known.size)
+
+
+def tree_depth(n: int, budget: Budget) -> int:
+    """From public facts: leaves are halved while one would still hold the sd of its noise, were the column uniform."""
+    depth = 2
+    while depth < 9 and n / 2 ** (depth + 1) > budget.sd(l1=2 * (depth + 1), l2_squared=2 * (depth + 1)):
+        depth += 1
+    return depth
+
+
+def histogram_marginal(
+    values: ArrayLike,
+    *,
+    lower: float,
+    upper: float,
+    budget: Budget,
+    bins: int | None = None,
+    randomness: Randomness,
+) -> Marginal:
+    """Noisy counts of equal bins: L1 2, squared L2 2."""
+    known = _clipped(values, lower, upper)
+    size = histogram_bins(known.size, budget) if bins is None else bins
+    if size < 1:
+        raise BadPrivacyParameter(f"a histogram needs at least 1 bin, not {size}.")
+    noisy = budget.noisy(_bins(known, lower, upper, size), l1=2, l2_squared=2, randomness=randomness)
+    return _from_bins(noisy.astype(np.float64), lower, upper, known.size)
+
+
+def histogram_bins(n: int, budget: Budget) -> int:
+    """From public facts: an error of about 1 / bins within bins balances noise of about sd sqrt(bins) / n."""
+    return int(np.clip(round(0.7 * (n / budget.sd(l1=2, l2_squared=2)) ** (2 / 3)), 4, 512))
+
+
+def category_marginal(codes: ArrayLike, *, categories: int, budget: Budget, randomness: Randomness) -> Marginal:
+    """Noisy counts of the declared categories 0 ... categories - 1, projected onto the probabilities.
+
+    One declared category is known without looking: the budget buys nothing there, and nothing is drawn.
+    """
+    if categories < 1:
+        raise DomainError("a discrete column needs at least one declared category.")
+    given = _present(codes)
+    clipped = np.clip(np.rint(given), 0, categories - 1).astype(np.int64)
+    if categories == 1:
+        return Marginal(np.zeros(1), np.ones(1), discrete=True)
+    counts = np.bincount(clipped, minlength=categories).astype(np.int64)
+    noisy = budget.noisy(counts, l1=2, l2_squared=2, randomness=randomness)
+    chances = on_simplex(noisy / given.size)
+    cumulative = np.minimum(np.cumsum(chances), 1.0)
+    cumulative[-1] = 1.0
+    return Marginal(np.arange(categories, dtype=np.float64), cumulative, discrete=True)
+
+
+def private_marginal(
+    values: ArrayLike,
+    *,
+    lower: float,
+    upper: float,
+    budget: Budget,
+    method: Method | None = None,
+    randomness: Randomness,
+) -> Marginal:
+    """The private marginal of a continuous column by name.
+
+    The default is what measured best (`marginals.claim.md`): a histogram for a pure epsilon, a tree for a rho. The
+    tree's noise grows with its depth under Laplace, with the root of it under Gaussian noise.
+    """
+    if method is None:
+        method = "tree" if budget.epsilon is None else "histogram"
+    if method == "tree":
+        return tree_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
+    if method == "histogram":
+        return histogram_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
+    if method != "bernstein":
+        raise BadPrivacyParameter(f"method must be 'tree', 'histogram' or 'bernstein', not {method!r}.")
+    if budget.epsilon is None:
+        raise BadPrivacyParameter("the Bernstein marginal has Laplace noise; state its budget as a pure epsilon.")
+    return bernstein_marginal(values, lower=lower, upper=upper, epsilon=budget.epsilon, randomness=randomness)
+
+
+def on_simplex(shares: ArrayLike) -> Reals:
+    """The nearest probabilities to noisy shares (Euclidean projection)."""
+    given = np.asarray(shares, dtype=np.float64)
+    falling = np.sort(given)[::-1]
+    excess = (np.cumsum(falling) - 1) / np.arange(1, given.size + 1)
+    return np.asarray(np.maximum(given - excess[np.flatnonzero(falling > excess)[-1]], 0.0), dtype=np.float64)
+
+
+def _from_bins(counts: Reals, lower: float, upper: float, n: int) -> Marginal:
+    """n is public, so the total is known: the running sum is tied to n at its end."""
+    running = np.concatenate([[0.0], np.cumsum(counts)])
+    running += np.linspace(0.0, 1.0, running.size) * (n - running[-1])
+    return from_curve(np.linspace(lower, upper, counts.size + 1), running / n)
+
+
+def _bins(known: Reals, lower: float, upper: float, size: int) -> Integers:
+    """Counts of [lower, ...), ..., [..., upper]: the edges are public and every value lies in exactly one bin."""
+    place = np.floor((known - lower) / (upper - lower) * size).astype(np.int64)
+    return np.bincount(np.clip(place, 0, size - 1), minlength=size).astype(np.int64)
+
+
+def _clipped(values: ArrayLike, lower: float, upper: float) -> Reals:
+    if not -math.inf < lower < upper < math.inf:
+        raise DomainError(
+            f"bounds must be finite and in order, not {lower!r} and {upper!r}; declare them in the schema."
+        )
+    return np.clip(_present(values), lower, upper)
+
+
+def _present(values: ArrayLike) -> Reals:
+    given = np.asarray(values, dtype=np.float64).ravel()
+    if not given.size:
+        raise EmptyParty("no record is present, so the column has no marginal; leave it out.")
+    if np.isnan(given).any():
+        raise DomainError("a missing value has no place in a marginal; give the values of the present records only.")
+    return given

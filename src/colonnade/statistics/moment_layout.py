@@ -1,0 +1,313 @@
+"""The public shape of a computation of moments: features, patterns, bounds, noise, and the tiles that are opened.
+
+Everybody computes it alike from public facts, the pinned roster and the options; a party checks its data and its
+mail against nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import BadArguments, BadPrivacyParameter
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.roster import Roster
+from colonnade.federation.step import Public
+from colonnade.privacy.cost import Cost, Unbounded, compose
+from colonnade.privacy.skellam import Skellam, delta_1_bound
+from colonnade.secure.bgw import Product, lift
+from colonnade.secure.field import BLOCK_ROWS, Field
+from colonnade.secure.seeded import Shape
+from colonnade.statistics.dealing import whole_holders
+from colonnade.statistics.features import Feature, features
+from colonnade.statistics.joint import View, binding, colluders, field_for
+from colonnade.statistics.quantize import integer_bounds
+
+Presence = Literal["known", "secret", "ignore"]
+MAXIMUM_ENTRIES = 1 << 22
+"""Entries opened in one round, unless `memory` asks for fewer; a larger job runs in several rounds."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows `rows` x columns `columns` of one pattern's Gram matrix; on the diagonal only the upper triangle."""
+
+    pattern: int
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+
+    @property
+    def diagonal(self) -> bool:
+        return self.rows == self.columns
+
+    @property
+    def size(self) -> int:
+        height, width = self.rows[1] - self.rows[0], self.columns[1] - self.columns[0]
+        return height * (height + 1) // 2 if self.diagonal else height * width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The public shape of a job: features, patterns, bounds, noise. A party checks its data against nothing else."""
+
+    facts: PublicFacts
+    roster: Roster
+    names: tuple[str, ...] | None
+    presence: Presence
+    gamma: int
+    clip: Mapping[str, float] = field(default_factory=dict)
+    constant: bool = True
+    patterns: tuple[tuple[bool, ...], ...] | None = None
+    mu: int = 0
+    block: int = 2048
+    """The width of a tile."""
+    opening: int = MAXIMUM_ENTRIES
+    """The most entries that one round opens, if a tile is not larger."""
+    label: str = "moments"
+    """Names the computation within its job: its phases, its mail and its joint release."""
+
+    @classmethod
+    def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> Layout:
+        """The layout that a request describes, checked before anything depends on it."""
+        try:
+            made = cls(
+                facts=facts,
+                roster=roster,
+                names=None if plain["names"] is None else tuple(plain["names"]),
+                presence=plain["presence"],
+                gamma=plain["gamma"],
+                clip=dict(plain["clip"]),
+                constant=plain["constant"],
+                patterns=None
+                if plain["patterns"] is None
+                else tuple(tuple(bool(one) for one in pattern) for pattern in plain["patterns"]),
+                mu=plain["mu"],
+                block=plain["block"],
+                opening=plain["opening"],
+                label=str(plain["label"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadArguments(f"the layout of a moments request cannot be read ({error}).") from error
+        made.check()
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "names": None if self.names is None else list(self.names),
+            "presence": self.presence,
+            "gamma": self.gamma,
+            "clip": dict(self.clip),
+            "constant": self.constant,
+            "patterns": None if self.patterns is None else [list(one) for one in self.patterns],
+            "mu": self.mu,
+            "block": self.block,
+            "opening": self.opening,
+            "label": self.label,
+        }
+
+    def check(self) -> None:
+        numbers = (self.gamma, self.mu, self.block, self.opening)
+        whole = all(isinstance(value, int) and not isinstance(value, bool) for value in numbers)
+        if not whole or not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= 2**90 or min(self.block, self.opening) < 1:
+            raise BadArguments(
+                "gamma must be a whole number from 1 to 2^26, mu from 0 to 2^90, block and opening at least 1."
+            )
+        if self.presence not in ("known", "secret", "ignore"):
+            raise BadArguments(f"presence must be 'known', 'secret' or 'ignore', not {self.presence!r}.")
+        if not self.features:
+            raise BadArguments("moments need at least one column; name some with columns=.")
+        for party, bound in self.clip.items():
+            if party not in self.parties or not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
+                raise BadPrivacyParameter(
+                    f"clip must give a positive norm for parties that take part, not {self.clip!r}."
+                )
+        if self.patterns is not None and (
+            self.presence != "known"
+            or len(set(self.patterns)) != len(self.patterns)
+            or any(len(one) != len(self.parties) or not any(one) for one in self.patterns)
+        ):
+            raise BadArguments("patterns must be distinct, non-empty rows of one bool a party, with presence='known'.")
+
+    @cached_property
+    def features(self) -> list[Feature]:
+        return features(self.facts, self.names)
+
+    @cached_property
+    def parties(self) -> tuple[str, ...]:
+        """The data parties whose columns take part."""
+        return tuple(dict.fromkeys(feature.party for feature in self.features))
+
+    @cached_property
+    def masks(self) -> list[tuple[bool, ...]]:
+        """The candidate patterns: declared, or every non-empty one; a single one unless presence is known."""
+        if self.presence != "known":
+            return [(True,) * len(self.parties)]
+        if self.patterns is not None:
+            return list(self.patterns)
+        return [one for one in itertools.product((False, True), repeat=len(self.parties)) if any(one)]
+
+    def width(self, party: str) -> int:
+        """Columns that a party shares: its features, and its mask where presence is secret."""
+        own = sum(feature.party == party for feature in self.features)
+        return own + (1 if self.presence == "secret" else 0)
+
+    def entries(self, mask: tuple[bool, ...]) -> list[str]:
+        """The names of a pattern's rows and columns, in order."""
+        shown = ["1"] if self.constant and self.presence != "secret" else []
+        for here, party in zip(mask, self.parties, strict=True):
+            if here:
+                shown += [f"present at {party}"] if self.presence == "secret" else []
+                shown += [feature.name for feature in self.features if feature.party == party]
+        return shown
+
+    def shown(self, mask: tuple[bool, ...]) -> NDArray[np.intp]:
+        """Where a pattern's entries are among the columns of the pattern with all parties."""
+        here = [np.ones(1, dtype=bool)] if self.constant and self.presence != "secret" else []
+        here += [np.full(self.width(party), one) for one, party in zip(mask, self.parties, strict=True)]
+        return np.flatnonzero(np.concatenate(here))
+
+    def bound(self, party: str) -> float:
+        """The declared norm of a party's features: no clipping unless `clip` asks for it."""
+        return self.clip.get(party, math.sqrt(sum(feature.party == party for feature in self.features)))
+
+    @cached_property
+    def delta_2(self) -> float:
+        """L2 sensitivity, in integers, of all upper triangles together when one record becomes nothing.
+
+        z is the record's extended row. ||upper(z z')||^2 = (|z|^4 + sum z_i^4) / 2 <= (c^4 + B^2 c^2) / 2 with
+        c^2 >= |z|^2 and B >= |z_i|. Where the constant is public (presence ignored) its square does not change and
+        its products add A^2 |x|^2.
+        """
+        one = self.gamma
+        rows = sum(integer_bounds(self.gamma, self.bound(party), 1.0)[0] for party in self.parties)
+        if self.presence == "ignore":
+            return math.sqrt((rows**2 + one**2 * rows) / 2 + (one**2 * rows if self.constant else 0))
+        masks = len(self.parties) if self.presence == "secret" else 1
+        square = rows + masks * one**2
+        return math.sqrt((square**2 + one**2 * square) / 2)
+
+    @property
+    def replace_factor(self) -> float:
+        """<upper(zz'), upper(ww')> = ((z.w)^2 + sum z_i^2 w_i^2) / 2 >= 0, so replacing costs sqrt(2). Products with a
+        public constant are linear in the row: there the triangle inequality is all there is."""
+        return 2.0 if self.presence == "ignore" and self.constant else math.sqrt(2)
+
+    @cached_property
+    def delta_1(self) -> float:
+        largest = max(len(self.entries(mask)) for mask in self.masks)
+        return delta_1_bound(self.delta_2, largest * (largest + 1) // 2)
+
+    @cached_property
+    def field(self) -> Field:
+        """Holds every entry: at most n gamma^2 (all entries of a row are at most gamma), with all noise."""
+        return field_for(self.facts.n * self.gamma**2, self.mu, self.roster)
+
+    @cached_property
+    def rounds(self) -> list[list[Tile]]:
+        """Tiles grouped into openings of bounded size."""
+        groups: list[list[Tile]] = [[]]
+        size = 0
+        for tile in self._tiles():
+            if groups[-1] and size + tile.size > self.opening:
+                groups.append([])
+                size = 0
+            groups[-1].append(tile)
+            size += tile.size
+        return groups
+
+    def _tiles(self) -> Iterator[Tile]:
+        for number, mask in enumerate(self.masks):
+            width = len(self.entries(mask))
+            cuts = [(low, min(low + self.block, width)) for low in range(0, width, self.block)]
+            for first, rows in enumerate(cuts):
+                for columns in cuts[first:]:
+                    yield Tile(number, rows, columns)
+
+    @cached_property
+    def tag(self) -> str:
+        """Begins the tags of this computation's mail."""
+        return binding(self.label, self.to_dict())
+
+    def zero(self, tile: Tile) -> Product:
+        """A share of nothing yet."""
+        height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
+        return lift(self.field, self.field.zeros((height, width)))
+
+    def packed_bytes(self, records: int, width: int) -> int:
+        """A whole share of an array as it travels."""
+        return 8 * len(self.field.primes) * Shape((records, width)).total_words
+
+    def size(self, number: int) -> int:
+        return sum(tile.size for tile in self.rounds[number])
+
+    def cost(self, public: Public, view: View) -> Cost:
+        """The one joint release of this job, at a data party."""
+        joint = f"{public.job} {self.label}"
+        release = Unbounded("exact-moments", "exact counts, sums and products of the columns", joint=joint)
+        if self.mu:
+            release = self._noisy(joint, view)
+        if self.presence != "known":
+            return release
+        mask = Unbounded(
+            "presence", "which pseudonymous records a party has, to the share holders", audience="share holders"
+        )
+        return compose([release, mask])
+
+    def _noisy(self, joint: str, view: View) -> Cost:
+        return Skellam(
+            self.mu,
+            delta_1=self.delta_1,
+            delta_2=self.delta_2,
+            parties=len(self.roster.names),
+            colluders=colluders(self.roster, view),
+            replace_factor=self.replace_factor,
+            joint=joint,
+        )
+
+
+# --- within the memory that the user allows --------------------------------------------------------------------
+
+PYTHON = 320 << 20
+"""What a process takes before any job: the interpreter and the libraries (250 MB measured), and room to breathe."""
+
+
+def within_memory(layout: Layout, megabytes: int) -> Layout:
+    """The same computation in tiles and rounds so small that coordinator and holders stay within so many MB.
+
+    An upper bound, from the sizes of what is alive at the worst moment: arriving mail in four forms (the frame, the
+    message, the sealed and the plain bytes) and one block of all columns at a holder; relayed mail and the result
+    at the coordinator; and for both a few arrays of residues for each entry that is opened.
+    """
+    if isinstance(megabytes, bool) or not isinstance(megabytes, int) or megabytes < 1:
+        raise BadArguments(f"memory must be a whole number of MB, not {megabytes!r}.")
+    primes, members, committee = len(layout.field.primes), len(layout.roster.names), len(layout.roster.committee)
+    n, widths = layout.facts.n, {party: layout.width(party) for party in layout.parties}
+    sizes = [len(layout.entries(mask)) for mask in layout.masks]
+    largest = max(sizes)
+    mail = [0] * committee
+    for party, width in widths.items():
+        for place in whole_holders(layout.roster, party, layout.roster.threshold):
+            mail[place] += layout.packed_bytes(n, width)
+    own = 16 * n * max(widths.values())  # the dealer's numbers, and the share that it packs
+    block = 4 * primes * min(n, BLOCK_ROWS) * (2 * sum(widths.values()) + max(widths.values()))
+    holder = own + 4 * max(mail) + block
+    coordinator = 3 * sum(mail) + 8 * sum(size**2 for size in sizes)
+    # For each entry that is opened: at a holder all members' noise, products and the reply; at the coordinator every
+    # holder's reply as bytes and as residues, and what joining them takes (240 bytes measured, 3 primes and holders).
+    each = max(4 * primes * (members + 7) + 16, 4 * primes * (2 * committee + 12) + 8 * primes + 32)
+    left = (megabytes << 20) - PYTHON - max(holder, coordinator)
+    least = min(layout.opening, largest * largest, 1 << 14)
+    if left < each * least:
+        needed = -(-(PYTHON + max(holder, coordinator) + each * least) // (1 << 20))
+        raise BadArguments(
+            f"this job needs about {needed} MB at its busiest process; allow memory={needed}, or choose fewer columns."
+        )
+    opening = min(layout.opening, left // each)
+    return replace(layout, opening=opening, block=min(layout.block, max(1, math.isqrt(opening))))

@@ -1,0 +1,181 @@
+"""SQMPCA against numpy, pandas and scikit-learn on the pooled rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.decomposition import PCA
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
+from colonnade.federation import method as methods
+from colonnade.federation.coordinator import Federation
+from colonnade.models import pca as module
+from colonnade.models.matrix import norm_bounds, second_moments
+from colonnade.models.pca import SQMPCA, leading_eigenvectors
+from colonnade.statistics.moments import PatternMoments
+from support.small import three_overlapping_blocks, three_parties
+
+EXACT = ("presence", "exact-moments")
+NUMBERS = Columns(
+    [Column(name=f"x{i}", kind="continuous", lower=-1.0, upper=1.0) for i in range(6)]
+    + [Column(name="kind", kind="categorical", categories=("a", "b", "c"))]
+)
+
+
+def correlated_rows(n: int = 400) -> pd.DataFrame:
+    """Six numbers in [-1, 1] on a grid of 1/1024, with two strong directions, and a category."""
+    rng = np.random.default_rng(3)
+    factors = rng.uniform(-1, 1, (n, 2)) @ rng.uniform(-0.4, 0.4, (2, 6)) + rng.uniform(-0.1, 0.3, (n, 6))
+    frame = pd.DataFrame(np.rint(np.clip(factors, -1, 1) * 1024) / 1024, columns=[f"x{i}" for i in range(6)])
+    return frame.assign(kind=rng.choice(list("abc"), n, p=[0.5, 0.3, 0.2]), id=np.arange(n))
+
+
+def split(frame: pd.DataFrame, absent: bool = False) -> dict[str, pd.DataFrame]:
+    owners = {"first": ["x0", "x1"], "second": ["x2", "x3", "kind"], "third": ["x4", "x5"]}
+    keep = np.arange(len(frame)) % 4
+    return {
+        party: frame.loc[(keep != at) | (not absent), ["id", *names]]
+        for at, (party, names) in enumerate(owners.items())
+    }
+
+
+def pooled_features(frame: pd.DataFrame) -> np.ndarray:
+    """The documented map, written out: numbers as they are, an indicator for each category but the first."""
+    numbers = frame[["x0", "x1", "x2", "x3"]], frame[["x4", "x5"]]
+    kinds = np.column_stack([frame["kind"] == "b", frame["kind"] == "c"]).astype(float)
+    return np.column_stack([numbers[0], kinds, numbers[1]])
+
+
+def federation(tmp_path: Path, frame: pd.DataFrame, *, absent: bool = False, **options: Any) -> Federation:
+    return three_parties(tmp_path, blocks=split(frame, absent), columns=NUMBERS, **options)
+
+
+def test_components_without_noise_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
+    """gamma = 1024 makes every feature a whole number, so the Gram matrix is exact and so are its eigenvectors."""
+    frame = correlated_rows()
+    rows = pooled_features(frame)
+    with federation(tmp_path, frame, allow=EXACT) as parties:
+        model = SQMPCA(n_components=3, epsilon=None, gamma=1024).fit(parties)
+    values, vectors = np.linalg.eigh(rows.T @ rows)
+    assert model.feature_names_ == ("x0", "x1", "x2", "x3", "kind[b]", "kind[c]", "x4", "x5")
+    assert model.explained_variance_ == pytest.approx(values[::-1][:3] / len(frame), rel=1e-12)
+    assert np.abs(np.sum(model.components_ * vectors[:, ::-1][:, :3].T, axis=1)) == pytest.approx(1, abs=1e-10)
+    assert model.captured_variance(frame) == pytest.approx(values[::-1][:3].sum() / values.sum(), rel=1e-12)
+    assert np.allclose(model.transform(frame), rows @ model.components_.T)
+    assert np.array_equal(model.transform(frame), model.transform(rows))
+    assert model.noise_sd_ == 0
+
+
+def test_centred_components_are_scikit_learns(tmp_path: Path) -> None:
+    frame = correlated_rows()
+    rows = pooled_features(frame)
+    with federation(tmp_path, frame, allow=EXACT) as parties:
+        model = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True).fit(parties)
+    theirs = PCA(2).fit(rows)
+    assert np.abs(np.sum(model.components_ * theirs.components_, axis=1)) == pytest.approx(1, abs=1e-9)
+    assert model.explained_variance_ == pytest.approx(theirs.explained_variance_ * (399 / 400), rel=1e-9)
+    assert np.allclose(np.abs(model.transform(frame)), np.abs(theirs.transform(rows)))
+
+
+@pytest.mark.parametrize("presence", ["known", "secret", "ignore"])
+def test_second_moments_average_over_the_records_that_have_both_blocks(tmp_path: Path, presence: Any) -> None:
+    """pandas averages over available pairs too; with presence ignored an absent block is zeros."""
+    frame = correlated_rows()
+    with federation(tmp_path, frame, absent=True, allow=EXACT) as parties:
+        second = second_moments(PatternMoments(epsilon=None, gamma=1024, presence=presence).fit(parties))
+    table = pd.DataFrame(pooled_features(frame))
+    for at, columns in enumerate(([0, 1], [2, 3, 4, 5], [6, 7])):
+        table.loc[np.arange(len(frame)) % 4 == at, columns] = 0.0 if presence == "ignore" else np.nan
+    extended = pd.concat([pd.Series(1.0, table.index), table], axis=1).to_numpy()
+    expected = np.array([[np.nanmean(a * b) for b in extended.T] for a in extended.T])
+    assert second.names[0] == "1"
+    assert np.allclose(second.matrix, expected, atol=1e-12)
+
+
+def test_a_row_never_exceeds_the_public_norm(tmp_path: Path) -> None:
+    """Norm at most the root of the number of columns, reached by the extreme rows; a smaller clip is taken."""
+    frame = correlated_rows(40)
+    frame.loc[0, ["x2", "x3", "kind"]] = [1.0, -1.0, "c"]
+    with federation(tmp_path, frame) as parties:
+        bounds = norm_bounds(parties.facts, None, {"first": 0.5, "third": 9.0})
+        whole = norm_bounds(parties.facts, None)
+        with pytest.raises(BadPrivacyParameter, match="positive norm"):
+            SQMPCA(clip={"nobody": 1.0}).fit(parties)
+        layout = SQMPCA().layout(parties.facts, parties.roster)
+    assert bounds == pytest.approx({"first": 0.5, "second": np.sqrt(3), "third": np.sqrt(2)})
+    norms = np.linalg.norm(pooled_features(frame)[:, 2:6], axis=1)
+    assert norms.max() == pytest.approx(whole["second"])
+    # (c^4 + B^2 c^2) / 2 with c^2 = 7 columns, not the 8 features
+    assert layout.delta_2 == pytest.approx(np.sqrt((49 + 7) / 2) * 2**24, rel=1e-6)
+
+
+def test_noisy_components_lose_little_when_the_noise_is_small(tmp_path: Path) -> None:
+    """n = 400, noise sd about 0.6 % of n at epsilon 8: a loss above 2 % of the captured variance would need noise ten
+    times the stated size (perturbation bound 2 |N| / n with |N| <= 2 sd sqrt(8) is 6 %; typical loss is its square)."""
+    frame = correlated_rows()
+    with federation(tmp_path, frame, seed=5, allow=EXACT) as parties:
+        exact = SQMPCA(n_components=2, epsilon=None, gamma=1024).fit(parties)
+        noisy = SQMPCA(n_components=2, epsilon=8.0, view="server").fit(parties)
+    assert 0 < noisy.noise_sd_ < 8
+    assert noisy.captured_variance(frame) > 0.98 * exact.captured_variance(frame)
+    assert noisy.captured_variance(frame) < exact.captured_variance(frame)
+    assert np.allclose(noisy.components_ @ noisy.components_.T, np.eye(2))
+
+
+def test_wide_matrices_take_few_eigenvectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The iterative solver against the dense one, with a spike that stands out of the noise and two that do not."""
+    monkeypatch.setattr(module, "_DENSE", 100)
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(300, 300))
+    spike = rng.normal(size=300) / np.sqrt(300)
+    matrix = (noise + noise.T) / 2 + 60 * np.outer(spike, spike)
+    values, vectors = leading_eigenvectors(matrix, 3)
+    dense, theirs = np.linalg.eigh(matrix)
+    assert values == pytest.approx(dense[::-1][:3], rel=1e-8)
+    assert np.abs(np.sum(vectors * theirs[:, ::-1][:, :3], axis=0)) == pytest.approx(1, abs=1e-6)
+
+
+def test_the_plan_prints_both_views_and_costs_what_was_asked(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as parties:
+        plan = parties.plan(SQMPCA(n_components=2, epsilon=1.0))
+        server = parties.plan(SQMPCA(n_components=2, epsilon=1.0, view="server"))
+    assert 0.99 < plan.total().epsilon <= 1.0
+    assert "Client view (accounted): 1 of 3" in plan.text()
+    assert "Server view (for comparison): 0 of 3" in plan.text()
+    assert 0.99 < server.total().epsilon <= 1.0
+    assert any("Client view (for comparison): 1 of 3" in note for note in server.notes)
+
+
+def test_options_return_the_same_method(tmp_path: Path) -> None:
+    model = SQMPCA(n_components=2, epsilon=0.5, columns=("age", "visits"), clip={"clinic": 1.0}, presence="secret")
+    again = SQMPCA.from_options(model.options())
+    with three_parties(tmp_path) as parties:
+        assert parties.plan(again).fingerprint == parties.plan(model).fingerprint
+        run = parties.run(model)[1]
+    assert run.read_json("result.json")["kind"] == "pca"
+    assert run.job["method"] == "pca"
+    assert set(run.job["options"]) == set(model.options())
+    methods.METHODS.setdefault("pca", ("colonnade.models.pca", "SQMPCA"))
+    assert isinstance(methods.method("pca", run.job["options"]), SQMPCA)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadArguments, match="n_components"):
+        SQMPCA(n_components=0)
+    with pytest.raises(BadPrivacyParameter):
+        SQMPCA(epsilon=-1.0)
+    with pytest.raises(BadArguments, match="not fitted"):
+        SQMPCA().transform(np.zeros((1, 3)))
+    with three_parties(tmp_path) as parties:
+        with pytest.raises(BadArguments, match="components"):
+            SQMPCA(n_components=7).fit(parties)
+        model = SQMPCA(n_components=2).fit(parties)
+    with pytest.raises(BadArguments, match="one column for each"):
+        model.transform(np.zeros((1, 3)))
+    with pytest.raises(UnknownColumn, match="no column"):
+        model.transform(three_overlapping_blocks()["clinic"])
