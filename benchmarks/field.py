@@ -7,7 +7,6 @@ that other work on the machine disturbs the ratio little. QUICK=1 repeats less.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.common import Page, quick
 from colonnade.privacy.randomness import SystemRandomness
 from colonnade.secure.field import Field
 from colonnade.secure.primes import primes_for
@@ -30,7 +30,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> int:
-    repetitions = 5 if os.environ.get("QUICK") else 25
+    repetitions = 5 if quick() else 25
     field = Field(primes_for(61))
     values = np.random.default_rng(0).integers(-(2**14), 2**14 + 1, size=(RECORDS, COLUMNS))
     exact = (field.decode(field.gram(field.encode(values))) == values.T @ values).all()
@@ -46,12 +46,11 @@ def main() -> int:
         numpys.append(cpu_seconds(lambda: plain.T @ plain))
         ours.append(cpu_seconds(lambda: field.gram(mine)))
     ratio = min(ours) / min(numpys)
-    print(f"{RECORDS} x {COLUMNS}, {len(field.primes)} primes, {repetitions} repetitions, one thread, CPU seconds")
-    print(f"sharing all columns to 3 holders {sharing:.3f}, share product {min(ours):.3f}, float64 {min(numpys):.3f}")
-    print(f"median ratio {np.median(np.array(ours) / np.array(numpys)):.2f}, exact against int64: {bool(exact)}")
-    good = bool(exact) and ratio <= LIMIT
-    print(f"field: share product {ratio:.2f} x float64, limit {LIMIT:.0f} x: {'ok' if good else 'short'}")
-    return 0 if good else 1
+    page = Page("field", "The share product beside float64")
+    page.say(f"{RECORDS} x {COLUMNS}, {len(field.primes)} primes, {repetitions} repetitions, one thread, CPU seconds.")
+    page.say(f"Sharing all columns to 3 holders {sharing:.3f}, product {min(ours):.3f}, float64 {min(numpys):.3f}.")
+    page.say(f"Median ratio {np.median(np.array(ours) / np.array(numpys)):.2f}. Exact against int64: {bool(exact)}.")
+    return page.finish(bool(exact) and ratio <= LIMIT, ratio=f"{ratio:.2f}", limit=LIMIT)
 
 
 if __name__ == "__main__":

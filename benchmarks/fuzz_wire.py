@@ -217,6 +217,8 @@ def one_slice(seed: int, seconds: float, box: Path) -> dict[str, Any]:
 
 
 def main() -> int:
+    from benchmarks.common import Page  # not at the top: a child runs this file as a script of its own
+
     first_seed = int(os.environ.get("SEED", "1"))
     accepted = refused = crashes = 0
     max_rss = max_growth = 0.0
@@ -234,9 +236,12 @@ def main() -> int:
             print(f"seed {first_seed + index}: accepted={result['accepted']} refused={result['refused']}", flush=True)
     runs = accepted + refused + crashes
     ok = crashes == 0 and runs >= LEAST_RATE * SECONDS and max_growth <= MOST_GROWTH_MB and accepted > runs // 100
-    print(f"seconds={SECONDS} accepted={accepted} refused={refused} max_growth_mb={max_growth:.1f}")
-    print(f"fuzz-wire: runs={runs} crashes={crashes} max_rss_mb={max_rss:.0f} {'ok' if ok else 'short'}")
-    return 0 if ok else 1
+    page = Page("fuzz-wire", "Fuzzing the decoder of the wire format")
+    page.say(
+        f"Mutated valid messages and random bytes for {SECONDS:.0f} seconds, in child processes under a memory limit."
+        f" {accepted} were accepted, {refused} refused; resident memory grew by at most {max_growth:.1f} MB."
+    )
+    return page.finish(ok, runs=runs, crashes=crashes, max_rss_mb=f"{max_rss:.0f}")
 
 
 if __name__ == "__main__":

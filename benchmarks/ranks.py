@@ -20,6 +20,7 @@ import numba
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.common import Page
 from colonnade.privacy.randomness import SystemRandomness
 from colonnade.statistics.ranks import mid_ranks, perturbed_ranks, rank_noise_variance
 
@@ -83,17 +84,18 @@ def main() -> int:
     sound = abs(float((errors**2).mean()) / rank_noise_variance(RECORDS, EPSILON_0) - 1) < 0.03
 
     told = "extrapolated from 3" if quick else "measured"
-    print(f"{RECORDS} records, eps0 {EPSILON_0:.4f}, one thread, CPU seconds; noise variance as stated: {sound}")
-    print(f"one column: exact {one:.3f} (median), plain numba double loop {loop:.3f}, Skellam {fast:.4f}")
-    print(f"{COLUMNS} columns exact: {all_columns:.1f} ({told}); Skellam: {COLUMNS * fast:.2f}")
-    good = sound and all_columns <= SECONDS and loop / one >= OVER_LOOP and one / fast >= OVER_EXACT
-    ratios = (
-        f"{loop / one:.1f} x faster than the plain loop (at least {OVER_LOOP:.0f}),"
-        f" Skellam {one / fast:.0f} x faster than exact (at least {OVER_EXACT:.0f})"
+    page = Page("ranks", "Pairwise randomized response, exact and by Skellam noise")
+    page.say(f"{RECORDS} records, eps0 {EPSILON_0:.4f}, one thread, CPU seconds; noise variance as stated: {sound}.")
+    page.say(f"One column: exact {one:.3f} (median), plain numba double loop {loop:.3f}, Skellam {fast:.4f}.")
+    page.say(
+        f"{COLUMNS} columns exact: {all_columns:.1f} ({told}, limit {SECONDS:.0f}); Skellam: {COLUMNS * fast:.2f}."
     )
-    verdict = "ok" if good else "short"
-    print(f"ranks: {COLUMNS} columns {all_columns:.1f} CPU-s (limit {SECONDS:.0f}), {ratios}: {verdict}")
-    return 0 if good else 1
+    return page.finish(
+        sound and all_columns <= SECONDS and loop / one >= OVER_LOOP and one / fast >= OVER_EXACT,
+        columns_cpu_s=f"{all_columns:.1f}",
+        loop_over_exact=f"{loop / one:.1f}",
+        exact_over_skellam=f"{one / fast:.0f}",
+    )
 
 
 if __name__ == "__main__":

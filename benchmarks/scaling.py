@@ -33,6 +33,7 @@ def measured(*, records: int, columns: int, parties: int) -> Taken:
         cpu=min(one.cpu for one in taken),
         party_bytes=max(one.party_bytes for one in taken),
         coordinator_bytes=max(one.coordinator_bytes for one in taken),
+        coordinator_growth=max(one.coordinator_growth for one in taken),
     )
 
 

@@ -15,11 +15,21 @@ if TYPE_CHECKING:
     from colonnade.data.column import Column as Column
     from colonnade.data.column import Columns as Columns
     from colonnade.federation.coordinator import Federation as Federation
+    from colonnade.models.logistic import SQMLogistic as SQMLogistic
+    from colonnade.models.pca import SQMPCA as SQMPCA
+    from colonnade.models.vfem import VFEM as VFEM
     from colonnade.privacy.budget import Budget as Budget
+    from colonnade.statistics.contingency import Contingency as Contingency
     from colonnade.statistics.describe import Describe as Describe
     from colonnade.statistics.moments import PatternMoments as PatternMoments
+    from colonnade.statistics.polynomial import PolynomialSum as PolynomialSum
 
 _PUBLIC = {
+    "VFEM": "colonnade.models.vfem",
+    "SQMPCA": "colonnade.models.pca",
+    "SQMLogistic": "colonnade.models.logistic",
+    "PolynomialSum": "colonnade.statistics.polynomial",
+    "Contingency": "colonnade.statistics.contingency",
     "Budget": "colonnade.privacy.budget",
     "Column": "colonnade.data.column",
     "Columns": "colonnade.data.column",
@@ -28,7 +38,20 @@ _PUBLIC = {
     "PatternMoments": "colonnade.statistics.moments",
 }
 
-__all__ = ["Budget", "Column", "Columns", "Describe", "Federation", "PatternMoments", "__version__"]
+__all__ = [
+    "Budget",
+    "Column",
+    "Columns",
+    "Contingency",
+    "Describe",
+    "Federation",
+    "PatternMoments",
+    "PolynomialSum",
+    "SQMLogistic",
+    "SQMPCA",
+    "VFEM",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

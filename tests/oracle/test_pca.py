@@ -97,6 +97,21 @@ def test_second_moments_average_over_the_records_that_have_both_blocks(tmp_path:
     assert np.allclose(second.matrix, expected, atol=1e-12)
 
 
+def test_impossible_products_carry_no_noise(tmp_path: Path) -> None:
+    """kind[b] kind[c] is 0 in every record, and n is public; everything else is noisy."""
+    with federation(tmp_path, correlated_rows(), seed=1) as parties:
+        noisy = PatternMoments(epsilon=1.0, presence="ignore").fit(parties)
+    second = second_moments(noisy)
+    b, c = second.names.index("kind[b]"), second.names.index("kind[c]")
+    assert noisy.grams[0][b, c] != 0
+    cleared = np.zeros(second.matrix.shape, dtype=bool)
+    cleared[b, c] = cleared[c, b] = cleared[0, 0] = True
+    assert second.matrix[b, c] == second.matrix[c, b] == 0
+    assert second.matrix[0, 0] == 1
+    assert np.array_equal(second.matrix[~cleared], noisy.grams[0][~cleared] / 400)
+    assert second.noise_sd == pytest.approx(noisy.noise_sd / 400 * np.sqrt(1 - 2 / 81))
+
+
 def test_a_row_never_exceeds_the_public_norm(tmp_path: Path) -> None:
     """Norm at most the root of the number of columns, reached by the extreme rows; a smaller clip is taken."""
     frame = correlated_rows(40)

@@ -7,7 +7,19 @@ from typing import Annotated, Literal
 import typer
 
 from colonnade.cli.describe import ColumnNames, Epsilon, FederationFile
-from colonnade.cli.models import Clip, Delta, Gamma, Name, PresenceOption, RelationOption, ViewOption, Yes, norms, run
+from colonnade.cli.models import (
+    Clip,
+    Delta,
+    Gamma,
+    Name,
+    PlanOnly,
+    PresenceOption,
+    RelationOption,
+    ViewOption,
+    Yes,
+    norms,
+    run,
+)
 from colonnade.cli.output import Output, Quiet
 
 
@@ -29,6 +41,7 @@ def classify(
     sampling: Annotated[float, typer.Option("--sampling", help="minibatch: share of records in a batch.")] = 0.01,
     rounds: Annotated[int, typer.Option("--rounds", help="minibatch: number of batches.")] = 200,
     name: Name = None,
+    plan_only: PlanOnly = False,
     yes: Yes = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,4 +65,4 @@ def classify(
         sampling=sampling,
         rounds=rounds,
     )
-    run(federation, method, Output(quiet=quiet), name=name, yes=yes)
+    run(federation, method, Output(quiet=quiet), name=name, yes=yes, plan_only=plan_only)

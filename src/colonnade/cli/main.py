@@ -10,9 +10,11 @@ import typer
 
 import colonnade
 from colonnade.cli import columns, ledger, plan, transcript
+from colonnade.cli.classify import classify
 from colonnade.cli.demo import demo
 from colonnade.cli.describe import describe
 from colonnade.cli.output import Verbs
+from colonnade.cli.pca import pca
 from colonnade.cli.resume import resume
 
 app = typer.Typer(
@@ -47,6 +49,8 @@ def main(
 
 app.command()(demo)
 app.command()(describe)
+app.command()(pca)
+app.command()(classify)
 app.add_typer(plan.app, name="plan")
 app.command()(resume)
 app.add_typer(ledger.app, name="ledger")

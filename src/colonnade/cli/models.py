@@ -33,6 +33,7 @@ RelationOption = Annotated[
     Literal["zero-out", "replace"], typer.Option("--relation", help="What the noise is calibrated for.")
 ]
 Name = Annotated[str | None, typer.Option("--name", help="Name of the run folder; made up by default.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Print every cost and message of the run, and run nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="On a terminal: run without asking.")]
 
 
@@ -50,10 +51,13 @@ def norms(clip: list[str] | None) -> dict[str, float] | None:
     return found
 
 
-def run(federation: Path, method: Method, out: Output, *, name: str | None, yes: bool) -> None:
+def run(federation: Path, method: Method, out: Output, *, name: str | None, yes: bool, plan_only: bool = False) -> None:
     """Show the plan, ask on a terminal, run."""
     with open_federation(federation, out) as opened:
         plan = opened.plan(method)
+        if plan_only:
+            out.say(plan.text())
+            return
         say_total(plan, out)
         for note in plan.notes:
             out.say(note)

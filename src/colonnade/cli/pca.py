@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from colonnade.cli.describe import ColumnNames, Epsilon, FederationFile
-from colonnade.cli.models import Clip, Delta, Gamma, Name, PresenceOption, RelationOption, ViewOption, Yes, norms, run
+from colonnade.cli.models import (
+    Clip,
+    Delta,
+    Gamma,
+    Name,
+    PlanOnly,
+    PresenceOption,
+    RelationOption,
+    ViewOption,
+    Yes,
+    norms,
+    run,
+)
 from colonnade.cli.output import Output, Quiet
 
 
@@ -24,6 +36,7 @@ def pca(
     view: ViewOption = "client",
     relation: RelationOption = "zero-out",
     name: Name = None,
+    plan_only: PlanOnly = False,
     yes: Yes = False,
     quiet: Quiet = False,
 ) -> None:
@@ -45,4 +58,4 @@ def pca(
         view=view,
         relation=relation,
     )
-    run(federation, method, Output(quiet=quiet), name=name, yes=yes)
+    run(federation, method, Output(quiet=quiet), name=name, yes=yes, plan_only=plan_only)

@@ -16,6 +16,8 @@ from colonnade.federation.run_folder import RunFolder
 METHODS: dict[str, tuple[str, str]] = {
     "describe": ("colonnade.statistics.describe", "Describe"),
     "moments": ("colonnade.statistics.moments", "PatternMoments"),
+    "pca": ("colonnade.models.pca", "SQMPCA"),
+    "classify": ("colonnade.models.logistic", "SQMLogistic"),
     "vfem": ("colonnade.models.vfem", "VFEM"),
     "contingency": ("colonnade.statistics.contingency", "Contingency"),
     "polynomial": ("colonnade.statistics.polynomial", "PolynomialSum"),

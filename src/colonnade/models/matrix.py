@@ -103,14 +103,18 @@ def second_moments(moments: Moments) -> SecondMoments:
 def without_impossible(second: SecondMoments, known: Sequence[Feature]) -> SecondMoments:
     """Products of two categories of one column are 0 in every record, whatever the noise says: a public fact.
 
-    A column of many categories makes most of a matrix, so most of its noise goes."""
+    A column of many categories makes most of a matrix, so most of its noise goes. The constant's square is 1, as n
+    is public."""
     column = {feature.name: feature.column for feature in known if feature.category is not None}
     number = {one: at for at, one in enumerate(dict.fromkeys(column.values()))}
     code = np.array([number[column[name]] if name in column else -1 for name in second.names])
     impossible = (code[:, None] == code[None, :]) & (code[:, None] >= 0) & ~np.eye(len(code), dtype=bool)
+    matrix = np.where(impossible, 0.0, second.matrix)
+    if second.names[0] == "1":
+        matrix[0, 0] = 1.0
     return SecondMoments(
         names=second.names,
-        matrix=np.where(impossible, 0.0, second.matrix),
+        matrix=matrix,
         noise_sd=second.noise_sd * math.sqrt(1 - float(np.mean(impossible))),
     )
 

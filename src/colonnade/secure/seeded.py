@@ -114,22 +114,23 @@ class SeedShare:
 
 @dataclass(frozen=True, eq=False)
 class PackedShare:
-    """A whole share, as it travels: `words` (primes, words), three residues in each."""
+    """A whole share, as it travels: for each prime its words, three residues in each."""
 
     field: Field
     shape: Shape
-    words: Words
+    words: Sequence[Words]
 
     def __post_init__(self) -> None:
-        wanted = (len(self.field.primes), self.shape.total_words)
-        if not isinstance(self.words, np.ndarray) or self.words.dtype != np.uint64 or self.words.shape != wanted:
+        wanted = (self.shape.total_words,)
+        good = [isinstance(one, np.ndarray) and one.dtype == np.uint64 and one.shape == wanted for one in self.words]
+        if len(good) != len(self.field.primes) or not all(good):
             raise SecureError("a packed share does not have the words of its shape; ask its dealer again.")
 
     def block(self, number: int) -> Residues:
         rows = self.shape.rows(number)
         out = np.empty((len(self.field.primes), (rows.stop - rows.start) * self.shape.width), dtype=np.int32)
-        for p, layer, target in zip(self.field.primes, self.words[:, self.shape.words(number)], out, strict=True):
-            if not _unpack(layer, p, target):
+        for p, layer, target in zip(self.field.primes, self.words, out, strict=True):
+            if not _unpack(layer[self.shape.words(number)], p, target):
                 raise SecureError(f"a packed residue modulo {p} is out of range: the share is damaged.")
         return out.reshape(len(self.field.primes), -1, self.shape.width)
 
@@ -159,11 +160,12 @@ class Dealing:
 
     def packed(self, holders: Sequence[int]) -> list[PackedShare]:
         """The whole shares of holders that have no seed, each stream expanded once for all of them."""
-        out = [np.empty((len(self.field.primes), self.shape.total_words), dtype=np.uint64) for _ in holders]
+        size, primes = self.shape.total_words, self.field.primes
+        out = [[np.empty(size, dtype=np.uint64) for _ in primes] for _ in holders]
         for number in range(self.shape.blocks):
             for words, residues in zip(out, self.blocks(number, holders), strict=True):
-                for layer, target in zip(residues, words[:, self.shape.words(number)], strict=True):
-                    _pack(layer.reshape(-1), target)
+                for layer, target in zip(residues, words, strict=True):
+                    _pack(layer.reshape(-1), target[self.shape.words(number)])
         return [PackedShare(self.field, self.shape, words) for words in out]
 
     def blocks(self, number: int, holders: Sequence[int]) -> list[Residues]:

@@ -62,7 +62,8 @@ def _deal(me: Party, tag: str, field: Field, values: NDArray[np.integer[Any]], *
         me.send(committee[holder], tag, {"seed": seed})
     others = whole_holders(me.roster, me.name, degree)
     for holder, packed in zip(others, dealing.packed(others), strict=True):
-        me.send(committee[holder], tag, {"words": packed.words})
+        for layer, words in enumerate(packed.words):  # one message for each prime: less memory than one for all
+            me.send(committee[holder], f"{tag}, prime {layer}", words)
     if me.name in committee:
         seeds = {str(holder): seed for holder, seed in dealing.seeds.items()}
         me.send(me.name, tag, {"values": _compact(values), "seeds": seeds})
@@ -84,14 +85,19 @@ def held(
 
     With `keep` they are there for later requests of the job too.
     """
-    return shares_of(me, messages(me, tag, senders, keep=keep), field, dict.fromkeys(senders, lengths))
+    got = messages(me, tag, senders, layers=len(field.primes), keep=keep)
+    return shares_of(me, got, field, dict.fromkeys(senders, lengths))
 
 
-def messages(me: Party, tag: str, senders: Sequence[str], *, keep: bool = False) -> dict[str, Any]:
-    """What each of the senders dealt to this holder, unopened."""
+def messages(me: Party, tag: str, senders: Sequence[str], *, layers: int = 0, keep: bool = False) -> dict[str, Any]:
+    """What each of the senders dealt to this holder: a seed, a list of so many packed layers, or its own numbers."""
     if me.name not in me.roster.committee:
         raise UnsafeRequest(f"{me.name!r} is not in the committee of the roster and holds no shares.")
     got, stored = me.received(tag), f"{tag}: from the others"
+    arrived = [me.received(f"{tag}, prime {layer}") for layer in range(layers)]
+    for sender in senders:
+        if sender not in got and all(sender in one for one in arrived) and arrived:
+            got[sender] = [one[sender] for one in arrived]
     if me.kept(stored):
         got |= me.recall(stored)
     elif keep:
@@ -112,7 +118,7 @@ def _share(sender: str, message: Any, field: Field, shape: Shape, place: int) ->
     match message:
         case {"seed": bytes(seed), **rest} if not rest:
             return SeedShare(field, shape, seed)
-        case {"words": np.ndarray() as words, **rest} if not rest:
+        case [*words]:
             return PackedShare(field, shape, words)
         case {"values": np.ndarray() as values, "seeds": dict(seeds), **rest} if not rest:
             if values.shape != shape.lengths:

@@ -349,12 +349,12 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View) -> Release:
     return Release(None, "nothing: the shares travel sealed")
 
 
-def _quantised(me: Party, known: Layout) -> NDArray[np.int32]:
+def _quantised(me: Party, known: Layout) -> NDArray[np.integer[Any]]:
     """This party's rows over the whole cohort, in integers; a record that it lacks is a row of zeros."""
-    rows = np.zeros((me.facts.n, known.width(me.name)), dtype=np.int32)
+    rows = np.zeros((me.facts.n, known.width(me.name)), dtype=np.int16 if known.gamma < 2**15 else np.int32)
     own = slice(1, None) if known.presence == "secret" else slice(None)
     if known.presence == "secret":
-        rows[:, 0] = known.gamma * me.present
+        rows[:, 0] = known.gamma * me.present.astype(rows.dtype)
     for at, features in design_chunks(me, known.features):
         rows[at, own] = quantize(
             features, gamma=known.gamma, clip=known.bound(me.name), entry=1.0, randomness=me.randomness
@@ -387,7 +387,8 @@ def open_moments(me: Party, *, layout: dict[str, Any], view: View, number: int) 
         raise UnsafeRequest(f"this job has no opening {number}.")
     once(me, f"{known.label} {number}")
     later = len(known.rounds) > 1
-    rows = messages(me, f"{known.tag}: rows", known.parties, keep=later)
+    layers = len(known.field.primes)
+    rows = messages(me, f"{known.tag}: rows", known.parties, layers=layers, keep=later)
     shares = shares_of(me, rows, known.field, {party: (known.facts.n, known.width(party)) for party in rows})
     products = _products(known, number, shares, _masks(me, known, keep=later))
     noise = held(me, f"{known.tag}: noise {number}", me.roster.names, known.field, lengths=(known.size(number),))

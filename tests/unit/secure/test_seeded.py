@@ -80,7 +80,7 @@ def test_streams_of_blocks_primes_and_seeds_differ() -> None:
 def test_what_travels_is_small_and_depends_on_the_shape_only() -> None:
     """Three residues in 8 bytes: a whole share of three primes takes 8 bytes an entry, a seed 32 in all."""
     small, large = (dealing(np.full((900, 10), value)) for value in (0, 2**40))
-    sizes = [one.packed([0])[0].words.nbytes for one in (small, large)]
+    sizes = [sum(layer.nbytes for layer in one.packed([0])[0].words) for one in (small, large)]
     assert sizes[0] == sizes[1] == 8 * 900 * 10
 
 
@@ -99,8 +99,8 @@ def test_refusals() -> None:
     with pytest.raises(SecureError, match="words of its shape"):
         PackedShare(made.field, Shape((5, 2)), words)
     for bad in (np.uint64(2**21 - 1), np.uint64(1) << np.uint64(63)):
-        damaged = words.copy()
-        damaged[0, 0] = bad
+        damaged = [layer.copy() for layer in words]
+        damaged[0][0] = bad
         with pytest.raises(SecureError, match="out of range"):
             PackedShare(made.field, made.shape, damaged).block(0)
     with pytest.raises(SecureError, match="shape"):
