@@ -231,11 +231,9 @@ def same_as_the_federation(data: Data, page: Page) -> bool:
 
 
 def _on_grid(frame: pd.DataFrame, gamma: int) -> pd.DataFrame:
-    indicators = frame.dtypes.eq(np.int8)
-    out = frame.copy()
-    for name in frame.columns[~indicators]:
-        out[name] = np.rint(frame[name] * gamma) / gamma
-    return out
+    return pd.DataFrame(
+        {name: column if column.dtype == np.int8 else np.rint(column * gamma) / gamma for name, column in frame.items()}
+    )
 
 
 # --- the study -------------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ from colonnade.errors import BadArguments
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-EM_STEPS = 15
+EM_STEPS = 30
 """EM steps before each attempt at Newton's method."""
-MAXIMUM_ROUNDS = 200
+MAXIMUM_ROUNDS = 100
 """Of EM and Newton: 3,000 EM steps without settling are a refusal."""
 NEAR = 1e-6
 """Newton decrement g' I^-1 g (the squared distance to the top, in standard errors) from which the remaining gain drowns
@@ -212,11 +212,12 @@ def _finish(data: PatternStatistics, mu: Vector, sigma: Matrix) -> tuple[Vector,
 def _search(
     data: PatternStatistics, mu: Vector, sigma: Matrix, step: Vector, value: float
 ) -> tuple[Vector, Matrix, float] | None:
-    """The longest of 1, 1/2, 1/4, ... of a Newton step that stays a covariance and does not lower the likelihood."""
+    """The longest of 1, 1/2, 1/4, ... of a Newton step that does not lower the likelihood and keeps a fifth of every
+    variance: near a singular Sigma the likelihood is not concave and EM hardly moves."""
     for halvings in range(6):
         mu_next, sigma_next = _moved(mu, sigma, step * 0.5**halvings)
         try:
-            cholesky(sigma_next)
+            cholesky(sigma_next - 0.2 * sigma)
             reached = log_likelihood(data, mu_next, sigma_next)
         except LinAlgError:
             continue
