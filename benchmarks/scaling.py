@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
+import benchmarks.scaling
 from benchmarks.common import Page, load, machine, quick
 from benchmarks.sqm import Bench, Taken, method, whole_multiples
 
@@ -55,15 +58,17 @@ def main() -> int:
     rows += [_line(10_000 // shrink, p, 3, one) for p, one in zip(columns, by_columns, strict=True)]
     for parties in (3, 5, 8):
         rows.append(_line(records[0], 120, parties, measured(records=records[0], columns=120, parties=parties)))
-    page.table(["records", "columns", "parties", "CPU s, all", "clock s", "a party, MB", "coordinator, MB"], rows)
+    page.table(
+        ["records", "columns", "parties", "CPU s, all", "clock s", "a party, MB", "coordinator, grown by MB"], rows
+    )
     in_records, in_columns = doublings(by_records), doublings(by_columns)
     told = [", ".join(f"{one:.2f}" for one in many) for many in (in_records, in_columns)]
     good = max(in_records) <= 1.15 * 2 and max(in_columns) <= 1.15 * 4
     page.say(
-        f"When the records double, CPU seconds grow {told[0]} times (linear: 2); when the columns double, {told[1]} times"
-        " (quadratic: 4; sharing is linear in the columns, products and openings are quadratic). No faster than that,"
-        f" within 15 %: {'ok' if good else 'short'}. With more parties the same columns are shared by more processes to a"
-        " committee of three, and every member adds noise."
+        f"When the records double, CPU seconds grow {told[0]} times (linear: 2); when the columns double, {told[1]}"
+        " times (quadratic: 4; sharing is linear in the columns, products and openings are quadratic). No faster than"
+        f" that, within 15 %: {'ok' if good else 'short'}. With more parties the same columns are shared by more"
+        " processes to a committee of three, and every member adds noise."
     )
     good &= wide_tables(page)
     return page.finish(good)
@@ -81,34 +86,30 @@ def wide_tables(page: Page) -> bool:
     for name, (label, allowed) in WIDE.items():
         if quick() and name != "citeseer":
             continue
-        rows = load(name).drop(columns=label).to_numpy(dtype=np.float64, copy=True)
-        low, high = rows.min(axis=0), rows.max(axis=0)  # observed bounds: a benchmark of speed, not of privacy
-        rows -= (low + high) / 2
-        rows /= np.maximum((high - low) / 2, 1e-9)
-        limited = replace(method(), gamma=2**12, memory=allowed)
-        with tempfile.TemporaryDirectory() as folder, Bench(Path(folder), rows, parties=4) as bench:
-            layout = limited.layout(bench.federation.facts, bench.federation.roster)
-            taken = bench.job(limited)
-        most = max(taken.party_bytes, taken.coordinator_bytes) / 2**20
-        good &= most <= allowed
-        lines.append(
-            [
-                name,
-                f"{rows.shape[0]:,} x {rows.shape[1]:,}",
-                f"{allowed}",
-                f"{taken.party_bytes / 2**20:.0f}",
-                f"{taken.coordinator_bytes / 2**20:.0f}",
-                f"{len(layout.rounds)} of tiles {layout.block} wide",
-                f"{taken.cpu:.0f}",
-                f"{taken.wall:.0f}",
-            ]
-        )
-    page.say(
-        "## Wide tables within a memory limit\n\nFour parties, `PatternMoments(memory=...)`, first job of each process."
-    )
+        # A coordinator of its own for each: memory that an earlier job has freed would count otherwise.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+            shape, tiles, taken = fresh.submit(benchmarks.scaling.wide_table, name, label, allowed).result()
+        good &= max(taken.party_bytes, taken.coordinator_bytes) <= allowed << 20
+        memory = [f"{one / 2**20:.0f}" for one in (taken.party_bytes, taken.coordinator_bytes)]
+        lines.append([name, shape, f"{allowed}", *memory, tiles, f"{taken.cpu:.0f}", f"{taken.wall:.0f}"])
+    page.say("## Wide tables within a memory limit")
+    page.say("Four parties, `PatternMoments(memory=...)`, the first job of each process.")
     page.table(["data", "size", "allowed MB", "a party", "coordinator", "rounds", "CPU s, all", "clock s"], lines)
     page.say(f"Every process stayed within what the user allowed: {'ok' if good else 'short'}.")
     return good
+
+
+def wide_table(name: str, label: str, allowed: int) -> tuple[str, str, Taken]:
+    """(size, tiles, what the job took) of one data set."""
+    rows = load(name).drop(columns=label).to_numpy(dtype=np.float64, copy=True)
+    low, high = rows.min(axis=0), rows.max(axis=0)  # observed bounds: a benchmark of speed, not of privacy
+    rows -= (low + high) / 2
+    rows /= np.maximum((high - low) / 2, 1e-9)
+    limited = replace(method(), gamma=2**12, memory=allowed)
+    with tempfile.TemporaryDirectory() as folder, Bench(Path(folder), rows, parties=4) as bench:
+        layout = limited.layout(bench.federation.facts, bench.federation.roster)
+        taken = bench.job(limited)
+    return f"{rows.shape[0]:,} x {rows.shape[1]:,}", f"{len(layout.rounds)} of tiles {layout.block} wide", taken
 
 
 def _line(records: int, columns: int, parties: int, taken: Taken) -> list[str]:
@@ -119,7 +120,7 @@ def _line(records: int, columns: int, parties: int, taken: Taken) -> list[str]:
         f"{taken.cpu:.2f}",
         f"{taken.wall:.2f}",
         f"{taken.party_bytes / 2**20:.0f}",
-        f"{taken.coordinator_bytes / 2**20:.0f}",
+        f"{taken.coordinator_growth / 2**20:.0f}",
     ]
 
 

@@ -75,6 +75,15 @@ def _say_result(result: Mapping[str, Any], out: Output) -> None:
         cohort = f"{result['n']:,} records in the cohort; ± is two standard deviations of the noise"
         out.table(cohort, told.PARTY_HEAD, told.party_rows(result), numeric=(1, 2, 3))
         out.table("Columns", told.COLUMN_HEAD, told.column_rows(result))
+    if result["kind"] == "pca":
+        from colonnade.evaluation import report_models as models
+
+        out.table(models.pca_title(result), models.COMPONENT_HEAD, models.component_rows(result), numeric=(1,))
+    if result["kind"] == "classifier":
+        from colonnade.evaluation import report_models as models
+
+        rows = models.coefficient_rows(result)[: models.MOST_SHOWN]
+        out.table(models.classifier_title(result), models.COEFFICIENT_HEAD, rows, numeric=(1,))
 
 
 @contextlib.contextmanager

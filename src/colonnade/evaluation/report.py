@@ -15,7 +15,7 @@ from typing import Any, get_args
 import colonnade
 from colonnade.durable import Database
 from colonnade.errors import RunError
-from colonnade.evaluation import report_description
+from colonnade.evaluation import report_description, report_models
 from colonnade.evaluation.page import Html, folded, join, listing, page, paragraph, section, table, tag
 from colonnade.evaluation.words import in_plain_words, moment, size
 from colonnade.federation.plan import Plan
@@ -44,6 +44,12 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "description": Kind(
         title=report_description.title, answer=report_description.answer, details=report_description.details
+    ),
+    "pca": Kind(title=report_models.pca_title, answer=report_models.pca_answer, details=report_models.pca_details),
+    "classifier": Kind(
+        title=report_models.classifier_title,
+        answer=report_models.classifier_answer,
+        details=report_models.classifier_details,
     ),
 }
 
