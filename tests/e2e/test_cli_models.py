@@ -60,3 +60,11 @@ def test_too_many_components_is_a_usage_error_and_spends_nothing(federation: Pat
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 2
     assert sorted(federation.parent.glob("runs/*")) == before
+
+
+def test_sealed_shares_are_not_said_to_be_on_the_page(federation: Path) -> None:
+    arguments = ["pca", "-k", "1", "-f", str(federation), "--epsilon", "4", "--columns", "capital,roa", "--quiet"]
+    done = CliRunner().invoke(app, arguments)
+    text = Path(done.output.strip().splitlines()[-1]).read_text(encoding="utf-8")
+    assert "any t of them learn nothing)." in text
+    assert "seen by the coordinator and by whoever reads this page." in text

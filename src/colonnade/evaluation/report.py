@@ -150,7 +150,9 @@ def _released(plan: Plan) -> list[Html]:
             [
                 tag("strong", one.discloses),
                 f" ({', '.join(f'{count} from {party}' for party, count in one.counts.items())}),"
-                f" seen by the {one.audience} and by whoever reads this page.",
+                f" seen by the {one.audience}",
+                # What went to anybody else is not on this page.
+                " and by whoever reads this page." if one.audience == "coordinator" else ".",
             ]
         )
         for one in plan.phases
