@@ -86,7 +86,9 @@ def design_chunks(me: Party, wanted: Sequence[Feature]) -> Iterator[tuple[NDArra
         for position, feature in enumerate(mine):
             encoded = values[feature.column]
             if feature.category is None:
-                out[:, position] = np.clip((encoded - feature.centre) / feature.half, -1.0, 1.0)
+                # A cell that became empty after the block was checked counts as nothing; NaN has no integer.
+                scaled = np.nan_to_num((encoded - feature.centre) / feature.half, nan=0.0)
+                out[:, position] = np.clip(scaled, -1.0, 1.0)
             else:
                 out[:, position] = encoded == feature.category
         yield at, out
