@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -63,6 +64,11 @@ class Verbs(TyperGroup):
             sentence, code = _verdict(error)
             notes = " ".join(getattr(error, "__notes__", ()))
             typer.echo(one_line(f"colonnade: {sentence} {notes}".rstrip()), err=True)
+            if isinstance(error, KeyboardInterrupt):
+                # What was answered is durable; a native thread that still works must not meet a closing interpreter.
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
             raise typer.Exit(code) from None
 
 
