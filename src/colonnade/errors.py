@@ -242,6 +242,12 @@ class StorageError(ColonnadeError):
     code = "storage"
 
 
+class NotEstimable(ColonnadeError):
+    """The data, or the noise that protects them, cannot carry the estimate that was asked for."""
+
+    code = "not-estimable"
+
+
 class RunError(ColonnadeError):
     """A run folder cannot be used or resumed."""
 

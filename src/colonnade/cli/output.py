@@ -33,6 +33,7 @@ UNEXPECTED, USAGE, DATA, PRIVACY, BORDER, LOST, RECORD, INTERRUPTED = 1, 2, 3, 4
 EXIT_CODES: tuple[tuple[type[ColonnadeError], int], ...] = (
     (errors.BadArguments, USAGE),
     (errors.SchemaError, DATA),
+    (errors.NotEstimable, DATA),
     (errors.PrivacyError, PRIVACY),
     (errors.BorderError, BORDER),
     (errors.SecureError, BORDER),

@@ -134,6 +134,7 @@ def moment_views(layout: Layout, *, view: View, delta: float) -> tuple[str, ...]
                 parties=len(layout.roster.names),
                 colluders=many,
                 replace_factor=layout.replace_factor,
+                dimension=layout.dimension,
             )
         ]
 

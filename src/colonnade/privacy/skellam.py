@@ -26,6 +26,7 @@ from colonnade.errors import BadPrivacyParameter, CannotAccount, UnsafeRequest
 from colonnade.privacy import accounting
 from colonnade.privacy.cost import Cost, Relation, cost
 from colonnade.privacy.mechanisms import Curve, register
+from colonnade.privacy.skellam_normal import normal_losses
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -57,6 +58,7 @@ def Skellam(
     colluders: int = 0,
     sampling: float = 1.0,
     shift: Shift = "any",
+    dimension: int | None = None,
     **stated: Any,
 ) -> Cost:
     """Sk(mu) in total on an integer statistic that one record moves by at most `delta_1` in L1 and `delta_2` in L2.
@@ -64,6 +66,7 @@ def Skellam(
     `colluders` of the `parties` are taken to know their shares of the noise (0: the server view). With `sampling`
     below 1 each record is in the batch with that probability, independently, and every count has a batch of its own.
     `shift="single"` says more: a record adds a whole number from 0 to `delta_1 = delta_2` to one coordinate.
+    `dimension`, the number of coordinates that a record can move, lets large noise be compared with normal noise.
     """
     for name, value in {"mu": mu, "delta_1": delta_1, "delta_2": delta_2, "sampling": sampling}.items():
         _check_positive(name, value)
@@ -106,6 +109,10 @@ def Skellam(
         "sampling": float(sampling),
         "shift": shift,
     }
+    if dimension is not None:
+        if isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1:
+            raise BadPrivacyParameter(f"dimension must be a whole number of at least 1, not {dimension!r}.")
+        parameters["dimension"] = dimension
     if stated.get("relation") == "replace":
         parameters["replaced"] = 1.0
     return cost("skellam", parameters=parameters, **stated)
@@ -129,6 +136,7 @@ def calibrate_mu(
     relation: Relation = "zero-out",
     replace_factor: float | None = None,
     shift: Shift = "any",
+    dimension: int | None = None,
 ) -> int:
     """The smallest whole mu at which `steps` releases cost at most `epsilon`, to 1e-4 and on the safe side.
 
@@ -146,6 +154,7 @@ def calibrate_mu(
             colluders=colluders,
             sampling=sampling,
             shift=shift,
+            dimension=dimension,
             **stated,
         )
         return [one.times(steps)]
@@ -173,6 +182,7 @@ class _Noise:
     sampling: float
     single: bool
     replaced: float
+    dimension: int | None
 
     @classmethod
     def of(cls, cost: Cost) -> _Noise:
@@ -195,13 +205,15 @@ class _Noise:
             and colluders == int(colluders)
             and (replaced == 0 or 1 <= replaced <= 2)
             and (not single or delta_2 == int(delta_2))
+            and ("dimension" not in stated or 1 <= cost.number("dimension") < math.inf)
         )
         if not sound or (colluders > 0 and sampling < 1):
             raise CannotAccount(f"a skellam cost contradicts itself: {stated}; build it with Skellam.")
         left = Fraction(mu) * int(parties - colluders) / int(parties)
         if single and replaced:
             replaced = max(replaced, math.sqrt(2))
-        return cls(left, delta_1, delta_2, sampling, single, replaced)
+        dimension = int(cost.number("dimension")) if "dimension" in stated else None
+        return cls(left, delta_1, delta_2, sampling, single, replaced, dimension)
 
 
 class _Skellam:
@@ -225,6 +237,13 @@ class _Skellam:
 
     def pld(self, cost: Cost) -> PrivacyLossDistribution | None:
         noise = _Noise.of(cost)
+        if not noise.single and noise.dimension is not None and noise.sampling == 1:
+            # Replaced, the coordinates of two records move.
+            return normal_losses(
+                variance=2 * float(noise.mu) * (1 - _ROUNDING),
+                delta_2=noise.delta_2 * max(noise.replaced, 1.0),
+                coordinates=noise.dimension * (2 if noise.replaced else 1),
+            )
         if not noise.single or noise.mu > _PLD_LARGEST_MU:
             return None
         if noise.delta_2**2 > _PLD_LARGEST_RATIO * max(float(noise.mu), 1.0):

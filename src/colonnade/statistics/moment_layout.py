@@ -200,9 +200,14 @@ class Layout:
         return 2.0 if self.presence == "ignore" and self.constant else math.sqrt(2)
 
     @cached_property
-    def delta_1(self) -> float:
+    def dimension(self) -> int:
+        """Entries that one record can move: those of the largest pattern."""
         largest = max(len(self.entries(mask)) for mask in self.masks)
-        return delta_1_bound(self.delta_2, largest * (largest + 1) // 2)
+        return largest * (largest + 1) // 2
+
+    @cached_property
+    def delta_1(self) -> float:
+        return delta_1_bound(self.delta_2, self.dimension)
 
     @cached_property
     def field(self) -> Field:
@@ -268,6 +273,7 @@ class Layout:
             parties=len(self.roster.names),
             colluders=colluders(self.roster, view),
             replace_factor=self.replace_factor,
+            dimension=self.dimension,
             joint=joint,
         )
 

@@ -150,6 +150,7 @@ class PatternMoments:
             colluders=colluders(roster, self.view),
             relation=self.relation,
             replace_factor=silent.replace_factor,
+            dimension=silent.dimension,
         )
         return self._sized(replace(silent, mu=mu))
 
