@@ -2,9 +2,9 @@
 
 A release of integers with rounded N(0, 2 mu) is post-processing of the Gaussian mechanism, whose privacy loss is
 known for every dimension. The laws differ by a factor within e^(+-oscillation) as far as 14 standard deviations. So
-the loss of Skellam noise is the Gaussian one plus a constant, with a tail heavier by a constant factor, except with a probability that is counted as an infinite
-loss. With gamma of 2^10 and more the constant is far below the grid, and several per cent of noise are saved
-against Renyi divergences. The proof is part 5 of `skellam.claim.md`.
+the loss of Skellam noise is the Gaussian one plus a constant, its tail larger by a constant factor, except with a
+probability that is counted as an infinite loss. With gamma of 2^10 and more the constant is far below the grid, and
+several per cent of noise are saved against Renyi divergences. The proof is part 5 of `skellam.claim.md`.
 """
 
 from __future__ import annotations
