@@ -40,7 +40,7 @@ $(STAMP): requirements.lock pyproject.toml
 # Needs uv; writes pinned versions with hashes and no host names.
 lock:
 	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
-		--extra duckdb --extra test --extra build -o requirements.lock pyproject.toml
+		--extra duckdb --extra mrf --extra network --extra test --extra build -o requirements.lock pyproject.toml
 
 clean:
 	rm -rf .venv demo-run .mypy_cache .ruff_cache .pytest_cache .hypothesis
