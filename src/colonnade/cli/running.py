@@ -6,9 +6,9 @@ import contextlib
 import secrets
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from colonnade.cli.output import Output
 from colonnade.errors import AwaitingApproval, PartyLost, StorageError
@@ -55,35 +55,18 @@ def say_total(plan: Plan, out: Output) -> None:
 
 def finish(federation: Federation, run: RunFolder, out: Output) -> None:
     """Write the report and say what came out; the report's path is the last line."""
-    from colonnade.evaluation.report import SIMULATED, write_report
+    from colonnade.evaluation.report import SIMULATED, kind_of, write_report
 
     report = write_report(run, remarks=federation.remarks)
     result = run.read_json("result.json")
-    _say_result(result, out)
+    for shown in kind_of(run, result).terminal(result):
+        out.table(shown.title, shown.head, shown.rows, numeric=shown.numeric)
     out.say()
     for remark in federation.remarks:
         out.say(remark)
     if federation.seed is not None:
         out.say(SIMULATED)
     out.result(str(report.absolute()) if out.quiet else f"Report: {report.absolute()}")
-
-
-def _say_result(result: Mapping[str, Any], out: Output) -> None:
-    from colonnade.evaluation import report_description as told
-
-    if result["kind"] == "description":
-        cohort = f"{result['n']:,} records in the cohort; ± is two standard deviations of the noise"
-        out.table(cohort, told.PARTY_HEAD, told.party_rows(result), numeric=(1, 2, 3))
-        out.table("Columns", told.COLUMN_HEAD, told.column_rows(result))
-    if result["kind"] == "pca":
-        from colonnade.evaluation import report_models as models
-
-        out.table(models.pca_title(result), models.COMPONENT_HEAD, models.component_rows(result), numeric=(1,))
-    if result["kind"] == "classifier":
-        from colonnade.evaluation import report_models as models
-
-        rows = models.coefficient_rows(result)[: models.MOST_SHOWN]
-        out.table(models.classifier_title(result), models.COEFFICIENT_HEAD, rows, numeric=(1,))
 
 
 @contextlib.contextmanager

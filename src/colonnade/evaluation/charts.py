@@ -140,6 +140,44 @@ def quantile_box(quantiles: Mapping[str, float], *, label: str) -> Html:
     )
 
 
+def interval_list(
+    labels: Sequence[str], centres: Sequence[float], lows: Sequence[float], highs: Sequence[float], *, label: str
+) -> Html:
+    """One estimate with its interval for each label, on a common scale with zero marked."""
+    left, right, row, foot = 122.0, 8.0, 18.0, 20.0
+    shown = min(len(labels), MOST_ROWS)
+    least, most = min(0.0, *lows[:shown]), max(0.0, *highs[:shown])
+    spread = (most - least) or 1.0
+    bottom = shown * row
+
+    def place(value: float) -> float:
+        return left + 4 + (WIDTH - left - right - 8) * (value - least) / spread
+
+    parts = [tag("line", class_="noise", x1=place(0.0), x2=place(0.0), y1=0.0, y2=bottom)]
+    for at in range(shown):
+        y = at * row + row / 2
+        hint = tag("title", f"{labels[at]}: {centres[at]:.4g}, {lows[at]:.4g} to {highs[at]:.4g}")
+        parts += [
+            tag("text", shorten(labels[at], 17), x=left - 6, y=y + 4, text_anchor="end"),
+            tag("line", class_="spine", x1=place(lows[at]), x2=place(highs[at]), y1=y, y2=y),
+            tag("circle", hint, class_="bar", cx=place(centres[at]), cy=y, r=3.5),
+        ]
+    # The numbers at the ends, unless zero is one of them and would be written over.
+    ends = [(least, "start"), (most, "end")]
+    if least < 0 < most:
+        ends.append((0.0, "middle"))
+    spots = [place(value) for value, _ in ends]
+    for (value, anchor), x in zip(ends, spots, strict=True):
+        crowded = anchor == "middle" and min(x - spots[0], spots[1] - x) < 44
+        if not crowded:
+            parts.append(tag("text", f"{value:.3g}", x=x, y=bottom + 14, text_anchor=anchor, class_="soft"))
+    if shown < len(labels):
+        more = f"and {len(labels) - shown:,} more in the table"
+        parts.append(tag("text", more, x=left, y=bottom + 14 + row, class_="soft"))
+        bottom += row
+    return _svg(bottom + foot, label, *parts)
+
+
 def _hint(label: str, count: float) -> Html:
     """What a pointer over the bar shows."""
     return tag("title", f"{label}: {number(count)}")

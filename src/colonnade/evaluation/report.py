@@ -15,7 +15,7 @@ from typing import Any, get_args
 import colonnade
 from colonnade.durable import Database
 from colonnade.errors import RunError
-from colonnade.evaluation import report_description, report_models
+from colonnade.evaluation import report_description, report_models, report_regression
 from colonnade.evaluation.page import Html, folded, join, listing, page, paragraph, section, table, tag
 from colonnade.evaluation.words import in_plain_words, moment, size
 from colonnade.federation.plan import Plan
@@ -32,26 +32,88 @@ SIMULATED = (
 UNSEEDED = "With a seed none of this holds: these are the costs that the same run would have without one."
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A table for a terminal; `numeric` columns are set flush right."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: tuple[int, ...] = ()
+
+
+def _description(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_description
+    cohort = f"{result['n']:,} records in the cohort; ± is two standard deviations of the noise"
+    return [
+        Shown(cohort, told.PARTY_HEAD, told.party_rows(result), (1, 2, 3)),
+        Shown("Columns", told.COLUMN_HEAD, told.column_rows(result)),
+    ]
+
+
+def _components(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_models
+    return [Shown(told.pca_title(result), told.COMPONENT_HEAD, told.component_rows(result), (1,))]
+
+
+def _classifier(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_models
+    rows = told.coefficient_rows(result)[: told.MOST_SHOWN]
+    return [Shown(told.classifier_title(result), told.COEFFICIENT_HEAD, rows, (1,))]
+
+
+def _regression(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_regression
+    return [Shown(told.title(result), told.COEFFICIENT_HEAD, told.coefficient_rows(result), (1, 2, 3, 4, 5, 6))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """How one kind of result is told: a title, the answer, and what stands behind it."""
+    """How one kind of result is told: a title, the answer, what stands behind it, and the tables of a terminal."""
 
     title: Callable[[Mapping[str, Any]], str]
     answer: Callable[[Mapping[str, Any]], Html]
     details: Callable[[Mapping[str, Any]], Html]
+    terminal: Callable[[Mapping[str, Any]], list[Shown]]
 
 
 KINDS: dict[str, Kind] = {
     "description": Kind(
-        title=report_description.title, answer=report_description.answer, details=report_description.details
+        title=report_description.title,
+        answer=report_description.answer,
+        details=report_description.details,
+        terminal=_description,
     ),
-    "pca": Kind(title=report_models.pca_title, answer=report_models.pca_answer, details=report_models.pca_details),
+    "pca": Kind(
+        title=report_models.pca_title,
+        answer=report_models.pca_answer,
+        details=report_models.pca_details,
+        terminal=_components,
+    ),
     "classifier": Kind(
         title=report_models.classifier_title,
         answer=report_models.classifier_answer,
         details=report_models.classifier_details,
+        terminal=_classifier,
+    ),
+    "vfem": Kind(
+        title=report_regression.title,
+        answer=report_regression.answer,
+        details=report_regression.details,
+        terminal=_regression,
     ),
 }
+
+
+def kind_of(run: RunFolder, result: Mapping[str, Any]) -> Kind:
+    """How this result is told."""
+    kind = KINDS.get(str(result.get("kind")))
+    if kind is None:
+        raise RunError(
+            f"{run.path} holds a result of kind {result.get('kind')!r}, for which this version has no report; update"
+            " Colonnade."
+        )
+    return kind
 
 
 def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
@@ -60,12 +122,7 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
     `remarks` are sentences about who is trusted that the folder does not hold (`Federation.remarks`).
     """
     result = run.read_json("result.json")
-    kind = KINDS.get(str(result.get("kind")))
-    if kind is None:
-        raise RunError(
-            f"{run.path} holds a result of kind {result.get('kind')!r}, for which this version has no report; update"
-            " Colonnade."
-        )
+    kind = kind_of(run, result)
     job, plan, costs = run.job, run.plan(), run.read_json("costs.json")
     heading = kind.title(result)
     html = page(
