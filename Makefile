@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Party processes start much faster with compiled modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test lint bench study docs lock clean
+.PHONY: demo test lint bench study docs lock proto clean
 
 demo: $(STAMP)
 	$(BIN)/colonnade demo --out demo-run
@@ -41,6 +41,11 @@ $(STAMP): requirements.lock pyproject.toml
 lock:
 	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
 		--extra duckdb --extra mrf --extra network --extra test --extra build -o requirements.lock pyproject.toml
+
+# Writes the protobuf code of the network transport again; a test compares.
+proto: $(STAMP)
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/colonnade/federation/transports/generated \
+		--pyi_out=src/colonnade/federation/transports/generated colonnade.proto
 
 clean:
 	rm -rf .venv demo-run .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,147 @@
+"""A party's end of the network: dial the coordinator, answer its requests, come back after every loss.
+
+python -m colonnade.federation.transports.attend HOME --coordinator HOST:PORT --credentials FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import PartyLost, RosterError, WireError
+from colonnade.federation.home import open_party
+from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, signed_by
+from colonnade.federation.transports.frames import (
+    ATTEND,
+    GREETING,
+    credentials,
+    grpc_module,
+    keep_alive,
+    message,
+    parts,
+)
+
+_LOG = logging.getLogger("colonnade.network")
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
+
+
+async def attend(
+    handle: Callable[[bytes], bytes],
+    *,
+    coordinator: str,
+    folder: Path,
+    ping: float = 20.0,
+    said: Callable[[str], None] = _LOG.info,
+) -> None:
+    """Answer until cancelled. Raises only where coming back cannot help: a refusal, or a second process.
+
+    A request that is being answered when the connection breaks is answered to the end; the coordinator asks again and
+    gets the stored bytes.
+    """
+    grpc = grpc_module()
+    key, certificate, authority = credentials(folder)
+    mutual = grpc.ssl_channel_credentials(authority, key, certificate)
+    instance = secrets.token_bytes(GREETING)
+    final = {grpc.StatusCode.PERMISSION_DENIED: RosterError, grpc.StatusCode.ALREADY_EXISTS: PartyLost}
+    pause, told = FIRST_PAUSE, ""
+
+    def welcomed() -> None:
+        nonlocal pause, told
+        pause, told = FIRST_PAUSE, ""
+        said(f"connected to the coordinator at {coordinator}")
+
+    while True:
+        try:
+            async with grpc.aio.secure_channel(coordinator, mutual, options=keep_alive(ping)) as channel:
+                await _session(grpc, channel, handle, instance, welcomed)
+                state = "the coordinator closed the connection"
+        except grpc.aio.AioRpcError as error:
+            if error.code() in final:
+                raise final[error.code()](f"the coordinator refused this party: {error.details()}") from None
+            state = f"{error.code().name.lower()}: {error.details()}"
+        except (_Broken, WireError) as error:
+            state = str(error)
+        if state != told:
+            said(f"not connected to {coordinator} ({state}); trying again")
+            told = state
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # jitter, so that parties do not return all at once
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+class _Broken(Exception):
+    """The stream broke while it was used."""
+
+
+async def _session(
+    grpc: Any, channel: Any, handle: Callable[[bytes], bytes], instance: bytes, welcomed: Callable[[], None]
+) -> None:
+    from colonnade.federation.transports.generated.colonnade_pb2 import Frame
+
+    method = channel.stream_stream(
+        ATTEND, request_serializer=Frame.SerializeToString, response_deserializer=Frame.FromString
+    )
+    call = method()
+    try:
+        for part in parts(0, instance):
+            await call.write(part)
+        await call.wait_for_connection()
+        welcomed()
+        while (found := await message(call, grpc.aio.EOF)) is not None:
+            exchange, data = found
+            answer = await asyncio.to_thread(handle, data)
+            for part in parts(exchange, answer):
+                await call.write(part)
+    except asyncio.InvalidStateError as error:  # written after the stream had ended
+        raise _Broken("the connection broke") from error
+    finally:
+        call.cancel()
+
+
+def serve(home: Path, *, coordinator: str, folder: Path, said: Callable[[str], None]) -> None:
+    """Open the party in `home` and attend until SIGINT or SIGTERM."""
+    owner = signed_by(folder / AUTHORITY, folder / CERTIFICATE)
+    party = open_party(home)
+    try:
+        if owner.name != party.name or owner.sealing_key != party.roster.member(party.name).public_key:
+            raise RosterError(
+                f"the certificate in {folder} is for {owner.name!r} and another sealing key than this party's; have the"
+                " authority sign this party's own request."
+            )
+        asyncio.run(_until_stopped(attend(party.handle, coordinator=coordinator, folder=folder, said=said)))
+    finally:
+        party.close()
+
+
+async def _until_stopped(work: Any) -> None:
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--coordinator", required=True)
+    parser.add_argument("--credentials", type=Path, required=True)
+    arguments = parser.parse_args()
+
+    def said(text: str) -> None:
+        os.write(2, f"{text}\n".encode())
+
+    serve(arguments.home, coordinator=arguments.coordinator, folder=arguments.credentials, said=said)
+
+
+if __name__ == "__main__":
+    main()

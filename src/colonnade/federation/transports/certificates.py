@@ -1,0 +1,282 @@
+"""Who may dial in: the consortium's authority, certificate requests, short-lived certificates, and their revocation.
+
+Every key is made where it stays. A party sends a request, which holds its name, its organisation and the public key to
+which peers seal their messages; the authority signs it, so one signature vouches for all three. P-256 throughout.
+A revoked serial number is a line in a text file that the coordinator reads again whenever it changes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from colonnade.errors import RosterError, StorageError
+
+Role = Literal["party", "coordinator"]
+
+KEY, REQUEST, CERTIFICATE, AUTHORITY = "tls.key", "request.pem", "certificate.pem", "authority.pem"
+AUTHORITY_KEY = "authority.key"
+REVOKED = "revoked.txt"
+_SEALING = "colonnade:sealing-key:"
+_BACKDATED = datetime.timedelta(minutes=5)
+"""Clocks differ a little between institutions."""
+_AUTHORITY_DAYS = 3650
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a certificate, or a request for one, says about its owner."""
+
+    name: str
+    organisation: str
+    sealing_key: bytes | None
+    serial: int | None = None
+    expires: datetime.datetime | None = None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _subject(name: str, organisation: str) -> x509.Name:
+    try:
+        return x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation),
+                x509.NameAttribute(NameOID.COMMON_NAME, name),
+            ]
+        )
+    except ValueError as error:
+        raise RosterError(
+            f"a certificate takes names of 1 to 64 characters ({error}); choose a shorter one."
+        ) from error
+
+
+def _write(path: Path, data: bytes, *, secret: bool = False) -> Path:
+    """A new file; an existing key or certificate is never overwritten."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+    except FileExistsError:
+        raise StorageError(f"{path} exists already and is not overwritten; move it away first.") from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def _new_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = ec.generate_private_key(ec.SECP256R1())
+    plain = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write(path, plain, secret=True)
+    return key
+
+
+def _pem(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror}); name the folder that holds it.") from error
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(_pem(path))
+    except ValueError as error:
+        raise RosterError(f"{path} is not a certificate in PEM form; ask the authority for it again.") from error
+
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+
+def make_request(
+    folder: Path, *, name: str, organisation: str, sealing_key: bytes | None = None, hosts: tuple[str, ...] = ()
+) -> Path:
+    """A new private key and a request for its certificate, in `folder`. Only the request leaves.
+
+    `hosts` are the names and addresses by which parties dial this member: the coordinator's.
+    """
+    subject = _subject(name, organisation)
+    names: list[x509.GeneralName] = [_host(one) for one in hosts]
+    if sealing_key is not None:
+        names.append(x509.UniformResourceIdentifier(_SEALING + sealing_key.hex()))
+    if not names:
+        raise RosterError("a request needs a sealing key (a party) or a host name (the coordinator).")
+    key = _new_key(folder / KEY)
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return _write(folder / REQUEST, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def card(signed: x509.Certificate | x509.CertificateSigningRequest) -> Card:
+    """The owner that a certificate or a request names."""
+
+    def one(oid: x509.ObjectIdentifier) -> str:
+        found = signed.subject.get_attributes_for_oid(oid)
+        if len(found) != 1:
+            raise RosterError("a certificate must name one member and one organisation; make the request again.")
+        return str(found[0].value)
+
+    try:
+        names = signed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except x509.ExtensionNotFound:
+        uris = []
+    keys = [uri.removeprefix(_SEALING) for uri in uris if uri.startswith(_SEALING)]
+    if len(keys) > 1:
+        raise RosterError("a certificate must hold one sealing key; make the request again.")
+    certificate = signed if isinstance(signed, x509.Certificate) else None
+    return Card(
+        name=one(NameOID.COMMON_NAME),
+        organisation=one(NameOID.ORGANIZATION_NAME),
+        sealing_key=bytes.fromhex(keys[0]) if keys else None,
+        serial=None if certificate is None else certificate.serial_number,
+        expires=None if certificate is None else certificate.not_valid_after_utc,
+    )
+
+
+# --- the authority ----------------------------------------------------------------------------------------
+
+
+def make_authority(folder: Path, *, name: str) -> Path:
+    """The consortium's own authority: a key that stays in `folder`, and its certificate for everybody."""
+    subject = _subject(name, name)
+    key = _new_key(folder / AUTHORITY_KEY)
+    now = _now()
+    usage = x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + datetime.timedelta(days=_AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _write(folder / AUTHORITY, made.public_bytes(serialization.Encoding.PEM))
+
+
+def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float = 30.0) -> Card:
+    """A certificate for a request whose card the operator has compared with its sender, at `out`.
+
+    A party's certificate cannot serve, and the coordinator's cannot dial in.
+    """
+    try:
+        asked = x509.load_pem_x509_csr(_pem(request))
+    except ValueError as error:
+        raise RosterError(f"{request} is not a certificate request in PEM form; ask its sender again.") from error
+    if not asked.is_signature_valid:
+        raise RosterError(f"{request} was changed after it was made; ask its sender again.")
+    owner = card(asked)
+    names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    hosts = [one for one in names.value if isinstance(one, x509.DNSName | x509.IPAddress)]
+    if role == "party" and (owner.sealing_key is None or hosts):
+        raise RosterError(f"{request} is not a party's request: it needs a sealing key and no host names.")
+    if role == "coordinator" and (owner.sealing_key is not None or not hosts):
+        raise RosterError(f"{request} is not a coordinator's request: it needs a host name and no sealing key.")
+    if days <= 0:
+        raise RosterError(f"a certificate that is valid for {days:g} days protects nobody; choose 1 or more.")
+    issuer, key = read_certificate(authority / AUTHORITY), _load_key(authority / AUTHORITY_KEY)
+    now = _now()
+    until = min(now + datetime.timedelta(days=days), issuer.not_valid_after_utc)
+    purpose = ExtendedKeyUsageOID.CLIENT_AUTH if role == "party" else ExtendedKeyUsageOID.SERVER_AUTH
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(asked.subject)
+        .issuer_name(issuer.subject)
+        .public_key(asked.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(until)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=True)
+        .add_extension(x509.SubjectAlternativeName(list(names.value)), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write(out, made.public_bytes(serialization.Encoding.PEM))
+    return card(made)
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(_pem(path), password=None)
+    except ValueError as error:
+        raise RosterError(f"{path} is not a private key in PEM form.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise RosterError(f"{path} is not a P-256 key; make it with this program.")
+    return key
+
+
+def revoke(authority: Path, certificate: Path) -> Card:
+    """Write a certificate's serial number into the list; copy the list to the coordinator."""
+    owner = card(read_certificate(certificate))
+    with (authority / REVOKED).open("a", encoding="utf-8") as file:
+        file.write(f"{owner.serial:x} {owner.name}\n")
+    return owner
+
+
+# --- checks -----------------------------------------------------------------------------------------------
+
+
+def signed_by(authority: Path, certificate: Path) -> Card:
+    """The card of a certificate that this authority signed and that is valid now."""
+    issuer, made = read_certificate(authority), read_certificate(certificate)
+    try:
+        made.verify_directly_issued_by(issuer)
+    except (InvalidSignature, ValueError, TypeError) as error:
+        raise RosterError(f"{certificate} was not signed by the authority in {authority}.") from error
+    if not made.not_valid_before_utc <= _now() <= made.not_valid_after_utc:
+        raise RosterError(
+            f"{certificate} is valid from {made.not_valid_before_utc:%Y-%m-%d %H:%M} to"
+            f" {made.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; renew it, or set the clock."
+        )
+    return card(made)
+
+
+class Revoked:
+    """The serial numbers in a file, read again whenever it changes. No file: none is revoked."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._stamp: tuple[int, int] | None = None
+        self._serials: frozenset[int] = frozenset()
+
+    def __contains__(self, serial: object) -> bool:
+        if self._path is not None and self._path.exists():
+            state = self._path.stat()
+            stamp = (state.st_mtime_ns, state.st_size)
+            if stamp != self._stamp:
+                lines = self._path.read_text(encoding="utf-8").splitlines()
+                try:
+                    self._serials = frozenset(int(line.split()[0], 16) for line in lines if line.strip())
+                except ValueError as error:
+                    raise RosterError(f"{self._path} has a line that is no serial number ({error}).") from error
+                self._stamp = stamp
+        return serial in self._serials

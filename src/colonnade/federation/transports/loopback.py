@@ -1,0 +1,103 @@
+"""The network transport on one machine: an authority, certificates and one party process each, over loopback.
+
+What a real consortium does on several machines, for tests and for trying it out. Here one person holds all keys.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from colonnade.federation.transports import certificates
+from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST, REVOKED
+from colonnade.federation.transports.network import Network
+from colonnade.federation.transports.processes import THREAD_CAPS
+
+STARTING = 60.0
+"""Seconds that a party process may take to load its block and dial in."""
+
+
+class Loopback(Network):
+    """`homes` maps each party to (folder, organisation, sealing key). A lost process starts again when next asked."""
+
+    def __init__(self, homes: Mapping[str, tuple[Path, str, bytes]], *, folder: Path) -> None:
+        self._homes = {party: home for party, (home, _, _) in homes.items()}
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._starting = threading.Lock()
+        self._issue(homes)
+        super().__init__(
+            tuple(homes),
+            address="127.0.0.1:0",
+            folder=folder / "coordinator",
+            revoked=folder / "authority" / REVOKED,
+            patience=STARTING,
+        )
+
+    def _issue(self, homes: Mapping[str, tuple[Path, str, bytes]]) -> None:
+        """Certificates for everybody, made once and kept in `folder`."""
+        authority = self._folder / "authority"
+        if not (authority / AUTHORITY).exists():
+            certificates.make_authority(authority, name="loopback")
+        self._credential("coordinator", organisation="loopback", sealing_key=None)
+        for party, (_, organisation, sealing_key) in homes.items():
+            self._credential(f"party-{party}", name=party, organisation=organisation, sealing_key=sealing_key)
+
+    def _credential(
+        self, place: str, *, organisation: str, sealing_key: bytes | None, name: str = "coordinator"
+    ) -> None:
+        here, authority = self._folder / place, self._folder / "authority"
+        if (here / CERTIFICATE).exists():
+            return
+        hosts = ("127.0.0.1",) if sealing_key is None else ()
+        certificates.make_request(here, name=name, organisation=organisation, sealing_key=sealing_key, hosts=hosts)
+        role: certificates.Role = "coordinator" if sealing_key is None else "party"
+        certificates.sign(authority, here / REQUEST, here / CERTIFICATE, role=role, days=3650)
+        (here / AUTHORITY).write_bytes((authority / AUTHORITY).read_bytes())
+
+    def _process(self, party: str) -> subprocess.Popen[bytes]:
+        with self._starting:
+            running = self._running.get(party)
+            if running is None or running.poll() is not None:
+                command = [sys.executable, "-m", "colonnade.federation.transports.attend", str(self._homes[party])]
+                command += ["--coordinator", f"127.0.0.1:{self.port}"]
+                command += ["--credentials", str(self._folder / f"party-{party}")]
+                environment = {**os.environ, **dict.fromkeys(THREAD_CAPS, "1")}
+                with (self._homes[party] / "process.txt").open("ab") as log:
+                    running = subprocess.Popen(
+                        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                    )
+                self._running[party] = running
+            return running
+
+    def start(self) -> None:
+        """Start all processes now, side by side, rather than when each is first asked."""
+        for party in self.parties:
+            self._process(party)
+
+    def exchange(self, party: str, data: bytes, *, timeout: float) -> bytes:
+        if party in self._homes:
+            self._process(party)
+        return super().exchange(party, data, timeout=timeout)
+
+    def pid(self, party: str) -> int:
+        return self._process(party).pid
+
+    def where(self, party: str) -> str:
+        return str(self._homes[party] / "log.txt")
+
+    def close(self) -> None:
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+        super().close()

@@ -1,0 +1,393 @@
+"""The network transport against people who should not get in, and against a network that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.errors import PartyLost, RosterError, StorageError
+from colonnade.federation.transports import certificates
+from colonnade.federation.transports.attend import attend
+from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, KEY, REQUEST, REVOKED
+from colonnade.federation.transports.network import Network
+from colonnade.secure.sealed import Identity
+
+PARTIES = ("bank", "clinic")
+
+
+def credential(
+    folder: Path, authority: Path, name: str, *, role: certificates.Role = "party", days: float = 30
+) -> Path:
+    """A member's folder with its key, its certificate and the authority's."""
+    sealing = Identity.generate().public if role == "party" else None
+    hosts = ("127.0.0.1",) if role == "coordinator" else ()
+    certificates.make_request(folder, name=name, organisation=name, sealing_key=sealing, hosts=hosts)
+    certificates.sign(authority, folder / REQUEST, folder / CERTIFICATE, role=role, days=days)
+    shutil.copy(authority / AUTHORITY, folder / AUTHORITY)
+    return folder
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    certificates.make_authority(tmp_path / "authority", name="consortium")
+    return tmp_path / "authority"
+
+
+@pytest.fixture
+def network(tmp_path: Path, authority: Path) -> Iterator[Network]:
+    folder = credential(tmp_path / "coordinator", authority, "coordinator", role="coordinator")
+    made = Network(PARTIES, address="127.0.0.1:0", folder=folder, revoked=authority / REVOKED, patience=30.0, ping=2.0)
+    yield made
+    made.close()
+
+
+def echo(data: bytes) -> bytes:
+    return data
+
+
+class Attending:
+    """A party in a thread of this process."""
+
+    def __init__(self, folder: Path, port: int, handle: Callable[[bytes], bytes] = echo) -> None:
+        self.error: BaseException | None = None
+        self.said: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._work = (handle, f"127.0.0.1:{port}", folder)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        handle, address, folder = self._work
+        self._task = self._loop.create_task(
+            attend(handle, coordinator=address, folder=folder, ping=2.0, said=self.said.append)
+        )
+        try:
+            self._loop.run_until_complete(self._task)
+        except BaseException as error:
+            self.error = error
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(timeout=10)
+        assert not self._thread.is_alive()
+
+    def ended(self, seconds: float = 15) -> BaseException | None:
+        self._thread.join(timeout=seconds)
+        assert not self._thread.is_alive(), self.said
+        return self.error
+
+
+@contextlib.contextmanager
+def attending(folder: Path, port: int, handle: Callable[[bytes], bytes] = echo) -> Iterator[Attending]:
+    made = Attending(folder, port, handle)
+    try:
+        yield made
+    finally:
+        if made.error is None:
+            made.stop()
+
+
+class Proxy:
+    """Between a party and the coordinator: it can cut every connection, or fall silent."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self.passed = 0
+        self.cut_after: int | None = None
+        self.silent = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+                self._pairs.append((near, far))
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self.passed += len(data)
+                if self.cut_after is not None and self.passed > self.cut_after:
+                    self.cut_after = None
+                    self.cut()
+                    return
+                if not self.silent:
+                    sink.sendall(data)
+
+    def cut(self) -> None:
+        for pair in self._pairs:
+            for one in pair:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+        self._pairs.clear()
+
+    def close(self) -> None:
+        self._listener.close()
+        self.cut()
+
+
+# --- who gets in ------------------------------------------------------------------------------------------
+
+
+def test_a_member_gets_in_and_answers(tmp_path: Path, authority: Path, network: Network) -> None:
+    with attending(credential(tmp_path / "bank", authority, "bank"), network.port):
+        assert network.exchange("bank", b"question", timeout=20) == b"question"
+        assert network.connected == ("bank",)
+        assert network.exchange("bank", b"", timeout=20) == b""
+
+
+def handshake(port: int, folder: Path, *options: str) -> str:
+    """What OpenSSL says about a connection that it tries."""
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-alpn", "h2", "-CAfile", folder / AUTHORITY]
+    command += ["-cert", folder / CERTIFICATE, "-key", folder / KEY, *options]
+    done = subprocess.run([str(one) for one in command], input=b"", capture_output=True, timeout=30)
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+def test_only_tls_13_is_spoken(tmp_path: Path, authority: Path, network: Network) -> None:
+    folder = credential(tmp_path / "bank", authority, "bank")
+    assert "Cipher is TLS_AES" in handshake(network.port, folder, "-tls1_3")
+    assert "Cipher is (NONE)" in handshake(network.port, folder, "-tls1_2")
+
+
+def test_a_foreign_certificate_gets_nothing(tmp_path: Path, network: Network, authority: Path) -> None:
+    certificates.make_authority(tmp_path / "foreign", name="consortium")
+    folder = credential(tmp_path / "bank", tmp_path / "foreign", "bank")
+    shutil.copy(authority / AUTHORITY, folder / AUTHORITY)  # it may know whom it talks to
+    with attending(folder, network.port) as party:
+        with pytest.raises(PartyLost, match="'bank' is not connected"):
+            network.exchange("bank", b"question", timeout=3)
+        assert any("unavailable" in one for one in party.said)
+
+
+def test_an_expired_certificate_gets_nothing(tmp_path: Path, network: Network, authority: Path) -> None:
+    folder = credential(tmp_path / "bank", authority, "bank", days=1e-6)
+    time.sleep(1.1)
+    with pytest.raises(RosterError, match="renew it"):
+        certificates.signed_by(folder / AUTHORITY, folder / CERTIFICATE)
+    with attending(folder, network.port), pytest.raises(PartyLost, match="not connected"):
+        network.exchange("bank", b"question", timeout=3)
+
+
+def test_a_stream_does_not_outlive_its_certificate(
+    tmp_path: Path, authority: Path, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attending(credential(tmp_path / "bank", authority, "bank"), network.port):
+        network.exchange("bank", b"question", timeout=20)
+
+        class Later(datetime.datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> datetime.datetime:  # type: ignore[override]
+                return datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
+
+        monkeypatch.setattr("colonnade.federation.transports.network.datetime.datetime", Later)
+        with pytest.raises(PartyLost, match="has expired"):
+            network.exchange("bank", b"question", timeout=20)
+
+
+def test_a_revoked_certificate_is_cut_off_at_once(tmp_path: Path, authority: Path, network: Network) -> None:
+    folder = credential(tmp_path / "bank", authority, "bank")
+    with attending(folder, network.port):
+        network.exchange("bank", b"question", timeout=20)
+        certificates.revoke(authority, folder / CERTIFICATE)
+        with pytest.raises(PartyLost, match="revoked"):
+            network.exchange("bank", b"question", timeout=20)
+    again = Attending(folder, network.port)
+    assert isinstance(again.ended(), RosterError)
+    assert "revoked" in str(again.error)
+
+
+def test_somebody_outside_the_roster_is_refused(tmp_path: Path, authority: Path, network: Network) -> None:
+    stranger = Attending(credential(tmp_path / "stranger", authority, "stranger"), network.port)
+    assert "not a member" in str(stranger.ended())
+
+
+def test_the_coordinators_certificate_cannot_dial_in(tmp_path: Path, authority: Path, network: Network) -> None:
+    folder = credential(tmp_path / "other", authority, "bank", role="coordinator")
+    with attending(folder, network.port), pytest.raises(PartyLost, match="not connected"):
+        network.exchange("bank", b"question", timeout=3)
+
+
+def test_a_party_cannot_pose_as_the_coordinator(tmp_path: Path, authority: Path) -> None:
+    """Its certificate names no host and may not serve, so nobody who dials it says anything."""
+    posing = Network(PARTIES, address="127.0.0.1:0", folder=credential(tmp_path / "x", authority, "clinic"), patience=3)
+    try:
+        with attending(credential(tmp_path / "bank", authority, "bank"), posing.port) as party:
+            with pytest.raises(PartyLost):
+                posing.exchange("bank", b"question", timeout=3)
+            assert not any("connected to" in one and "not" not in one for one in party.said)
+    finally:
+        posing.close()
+
+
+def test_a_second_process_with_one_identity_is_refused(tmp_path: Path, authority: Path, network: Network) -> None:
+    folder = credential(tmp_path / "bank", authority, "bank")
+    with attending(folder, network.port):
+        network.exchange("bank", b"question", timeout=20)
+        second = Attending(folder, network.port, lambda data: b"forged")
+        assert isinstance(second.ended(), PartyLost)
+        assert "another process" in str(second.error)
+        assert network.exchange("bank", b"question", timeout=20) == b"question"
+
+
+def test_one_partys_certificate_answers_for_that_party_alone(tmp_path: Path, authority: Path, network: Network) -> None:
+    folder = credential(tmp_path / "clinic", authority, "clinic")
+    with attending(folder, network.port, lambda data: b"I am bank"), pytest.raises(PartyLost, match="'bank' is not"):
+        network.exchange("bank", b"question", timeout=2)
+
+
+def test_idle_connections_and_unfinished_handshakes_block_nobody(
+    tmp_path: Path, authority: Path, network: Network
+) -> None:
+    idle = [socket.create_connection(("127.0.0.1", network.port)) for _ in range(100)]
+    for one in idle[50:]:
+        one.sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a TLS greeting
+    try:
+        with attending(credential(tmp_path / "bank", authority, "bank"), network.port):
+            assert network.exchange("bank", b"question", timeout=20) == b"question"
+    finally:
+        for one in idle:
+            one.close()
+
+
+# --- a network that fails ---------------------------------------------------------------------------------
+
+
+def test_a_cut_in_the_middle_of_an_answer_is_healed(tmp_path: Path, authority: Path, network: Network) -> None:
+    """The same request comes twice, which the party's border answers from its record."""
+    proxy = Proxy(network.port)
+    seen: list[bytes] = []
+
+    def handle(data: bytes) -> bytes:
+        seen.append(data)
+        return bytes(8_000_000)
+
+    try:
+        with attending(credential(tmp_path / "bank", authority, "bank"), proxy.port, handle):
+            network.wait_for(("bank",), 20)
+            proxy.cut_after = proxy.passed + 3_000_000
+            assert network.exchange("bank", b"question", timeout=60) == bytes(8_000_000)
+            assert seen == [b"question", b"question"]
+    finally:
+        proxy.close()
+
+
+def test_silence_is_found_by_pings(tmp_path: Path, authority: Path, network: Network) -> None:
+    """Half open: packets vanish, no end is told. The party comes back over a new connection."""
+    proxy = Proxy(network.port)
+    try:
+        with attending(credential(tmp_path / "bank", authority, "bank"), proxy.port):
+            network.wait_for(("bank",), 20)
+            proxy.silent = True
+            deadline = time.monotonic() + 30
+            while network.connected and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert not network.connected
+            proxy.silent = False
+            assert network.exchange("bank", b"question", timeout=60) == b"question"
+    finally:
+        proxy.close()
+
+
+def test_a_slow_party_is_named(tmp_path: Path, authority: Path, network: Network) -> None:
+    def slow(data: bytes) -> bytes:
+        time.sleep(1.5)
+        return data
+
+    with attending(credential(tmp_path / "bank", authority, "bank"), network.port, slow):
+        with pytest.raises(PartyLost, match=r"'bank' did not answer within 0.5 s"):
+            network.exchange("bank", b"first", timeout=0.5)
+        # Its late answer is not taken for that of the next request.
+        assert network.exchange("bank", b"second", timeout=20) == b"second"
+
+
+@pytest.mark.slow
+def test_a_message_of_200_mb_passes(tmp_path: Path, authority: Path, network: Network) -> None:
+    data = bytes(range(256)) * (200_000_000 // 256)
+    with attending(credential(tmp_path / "bank", authority, "bank"), network.port):
+        assert network.exchange("bank", data, timeout=120) == data
+
+
+def test_lies_about_sizes_end_the_stream(tmp_path: Path, authority: Path, network: Network) -> None:
+    grpc = __import__("grpc")
+    from colonnade.federation.transports.frames import ATTEND, credentials
+    from colonnade.federation.transports.generated.colonnade_pb2 import Frame
+
+    key, certificate, root = credentials(credential(tmp_path / "bank", authority, "bank"))
+    secure = grpc.ssl_channel_credentials(root, key, certificate)
+    wrong = [
+        [Frame(exchange=0, data=b"short", last=True, size=5)],
+        [Frame(exchange=0, data=bytes(16), last=True, size=16), Frame(exchange=1, data=b"x", last=True, size=1)],
+        [Frame(exchange=0, data=bytes(16), last=True, size=16), Frame(exchange=1, data=b"x", size=2**60)],
+        [Frame(exchange=0, data=bytes(16), last=True, size=16), Frame(exchange=0, data=b"xx", last=True, size=1)],
+    ]
+    for frames in wrong:
+        with grpc.secure_channel(f"127.0.0.1:{network.port}", secure) as channel:
+            call = channel.stream_stream(
+                ATTEND, request_serializer=Frame.SerializeToString, response_deserializer=Frame.FromString
+            )
+            with pytest.raises(grpc.RpcError) as caught:
+                list(call(iter(frames), timeout=20))
+            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+# --- certificates -----------------------------------------------------------------------------------------
+
+
+def test_requests_and_roles_are_not_mixed(tmp_path: Path, authority: Path) -> None:
+    certificates.make_request(tmp_path / "p", name="p", organisation="o", sealing_key=bytes(32))
+    with pytest.raises(RosterError, match="not a coordinator's request"):
+        certificates.sign(authority, tmp_path / "p" / REQUEST, tmp_path / "c.pem", role="coordinator")
+    with pytest.raises(RosterError, match="needs a sealing key"):
+        certificates.make_request(tmp_path / "q", name="q", organisation="o")
+    with pytest.raises(RosterError, match="1 to 64"):
+        certificates.make_request(tmp_path / "r", name="n" * 65, organisation="o", sealing_key=bytes(32))
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(StorageError, match="not overwritten"):
+        certificates.make_request(tmp_path / "p", name="p", organisation="o", sealing_key=bytes(32))
+    with pytest.raises(RosterError, match="days"):
+        certificates.sign(authority, tmp_path / "p" / REQUEST, tmp_path / "c.pem", role="party", days=0)
+    made = certificates.sign(authority, tmp_path / "p" / REQUEST, tmp_path / "c.pem", role="party")
+    assert (made.name, made.organisation, made.sealing_key) == ("p", "o", bytes(32))
+    assert certificates.signed_by(authority / AUTHORITY, tmp_path / "c.pem") == made
+    certificates.make_authority(tmp_path / "foreign", name="consortium")
+    with pytest.raises(RosterError, match="not signed by"):
+        certificates.signed_by(tmp_path / "foreign" / AUTHORITY, tmp_path / "c.pem")
+
+
+def test_a_changed_request_is_not_signed(tmp_path: Path, authority: Path) -> None:
+    """One byte of the name changed inside the signed part."""
+    import base64
+
+    certificates.make_request(tmp_path / "p", name="peter", organisation="o", sealing_key=bytes(32))
+    lines = (tmp_path / "p" / REQUEST).read_text().splitlines()
+    raw = base64.b64decode("".join(lines[1:-1])).replace(b"peter", b"petra")
+    body = base64.encodebytes(raw).decode()
+    (tmp_path / "changed.pem").write_text(f"{lines[0]}\n{body}{lines[-1]}\n")
+    with pytest.raises(RosterError, match="was changed"):
+        certificates.sign(authority, tmp_path / "changed.pem", tmp_path / "c.pem", role="party")
+
+
+def test_private_keys_are_readable_by_their_owner_alone(tmp_path: Path, authority: Path) -> None:
+    folder = credential(tmp_path / "bank", authority, "bank")
+    for path in (folder / KEY, authority / "authority.key"):
+        assert path.stat().st_mode & 0o077 == 0
