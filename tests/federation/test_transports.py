@@ -19,7 +19,7 @@ from colonnade.statistics.describe import Describe
 from support import steps
 from support.small import three_parties
 
-TRANSPORTS = ["embedded", "processes"]
+TRANSPORTS = ["embedded", "processes", "network"]
 
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
@@ -114,9 +114,9 @@ def test_a_message_of_another_protocol_version_is_refused(federation: Federation
 
 
 def test_transports_agree_under_one_seed(tmp_path: Path) -> None:
-    """Same seed, same cohort, same keys: the two transports release the same bytes."""
+    """Same seed, same cohort, same keys: the transports release the same bytes."""
     results = []
     for transport in TRANSPORTS:
         with three_parties(tmp_path, transport=transport, seed=5) as federation:
             results.append(federation.run(Describe(epsilon=1.0))[0])
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]

@@ -119,14 +119,43 @@ def test_a_row_never_exceeds_the_public_norm(tmp_path: Path) -> None:
     with federation(tmp_path, frame) as parties:
         bounds = norm_bounds(parties.facts, None, {"first": 0.5, "third": 9.0})
         whole = norm_bounds(parties.facts, None)
+        share = norm_bounds(parties.facts, None, 0.5)
+        for wrong in (0.0, 1.5, True):
+            with pytest.raises(BadPrivacyParameter, match="share"):
+                norm_bounds(parties.facts, None, wrong)
         with pytest.raises(BadPrivacyParameter, match="positive norm"):
             SQMPCA(clip={"nobody": 1.0}).fit(parties)
         layout = SQMPCA().layout(parties.facts, parties.roster)
     assert bounds == pytest.approx({"first": 0.5, "second": np.sqrt(3), "third": np.sqrt(2)})
+    assert share == pytest.approx({party: 0.5 * bound for party, bound in whole.items()})
     norms = np.linalg.norm(pooled_features(frame)[:, 2:6], axis=1)
     assert norms.max() == pytest.approx(whole["second"])
     # (c^4 + B^2 c^2) / 2 with c^2 = 7 columns, not the 8 features
     assert layout.delta_2 == pytest.approx(np.sqrt((49 + 7) / 2) * 2**24, rel=1e-6)
+
+
+def test_the_memory_that_the_user_allows_decides_the_rounds_and_not_the_result(tmp_path: Path) -> None:
+    """Exact components are the same in one round or in many; what cannot be done is refused in the plan."""
+    frame = correlated_rows()
+    with federation(tmp_path, frame, allow=EXACT) as parties:
+        with pytest.raises(BadArguments, match="allow memory="):
+            parties.plan(SQMPCA(n_components=2, memory=1))
+        plain = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True).fit(parties)
+        tiled = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True, memory=400, block=3).fit(parties)
+        assert tiled.layout(parties.facts, parties.roster).block == 3
+    assert np.array_equal(tiled.components_, plain.components_)
+
+
+@pytest.mark.parametrize("centre", [False, True])
+def test_components_in_the_place_of_the_gram_matrix_are_the_same(tmp_path: Path, centre: bool) -> None:
+    with federation(tmp_path, correlated_rows(), seed=2) as parties:
+        moments = PatternMoments(epsilon=4.0, presence="ignore", constant=centre).fit(parties)
+    before = moments.grams[0].copy()
+    kept = module.principal_components(moments, n_components=3, centre=centre)
+    assert np.array_equal(moments.grams[0], before)
+    moved = module.principal_components(moments, n_components=3, centre=centre, overwrite=True)
+    assert np.array_equal(kept.components, moved.components)
+    assert np.shares_memory(second_moments(moments, overwrite=True).matrix, moments.grams[0])
 
 
 def test_noisy_components_lose_little_when_the_noise_is_small(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from colonnade.data.column import Column, Columns
 from colonnade.errors import (
@@ -27,6 +28,7 @@ from colonnade.errors import (
     UnsafeRequest,
 )
 from colonnade.federation.coordinator import Federation
+from colonnade.privacy.accounting import guarantee
 from colonnade.statistics import polynomial as module
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
@@ -215,6 +217,20 @@ def test_noise_has_the_stated_size(tmp_path: Path) -> None:
     errors = np.array([(value - exact) / result.scale for value in result.integers])
     assert 0.5 < np.mean(errors**2) / result.noise_sd**2 < 1.5
     assert 0.999 < plan.total().epsilon <= 1.0
+
+
+def test_large_noise_costs_what_gaussian_noise_of_its_size_does(tmp_path: Path) -> None:
+    """Balle and Wang's exact condition for Gaussian noise of the same standard deviation and sensitivity: never above
+    the stated delta, and within 2 % of it. Outputs that no record moves do not count."""
+    polynomial = Polynomial.of([(1, {"age": 1, "sued": 1})], [(1, {"visits": 1})], [(5, {})])
+    with three_parties(tmp_path) as federation:
+        method = PolynomialSum(polynomial=polynomial, epsilon=1.0, delta=1e-5, gamma=2**12, view="server")
+        layout = method.layout(federation.facts, federation.roster)
+    assert layout.dimension == 2
+    sigma = math.sqrt(2 * layout.mu) / layout.delta_2
+    spent = norm.cdf(0.5 / sigma - sigma) - math.e * norm.cdf(-0.5 / sigma - sigma)
+    assert 0.98e-5 < spent <= 1e-5
+    assert guarantee([layout.release(0)], delta=1e-5).accountant == "pld"
 
 
 def test_the_plan_counts_the_joint_release_once_and_prints_both_views(tmp_path: Path) -> None:

@@ -10,12 +10,16 @@ import typer
 
 import colonnade
 from colonnade.cli import columns, ledger, plan, transcript
+from colonnade.cli.align import align
 from colonnade.cli.classify import classify
 from colonnade.cli.demo import demo
 from colonnade.cli.describe import describe
 from colonnade.cli.output import Verbs
 from colonnade.cli.pca import pca
+from colonnade.cli.regress import regress
 from colonnade.cli.resume import resume
+from colonnade.cli.select import select
+from colonnade.cli.synthesize import synthesize
 
 app = typer.Typer(
     name="colonnade",
@@ -48,7 +52,11 @@ def main(
 
 
 app.command()(demo)
+app.command()(align)
 app.command()(describe)
+app.command()(synthesize)
+app.command()(regress)
+app.command()(select)
 app.command()(pca)
 app.command()(classify)
 app.add_typer(plan.app, name="plan")

@@ -19,7 +19,9 @@ Delta = Annotated[float, typer.Option("--delta", help="Its delta; above 0, and w
 Gamma = Annotated[int, typer.Option("--gamma", help="The scale of quantisation.")]
 Clip = Annotated[
     list[str] | None,
-    typer.Option("--clip", help="PARTY=NORM: clip its part of a row; less noise, some bias. May be repeated."),
+    typer.Option(
+        "--clip", help="PARTY=NORM: clip its part of a row (may be repeated); or a share, 0.87 say, of all norms."
+    ),
 ]
 PresenceOption = Annotated[
     Literal["ignore", "secret", "known"],
@@ -32,15 +34,29 @@ ViewOption = Annotated[
 RelationOption = Annotated[
     Literal["zero-out", "replace"], typer.Option("--relation", help="What the noise is calibrated for.")
 ]
+Memory = Annotated[
+    int | None,
+    typer.Option("--memory", help="MB that the coordinator or a party may use; less memory takes more rounds."),
+]
 Name = Annotated[str | None, typer.Option("--name", help="Name of the run folder; made up by default.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print every cost and message of the run, and run nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="On a terminal: run without asking.")]
 
 
-def norms(clip: list[str] | None) -> dict[str, float] | None:
-    """{party: norm} from PARTY=NORM."""
+def names_of(columns: list[str] | None) -> tuple[str, ...] | None:
+    """Column names from --columns a,b --columns c."""
+    return None if columns is None else tuple(one.strip() for each in columns for one in each.split(","))
+
+
+def norms(clip: list[str] | None) -> dict[str, float] | float | None:
+    """{party: norm} from PARTY=NORM, or one share for all."""
     if clip is None:
         return None
+    if len(clip) == 1 and "=" not in clip[0]:
+        try:
+            return float(clip[0])
+        except ValueError:
+            raise BadArguments(f"--clip {clip[0]!r} is no number; write --clip 0.87 or --clip bank=1.5, say.") from None
     found: dict[str, float] = {}
     for one in clip:
         party, _, number = one.rpartition("=")

@@ -11,6 +11,7 @@ from colonnade.cli.models import (
     Clip,
     Delta,
     Gamma,
+    Memory,
     Name,
     PlanOnly,
     PresenceOption,
@@ -35,6 +36,7 @@ def pca(
     presence: PresenceOption = "ignore",
     view: ViewOption = "client",
     relation: RelationOption = "zero-out",
+    memory: Memory = None,
     name: Name = None,
     plan_only: PlanOnly = False,
     yes: Yes = False,
@@ -57,5 +59,6 @@ def pca(
         presence=presence,
         view=view,
         relation=relation,
+        memory=memory,
     )
     run(federation, method, Output(quiet=quiet), name=name, yes=yes, plan_only=plan_only)

@@ -28,13 +28,17 @@ def open_federation(path: Path, out: Output) -> Federation:
 
 
 def conduct(federation: Federation, method: Method, out: Output, *, name: str | None, again: str) -> None:
-    """Run a method on a federation and say what came out. `again` says how to go on after an interruption, with
-    RUN for the run folder."""
+    """Run a method on a federation and say what came out."""
+    finish(federation, execute(federation, method, out, name=name, again=again), out)
+
+
+def execute(federation: Federation, method: Method, out: Output, *, name: str | None, again: str) -> RunFolder:
+    """Run a method with a progress bar. `again` says how to go on after an interruption, with RUN for the folder."""
     name = name or f"{method.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     run = federation.runs / name
     with _resumable(run, again), out.progress() as progress:
         _, folder = federation.run(method, name=name, progress=progress)
-    finish(federation, folder, out)
+    return folder
 
 
 def go_on(federation: Federation, path: Path, out: Output) -> None:

@@ -1,7 +1,7 @@
 """Bar charts as inline SVG, drawn 320 units wide so that their text stays readable on a telephone.
 
 A noisy count below zero is drawn as zero; the table beside a chart shows it as it is. The dashed line marks two
-standard deviations of the noise: a bar that does not reach it may be noise alone.
+standard deviations of the noise: a bar that does not reach it may be noise alone. Without noise there is no line.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def bar_list(
     bottom = shown * row
     at_noise = left + room * 2 * noise / top
     parts.append(tag("line", class_="axis", x1=left, x2=left, y1=0.0, y2=bottom))
-    parts.append(tag("line", class_="noise", x1=at_noise, x2=at_noise, y1=0.0, y2=bottom))
+    if noise > 0:
+        parts.append(tag("line", class_="noise", x1=at_noise, x2=at_noise, y1=0.0, y2=bottom))
     if shown < len(labels):
         more = f"and {len(labels) - shown:,} more in the table"
         parts.append(tag("text", more, x=left, y=bottom + 14, class_="soft"))
@@ -104,7 +105,8 @@ def histogram(
     else:
         steps = "".join(f"V{level(counts[at]):.1f}h{wide:.3f}" for at in range(cells))
         parts.append(tag("path", class_="bar", d=f"M{left:g} {base:g}{steps}V{base:g}Z"))
-    parts.append(tag("line", class_="noise", x1=left, x2=WIDTH, y1=level(2 * noise), y2=level(2 * noise)))
+    if noise > 0:
+        parts.append(tag("line", class_="noise", x1=left, x2=WIDTH, y1=level(2 * noise), y2=level(2 * noise)))
     for at, anchor in ((0, "start"), (cells // 2, "middle"), (cells, "end")):
         if at not in (0, cells) and cells < 4:
             continue
@@ -141,12 +143,19 @@ def quantile_box(quantiles: Mapping[str, float], *, label: str) -> Html:
 
 
 def interval_list(
-    labels: Sequence[str], centres: Sequence[float], lows: Sequence[float], highs: Sequence[float], *, label: str
+    labels: Sequence[str],
+    centres: Sequence[float],
+    lows: Sequence[float],
+    highs: Sequence[float],
+    *,
+    label: str,
+    truths: Sequence[float] | None = None,
 ) -> Html:
-    """One estimate with its interval for each label, on a common scale with zero marked."""
+    """One estimate with its interval for each label, on a common scale with zero marked; rings for known truths."""
     left, right, row, foot = 122.0, 8.0, 18.0, 20.0
     shown = min(len(labels), MOST_ROWS)
-    least, most = min(0.0, *lows[:shown]), max(0.0, *highs[:shown])
+    known = truths or ()
+    least, most = min(0.0, *lows[:shown], *known[:shown]), max(0.0, *highs[:shown], *known[:shown])
     spread = (most - least) or 1.0
     bottom = shown * row
 
@@ -162,6 +171,9 @@ def interval_list(
             tag("line", class_="spine", x1=place(lows[at]), x2=place(highs[at]), y1=y, y2=y),
             tag("circle", hint, class_="bar", cx=place(centres[at]), cy=y, r=3.5),
         ]
+        if at < len(known):
+            told = tag("title", f"{labels[at]}: {known[at]:.4g} in truth")
+            parts.append(tag("circle", told, class_="truth", cx=place(known[at]), cy=y, r=5.0))
     # The numbers at the ends, unless zero is one of them and would be written over.
     ends = [(least, "start"), (most, "end")]
     if least < 0 < most:
@@ -176,6 +188,29 @@ def interval_list(
         parts.append(tag("text", more, x=left, y=bottom + 14 + row, class_="soft"))
         bottom += row
     return _svg(bottom + foot, label, *parts)
+
+
+def step_line(values: Sequence[float], *, mark: int, label: str) -> Html:
+    """A stair over equally spaced places, with one of them marked."""
+    left, top, base = 34.0, 8.0, 110.0
+    highest = max(*values, 1.0)
+    wide = (WIDTH - left) / len(values)
+
+    def level(value: float) -> float:
+        return base - (base - top) * value / highest
+
+    stairs = "".join(f"V{level(value):.1f}h{wide:.3f}" for value in values)
+    at = left + (mark + 0.5) * wide
+    return _svg(
+        base + 6,
+        label,
+        tag("line", class_="axis", x1=left, x2=WIDTH, y1=base, y2=base),
+        tag("path", class_="stair", d=f"M{left:g} {base:g}{stairs}"),
+        tag("line", class_="noise", x1=at, x2=at, y1=top, y2=base),
+        tag("text", number(highest), x=left - 4, y=top + 6, text_anchor="end", class_="soft"),
+        tag("text", "0", x=left - 4, y=base + 4, text_anchor="end", class_="soft"),
+        tag("text", number(values[mark]), x=min(at + 4, WIDTH - 20), y=top + 6),
+    )
 
 
 def _hint(label: str, count: float) -> Html:

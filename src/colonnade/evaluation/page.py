@@ -137,6 +137,8 @@ svg text { fill: var(--ink); font-size: 11px; }
 svg .soft { fill: var(--soft); }
 svg .bar { fill: var(--bar); } svg .empty { fill: var(--empty); }
 svg .axis { stroke: var(--line); stroke-width: 1; } svg .noise { stroke: var(--noise); stroke-dasharray: 4 3; }
+svg .stair { fill: none; stroke: var(--bar); stroke-width: 2; }
+svg .truth { fill: none; stroke: var(--noise); stroke-width: 1.5; }
 svg .spine { stroke: var(--bar); stroke-width: 2; } svg .median { stroke: var(--paper); stroke-width: 3; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-size: .9rem; }
 summary:focus-visible, .wide:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }

@@ -15,7 +15,14 @@ from typing import Any, get_args
 import colonnade
 from colonnade.durable import Database
 from colonnade.errors import RunError
-from colonnade.evaluation import report_description, report_models, report_regression
+from colonnade.evaluation import (
+    report_alignment,
+    report_description,
+    report_models,
+    report_regression,
+    report_selection,
+    report_synthetic,
+)
 from colonnade.evaluation.page import Html, folded, join, listing, page, paragraph, section, table, tag
 from colonnade.evaluation.words import in_plain_words, moment, size
 from colonnade.federation.plan import Plan
@@ -25,6 +32,7 @@ from colonnade.privacy.accounting import Guarantee, guarantee
 from colonnade.privacy.cost import Cost, Relation
 
 MOST_MESSAGES = 5_000
+COMPARISON = "comparison.json"
 SIMULATED = (
     "This is a simulation: a seed made the noise predictable, so these numbers protect nobody. Do not use a seed on"
     " real data."
@@ -67,6 +75,21 @@ def _regression(result: Mapping[str, Any]) -> list[Shown]:
     return [Shown(told.title(result), told.COEFFICIENT_HEAD, told.coefficient_rows(result), (1, 2, 3, 4, 5, 6))]
 
 
+def _alignment(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_alignment
+    return [Shown(told.title(result), told.PATTERN_HEAD, told.pattern_rows(result), (1,))]
+
+
+def _selection(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_selection
+    return [Shown(told.title(result), told.COEFFICIENT_HEAD, told.coefficient_rows(result), (1,))]
+
+
+def _synthetic(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_synthetic
+    return [Shown(told.title(result), told.COLUMN_HEAD, told.column_rows(result))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """How one kind of result is told: a title, the answer, what stands behind it, and the tables of a terminal."""
@@ -102,6 +125,24 @@ KINDS: dict[str, Kind] = {
         details=report_regression.details,
         terminal=_regression,
     ),
+    "alignment": Kind(
+        title=report_alignment.title,
+        answer=report_alignment.answer,
+        details=report_alignment.details,
+        terminal=_alignment,
+    ),
+    "sparse-glm": Kind(
+        title=report_selection.title,
+        answer=report_selection.answer,
+        details=report_selection.details,
+        terminal=_selection,
+    ),
+    "synthetic-table": Kind(
+        title=report_synthetic.title,
+        answer=report_synthetic.answer,
+        details=report_synthetic.details,
+        terminal=_synthetic,
+    ),
 }
 
 
@@ -130,6 +171,7 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
         tag("header", tag("h1", heading), paragraph(_origin(job), class_="soft")),
         paragraph(SIMULATED, class_="warning", role="note") if costs["simulated"] else None,
         kind.answer(result),
+        _beside_truth(run),
         _privacy(plan, costs, remarks),
         kind.details(result),
         _plan(plan),
@@ -137,6 +179,13 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
         tag("footer", paragraph(f"Written by Colonnade {colonnade.__version__} from {run.path.name}.")),
     )
     return run.write("report.html", html)
+
+
+def _beside_truth(run: RunFolder) -> Html | None:
+    """Only a simulation has comparison.json."""
+    if not (run.path / COMPARISON).is_file():
+        return None
+    return report_synthetic.beside_truth(run.read_json(COMPARISON))
 
 
 def _origin(job: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ import colonnade
 from colonnade.errors import PartyLost, RosterError, RunError, VersionMismatch, from_code
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job, Progress, proposal
-from colonnade.federation.local import Spec, set_up
+from colonnade.federation.local import Spec, aligned_privately, set_up
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.method import Method, Result, method
 from colonnade.federation.plan import Plan, phase
@@ -72,13 +72,16 @@ class Federation:
         return cls.from_spec(spec, runs=runs, origin=str(Path(path).absolute()))
 
     @classmethod
-    def from_spec(cls, spec: Spec, *, runs: str | Path | None = None, origin: str | None = None) -> Federation:
+    def from_spec(
+        cls, spec: Spec, *, runs: str | Path | None = None, origin: str | None = None, aligned: bool = True
+    ) -> Federation:
+        """`aligned=False` opens the parties before their records are lined up: only `Align` makes sense on it."""
         scratch: tempfile.TemporaryDirectory[str] | None = None
         home = spec.home
         if home is None:
             scratch = tempfile.TemporaryDirectory(prefix="colonnade-", ignore_cleanup_errors=True)
             home = Path(scratch.name) / "home"
-        transport, facts, roster = set_up(spec, Path(home))
+        transport, facts, roster = set_up(spec, Path(home), aligned=aligned)
         made = cls(
             transport=transport,
             facts=facts,
@@ -87,7 +90,7 @@ class Federation:
             seed=spec.seed,
             origin=origin,
             timeout=spec.timeout,
-            remarks=["Record keys were joined in the clear by whoever ran this."],
+            remarks=_about_keys(spec, Path(home), aligned),
         )
         made._scratch = scratch
         return made
@@ -216,3 +219,12 @@ class Federation:
         )
         with self.open(Plan(method="ask", options={}, phases=(one,))) as job:
             return job.ask(step, **arguments)
+
+
+def _about_keys(spec: Spec, home: Path, aligned: bool) -> list[str]:
+    """How the records were lined up, for every report."""
+    if not aligned:
+        return []
+    if aligned_privately(spec, home):
+        return ["Record keys were aligned privately; alignment/claim.md says who learned what."]
+    return ["Record keys were joined in the clear by whoever ran this."]

@@ -5,6 +5,7 @@ identity.pem    the private key (mode 0600); it never leaves
 columns.toml    the declared columns of this party
 pinned.json     the roster and the public facts that this party has agreed to
 alignment.npy   the cohort row of each of its records; alignment.json binds it to the block's keys
+aligned/        the same, as a private alignment made it; overlap.json has its exact counts
 party.db        ledger, transcript, replies        log.txt   what went wrong, in full
 """
 
@@ -24,6 +25,7 @@ import numpy as np
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
 from colonnade.data.column import Columns
+from colonnade.data.composite import key_name, with_key
 from colonnade.data.sources import open_source
 from colonnade.errors import RunError, SourceError
 from colonnade.federation.facts import PublicFacts
@@ -53,7 +55,7 @@ class Home:
         self,
         *,
         name: str,
-        key: str,
+        key: str | Sequence[str],
         source: str | Mapping[str, str] | None,
         columns: Columns | None,
         policy: Policy,
@@ -65,7 +67,7 @@ class Home:
             self._write("columns.toml", columns.to_toml())
         settings = {
             "name": name,
-            "key": key,
+            "key": key if isinstance(key, str) else list(key),
             "source": source if source is None or isinstance(source, str) else dict(source),
             "policy": policy.to_dict(),
             "simulation": simulation,
@@ -80,14 +82,27 @@ class Home:
         plain = self._read("pinned.json")
         return Roster.from_dict(plain["roster"]), PublicFacts.from_dict(plain["facts"])
 
-    def align(self, alignment: Alignment, keys: Iterable[Any]) -> None:
+    def align(self, alignment: Alignment, keys: Iterable[Any], *, cohort: str = "") -> None:
+        """`cohort` names the alignment that the rows belong to; rows of two alignments never mix."""
         self.path.mkdir(parents=True, exist_ok=True)
         alignment.save(self.path / "alignment.npy")
-        self._write("alignment.json", json.dumps({"n": alignment.n, "keys": keys_digest(keys)}))
+        self._write("alignment.json", json.dumps({"n": alignment.n, "keys": keys_digest(keys), "cohort": cohort}))
+
+    @property
+    def aligned(self) -> Home:
+        """Where a private alignment puts its result (alignment.npy, alignment.json, overlap.json)."""
+        return Home(path=self.path / "aligned")
+
+    @property
+    def cohort(self) -> str | None:
+        """The name of the stored alignment, or None without one."""
+        if not (self.path / "alignment.json").exists():
+            return None
+        return str(self._read("alignment.json").get("cohort", ""))
 
     def alignment(self, keys: Iterable[Any]) -> Alignment | None:
         """The stored alignment, if it was made for these very keys in this order."""
-        if not (self.path / "alignment.npy").exists():
+        if self.cohort is None or not (self.path / "alignment.npy").exists():
             return None
         if self._read("alignment.json")["keys"] != keys_digest(keys):
             return None
@@ -135,7 +150,8 @@ def open_party(path: Path) -> Party:
     block = alignment = None
     if settings["source"] is not None:
         columns = Columns.from_toml(path / "columns.toml")
-        block = Block.load(settings["name"], open_source(settings["source"]), key=settings["key"], columns=columns)
+        source = with_key(open_source(settings["source"]), settings["key"])
+        block = Block.load(settings["name"], source, key=key_name(settings["key"]), columns=columns)
         alignment = home.alignment(block.keys)
         if alignment is None:
             raise SourceError(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment, join_in_the_clear
 from colonnade.data.column import Columns
+from colonnade.data.composite import key_name, with_key
 from colonnade.data.sources import open_source
-from colonnade.errors import RosterError, SchemaError
+from colonnade.errors import RosterError, SchemaError, SourceError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home, open_party
 from colonnade.federation.party import Party
@@ -26,20 +28,23 @@ from colonnade.federation.transports.processes import Processes
 from colonnade.privacy.budget import Budget
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 
+UNALIGNED = "unaligned"
+"""The cohort that a federation has until its first alignment."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """What a local federation is made of.
 
-    blocks: {party: DataFrame, path, or source mapping}; key: the record key's column; columns: `Columns` or a
-    columns.toml; organisations: {party: name} (each party its own by default); holder: the organisation of an
-    independent share holder without data (needed with two parties); committee, threshold, colluders: see `Roster`;
-    allow: unbounded releases that all parties allow by name; budget: of each party; seed: makes this a
-    simulation; include: the union of all records, or one party's.
+    blocks: {party: DataFrame, path, or source mapping}; key: the record key's column, or several that identify a
+    record together; columns: `Columns` or a columns.toml; organisations: {party: name} (each party its own by default);
+    holder: the organisation of an independent share holder without data (needed with two parties); committee,
+    threshold, colluders: see `Roster`; allow: unbounded releases that all parties allow by name; budget: of each
+    party; seed: makes this a simulation; include: the union of all records, or one party's.
     """
 
     blocks: Mapping[str, Any]
-    key: str
+    key: str | Sequence[str]
     columns: Columns | str | Path
     organisations: Mapping[str, str] = field(default_factory=dict)
     holder: str | None = None
@@ -52,7 +57,7 @@ class Spec:
     seed: int | None = None
     include: str = "union"
     home: Path | str | None = None
-    transport: Literal["embedded", "processes"] = "embedded"
+    transport: Literal["embedded", "processes", "network"] = "embedded"
     modules: tuple[str, ...] = ()
     timeout: float = 600.0
 
@@ -102,17 +107,20 @@ def _located(source: Any, beside: Path) -> Any:
     raise SchemaError('a source is a file name or a table such as { duckdb = "file", query = "select ..." }.')
 
 
-def set_up(spec: Spec, home: Path) -> tuple[Transport, PublicFacts, Roster]:
-    """Load and check everything first; write the parties' folders only when nothing is wrong."""
+def set_up(spec: Spec, home: Path, *, aligned: bool = True) -> tuple[Transport, PublicFacts, Roster]:
+    """Load and check everything first; write the parties' folders only when nothing is wrong.
+
+    With `aligned=False` no keys are compared: until an alignment has run, the cohort is one row that nobody has.
+    """
     columns = spec.columns if isinstance(spec.columns, Columns) else Columns.from_toml(spec.columns)
     if not spec.blocks:
         raise SchemaError("a federation needs at least one party; give its block.")
     blocks = {
-        party: Block.load(party, open_source(source), key=spec.key, columns=columns)
+        party: Block.load(party, with_key(open_source(source), spec.key), key=key_name(spec.key), columns=columns)
         for party, source in spec.blocks.items()
     }
     homes = {party: Home(path=home / party) for party in blocks}
-    alignments = _alignments(spec, blocks, homes)
+    alignments = _alignments(spec, blocks, homes) if aligned else _nobody(blocks)
     facts = PublicFacts(
         n=next(iter(alignments.values())).n, columns={party: block.columns for party, block in blocks.items()}
     )
@@ -126,7 +134,7 @@ def set_up(spec: Spec, home: Path) -> tuple[Transport, PublicFacts, Roster]:
         folder.pin(roster, facts)
         block = blocks.get(party)
         if block is not None:
-            folder.align(alignments[party], block.keys)
+            folder.align(alignments[party], block.keys, cohort="" if aligned else UNALIGNED)
         folder.configure(
             name=party,
             key=spec.key,
@@ -140,6 +148,16 @@ def set_up(spec: Spec, home: Path) -> tuple[Transport, PublicFacts, Roster]:
         transport = Processes({party: folder.path for party, folder in homes.items()})
         transport.start()
         return transport, facts, roster
+    if spec.transport == "network":
+        from colonnade.federation.transports.loopback import Loopback
+
+        members = {
+            party: (folder.path, roster.member(party).organisation, roster.member(party).public_key)
+            for party, folder in homes.items()
+        }
+        network = Loopback(members, folder=home / "network")
+        network.start()
+        return network, facts, roster
     return (
         Embedded({party: _embedded(party, homes[party], blocks, alignments, spec, policy) for party in homes}),
         facts,
@@ -172,7 +190,16 @@ def _embedded(
 
 
 def _alignments(spec: Spec, blocks: Mapping[str, Block], homes: Mapping[str, Home]) -> dict[str, Alignment]:
-    """The stored alignment if every party still has the same keys; otherwise a new one in a new random order."""
+    """The private alignment if there is one. Otherwise the stored one, if every party still has the same keys, or a
+    new one in a new random order, made in the clear."""
+    private = {party: homes[party].aligned for party in blocks}
+    if any(folder.cohort is not None for folder in private.values()):
+        return _privately(blocks, private)
+    if any(homes[party].cohort == UNALIGNED for party in blocks):
+        raise SourceError(
+            "an alignment was started and did not finish; run `colonnade align` again, or delete alignment.json in the"
+            " folders of all parties to join the keys in the clear."
+        )
     stored = {party: homes[party].alignment(blocks[party].keys) for party in blocks}
     kept = {party: alignment for party, alignment in stored.items() if alignment is not None}
     if len(kept) == len(blocks) and len({alignment.n for alignment in kept.values()}) == 1:
@@ -182,6 +209,27 @@ def _alignments(spec: Spec, blocks: Mapping[str, Block], homes: Mapping[str, Hom
         {party: block.keys for party, block in blocks.items()}, include=spec.include, randomness=randomness
     )
     return made
+
+
+def _privately(blocks: Mapping[str, Block], folders: Mapping[str, Home]) -> dict[str, Alignment]:
+    """What a private alignment left at each party. Keys that were kept apart are never joined in the clear unasked."""
+    found = {party: folder.alignment(blocks[party].keys) for party, folder in folders.items()}
+    made = {party: alignment for party, alignment in found.items() if alignment is not None}
+    if len(made) < len(found) or len({folder.cohort for folder in folders.values()}) > 1:
+        raise SourceError(
+            "the keys have changed since the private alignment, or it did not finish; run `colonnade align` again, or"
+            " delete the folders 'aligned' of all parties to join the keys in the clear."
+        )
+    return made
+
+
+def _nobody(blocks: Mapping[str, Block]) -> dict[str, Alignment]:
+    return {party: Alignment(1, np.full(block.n_records, -1)) for party, block in blocks.items()}
+
+
+def aligned_privately(spec: Spec, home: Path) -> bool:
+    """Whether a private alignment is stored at the parties."""
+    return all(Home(path=home / party).aligned.cohort is not None for party in spec.blocks)
 
 
 def _roster(spec: Spec, blocks: Mapping[str, Block], keys: Mapping[str, bytes]) -> Roster:

@@ -19,9 +19,16 @@ METHODS: dict[str, tuple[str, str]] = {
     "pca": ("colonnade.models.pca", "SQMPCA"),
     "classify": ("colonnade.models.logistic", "SQMLogistic"),
     "vfem": ("colonnade.models.vfem", "VFEM"),
+    "sparse-glm": ("colonnade.models.sparse_glm", "SparseGLM"),
     "contingency": ("colonnade.statistics.contingency", "Contingency"),
     "polynomial": ("colonnade.statistics.polynomial", "PolynomialSum"),
+    "vcds": ("colonnade.synthesis.copula.vcds", "VCDS"),
+    "evcds": ("colonnade.synthesis.copula.evcds", "EVCDS"),
+    "ievcds": ("colonnade.synthesis.copula.ievcds", "IEVCDS"),
+    "align": ("colonnade.alignment.protocol", "Align"),
     "presence-total": ("colonnade.statistics.secure_sum", "PresenceTotal"),
+    "vertimrf": ("colonnade.synthesis.mrf.vertimrf", "VertiMRF"),
+    "copula-sqm": ("colonnade.synthesis.copula.sqm", "CopulaSQM"),
 }
 """Name -> (module, class) of every method that a run folder may name."""
 
@@ -47,10 +54,15 @@ class Method(Protocol):
     def execute(self, job: Job) -> Result: ...
 
 
-def method(name: str, options: Mapping[str, Any]) -> Method:
-    """The method of that name with those options."""
+def method_class(name: str) -> Any:
+    """The class of the method of that name."""
     if name not in METHODS:
         raise RunError(f"this installation has no method {name!r}; it has {', '.join(METHODS)}.")
     module, kind = METHODS[name]
-    made: Method = getattr(importlib.import_module(module), kind).from_options(options)
+    return getattr(importlib.import_module(module), kind)
+
+
+def method(name: str, options: Mapping[str, Any]) -> Method:
+    """The method of that name with those options, as a run folder holds them."""
+    made: Method = method_class(name).from_options(options)
     return made

@@ -31,7 +31,21 @@ BUILT_IN = (
     "colonnade.statistics.contingency",
     "colonnade.statistics.polynomial",
     "colonnade.statistics.secure_sum",
+    "colonnade.alignment.protocol",
+    "colonnade.alignment.rsa_steps",
+    "colonnade.synthesis.mrf.sqm_tables",
+    "colonnade.synthesis.mrf.local_mrf",
+    "colonnade.synthesis.mrf.fm",
+    "colonnade.synthesis.mrf.fo",
+    "colonnade.synthesis.mrf.six_phases",
     "colonnade.models.logistic_minibatch",
+    "colonnade.models.vfem_private_steps",
+    "colonnade.models.vfem_steps",
+    "colonnade.models.vfem_information",
+    "colonnade.models.sparse_glm_steps",
+    "colonnade.models.sparse_glm_admm",
+    "colonnade.synthesis.copula.scores",
+    "colonnade.synthesis.copula.rank_steps",
 )
 """The modules whose steps every installation registers."""
 

@@ -185,6 +185,7 @@ class GradientLayout:
             parties=len(self.roster.names),
             colluders=colluders(self.roster, view),
             sampling=1.0 if view == "client" else self.sampling,
+            dimension=self.width,
             joint=joint,
         )
 
@@ -209,6 +210,7 @@ def gradient_layout(
             sampling=1.0 if view == "client" else silent.sampling,
             steps=silent.rounds,
             relation=relation,
+            dimension=silent.width,
         )
     except BadPrivacyParameter as error:
         raise BadPrivacyParameter(

@@ -30,7 +30,16 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.models.gradient_layout import GradientLayout, gradient_layout
 from colonnade.models.logistic_minibatch import descend, gradient_notes, gradient_phases
-from colonnade.models.matrix import SecondMoments, columns_of, feature_matrix, moment_views, norm_bounds, second_moments
+from colonnade.models.matrix import (
+    Clip,
+    SecondMoments,
+    clip_option,
+    columns_of,
+    feature_matrix,
+    moment_views,
+    norm_bounds,
+    second_moments,
+)
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import View
@@ -54,8 +63,10 @@ class SQMLogistic:
     epsilon, delta : a person's total; with "moments", `epsilon=None` is exact and must be allowed ("exact-moments").
     gamma : the scale of quantisation.
     columns : the explaining columns; all others by default.
-    clip : {party: norm} of its part of a row, the response apart; never more than its columns can reach.
-        With "moments" the response holder's clip covers the response too.
+    clip : {party: norm} of its part of a row, the response apart; never more than its columns can reach (the root of
+        their number). Or a share of what they can reach, for all parties: rows at the corners of their domains are
+        rare, and 0.87 takes a quarter of the noise away. With "moments" the response holder's clip covers the
+        response too.
     intercept : whether to fit one.
     presence : for "moments", as in `SQMPCA`; "minibatch" takes an absent block as zeros.
     view, relation : what the noise is calibrated for. In "minibatch" the share holders see every intermediate
@@ -78,7 +89,7 @@ class SQMLogistic:
     delta: float = 1e-6
     gamma: int = 2**12
     columns: tuple[str, ...] | None = None
-    clip: Mapping[str, float] | None = None
+    clip: Clip | None = None
     intercept: bool = True
     presence: Presence = "ignore"
     view: View = "client"
@@ -207,7 +218,7 @@ class SQMLogistic:
     def options(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _OPTIONS}
         plain["columns"] = None if self.columns is None else list(self.columns)
-        plain["clip"] = None if self.clip is None else dict(self.clip)
+        plain["clip"] = clip_option(self.clip)
         return plain
 
     @classmethod

@@ -21,10 +21,11 @@ from colonnade.statistics.joint import View, account_notes
 from colonnade.statistics.moment_layout import Layout
 from colonnade.statistics.moments import Moments
 
+Clip = Mapping[str, float] | float
+"""{party: norm of its part of a row}, or one share of the norm that each party's columns can reach."""
 
-def norm_bounds(
-    facts: PublicFacts, names: Sequence[str] | None, clip: Mapping[str, float] | None = None
-) -> dict[str, float]:
+
+def norm_bounds(facts: PublicFacts, names: Sequence[str] | None, clip: Clip | None = None) -> dict[str, float]:
     """{party: largest norm of its part of a row}: the declared clip, but never more than its columns can reach.
 
     A column's features together have norm at most 1 (one number in [-1, 1], or indicators of which one is 1), so a
@@ -34,10 +35,21 @@ def norm_bounds(
     for feature in features(facts, names):
         owned.setdefault(feature.party, set()).add(feature.column)
     reach = {party: math.sqrt(len(columns)) for party, columns in owned.items()}
-    for party, bound in (clip or {}).items():
+    if clip is None:
+        return reach
+    if not isinstance(clip, Mapping):
+        if isinstance(clip, bool) or not isinstance(clip, (int, float)) or not 0 < clip <= 1:
+            raise BadPrivacyParameter(f"a clip for all parties is a share from 0 to 1 of their norms, not {clip!r}.")
+        return {party: clip * bound for party, bound in reach.items()}
+    for party, bound in clip.items():
         if party not in reach or not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
             raise BadPrivacyParameter(f"clip must give a positive norm for parties that take part, not {clip!r}.")
-    return {party: min(bound, (clip or {}).get(party, bound)) for party, bound in reach.items()}
+    return {party: min(bound, clip.get(party, bound)) for party, bound in reach.items()}
+
+
+def clip_option(clip: Clip | None) -> dict[str, float] | float | None:
+    """A clip as plain data."""
+    return dict(clip) if isinstance(clip, Mapping) else clip
 
 
 # --- second moments ----------------------------------------------------------------------------------------
@@ -53,8 +65,9 @@ class SecondMoments:
     noise_sd: float
 
 
-def second_moments(moments: Moments) -> SecondMoments:
-    """Average products per record.
+def second_moments(moments: Moments, *, overwrite: bool = False) -> SecondMoments:
+    """Average products per record. `overwrite` lets the result take the place of a Gram matrix too large to be there
+    twice; the moments are of no use after that.
 
     With presence ignored an absent block counts as zeros. Otherwise each product is averaged over the records that
     have both blocks (available cases): right if records are missing completely at random. The noisy count of those
@@ -62,8 +75,9 @@ def second_moments(moments: Moments) -> SecondMoments:
     """
     if moments.presence == "ignore":
         (gram,), (entries,) = moments.grams, moments.entries
-        whole = SecondMoments(names=entries, matrix=gram / moments.n, noise_sd=moments.noise_sd / moments.n)
-        return without_impossible(whole, moments.features)
+        matrix = np.divide(gram, moments.n, out=gram if overwrite else None)
+        whole = SecondMoments(names=entries, matrix=matrix, noise_sd=moments.noise_sd / moments.n)
+        return without_impossible(whole, moments.features, overwrite=True)
     names = ("1", *(feature.name for feature in moments.features))
     owner = [-1, *(moments.parties.index(feature.party) for feature in moments.features)]
     blocks = len(moments.parties)
@@ -97,25 +111,30 @@ def second_moments(moments: Moments) -> SecondMoments:
     matrix = sums / divisor
     matrix[0, 0], noise[0, 0] = 1.0, 0.0
     made = SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))
-    return without_impossible(made, moments.features)
+    return without_impossible(made, moments.features, overwrite=True)
 
 
-def without_impossible(second: SecondMoments, known: Sequence[Feature]) -> SecondMoments:
+def without_impossible(second: SecondMoments, known: Sequence[Feature], *, overwrite: bool = False) -> SecondMoments:
     """Products of two categories of one column are 0 in every record, whatever the noise says: a public fact.
 
     A column of many categories makes most of a matrix, so most of its noise goes. The constant's square is 1, as n
     is public."""
-    column = {feature.name: feature.column for feature in known if feature.category is not None}
-    number = {one: at for at, one in enumerate(dict.fromkeys(column.values()))}
-    code = np.array([number[column[name]] if name in column else -1 for name in second.names])
-    impossible = (code[:, None] == code[None, :]) & (code[:, None] >= 0) & ~np.eye(len(code), dtype=bool)
-    matrix = np.where(impossible, 0.0, second.matrix)
+    matrix = second.matrix if overwrite else second.matrix.copy()
+    place = {name: at for at, name in enumerate(second.names)}
+    indicators: dict[str, list[int]] = {}
+    for feature in known:
+        if feature.category is not None and feature.name in place:
+            indicators.setdefault(feature.column, []).append(place[feature.name])
+    impossible = 0
+    for same in indicators.values():
+        diagonal = matrix[same, same]
+        matrix[np.ix_(same, same)] = 0.0
+        matrix[same, same] = diagonal
+        impossible += len(same) * (len(same) - 1)
     if second.names[0] == "1":
         matrix[0, 0] = 1.0
     return SecondMoments(
-        names=second.names,
-        matrix=matrix,
-        noise_sd=second.noise_sd * math.sqrt(1 - float(np.mean(impossible))),
+        names=second.names, matrix=matrix, noise_sd=second.noise_sd * math.sqrt(1 - impossible / matrix.size)
     )
 
 

@@ -24,7 +24,15 @@ from colonnade.federation.job import Job
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.matrix import columns_of, feature_matrix, moment_views, norm_bounds, second_moments
+from colonnade.models.matrix import (
+    Clip,
+    clip_option,
+    columns_of,
+    feature_matrix,
+    moment_views,
+    norm_bounds,
+    second_moments,
+)
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import Feature
 from colonnade.statistics.joint import View
@@ -48,11 +56,15 @@ class SQMPCA:
     epsilon, delta : a person's total. `epsilon=None` computes exactly: every party must allow "exact-moments".
     gamma : the scale of quantisation; from 2^12 on rounding hardly costs anything.
     columns : which columns; all by default. Features are scaled to [-1, 1] by their declared domains.
-    clip : {party: norm} of its part of a row, below the root of its number of columns: less noise, some bias.
+    clip : {party: norm} of its part of a row, below the root of its number of columns; or a share of those roots, for
+        all parties. Less noise, some bias.
     centre : subtract the means (they are released with the products). The paper does not, and neither does the default.
     presence : "ignore" takes an absent block as zeros; "secret" and "known" average each product over the records
         that have both blocks.
     view, relation : what the noise is calibrated for; the plan prints the others too.
+    block : the width of the tiles in which the matrix is computed.
+    memory : the most memory, in MB, that the coordinator or a party may use; less memory takes more rounds. Refused
+        in the plan if the job cannot be done with it.
 
     Attributes
     ----------
@@ -67,12 +79,13 @@ class SQMPCA:
     delta: float = 1e-6
     gamma: int = 2**12
     columns: tuple[str, ...] | None = None
-    clip: Mapping[str, float] | None = None
+    clip: Clip | None = None
     centre: bool = False
     presence: Presence = "ignore"
     view: View = "client"
     relation: Relation = "zero-out"
     block: int = 2048
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.n_components, bool) or not isinstance(self.n_components, int) or self.n_components < 1:
@@ -91,6 +104,7 @@ class SQMPCA:
             view=self.view,
             relation=self.relation,
             block=self.block,
+            memory=self.memory,
         )
 
     # --- the coordinator's procedure ----------------------------------------------------------------------
@@ -128,6 +142,7 @@ class SQMPCA:
             n_components=self.n_components,
             centre=self.centre,
             columns=columns_of(job.facts, moments.features),
+            overwrite=True,
         )
 
     # --- as data ------------------------------------------------------------------------------------------
@@ -139,12 +154,13 @@ class SQMPCA:
             "delta": self.delta,
             "gamma": self.gamma,
             "columns": None if self.columns is None else list(self.columns),
-            "clip": None if self.clip is None else dict(self.clip),
+            "clip": clip_option(self.clip),
             "centre": self.centre,
             "presence": self.presence,
             "view": self.view,
             "relation": self.relation,
             "block": self.block,
+            "memory": self.memory,
         }
 
     @classmethod
@@ -179,17 +195,23 @@ class SQMPCA:
 
 
 def principal_components(
-    moments: Moments, *, n_components: int, centre: bool = False, columns: Mapping[str, Column] | None = None
+    moments: Moments,
+    *,
+    n_components: int,
+    centre: bool = False,
+    columns: Mapping[str, Column] | None = None,
+    overwrite: bool = False,
 ) -> PrincipalComponents:
-    """The leading eigenvectors of the second moments, or of the covariance."""
-    second = second_moments(moments)
+    """The leading eigenvectors of the second moments, or of the covariance. With `overwrite` they are found in the
+    place of the Gram matrix, which for thousands of columns is most of the memory; the moments are gone then."""
+    second = second_moments(moments, overwrite=overwrite)
     names = tuple(feature.name for feature in moments.features)
-    place = np.array([second.names.index(name) for name in names])
-    matrix = second.matrix[np.ix_(place, place)]
-    mean = np.zeros(len(names))
+    first = len(second.names) - len(names)  # after the constant, if there is one
+    matrix, mean = second.matrix[first:, first:], np.zeros(len(names))
     if centre:
-        mean = second.matrix[second.names.index("1"), place]
-        matrix = matrix - np.outer(mean, mean)
+        mean = second.matrix[0, first:].copy()
+        for row, one in zip(matrix, mean, strict=True):
+            row -= one * mean
     variance, vectors = leading_eigenvectors(matrix, n_components)
     return PrincipalComponents(
         components=vectors.T,

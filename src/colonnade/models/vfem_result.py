@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -53,8 +54,23 @@ class VFEMResult:
     simulated: bool
     released: tuple[str, ...] = ()
     cost: str = ""
+    model: str = "cross_party=full"
+    method: str = "Gaussian MLE, MAR"
+    remarks: tuple[str, ...] = ()
+    """What the model or the baseline assumes beyond the first note."""
+    covariance: str = "observed information"
+    basis: str = (
+        "observed information with n / (n - p - 1); valid if records are missing at random and the columns are jointly"
+        " Gaussian."
+    )
+    """Where the standard errors come from, and when they are valid."""
 
     # --- estimates, by the names that statsmodels gives them ------------------------------------------------
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the estimate is private: counts carry noise, and there is no likelihood."""
+        return math.isnan(self.loglik)
 
     @property
     def df_resid(self) -> int:
@@ -128,12 +144,11 @@ class VFEMResult:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the estimates must know."""
-        made = [
-            "Standard errors: observed information with n / (n - p - 1); valid if records are missing at random and the"
-            " columns are jointly Gaussian."
-        ]
+        made = [f"Standard errors: {self.basis}"]
+        made += self.remarks
         if self.nobs < self.cohort:
-            left = f"{self.cohort - self.nobs:,} of the cohort's {self.cohort:,} records"
+            about = "About " if self.noisy else ""
+            left = f"{about}{self.cohort - self.nobs:,} of the cohort's {self.cohort:,} records"
             made.append(f"{left} lack the response and are not used.")
         missing = {party for party in self.parties if self.present(party) < self.nobs}
         odd = dict.fromkeys(f.column for f in self.features if f.party in missing and self.columns[f.column].discrete)
@@ -168,14 +183,15 @@ class VFEMResult:
     def _head(self) -> list[str]:
         holder = next(feature.party for feature in self.features if feature.name == self.response)
         complete = sum(count for mask, count in self.patterns if all(mask))
+        likelihood = "none" if self.noisy else f"{self.loglik:.6g}"
         pairs = [
             (("Dep. Variable:", self.response), ("No. Observations:", f"{self.nobs:,}")),
             (("Held by:", holder), ("of which complete:", f"{complete:,}")),
-            (("Model:", "VFEM, cross_party=full"), ("Df Residuals:", f"{self.df_resid:,}")),
-            (("Method:", "Gaussian MLE, MAR"), ("Df Model:", f"{len(self.params) - 1}")),
+            (("Model:", f"VFEM, {self.model}"), ("Df Residuals:", f"{self.df_resid:,}")),
+            (("Method:", self.method), ("Df Model:", f"{len(self.params) - 1}")),
             (("Iterations:", f"{self.steps[0]} EM, {self.steps[1]} Newton"), ("R-squared:", f"{self.rsquared:.4f}")),
-            (("Log-Likelihood (joint):", f"{self.loglik:.6g}"), ("Adj. R-squared:", f"{self.rsquared_adj:.4f}")),
-            (("Covariance Type:", "observed information"), ("Scale (sigma2):", f"{self.sigma2:.6g}")),
+            (("Log-Likelihood (joint):", likelihood), ("Adj. R-squared:", f"{self.rsquared_adj:.4f}")),
+            (("Covariance Type:", self.covariance), ("Scale (sigma2):", f"{self.sigma2:.6g}")),
         ]
         half = WIDTH // 2 - 1
         lines = [_line(*left, half) + "  " + _line(*right, half) for left, right in pairs]
@@ -196,7 +212,7 @@ class VFEMResult:
         lines = ["Missingness (records used)"]
         for party in self.parties:
             count = self.present(party)
-            lines.append(f"  {party}: {count:,} present, {100 * (1 - count / self.nobs):.2f} % missing")
+            lines.append(f"  {party}: {count:,} present, {100 * max(1 - count / self.nobs, 0):.2f} % missing")
         ordered = sorted(self.patterns, key=lambda one: -one[1])
         lines.append(f"  {len(ordered)} patterns:")
         for mask, count in ordered[:SHOWN_PATTERNS]:
@@ -227,6 +243,8 @@ class VFEMResult:
             {
                 "kind": "vfem",
                 "response": self.response,
+                "model": self.model,
+                "method": self.method,
                 "nobs": self.nobs,
                 "cohort": self.cohort,
                 "params": {str(name): float(value) for name, value in self.params.items()},
@@ -235,7 +253,7 @@ class VFEMResult:
                 "conf_int": {str(name): [float(low), float(high)] for name, low, high in self.conf_int().itertuples()},
                 "cov_params": self.cov.to_numpy().tolist(),
                 "sigma2": self.sigma2,
-                "loglik": self.loglik,
+                "loglik": None if self.noisy else self.loglik,
                 "rsquared": self.rsquared,
                 "rsquared_adj": self.rsquared_adj,
                 "trace": list(self.trace),

@@ -72,6 +72,13 @@ class Layout:
     """The most entries that one round opens, if a tile is not larger."""
     label: str = "moments"
     """Names the computation within its job: its phases, its mail and its joint release."""
+    scores: str | None = None
+    """Rows are scores, through the maps that each party kept under this label (see `statistics.features`)."""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """{feature: (lower, upper)}: what is mapped to [-1, 1] instead of its declared range; values beyond are clipped. A
+    request may state it from earlier releases: the sensitivity does not depend on it."""
+    pooled: bool = False
+    """One Gram matrix for all candidate patterns together, in which an absent block is zeros."""
 
     @classmethod
     def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> Layout:
@@ -92,6 +99,9 @@ class Layout:
                 block=plain["block"],
                 opening=plain["opening"],
                 label=str(plain["label"]),
+                scores=None if plain["scores"] is None else str(plain["scores"]),
+                ranges={str(name): (float(low), float(high)) for name, (low, high) in plain["ranges"].items()},
+                pooled=plain["pooled"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadArguments(f"the layout of a moments request cannot be read ({error}).") from error
@@ -110,6 +120,9 @@ class Layout:
             "block": self.block,
             "opening": self.opening,
             "label": self.label,
+            "scores": self.scores,
+            "ranges": {name: list(one) for name, one in self.ranges.items()},
+            "pooled": self.pooled,
         }
 
     def check(self) -> None:
@@ -135,9 +148,19 @@ class Layout:
         ):
             raise BadArguments("patterns must be distinct, non-empty rows of one bool a party, with presence='known'.")
 
+        if self.ranges and (
+            self.scores is not None
+            or not self.ranges.keys() <= {feature.name for feature in features(self.facts, self.names)}
+            or not all(-math.inf < low < high < math.inf for low, high in self.ranges.values())
+        ):
+            raise BadArguments("ranges must give finite bounds, in order, for features that take part, without scores.")
+        if not isinstance(self.pooled, bool) or (self.pooled and self.presence != "known"):
+            raise BadArguments("pooled is a bool, and joins patterns where presence is 'known'.")
+
     @cached_property
     def features(self) -> list[Feature]:
-        return features(self.facts, self.names)
+        made = features(self.facts, self.names, scores=self.scores is not None)
+        return [one.within(*self.ranges[one.name]) if one.name in self.ranges else one for one in made]
 
     @cached_property
     def parties(self) -> tuple[str, ...]:
@@ -146,6 +169,11 @@ class Layout:
 
     @cached_property
     def masks(self) -> list[tuple[bool, ...]]:
+        """The patterns that have a Gram matrix each: the candidates, or one with all parties for all of them pooled."""
+        return [(True,) * len(self.parties)] if self.pooled else self.candidates
+
+    @cached_property
+    def candidates(self) -> list[tuple[bool, ...]]:
         """The candidate patterns: declared, or every non-empty one; a single one unless presence is known."""
         if self.presence != "known":
             return [(True,) * len(self.parties)]

@@ -10,7 +10,7 @@ The proofs are in `moments.claim.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -356,7 +356,7 @@ def _quantised(me: Party, known: Layout) -> NDArray[np.integer[Any]]:
     own = slice(1, None) if known.presence == "secret" else slice(None)
     if known.presence == "secret":
         rows[:, 0] = known.gamma * me.present.astype(rows.dtype)
-    for at, features in design_chunks(me, known.features):
+    for at, features in design_chunks(me, known.features, scores=known.scores):
         rows[at, own] = quantize(
             features, gamma=known.gamma, clip=known.bound(me.name), entry=1.0, randomness=me.randomness
         )
@@ -429,13 +429,22 @@ def _products(
                 continue
             here = columns
             if masks is not None:
-                match = np.all(masks[:, shape.rows(block)] == np.array(mask)[:, None], axis=0)
+                wanted = known.candidates if known.pooled else [mask]
+                match = _matches(masks[:, shape.rows(block)], wanted)
                 if not match.any():
                     continue
                 here = columns[:, match][:, :, known.shown(mask)]
             for tile in tiles:
                 products[tile] += _tile_product(known, here, tile)
     return products
+
+
+def _matches(masks: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> NDArray[np.bool_]:
+    """Which records have one of these patterns."""
+    match = np.zeros(masks.shape[1], dtype=bool)
+    for mask in wanted:
+        match |= np.all(masks == np.array(mask)[:, None], axis=0)
+    return match
 
 
 def _tile_product(known: Layout, columns: Residues, tile: Tile) -> Product:

@@ -115,7 +115,7 @@ class PolynomialSum:
         if self.epsilon is None:
             return silent
         many = colluders(roster, self.view)
-        sizes = (silent.delta_1, silent.delta_2, len(roster.names), many)
+        sizes = (silent.delta_1, silent.delta_2, silent.dimension, len(roster.names), many)
         noisy = replace(silent, mu=polynomial_noise(self.epsilon, self.delta, *sizes, self.relation))
         noisy.check()
         return noisy

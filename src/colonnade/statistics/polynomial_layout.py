@@ -189,6 +189,11 @@ class Layout:
         return math.prod(self.largest(name) ** e for name, e in exponents)
 
     @property
+    def dimension(self) -> int:
+        """Outputs that a record can move."""
+        return sum(1 for one in self.reach if one)
+
+    @property
     def delta_1(self) -> float:
         return float(max(sum(self.reach), self.delta_2))
 
@@ -261,6 +266,7 @@ class Layout:
             delta_2=self.delta_2,
             parties=len(self.roster.names),
             colluders=many,
+            dimension=self.dimension,
             joint=joint,
         )
 
@@ -271,9 +277,16 @@ def _concerns(column: str, named: set[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def polynomial_noise(
-    epsilon: float, delta: float, delta_1: float, delta_2: float, parties: int, colluders: int, relation: Relation
+    epsilon: float,
+    delta: float,
+    delta_1: float,
+    delta_2: float,
+    dimension: int,
+    parties: int,
+    colluders: int,
+    relation: Relation,
 ) -> int:
-    stated: dict[str, Any] = {"parties": parties, "colluders": colluders, "relation": relation}
+    stated: dict[str, Any] = {"parties": parties, "colluders": colluders, "relation": relation, "dimension": dimension}
     try:
         return calibrate_mu(epsilon=epsilon, delta=delta, delta_1=delta_1, delta_2=delta_2, **stated)
     except BadPrivacyParameter as error:

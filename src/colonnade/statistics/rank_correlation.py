@@ -27,6 +27,7 @@ TERMS = 256
 """Terms of the bridge: at |r| = 0.95 the rest is below 1e-8 of the variance of two coins, at 0.99 below 0.1 %."""
 LARGEST_CORRELATION = 0.999
 EIGENVALUE_FLOOR = 1e-3
+_PAIRS = 1 << 13  # pairs of columns inverted at once: their products of coefficients stay in the cache
 
 
 # --- moments of ranks ------------------------------------------------------------------------------------
@@ -161,15 +162,29 @@ def invert_bridge(covariance: ArrayLike, coefficients: ArrayLike) -> Reals:
     A column without variance (one category) is correlated with nothing. Bisection, as the bridge is monotone.
     """
     wanted, c = np.asarray(covariance, dtype=np.float64), np.asarray(coefficients, dtype=np.float64)
+    first, second = np.triu_indices(len(c), 1)
+    found = np.eye(len(c))
+    for start in range(0, first.size, _PAIRS):
+        j, k = first[start : start + _PAIRS], second[start : start + _PAIRS]
+        found[j, k] = found[k, j] = _bisect(wanted[j, k], np.ascontiguousarray((c[j] * c[k]).T))
+    constant = (c * c).sum(axis=1) < 1e-18
+    found[constant[:, None] | constant[None, :]] = 0.0
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def _bisect(wanted: Reals, products: Reals) -> Reals:
+    """Of pairs: the r with sum_m products[m] r^m = wanted."""
     low, high = np.full(wanted.shape, -LARGEST_CORRELATION), np.full(wanted.shape, LARGEST_CORRELATION)
     for _ in range(36):
         middle = (low + high) / 2
-        short = bridge(c, middle) < wanted
+        total = np.zeros(wanted.shape)
+        for row in products[::-1]:
+            total += row
+            total *= middle
+        short = total < wanted
         low, high = np.where(short, middle, low), np.where(short, high, middle)
-    constant = (c * c).sum(axis=1) < 1e-18
-    found = np.where(constant[:, None] | constant[None, :], 0.0, (low + high) / 2)
-    np.fill_diagonal(found, 1.0)
-    return found
+    return np.asarray((low + high) / 2)
 
 
 # --- a proper correlation matrix -------------------------------------------------------------------------

@@ -145,12 +145,14 @@ def binomial_profile(n: int, columns: int, epsilon_0: float) -> BinomialProfile:
 class PerturbedRanks:
     """The release: whole numbers, one for each present record, in the order of the records.
 
-    `response`: the record's noisy number of wins. `skellam`: its noisy doubled mid-rank.
+    `response`: the record's noisy number of wins. `skellam`: its noisy doubled mid-rank, with noise for `cohort`
+    records where that is stated (see `perturbed_ranks`).
     """
 
     released: Integers
     epsilon_0: float
     noise: Noise = "response"
+    cohort: int | None = None
 
     @property
     def debiased(self) -> Reals:
@@ -165,16 +167,16 @@ class PerturbedRanks:
     @property
     def noise_variance(self) -> float:
         """The variance of each debiased rank without ties; `tie_variance` is what ties add to flipped comparisons."""
-        return rank_noise_variance(self.released.size, self.epsilon_0, noise=self.noise)
+        return rank_noise_variance(self.released.size, self.epsilon_0, noise=self.noise, cohort=self.cohort)
 
 
-def rank_noise_variance(n: int, epsilon_0: float, *, noise: Noise = "response") -> float:
+def rank_noise_variance(n: int, epsilon_0: float, *, noise: Noise = "response", cohort: int | None = None) -> float:
     """(n - 1) s^2 with s^2 = theta (1 - theta) / (1 - 2 theta)^2; two records covary by -s^2, if not tied.
 
-    For Skellam noise n s^2 is rounded up to the next half before centring.
+    For Skellam noise n s^2 (or `cohort` s^2) is rounded up to the next half before centring.
     """
     if noise == "skellam":
-        return _skellam_mu(n, epsilon_0) / 2 * (1 - 1 / n)
+        return _skellam_mu(n if cohort is None else cohort, epsilon_0) / 2 * (1 - 1 / n)
     return (n - 1) * _pair_variance(epsilon_0)
 
 
@@ -200,18 +202,31 @@ def doubled_mid_ranks(values: ArrayLike) -> Integers:
 
 
 def perturbed_ranks(
-    values: ArrayLike, *, epsilon_0: float, noise: Noise = "response", randomness: Randomness
+    values: ArrayLike,
+    *,
+    epsilon_0: float,
+    noise: Noise = "response",
+    cohort: int | None = None,
+    randomness: Randomness,
 ) -> PerturbedRanks:
     """The ranks of the present records' values, perturbed; `rank_cost` states what they cost.
+
+    Where the number of present records is not public, state the public size of the `cohort`: Skellam noise is then
+    made for that many, and `rank_cost(cohort, ...)` bounds the release, because fewer records move less. (Flipped
+    comparisons need nothing: fewer records are fewer answers.)
 
     A 32-byte key from `randomness` is expanded by AES-256 in counter mode, as all comparisons of 72,000 records
     need two gigabytes of random bits.
     """
     given = _checked(values)
     stream = Expanded(randomness)
+    if cohort is not None and cohort < given.size:
+        raise BadPrivacyParameter(f"a cohort of {cohort} records cannot have {given.size} of them present.")
     if noise == "skellam":
-        noisy = doubled_mid_ranks(given) + skellam(stream, _skellam_mu(given.size, epsilon_0), given.size)
-        return PerturbedRanks(noisy, float(epsilon_0), noise)
+        mu = _skellam_mu(given.size if cohort is None else cohort, epsilon_0)
+        return PerturbedRanks(
+            doubled_mid_ranks(given) + skellam(stream, mu, given.size), float(epsilon_0), noise, cohort
+        )
     if noise != "response":
         raise BadPrivacyParameter(f"noise must be 'response' or 'skellam', not {noise!r}.")
     order, _, end = _runs(given)
@@ -219,7 +234,7 @@ def perturbed_ranks(
     wins = np.empty(order.size, dtype=np.int64)
     # In sorted order a record wins against all before it and loses to all after it, but for the flips.
     wins[order] = np.arange(order.size) - lost_to_below + won_from_above
-    return PerturbedRanks(wins, float(epsilon_0), noise)
+    return PerturbedRanks(wins, float(epsilon_0), noise, cohort)
 
 
 def _checked(values: ArrayLike) -> Reals:

@@ -1,0 +1,122 @@
+"""Private alignment of two parties: CPU seconds a side, in step with the size, and memory.
+
+Both parties hold `n` text keys and share half of them. Everything runs through the federation (seals, ledger,
+transcript, stores); CPU time is that of the thread in which a party handles its requests, with one worker, so it holds
+the whole work of that side. 100,000 x 100,000 keys may take 30 CPU seconds a side; time per key must not grow by more
+than a quarter from the smallest size to the largest. QUICK=1 takes small sizes, FULL=1 adds 1,000,000 x 1,000,000.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+os.environ["COLONNADE_WORKERS"] = "1"
+
+from benchmarks.common import Page, quick
+from colonnade.alignment.blind_rsa import Signer, full_domain_hash, own_tags
+from colonnade.alignment.group import hash_to_group, raise_to
+from colonnade.alignment.session import align
+from colonnade.data.column import Column, Columns
+from colonnade.federation.local import Spec
+from colonnade.federation.transports.embedded import Embedded
+
+SECONDS, SIZE, GROWTH = 30.0, 100_000, 1.25
+COLUMNS = Columns([Column(name=name, kind="binary", categories=("no", "yes")) for name in ("x", "y")])
+
+
+def two_blocks(n: int) -> dict[str, pd.DataFrame]:
+    """Text keys in a random order; the second half of one party's is the first half of the other's."""
+    rng = np.random.default_rng(n)
+    first, second = rng.permutation(np.arange(n)), rng.permutation(np.arange(n // 2, n // 2 + n))
+    return {
+        "left": pd.DataFrame({"id": [f"+49{key:010d}" for key in first], "x": "no"}),
+        "right": pd.DataFrame({"id": [f"+49{key:010d}" for key in second], "y": "yes"}),
+    }
+
+
+def measure(n: int, include: str) -> tuple[dict[str, float], float, float, int]:
+    """CPU seconds of each side, wall seconds, peak memory in MB, and the size of the cohort."""
+    spent: dict[str, float] = defaultdict(float)
+    exchange = Embedded.exchange
+
+    def timed(transport: Embedded, party: str, data: bytes, *, timeout: float) -> bytes:
+        start = time.thread_time()
+        answer = exchange(transport, party, data, timeout=timeout)
+        spent[party] += time.thread_time() - start
+        return answer
+
+    Embedded.exchange = timed  # type: ignore[method-assign]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            spec = Spec(
+                blocks=two_blocks(n),
+                key="id",
+                columns=COLUMNS,
+                home=Path(folder),
+                allow=("alignment",),
+                include=include,
+            )
+            start = time.monotonic()
+            result, _ = align(spec, runs=Path(folder) / "runs", epsilon=None, capacity={"left": n, "right": n})
+            wall = time.monotonic() - start
+    finally:
+        Embedded.exchange = exchange  # type: ignore[method-assign]
+    return dict(spent), wall, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, result.n
+
+
+def per_key() -> tuple[float, float]:
+    """CPU seconds for one key: hashed and raised once on the curve; signed with RSA."""
+    keys = [str(i).encode() for i in range(2000)]
+    raise_to(hash_to_group(keys[:64], domain="warm"), 3)
+    start = time.process_time()
+    raise_to(hash_to_group(keys, domain="job"), 2**255 + 95)
+    curve = (time.process_time() - start) / len(keys)
+    signer, some = Signer.generate(), keys[:20]
+    full_domain_hash(some[0], signer.modulus, domain="job")
+    start = time.process_time()
+    own_tags(some, signer, domain="job")
+    return curve, (time.process_time() - start) / len(some)
+
+
+def main() -> int:
+    sizes = [2_000, 8_000] if quick() else [25_000, 50_000, SIZE]
+    if os.environ.get("FULL", "") not in ("", "0"):
+        sizes.append(1_000_000)
+    measure(500, "left")  # compiles, or loads what was compiled
+    page = Page("align", "Private alignment of two parties")
+    page.say("Text keys, half of them shared, one worker; through the embedded federation. Both sides in one process.")
+    rows, good, rates, worst = [], True, [], 0.0
+    for n in sizes:
+        for include in ("left", "union"):
+            spent, wall, memory, found = measure(n, include)
+            good &= found == (n if include == "left" else n + n - (n - n // 2))
+            slower = max(spent.values())
+            cohort = "fixed" if include == "left" else include
+            seconds = (spent["left"], spent["right"], wall)
+            rows.append((f"{n:,}", cohort, *(f"{one:.1f}" for one in seconds), f"{memory:,.0f}"))
+            if include == "left":
+                rates.append(slower / n)
+            if n == min(SIZE, max(sizes)):  # a quick run scales its largest size up
+                worst = max(worst, slower * SIZE / n)
+    page.table(["keys a side", "cohort", "left, CPU-s", "right, CPU-s", "wall s", "peak MB"], rows)
+    curve, rsa = per_key()
+    page.say(
+        f"One key hashed and raised on the curve {1e6 * curve:.0f} us, signed with RSA {1e6 * rsa:,.0f} us"
+        f" ({rsa / curve:.0f} times as long)."
+    )
+    growth = rates[-1] / rates[0]
+    good &= worst <= SECONDS and growth <= GROWTH
+    return page.finish(good, seconds_for_100k=f"{worst:.1f}", limit=SECONDS, growth=f"{growth:.2f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

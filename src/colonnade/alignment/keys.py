@@ -1,0 +1,65 @@
+"""The normal form of a record key: what two parties compare.
+
+A whole number is compared by its decimal text, so 7 and "7" are equal, and "007" is another key. Text is always brought
+to Unicode's form NFC, because two encodings of one letter look the same. Everything else is **declared**, the same for
+all parties, in the plan that each of them approves:
+
+- `case`: upper and lower case count as equal (Unicode case folding);
+- `spaces`: spaces at the ends are dropped, runs of them count as one;
+- `accents`: é counts as e (marks that Unicode can separate from their letter are dropped).
+
+Each part of a composite key (`data.composite`) is brought to its normal form by itself. Records whose keys become equal
+are refused, with their number.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from colonnade.data.composite import SEPARATOR
+from colonnade.errors import BadArguments, KeyProblem
+
+RULES = ("case", "spaces", "accents")
+
+
+def check_rules(rules: Sequence[str]) -> tuple[str, ...]:
+    """The declared rules in their fixed order, each once."""
+    unknown = sorted(set(rules) - set(RULES))
+    if unknown:
+        raise BadArguments(f"no normalisation is called {', '.join(unknown)}; choose from {', '.join(RULES)}.")
+    return tuple(rule for rule in RULES if rule in rules)
+
+
+def normal_form(key: int | str, rules: Sequence[str]) -> bytes:
+    """The bytes that stand for a key: two records are the same if and only if these are equal."""
+    return SEPARATOR.join(_part(part, rules) for part in str(key).split(SEPARATOR)).encode()
+
+
+def _part(text: str, rules: Sequence[str]) -> str:
+    if "accents" in rules:
+        text = "".join(sign for sign in unicodedata.normalize("NFKD", text) if not unicodedata.combining(sign))
+    if "case" in rules:
+        text = text.casefold()
+    if "spaces" in rules:
+        text = " ".join(text.split())
+    return unicodedata.normalize("NFC", text)
+
+
+def normal_forms(keys: NDArray[Any], rules: Sequence[str], *, where: str) -> list[bytes]:
+    """The normal form of each key; keys that become empty or equal are refused with their number, never by name."""
+    forms = [normal_form(key, rules) for key in keys.tolist()]
+    empty = sum(not form.strip(SEPARATOR.encode()) for form in forms)
+    if empty:
+        raise KeyProblem(f"{where}: {empty} key(s) are empty in their normal form; fill them in or drop the records.")
+    repeated = len(forms) - len(set(forms))
+    if repeated:
+        declared = ", ".join(rules) or "no rules"
+        raise KeyProblem(
+            f"{where}: {repeated} record(s) repeat the key of an earlier one in normal form ({declared}); keep one "
+            "record for each key, or declare fewer rules."
+        )
+    return forms

@@ -1,0 +1,91 @@
+"""An alignment from end to end: open the parties of a local federation unaligned, check their keys, run `Align`; and a
+party's own decision to work on the cohort that an alignment has left at its home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from colonnade.alignment.keys import check_rules, normal_forms
+from colonnade.alignment.protocol import Align
+from colonnade.alignment.result import Aligned
+from colonnade.data.block import Block
+from colonnade.data.column import Columns
+from colonnade.data.composite import key_name, with_key
+from colonnade.data.sources import open_source
+from colonnade.errors import SchemaError, SourceError
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.home import Home
+from colonnade.federation.job import Progress
+from colonnade.federation.local import Spec
+from colonnade.federation.run_folder import RunFolder
+
+
+def capacity_of(records: int) -> int:
+    """The number of records, rounded up to two digits: at most a tenth more."""
+    step: int = 10 ** max(0, len(str(records)) - 2)
+    return -(-records // step) * step
+
+
+def prepare(spec: Spec, *, normalise: Sequence[str] = (), capacity: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Check every party's keys before anything runs, and state its capacity.
+
+    A capacity that is not declared is the party's number of records rounded up to two digits, which becomes public.
+    Whoever runs a local federation has all blocks; at a party of its own this check is the party's, in its step.
+    """
+    rules, declared = check_rules(normalise), dict(capacity or {})
+    columns = spec.columns if isinstance(spec.columns, Columns) else Columns.from_toml(spec.columns)
+    unknown = sorted(set(declared) - set(spec.blocks))
+    if unknown:
+        raise SchemaError(f"no party is called {', '.join(unknown)}; the parties are {', '.join(spec.blocks)}.")
+    sizes: dict[str, int] = {}
+    for party, source in spec.blocks.items():
+        block = Block.load(party, with_key(open_source(source), spec.key), key=key_name(spec.key), columns=columns)
+        found = len(normal_forms(block.keys, rules, where=f"party {party!r}"))
+        sizes[party] = declared.get(party, capacity_of(found))
+        if found > sizes[party]:
+            raise SchemaError(f"party {party!r} has {found} records and a capacity of {sizes[party]}; declare more.")
+    return sizes
+
+
+def align(
+    spec: Spec,
+    *,
+    runs: str | Path | None = None,
+    origin: str | None = None,
+    name: str | None = None,
+    capacity: Mapping[str, int] | None = None,
+    normalise: Sequence[str] = (),
+    progress: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> tuple[Aligned, RunFolder]:
+    """Align the parties of `spec`; `options` are those of `Align`. A federation that is opened at this home is aligned
+    from then on."""
+    if spec.home is None:
+        raise SchemaError("an alignment is stored at the parties; give the federation a home.")
+    sizes = prepare(spec, normalise=normalise, capacity=capacity)
+    method = Align(**{"include": spec.include, **options, "capacity": sizes, "normalise": tuple(normalise)})
+    with Federation.from_spec(spec, runs=runs, origin=origin, aligned=False) as federation:
+        result, run = federation.run(method, name=name, progress=progress)
+    return result, run
+
+
+def adopt(path: Path) -> int:
+    """Make the cohort that an alignment left in a party's folder the party's own, pin its n, and return n.
+
+    A local federation does this when it is opened. A party that runs by itself does it here, between two openings.
+    """
+    home = Home(path=path)
+    settings = home.settings()
+    columns = Columns.from_toml(path / "columns.toml")
+    source = with_key(open_source(settings["source"]), settings["key"])
+    block = Block.load(settings["name"], source, key=key_name(settings["key"]), columns=columns)
+    alignment = home.aligned.alignment(block.keys)
+    if alignment is None:
+        raise SourceError(f"{path} has no alignment of its present keys; run the alignment, then adopt it.")
+    roster, facts = home.pinned()
+    home.align(alignment, block.keys, cohort=home.aligned.cohort or "")
+    home.pin(roster, PublicFacts(n=alignment.n, columns=facts.columns))
+    return alignment.n

@@ -1,0 +1,109 @@
+"""`colonnade synthesize`: a synthetic table of all parties' columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from colonnade.cli.describe import ColumnNames, FederationFile
+from colonnade.cli.models import Clip, Delta, Name, PlanOnly, RelationOption, ViewOption, Yes, names_of, norms, run
+from colonnade.cli.output import Output, Quiet
+from colonnade.errors import BadArguments
+
+if TYPE_CHECKING:
+    from colonnade.federation.method import Method
+
+MethodName = Literal["copula-sqm", "vertimrf", "vcds", "evcds", "ievcds"]
+RANKS = ("vcds", "evcds", "ievcds")
+
+# Which methods know an option, in the words of the command line.
+KNOWN_BY: dict[str, tuple[str, ...]] = {
+    "presence": ("copula-sqm",),
+    "clip": ("copula-sqm",),
+    "view": ("copula-sqm", "vertimrf"),
+    "relation": ("copula-sqm", "vertimrf"),
+    "encoder": ("vertimrf",),
+    "accounting": RANKS,
+    "split": RANKS,
+    "noise": RANKS,
+}
+
+
+def synthesize(
+    federation: FederationFile,
+    epsilon: Annotated[
+        float,
+        typer.Option("--epsilon", help="A person's total epsilon over all parties.", show_default=False),
+    ],
+    method: Annotated[
+        MethodName,
+        typer.Option("--method", "-m", help="copula-sqm for numbers, vertimrf for categories, or the paper's methods."),
+    ] = "copula-sqm",
+    delta: Delta = 1e-6,
+    rows: Annotated[
+        int | None, typer.Option("--rows", help="Rows to write; as many as the cohort by default. They cost nothing.")
+    ] = None,
+    columns: ColumnNames = None,
+    format: Annotated[Literal["parquet", "csv"], typer.Option("--format", help="Of the synthetic file.")] = "parquet",
+    presence: Annotated[
+        Literal["secret", "known"] | None,
+        typer.Option("--presence", help="copula-sqm: share the mask like data, or show it to the share holders."),
+    ] = None,
+    clip: Clip = None,
+    encoder: Annotated[
+        Literal["sqm", "fm", "fo"] | None, typer.Option("--encoder", help="vertimrf: how cross-party tables are made.")
+    ] = None,
+    accounting: Annotated[
+        Literal["record", "nominal"] | None,
+        typer.Option("--accounting", help="vcds, evcds, ievcds: what epsilon means; nominal is not private."),
+    ] = None,
+    split: Annotated[
+        Literal["theorem", "none"] | None,
+        typer.Option("--split", help="vcds, evcds, ievcds: how a nominal epsilon is divided over columns."),
+    ] = None,
+    noise: Annotated[
+        Literal["exact", "skellam"] | None,
+        typer.Option("--noise", help="vcds, evcds, ievcds: flip comparisons, or add noise to ranks (faster)."),
+    ] = None,
+    view: ViewOption = "client",
+    relation: RelationOption = "zero-out",
+    name: Name = None,
+    plan_only: PlanOnly = False,
+    yes: Yes = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one complete synthetic table of all parties' columns, from records that lack whole blocks.
+
+    Shows the plan, asks on a terminal, runs, and writes a run folder with the table and the report.
+    """
+    special = {
+        "presence": presence,
+        "clip": norms(clip),
+        "encoder": encoder,
+        "accounting": accounting,
+        "split": split,
+        "noise": noise,
+        "view": None if view == "client" else view,
+        "relation": None if relation == "zero-out" else relation,
+    }
+    made = chosen(
+        method,
+        {"epsilon": epsilon, "delta": delta, "rows": rows, "columns": names_of(columns), "format": format},
+        {option: value for option, value in special.items() if value is not None},
+    )
+    run(federation, made, Output(quiet=quiet), name=name, yes=yes, plan_only=plan_only)
+
+
+def chosen(method: str, common: dict[str, Any], special: dict[str, Any]) -> Method:
+    """The method with its options; an option that it does not know is refused by name."""
+    for option in special:
+        if method not in KNOWN_BY[option]:
+            raise BadArguments(
+                f"--{option} has no meaning for --method {method}; it belongs to {', '.join(KNOWN_BY[option])}: leave"
+                " it out."
+            )
+    from colonnade.federation.method import method_class
+
+    made: Method = method_class(method)(**common, **special)
+    return made

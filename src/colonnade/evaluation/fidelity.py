@@ -1,0 +1,127 @@
+"""How near one table is to another: marginals, pairs, l-way tables, correlations, and a regression fitted to both.
+
+All of it needs both tables in one place: a simulation, or one party's own columns at home. Across parties a comparison
+would be a release with a cost, and nothing here makes one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from colonnade.data.column import Columns
+from colonnade.data.simulated.example import design_matrix
+from colonnade.errors import BadArguments
+from colonnade.statistics.cells import cells
+
+BINS = 20
+MOST_CELLS = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A table with every column as the index of its public cell; an empty cell is a cell of its own."""
+
+    names: tuple[str, ...]
+    index: NDArray[np.int32]
+    sizes: tuple[int, ...]
+
+    def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
+        """The contingency table of these columns, flat."""
+        places = [self.names.index(name) for name in columns]
+        sizes = [self.sizes[place] for place in places]
+        if np.prod(np.array(sizes, dtype=np.float64)) > MOST_CELLS:
+            raise BadArguments(
+                f"the table of {', '.join(columns)} has more than {MOST_CELLS:,} cells; take fewer bins."
+            )
+        flat = np.zeros(len(self.index), dtype=np.int64)
+        for place, size in zip(places, sizes, strict=True):
+            flat = flat * size + self.index[:, place]
+        return np.bincount(flat, minlength=int(np.prod(sizes)))
+
+
+def cut(table: pd.DataFrame, columns: Columns, *, bins: int = BINS) -> Cut:
+    """Cells from the declared domains, so that both tables are cut alike."""
+    names = tuple(name for name in columns if name in table.columns)
+    index = np.empty((len(table), len(names)), dtype=np.int32)
+    sizes = []
+    for place, name in enumerate(names):
+        made = cells(columns[name], bins=bins)
+        codes = columns[name].encode(table[name])
+        if made.edges is None:
+            here = np.where(codes < 0, len(made) - 1, codes)
+        else:
+            empty = np.isnan(codes)
+            here = np.searchsorted(made.edges[1:-1], np.where(empty, made.edges[0], codes), side="right")
+            here = np.where(empty, len(made) - 1, here)
+        index[:, place] = here
+        sizes.append(len(made))
+    return Cut(names, index, tuple(sizes))
+
+
+def total_variation(one: Cut, other: Cut, columns: Sequence[str]) -> float:
+    """Half the sum of |p - q| over the cells of one table."""
+    p, q = one.counts(columns), other.counts(columns)
+    return float(0.5 * np.abs(p / p.sum() - q / q.sum()).sum())
+
+
+def marginal_distances(one: Cut, other: Cut) -> dict[str, float]:
+    return {name: total_variation(one, other, [name]) for name in one.names}
+
+
+def pairwise_distances(one: Cut, other: Cut) -> dict[tuple[str, str], float]:
+    return {pair: total_variation(one, other, pair) for pair in itertools.combinations(one.names, 2)}
+
+
+def average_distance(one: Cut, other: Cut, *, ways: int, tables: int, seed: int) -> float:
+    """Mean total variation distance of `tables` random sets of `ways` columns (all sets, if there are fewer)."""
+    if not 1 <= ways <= len(one.names):
+        raise BadArguments(f"a table of {ways} columns cannot be made of {len(one.names)}; choose fewer.")
+    rng = np.random.default_rng(seed)
+    every = list(itertools.combinations(one.names, ways)) if len(one.names) <= 20 else None
+    if every is not None and len(every) <= tables:
+        chosen = every
+    elif every is not None:
+        chosen = [every[at] for at in rng.choice(len(every), tables, replace=False)]
+    else:
+        chosen = [tuple(rng.choice(one.names, ways, replace=False)) for _ in range(tables)]
+    return float(np.mean([total_variation(one, other, names) for names in chosen]))
+
+
+def covered(one: Cut, other: Cut) -> float:
+    """The share of cells with a record in `one` that have one in `other`, over all columns."""
+    hits = [(one.counts([name]) > 0, other.counts([name]) > 0) for name in one.names]
+    return float(sum((a & b).sum() for a, b in hits) / sum(a.sum() for a, _ in hits))
+
+
+def rank_correlation(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """Spearman's, of the design columns; complete rows only. A column that does not vary has none (NaN)."""
+    design = design_matrix(table, columns).dropna()
+    ranks = np.apply_along_axis(rankdata, 0, design.to_numpy(np.float64))
+    ranks -= ranks.mean(axis=0)
+    norms = np.sqrt((ranks**2).sum(axis=0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        made = ranks.T @ ranks / np.outer(norms, norms)
+    return pd.DataFrame(made, index=design.columns, columns=design.columns)
+
+
+def least_squares(
+    table: pd.DataFrame, columns: Columns, response: str, *, leave_out: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Ordinary least squares of one column on all others: `coef` and `std err`, the constant first."""
+    design = design_matrix(table, columns, leave_out=leave_out)
+    y = design.pop(response).to_numpy(np.float64)
+    x = np.column_stack([np.ones(len(design)), design.to_numpy(np.float64)])
+    coef, _, rank, _ = np.linalg.lstsq(x, y, rcond=None)
+    if rank < x.shape[1]:
+        raise BadArguments("the columns determine one another in this table, so a regression has no single answer.")
+    residual = y - x @ coef
+    sigma2 = float(residual @ residual) / (len(y) - x.shape[1])
+    errors = np.sqrt(sigma2 * np.diag(np.linalg.inv(x.T @ x)))
+    return pd.DataFrame({"coef": coef, "std err": errors}, index=["const", *design.columns])

@@ -1,0 +1,325 @@
+"""The path of sparse solutions, whoever computes the loss and its gradient.
+
+A point minimises  loss(b) + sum_j w_j |b_j|  over (intercept, coefficients). `ProximalQuasiNewton` sees the loss only
+through `evaluate`, one call a round: it minimises a quadratic model plus the penalty by coordinate descent, moves
+there (or part of the way, if the objective would not fall), and learns the curvature from how the gradient changed
+(BFGS). What it learned serves the whole path, so a point takes few rounds. Where the curvature is known and constant
+(least squares from moments) the first model is exact.
+
+**Which stationary point.** For SCAD and MCP the solution at lambda is where the local linear approximation arrives
+from the lasso solution at that same lambda, in at most `lla_steps` steps: it does not depend on the other points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from colonnade.errors import BadArguments, NotEstimable
+from colonnade.models.penalties import Penalty, penalty_slope, penalty_value, violations, weighted_lasso
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Family = Literal["gaussian", "binomial", "poisson"]
+FAMILIES: tuple[str, ...] = get_args(Family)
+
+SATURATED = 0.999
+"""The path ends where this share of the null deviance is explained: beyond, the fit is a separation of the data."""
+SETTLED = 1e-6
+"""LLA stops when no weight moved by more than this share of lambda."""
+MAXIMUM_STEPS = 1000
+"""Quasi-Newton steps for one weighted lasso; what remains then is in the reported residual."""
+FINEST = 1e-12
+"""Relative size of objective changes that rounding hides."""
+
+
+# --- families ---------------------------------------------------------------------------------------------------
+
+
+def unit_loss(family: Family, eta: Vector, y: Vector) -> Vector:
+    """Minus the log-likelihood of each record, up to what eta does not change: psi(eta) - y eta, or half a square."""
+    if family == "gaussian":
+        return np.asarray(0.5 * (y - eta) ** 2)
+    if family == "binomial":
+        return np.asarray(np.logaddexp(0.0, eta) - y * eta)
+    return np.asarray(np.exp(np.minimum(eta, 700.0)) - y * eta)
+
+
+def mean_response(family: Family, eta: Vector) -> Vector:
+    """psi'(eta)."""
+    if family == "gaussian":
+        return eta
+    return np.asarray(expit(eta) if family == "binomial" else np.exp(np.minimum(eta, 700.0)))
+
+
+def curvature_of(family: Family, eta: Vector) -> Vector:
+    """psi''(eta)."""
+    mu = mean_response(family, eta)
+    return np.ones_like(mu) if family == "gaussian" else (mu * (1.0 - mu) if family == "binomial" else mu)
+
+
+def link(family: Family, mean: float) -> float:
+    """The intercept of the model without covariates; refused where it is infinite."""
+    if family == "gaussian":
+        return mean
+    if not mean > 0.0 or (family == "binomial" and mean >= 1.0):
+        raise NotEstimable(
+            "the response is the same in all records used, so nothing can be explained; check its column."
+        )
+    return math.log(mean / (1.0 - mean)) if family == "binomial" else math.log(mean)
+
+
+def saturated_loss(family: Family, y: Vector) -> float:
+    """The mean loss of a model with one parameter a record."""
+    if family != "poisson":
+        return 0.0
+    positive = y[y > 0]
+    return float((positive - positive * np.log(positive)).sum() / len(y))
+
+
+# --- the path ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PathPoint:
+    """One solution, in standard units. `residual` is the largest violation of the optimality conditions of the
+    penalised loss itself (for SCAD and MCP: of its stationarity), as a share of the largest lambda."""
+
+    lam: float
+    intercept: float
+    coefficients: Vector
+    loss: float
+    objective: float
+    residual: float
+    lla_steps: int
+    held_out: float = 0.0
+    """Mean loss over the records left out, in cross-validation."""
+
+    @property
+    def df(self) -> int:
+        return int(np.count_nonzero(self.coefficients))
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A solution of a weighted lasso."""
+
+    intercept: float
+    coefficients: Vector
+    loss: float
+    held_out: float = 0.0
+
+
+class WeightedLasso(Protocol):
+    """Minimises loss + weighted l1, warm from its own last solution."""
+
+    null_loss: float
+    saturated: float
+    largest: float
+
+    def lasso(self, lam: float) -> Solved:
+        """All weights are lambda."""
+        ...
+
+    def approximate(self, penalty: Penalty, lam: float) -> Solved:
+        """The next LLA step: weights are the penalty's slopes at the last solution."""
+        ...
+
+    def next_move(self, penalty: Penalty, lam: float) -> float:
+        """The largest change of a weight that another LLA step would make."""
+        ...
+
+    def violation(self, penalty: Penalty, lam: float) -> float:
+        """The largest violation of the optimality conditions of the penalised loss at the last solution."""
+        ...
+
+
+def lambda_sequence(largest: float, *, count: int, ratio: float) -> Vector:
+    """From the smallest lambda that keeps every coefficient at zero, down to `ratio` of it, evenly on a log scale."""
+    if not largest > 0:
+        raise NotEstimable("no column is related to the response at all: nothing to select; check the columns.")
+    return np.geomspace(largest, largest * ratio, count)
+
+
+def trace_path(
+    solver: WeightedLasso, lambdas: Sequence[float], *, penalty: Penalty, lla_steps: int
+) -> tuple[list[PathPoint], str]:
+    """Solutions from the largest lambda on; and why the path ended early, or nothing."""
+    points: list[PathPoint] = []
+    for lam in lambdas:
+        found = solver.lasso(lam)
+        steps = 0
+        if penalty != "lasso":
+            while steps < lla_steps and solver.next_move(penalty, lam) > SETTLED * lam:
+                found = solver.approximate(penalty, lam)
+                steps += 1
+                if _explained(solver, found.loss) > SATURATED:
+                    break
+        points.append(
+            PathPoint(
+                lam=float(lam),
+                intercept=found.intercept,
+                coefficients=found.coefficients,
+                loss=found.loss,
+                objective=found.loss + penalty_value(penalty, found.coefficients, lam),
+                residual=solver.violation(penalty, lam) / solver.largest,
+                lla_steps=steps,
+                held_out=found.held_out,
+            )
+        )
+        if _explained(solver, found.loss) > SATURATED:
+            if len(points) > 1:
+                points.pop()
+            return points, (
+                f"The path ends at lambda = {points[-1].lam:.4g}: at the next one the columns explain more than"
+                f" {SATURATED:.1%} of the deviance (they separate the classes, or there are as many as records), and"
+                " coefficients grow without bound."
+            )
+    return points, ""
+
+
+def _explained(solver: WeightedLasso, loss: float) -> float:
+    return (solver.null_loss - loss) / max(solver.null_loss - solver.saturated, 1e-300)
+
+
+# --- proximal quasi-Newton --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The loss, and its gradient in (intercept, coefficients)."""
+
+    loss: float
+    gradient: Vector
+    held_out: float = 0.0
+
+
+class ProximalQuasiNewton:
+    """A `WeightedLasso` over `evaluate(theta)`, theta = (intercept, coefficients); see the module."""
+
+    def __init__(
+        self,
+        evaluate: Callable[[Vector], Evaluation],
+        *,
+        start: Vector,
+        at_start: Evaluation,
+        curvature: Matrix,
+        learn: bool,
+        saturated: float,
+        tolerance: float,
+        largest: float | None = None,
+    ) -> None:
+        self._evaluate, self._learn = evaluate, learn
+        self._theta, self._here, self._curvature = start, at_start, curvature
+        self._weights = np.zeros_like(start)
+        self.null_loss, self.saturated = at_start.loss, saturated
+        self.largest = float(np.abs(at_start.gradient[1:]).max(initial=0.0)) if largest is None else largest
+        self._tolerance = tolerance
+        self._resting: tuple[Vector, Evaluation] | None = None
+
+    def lasso(self, lam: float) -> Solved:
+        if self._resting is not None:  # the last lasso solution is nearer than the last SCAD or MCP one
+            self._theta, self._here = self._resting
+        solved = self._solve(np.full(len(self._theta) - 1, lam))
+        self._resting = (self._theta, self._here)
+        return solved
+
+    def approximate(self, penalty: Penalty, lam: float) -> Solved:
+        return self._solve(penalty_slope(penalty, self._theta[1:], lam))
+
+    def next_move(self, penalty: Penalty, lam: float) -> float:
+        slopes = penalty_slope(penalty, self._theta[1:], lam)
+        return float(np.abs(slopes - self._weights[1:]).max(initial=0.0))
+
+    def violation(self, penalty: Penalty, lam: float) -> float:
+        weights = np.concatenate([[0.0], penalty_slope(penalty, self._theta[1:], lam)])
+        return float(violations(self._here.gradient, self._theta, weights).max())
+
+    def _solve(self, weights: Vector) -> Solved:
+        self._weights = np.concatenate([[0.0], weights])  # the intercept is not penalised
+        enough = self._tolerance * self.largest
+        for _ in range(MAXIMUM_STEPS):
+            if violations(self._here.gradient, self._theta, self._weights).max() <= enough:
+                break
+            if (self.null_loss - self._here.loss) > SATURATED * (self.null_loss - self.saturated):
+                break
+            if not self._step(enough):
+                break
+        return Solved(float(self._theta[0]), self._theta[1:].copy(), self._here.loss, self._here.held_out)
+
+    def _step(self, enough: float) -> bool:
+        """One round, or several if the objective does not fall at once; False if it cannot fall any more."""
+        here, theta, weights = self._here, self._theta, self._weights
+        goal = weighted_lasso(self._curvature, here.gradient, theta, weights, tolerance=0.01 * enough)
+        direction = goal - theta
+        penalty = float(weights @ np.abs(theta))
+        before = here.loss + penalty
+        promised = float(here.gradient @ direction + weights @ np.abs(goal)) - penalty
+        share = 1.0
+        for _ in range(40):
+            reached = goal if share == 1.0 else theta + share * direction
+            there = self._evaluate(reached)
+            after = there.loss + float(weights @ np.abs(reached))
+            if after <= before + 1e-4 * share * promised + FINEST * max(abs(before), 1.0):
+                break
+            share /= 2
+        else:
+            return False
+        if self._learn:
+            self._bfgs(reached - theta, there.gradient - here.gradient)
+        stuck = bool(np.array_equal(reached, theta))
+        self._theta, self._here = reached, there
+        return not stuck
+
+    def _bfgs(self, step: Vector, change: Vector) -> None:
+        """H + y y' / s'y - H s s' H / s'H s: symmetric, positive definite if s'y > 0, and maps s to y."""
+        along = float(step @ change)
+        if along > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)) > 0:
+            old = self._curvature @ step
+            self._curvature = (
+                self._curvature + np.outer(change, change) / along - np.outer(old, old) / float(step @ old)
+            )
+
+
+# --- least squares from moments ---------------------------------------------------------------------------------
+
+
+def moment_solver(
+    covariance: Matrix, cross: Vector, variance: float, *, tolerance: float, largest: float | None = None
+) -> ProximalQuasiNewton:
+    """Least squares on standardised columns: loss = (s_yy - 2 c'b + b'S b) / 2, the intercept being the mean.
+
+    The curvature is S, so every model is exact and no party is asked.
+    """
+    p = len(cross)
+    whole = np.zeros((p + 1, p + 1))
+    whole[0, 0], whole[1:, 1:] = 1.0, covariance
+
+    def evaluate(theta: Vector) -> Evaluation:
+        b = theta[1:]
+        fitted = covariance @ b
+        loss = 0.5 * (variance - 2.0 * float(cross @ b) + float(b @ fitted))
+        return Evaluation(loss, np.concatenate([[0.0], fitted - cross]))
+
+    start = np.zeros(p + 1)
+    return ProximalQuasiNewton(
+        evaluate,
+        start=start,
+        at_start=evaluate(start),
+        curvature=whole,
+        learn=False,
+        saturated=0.0,
+        tolerance=tolerance,
+        largest=largest,
+    )
+
+
+def check_family(family: str) -> None:
+    if family not in FAMILIES:
+        raise BadArguments(f"family must be one of {', '.join(map(repr, FAMILIES))}, not {family!r}.")

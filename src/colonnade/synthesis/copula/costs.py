@@ -1,0 +1,232 @@
+"""What a synthesizer of perturbed ranks spends, in all three units, and how its budget is divided.
+
+The copula paper states one epsilon, the budget of **comparisons** of two records. One record is in n - 1 comparisons
+of every column, so what a record loses is another number, by orders of magnitude (`statistics/ranks.claim.md`). Both
+are always stated, and the ledgers are debited with the record's. `accounting` says which of them `epsilon` is:
+
+- "record": a person's total over all parties at `delta`, as everywhere else here; the noise follows from it.
+- "nominal": the paper's epsilon, half for ranks and half for marginals; the record's total follows from it. It is the
+  way to repeat the paper's tables, and it is never called private.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+from colonnade.errors import BadArguments, NotEstimable
+from colonnade.privacy.accounting import Guarantee, calibrate, check_epsilon, guarantee
+from colonnade.privacy.cost import Cost, Laplace, Unit, ZeroConcentrated
+from colonnade.statistics.rank_correlation import forecast_noise
+from colonnade.statistics.ranks import (
+    Noise,
+    Split,
+    binomial_profile,
+    comparison_budget,
+    rank_cost,
+    rank_noise_variance,
+    rank_rho,
+)
+
+Accounting = Literal["record", "nominal"]
+RankNoise = Literal["exact", "skellam"]
+
+MARGINAL_SHARE = 0.1
+"""Of a record-level epsilon, to the marginals: correlations need the rest (the reading's measurements)."""
+FORECAST_WARNING = 0.01
+"""Noise of a correlation above which the plan warns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankBudget:
+    """What each release may spend: `epsilon_0` a comparison, in each of `rounds` rounds, and `marginal` (pure) for the
+    marginal of one column. `widths` are the columns of each party, `n` the size of the cohort."""
+
+    n: int
+    widths: Mapping[str, int]
+    epsilon_0: float
+    marginal: float
+    rounds: int
+    noise: Noise
+
+    @property
+    def columns(self) -> int:
+        return sum(self.widths.values())
+
+    def ranks(self, columns: int, *, unit: Unit = "record") -> Cost:
+        """One round of ranks. Presence is not public, so all n records count."""
+        return rank_cost(self.n, columns, self.epsilon_0, noise=self.noise, unit=unit)
+
+    def marginals(self, columns: int, *, unit: Unit = "record") -> Cost:
+        return Laplace(self.marginal, relation="replace", unit=unit, count=columns)
+
+    def costs(self, columns: int, *, unit: Unit = "record") -> list[Cost]:
+        """Everything about one record that `columns` columns release."""
+        return [self.ranks(columns, unit=unit).times(self.rounds), self.marginals(columns, unit=unit)]
+
+
+def rank_budget(
+    *,
+    n: int,
+    widths: Mapping[str, int],
+    epsilon: float,
+    delta: float,
+    accounting: Accounting,
+    split: Split,
+    noise: RankNoise,
+    rounds: int = 1,
+    each_round: bool = False,
+) -> RankBudget:
+    """Divide `epsilon`. `each_round` gives every round of ranks what one round would get (nominal accounting only)."""
+    check_options(accounting, noise)
+    check_epsilon(epsilon)
+    if n < 2:
+        raise NotEstimable("the cohort has one record, and ranks compare two; join more records.")
+    mechanism: Noise = "response" if noise == "exact" else "skellam"
+    columns = sum(widths.values())
+    if accounting == "nominal":
+        half = epsilon / 2
+        shares = {"split": split, "parties": len(widths), "total_columns": columns}
+        ranks = comparison_budget(half if each_round else half / rounds, **shares)  # type: ignore[arg-type]
+        marginal = comparison_budget(half, **shares)  # type: ignore[arg-type]
+        return RankBudget(n=n, widths=dict(widths), epsilon_0=ranks, marginal=marginal, rounds=rounds, noise=mechanism)
+    if delta == 0:
+        raise BadArguments("a record's total is accounted at a delta above 0; choose one below 1/n, say 1e-6.")
+    marginal = MARGINAL_SHARE * epsilon / columns
+    ranks = _calibrated(n, columns, epsilon, delta, mechanism, rounds, marginal)
+    return RankBudget(n=n, widths=dict(widths), epsilon_0=ranks, marginal=marginal, rounds=rounds, noise=mechanism)
+
+
+@lru_cache(maxsize=16)  # once for the plan, and again when it is executed
+def _calibrated(
+    n: int, columns: int, epsilon: float, delta: float, noise: Noise, rounds: int, marginal: float
+) -> float:
+    """The largest budget of a comparison with which everything costs a record at most (epsilon, delta)."""
+    marginals = Laplace(marginal, relation="replace", count=columns)
+
+    def made(scale: float) -> list[Cost]:
+        if noise == "skellam":
+            return [rank_cost(n, columns, 1 / scale, noise=noise).times(rounds), marginals]
+        # The zCDP bound of the answers: for such small budgets it is their Renyi curve, and it is accounted quickly.
+        return [ZeroConcentrated(rank_rho(n, columns, 1 / scale), relation="replace", count=rounds), marginals]
+
+    return 1 / calibrate(made, epsilon=epsilon, delta=delta, bracket=(0.1, 1e9))
+
+
+def check_options(accounting: str, noise: str) -> None:
+    if accounting not in get_args(Accounting):
+        raise BadArguments(f"accounting must be 'record' or 'nominal', not {accounting!r}.")
+    if noise not in get_args(RankNoise):
+        raise BadArguments(f"noise must be 'exact' or 'skellam', not {noise!r}.")
+
+
+# --- in words --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Units:
+    """One budget in three units.
+
+    nominal : {"comparison": one comparison in one column, "pair": all that the party with most columns answers and
+        releases about one pair of records}: the paper's reading. It protects no record.
+    record, blocks : what a record loses over all parties, and through each party's columns; who is present is fixed.
+    exact : the exact epsilon of a record's flipped comparisons alone, at the same delta (None for Skellam noise).
+    """
+
+    nominal: Mapping[str, float]
+    record: Guarantee
+    blocks: Mapping[str, Guarantee]
+    exact: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nominal": dict(self.nominal),
+            "record": str(self.record),
+            "blocks": {party: str(one) for party, one in self.blocks.items()},
+            "ranks_of_a_record_exactly": self.exact,
+        }
+
+
+def units(budget: RankBudget, delta: float) -> Units:
+    widest = max(budget.widths.values())
+    exact = None
+    if budget.noise == "response" and delta > 0:
+        exact = binomial_profile(budget.n, budget.columns * budget.rounds, budget.epsilon_0).epsilon(delta)
+    of_width = {
+        width: guarantee(budget.costs(width, unit="block"), delta=delta, unit="block", relation="replace")
+        for width in set(budget.widths.values())
+    }
+    return Units(
+        nominal={
+            "comparison": budget.epsilon_0,
+            "pair": widest * (budget.rounds * budget.epsilon_0 + budget.marginal),
+        },
+        record=guarantee(budget.costs(budget.columns), delta=delta, relation="replace"),
+        blocks={party: of_width[width] for party, width in budget.widths.items()},
+        exact=exact,
+    )
+
+
+def correlation_noise(budget: RankBudget, *, present: int | None = None, shared: int | None = None) -> float:
+    """The sd that rank noise adds to one correlation of two continuous columns, each with `present` records, `shared`
+    of them in common (all n by default)."""
+    size = budget.n if present is None else present
+    ratio = rank_noise_variance(size, budget.epsilon_0, noise=budget.noise, cohort=budget.n) * 12 / (size**2 - 1)
+    return forecast_noise(size if shared is None else shared, ratio, ratio)
+
+
+def budget_notes(
+    budget: RankBudget, *, epsilon: float, delta: float, accounting: Accounting, presence: str
+) -> tuple[str, ...]:
+    """For the plan: all three units, what `epsilon` was taken for, the forecast, and what the parties must agree to."""
+    found = units(budget, delta)
+    notes = []
+    if accounting == "nominal":
+        notes.append(
+            f"accounting='nominal': epsilon {epsilon:g} is a budget of comparisons, as in the paper; it is not what a"
+            " record loses, so it is not called private here: read the next two lines."
+        )
+    else:
+        notes.append(f"accounting='record': epsilon {epsilon:g} is a person's total over all parties.")
+    notes += [
+        f"Nominal epsilon (unit comparison): {found.nominal['comparison']:.3g} for one comparison in one column,"
+        f" {found.nominal['pair']:.3g} for a pair of records at the party with most columns. One record is in"
+        f" {budget.n - 1:,} comparisons of each column, in each of {budget.rounds} round"
+        f"{'s' if budget.rounds > 1 else ''}.",
+        f"What a record loses, who is present held fixed: {found.record}; through one party's columns: "
+        + "; ".join(f"{party} {one}" for party, one in found.blocks.items())
+        + ". The ledgers are debited per record.",
+    ]
+    if accounting == "nominal":
+        least = "; ".join(
+            # One party's part of a record is its block: the same releases, counted in the other unit.
+            f"{party} {_up(one.epsilon)}"
+            for party, one in found.blocks.items()
+        )
+        notes.append(
+            f"A party with a budget must cover its part at delta {delta:g} ({least}) or it refuses; ask for"
+            " accounting='record', or take CopulaSQM, to stay within an ordinary budget."
+        )
+    sd = correlation_noise(budget)
+    if budget.n >= 8:
+        fewer = correlation_noise(budget, present=budget.n // 2, shared=budget.n // 4)
+        notes.append(
+            f"Rank noise moves a correlation by {sd:.2g} (standard deviation) for two parties that have all"
+            f" {budget.n:,} records, by {fewer:.2g} if each has half of them and both a quarter."
+        )
+    if sd > FORECAST_WARNING:
+        notes.append(f"Warning: noise above {FORECAST_WARNING:g} blurs the correlations of the table.")
+    notes.append(
+        f"The coordinator sees a perturbed rank of each record in each column, and who is present: every party must"
+        f" allow {presence!r}."
+    )
+    return tuple(notes)
+
+
+def _up(epsilon: float) -> str:
+    """Three digits, rounded up: a budget of this size suffices."""
+    digits = 2 - math.floor(math.log10(epsilon))
+    return f"{math.ceil(epsilon * 10**digits) / 10**digits:g}"

@@ -1,0 +1,190 @@
+"""A fitted Gaussian copula: one marginal for each column, and the latent correlation that ties them together.
+
+A row is z ~ N(0, R), u = Phi(z), x_j = F_j^-1(u_j). Each column has **one** latent coordinate, whatever its kind:
+- continuous: F is continuous on the declared bounds;
+- count: F jumps at whole numbers, or, where these are many, is continuous on [lower, upper + 1) and x = floor;
+- ordinal, binary and categorical: F jumps at the codes 0, 1, ... of the declared categories.
+
+A categorical column is taken in its declared order. Indicators of its categories would be k - 1 coordinates that must
+not be 1 together: a row could show two categories or none, their marginals would be lost in the repair, and the
+sensitivity of the moments would grow with k. With one coordinate the marginal is kept exactly and every row is legal;
+the price is that only association along the declared order is carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg, special
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import DomainError
+from colonnade.statistics.marginals import Marginal
+from colonnade.statistics.rank_correlation import TERMS, category_coefficients, uniform_coefficients
+from colonnade.synthesis.table import BATCH, Source, frame_of, generator
+
+Reals = NDArray[np.float64]
+
+LONGEST_COUNT = 64
+"""Whole numbers in a count column's domain up to which each is a category of its own."""
+
+
+# --- how a column is modelled ------------------------------------------------------------------------------------
+
+
+def stepwise(column: Column) -> bool:
+    """Does the column's distribution function jump at listed values (rather than being continuous)?"""
+    return column.discrete or (column.kind == "count" and values_of(column) <= LONGEST_COUNT)
+
+
+def values_of(column: Column) -> int:
+    """How many values a column with categories, or a count, can take."""
+    if column.categories is not None:
+        return len(column.categories)
+    assert column.lower is not None
+    assert column.upper is not None
+    return int(column.upper - column.lower) + 1
+
+
+def listed_values(column: Column) -> Reals:
+    """The encoded values at which a stepwise column's distribution function jumps."""
+    first = 0.0 if column.lower is None else column.lower
+    return first + np.arange(values_of(column), dtype=np.float64)
+
+
+def bounds_of(column: Column) -> tuple[float, float]:
+    """The bounds of a continuous distribution function; a long count a is anywhere in [a, a + 1)."""
+    if column.lower is None or column.upper is None:
+        raise DomainError(f"column {column.name!r} has no bounds; declare lower and upper in columns.toml.")
+    return column.lower, column.upper + (1.0 if column.kind == "count" else 0.0)
+
+
+def as_points(column: Column, encoded: ArrayLike) -> Reals:
+    """Encoded values where the marginal expects them: a long count in the middle of its unit."""
+    at = np.asarray(encoded, dtype=np.float64)
+    return at + 0.5 if column.kind == "count" and not stepwise(column) else at
+
+
+def decoded(column: Column, marginal: Marginal, u: ArrayLike) -> pd.Series[Any]:
+    """The column's values at these quantiles, in its declared domain and dtype."""
+    found = marginal.quantile(u)
+    if column.discrete:
+        return column.decode(np.rint(found).astype(np.int32))
+    if column.kind == "count":
+        found = np.rint(found) if stepwise(column) else np.floor(found)
+    return column.decode(np.clip(found, column.lower, column.upper))
+
+
+def shifted(marginal: Marginal, mean: float, deviation: float = 1.0) -> Marginal:
+    """The law of F^-1(Phi(mean + deviation Z)): the same column in a population whose latent law is N(mean, dev^2).
+
+    F*(x) = Phi((Phi^-1(F(x)) - mean) / deviation), which keeps 0 at 0 and 1 at 1.
+    """
+    latent = special.ndtri(marginal.cumulative)
+    moved = special.ndtr((latent - mean) / deviation)
+    moved[-1] = 1.0
+    if not marginal.discrete:
+        moved[0] = 0.0
+    return Marginal(marginal.points, np.maximum.accumulate(moved), marginal.discrete)
+
+
+def hermite_coefficients(marginals: Mapping[str, Marginal]) -> Reals:
+    """Of each column's uniform score F (mid-distribution where F jumps), for `rank_correlation.bridge`."""
+    continuous = uniform_coefficients(TERMS)
+    return np.array(
+        [category_coefficients(one.probabilities) if one.discrete else continuous for one in marginals.values()]
+    )
+
+
+# --- the model ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianCopula:
+    """`columns` in the order of `correlation`, with a marginal for each."""
+
+    columns: Columns
+    marginals: Mapping[str, Marginal]
+    correlation: Reals
+
+    def __post_init__(self) -> None:
+        size = len(self.columns)
+        if list(self.marginals) != list(self.columns):
+            raise DomainError("a copula needs one marginal for each of its columns, in their order.")
+        for name, column in self.columns.items():
+            _check_marginal(column, self.marginals[name])
+        given = self.correlation
+        sound = given.shape == (size, size) and bool(np.isfinite(given).all())
+        if not sound or np.abs(given - given.T).max() > 1e-9 or np.abs(np.diag(given) - 1).max() > 1e-9:
+            raise DomainError("a copula needs a symmetric correlation matrix with ones on its diagonal; repair it.")
+        _ = self.root
+
+    @cached_property
+    def root(self) -> Reals:
+        """The lower Cholesky factor of the correlation."""
+        try:
+            return np.asarray(linalg.cholesky(self.correlation, lower=True))
+        except linalg.LinAlgError:
+            raise DomainError("the correlation matrix is not positive definite; repair it first.") from None
+
+    def batches(self, rows: int, source: Source, *, size: int = BATCH) -> Iterator[pd.DataFrame]:
+        """`rows` fresh rows, at most `size` at a time; the same source gives the same rows, whatever the size."""
+        draw = generator(source)
+        for start in range(0, rows, size):
+            latent = draw.standard_normal((min(size, rows - start), len(self.columns))) @ self.root.T
+            yield self.at_latent(latent)
+
+    def at_latent(self, latent: ArrayLike) -> pd.DataFrame:
+        """The rows that belong to latent rows (records x columns)."""
+        u = special.ndtr(np.asarray(latent, dtype=np.float64))
+        return pd.DataFrame(
+            {
+                name: decoded(column, self.marginals[name], u[:, place])
+                for place, (name, column) in enumerate(self.columns.items())
+            }
+        )
+
+    def sample(self, rows: int, source: Source) -> pd.DataFrame:
+        """All rows in memory."""
+        return frame_of(self, rows, source)
+
+    # --- as data -------------------------------------------------------------------------------------------------
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Correlation, and all marginals end to end; `sizes` says where each ends. `from_arrays` is its inverse."""
+        each = list(self.marginals.values())
+        return {
+            "correlation": self.correlation,
+            "points": np.concatenate([one.points for one in each]),
+            "cumulative": np.concatenate([one.cumulative for one in each]),
+            "sizes": np.array([one.points.size for one in each], dtype=np.int64),
+            "discrete": np.array([one.discrete for one in each], dtype=np.bool_),
+        }
+
+    @classmethod
+    def from_arrays(cls, columns: Columns, arrays: Mapping[str, np.ndarray[Any, Any]]) -> GaussianCopula:
+        cuts = np.cumsum(arrays["sizes"])[:-1]
+        parts = zip(
+            np.split(arrays["points"], cuts), np.split(arrays["cumulative"], cuts), arrays["discrete"], strict=True
+        )
+        made = [Marginal(points, cumulative, bool(discrete)) for points, cumulative, discrete in parts]
+        return cls(columns, dict(zip(columns, made, strict=True)), np.asarray(arrays["correlation"]))
+
+
+def _check_marginal(column: Column, marginal: Marginal) -> None:
+    """Of the declared domain, so that no row can leave it."""
+    if marginal.discrete != stepwise(column):
+        raise DomainError(f"the marginal of {column.name!r} must {'jump' if stepwise(column) else 'be continuous'}.")
+    if marginal.discrete:
+        inside = np.isin(marginal.points, listed_values(column)).all()
+    else:
+        lower, upper = bounds_of(column)
+        inside = marginal.points[0] >= lower and marginal.points[-1] <= upper
+    if not inside:
+        raise DomainError(f"the marginal of {column.name!r} leaves its declared domain; build it on the domain.")

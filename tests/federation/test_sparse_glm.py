@@ -1,0 +1,100 @@
+"""What crosses the border in a sparse GLM by rounds, and what happens when a party fails in the middle."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from colonnade.errors import ColonnadeError, UnboundedNotAllowed
+from colonnade.federation.party import Party
+from colonnade.models import sparse_glm_steps as steps
+from colonnade.models.sparse_glm import SparseGLM
+from support.selection import COVARIATES, ROUNDS, related_table, selection_federation
+
+ASKED = SparseGLM(
+    family="binomial", penalty="lasso", response="event", columns=COVARIATES, n_lambdas=2, ratio=0.3, tolerance=1e-3
+)
+
+
+def test_every_unbounded_release_must_be_allowed_by_name(tmp_path: Path) -> None:
+    table = related_table(60)
+    for missing in ROUNDS:
+        allow = tuple(name for name in ROUNDS if name != missing)
+        with (
+            selection_federation(tmp_path / missing, table, allow=allow) as parties,
+            pytest.raises(UnboundedNotAllowed),
+        ):
+            parties.check(parties.plan(ASKED))
+    with selection_federation(tmp_path / "all", table, allow=ROUNDS) as parties:
+        plan = parties.plan(ASKED)
+        parties.check(plan)
+    assert set(plan.total().unbounded) == set(ROUNDS)
+    assert "work out the response" in plan.text()
+    plain = SparseGLM(**{**ASKED.options(), "exchange": "plain"})
+    with selection_federation(tmp_path / "plain", table, allow=ROUNDS) as parties, pytest.raises(UnboundedNotAllowed):
+        parties.check(parties.plan(plain))
+
+
+def test_no_vector_over_records_reaches_the_coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every value that a step releases is small; vectors travel sealed. Sizes depend on n and the columns alone."""
+    released: list[tuple[str, int]] = []
+    commit = Party._commit
+
+    def note(me: Party, request: Any, data: bytes, hashed: str, release: Any, cost: Any, work: Any) -> bytes:
+        released.append((request.step, _numbers(release.value)))
+        return commit(me, request, data, hashed, release, cost, work)
+
+    monkeypatch.setattr(Party, "_commit", note)
+    n = 60
+    with selection_federation(tmp_path, related_table(n)) as parties:
+        ASKED.fit(parties)
+        SparseGLM(**{**ASKED.options(), "via": "admm", "tolerance": 0.05}).fit(parties)
+    assert {name.rpartition(".")[2] for name, _ in released} >= {"predict_block", "admm_block", "admm_settle"}
+    assert max(size for _, size in released) < n / 2
+
+
+def _numbers(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(_numbers(one) for one in value.values())
+    return int(np.size(value)) if value is not None else 0
+
+
+def test_a_run_that_was_interrupted_resumes_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder fails once in the middle. Resuming replays what was answered, and nothing is debited twice."""
+    table = related_table(60)
+    with selection_federation(tmp_path / "whole", table) as parties:
+        expected = ASKED.fit(parties)
+    fails = iter([False, False, False, True] + [False] * 1000)
+    original = steps.send_residuals
+
+    def sometimes(*arguments: Any) -> Any:
+        if next(fails):
+            raise RuntimeError("the machine went away")
+        return original(*arguments)
+
+    monkeypatch.setattr(steps, "send_residuals", sometimes)
+    with selection_federation(tmp_path / "broken", table) as parties:
+        with pytest.raises(ColonnadeError):
+            ASKED.fit(parties)
+        (run,) = parties.runs.iterdir()
+        result, _ = parties.resume(run)
+        ledger = sqlite3.connect(next((tmp_path / "broken" / "home").rglob("employer/**/party.db")))
+        seqs = [row[0] for row in ledger.execute("SELECT seq FROM ledger WHERE kind = 'debit'")]
+    assert len(seqs) == len(set(seqs))
+    # The two federations agreed on different orders of records: sums differ in their last bits.
+    np.testing.assert_allclose(result.path.to_numpy(), expected.path.to_numpy(), atol=1e-10)
+
+
+def test_a_member_without_data_masks_zeros(tmp_path: Path) -> None:
+    """An independent share holder takes part in the pads and changes nothing."""
+    table = related_table(60)
+    with selection_federation(tmp_path / "three", table) as parties:
+        expected = ASKED.fit(parties)
+    with selection_federation(tmp_path / "four", table, holder="notary") as parties:
+        assert len(parties.roster.names) == 4
+        found = ASKED.fit(parties)
+    np.testing.assert_allclose(found.path.to_numpy(), expected.path.to_numpy(), atol=1e-9)

@@ -1,0 +1,163 @@
+"""The rounds of VFEM over a federation: plans, permissions, sizes of messages, resuming, what a party refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from colonnade.durable import Database
+from colonnade.errors import BadArguments, BeyondReservation, PartyLost, UnboundedNotAllowed, UnsafeRequest
+from colonnade.federation.job import Progress
+from colonnade.federation.method import method
+from colonnade.federation.transcript import Transcript
+from colonnade.models.vfem import VFEM, VFEMResult
+from colonnade.models.vfem_steps import announce, predictors, prepare, residuals
+from support.vfem_blocks import ALLOW, Simulated, simulated
+
+FIT = VFEM(response="y", cross_party="independent", tolerance=1e-5)
+
+
+@pytest.fixture(scope="module")
+def data() -> Simulated:
+    return simulated(300, (1, 2, 1), (1.0, 0.8, 0.7), seed=11)
+
+
+@pytest.fixture(scope="module")
+def whole(data: Simulated, tmp_path_factory: pytest.TempPathFactory) -> tuple[VFEMResult, Path, Path]:
+    """An uninterrupted fit, its run folder, and the parties' home."""
+    path = tmp_path_factory.mktemp("whole")
+    with data.federation(path) as opened:
+        result, run = opened.run(FIT, name="run")
+    return result, run.path, path / "home"
+
+
+def test_options_survive_a_run_folder() -> None:
+    chosen = replace(FIT, step="exact", exchange="plain", information="sketch", init="mean", coordinator="university")
+    for one in (FIT, chosen, VFEM(missing="single")):
+        assert method("vfem", one.options()) == one
+
+
+@pytest.mark.parametrize("name", ["predictor-sums", "residuals", "block-moments", "presence", "exact-moments"])
+def test_each_disclosure_must_be_allowed_by_name(data: Simulated, tmp_path: Path, name: str) -> None:
+    allowed = tuple(one for one in ALLOW if one != name)
+    with data.federation(tmp_path, allow=allowed) as opened, pytest.raises(UnboundedNotAllowed):
+        opened.check(opened.plan(FIT))
+
+
+def test_the_plan_says_who_sees_what(data: Simulated, tmp_path: Path) -> None:
+    with data.federation(tmp_path) as opened:
+        masked, plain = opened.plan(FIT), opened.plan(replace(FIT, exchange="plain"))
+        assert "unbounded: block-moments, exact-moments, predictor-sums, presence, residuals" in masked.text()
+        assert "predictor-sums" not in plain.text()
+        assert "sees every party's linear predictor" in plain.text()
+        assert "only one of them has" in masked.text()
+        with pytest.raises(UnsafeRequest, match="coordinator="):
+            opened.plan(replace(FIT, information="sketch"))
+        with pytest.raises(UnsafeRequest, match="none of the parties"):
+            opened.plan(replace(FIT, information="sketch", coordinator="b"))
+        with pytest.raises(BadArguments, match="sketch_size"):
+            opened.plan(replace(FIT, information="sketch", coordinator="university", sketch_size=200))
+        sketched = opened.plan(replace(FIT, information="sketch", coordinator="university", sketch_size=30)).text()
+        assert "linear equation in the raw" in sketched
+        assert "exact-moments" not in sketched
+
+
+def test_with_two_parties_the_plan_says_that_nothing_hides(tmp_path: Path) -> None:
+    two = simulated(200, (1, 2), (1.0, 0.7), seed=3)
+    with two.federation(tmp_path, holder="archive") as opened:
+        text = opened.plan(FIT).text()
+        assert "nobody to hide behind" in text
+        assert "unbounded: block-moments, exact-moments, predictors, presence, residuals" in text
+        found = FIT.fit(opened)
+    assert np.isfinite(found.bse).all()
+
+
+def test_messages_have_a_number_a_record_and_party(whole: tuple[VFEMResult, Path, Path]) -> None:
+    """Per iteration and party: one number for each record that it has, up and down, plus a frame, the patterns and one
+    entry for the likelihood."""
+    result, _, home = whole
+    sizes: dict[str, set[int]] = {}
+    for party in "abc":
+        rows = Transcript(Database(home / party / "party.db", read_only=True), create=False).rows(direction="out")
+        for row in rows:
+            if row.body["kind"] == "mail" and row.body["tag"] in ("vfem predictor", "vfem residuals"):
+                sizes.setdefault(f"{party} to {row.body['peer']}", set()).add(row.body["bytes"])
+    assert set(sizes) == {"b to a", "c to a", "a to b", "a to c"}
+    for way, found in sizes.items():
+        party = way.replace("a", "").replace(" to ", "").strip()
+        assert 8 * result.present(party) < min(found)
+        assert max(found) < 8 * result.present(party) + 700
+    assert len(sizes["b to a"]) == 1, "a predictor has one size in all rounds"
+
+
+def test_the_ledger_holds_what_the_plan_reserved(whole: tuple[VFEMResult, Path, Path]) -> None:
+    result, run, home = whole
+    assert (run / "costs.json").is_file()
+    assert "predictor-sums" in (run / "summary.txt").read_text()
+    rows = Transcript(Database(home / "b" / "party.db", read_only=True), create=False).rows(direction="out")
+    releases = [row.body for row in rows if row.body["kind"] == "release" and row.body["step"].endswith("predictors")]
+    assert len(releases) == result.steps[0] + 1, "one for each iteration, and one before the standard errors"
+    assert all(one["cost"] is not None for one in releases)
+
+
+def test_an_interrupted_fit_resumes_from_disk(
+    data: Simulated, whole: tuple[VFEMResult, Path, Path], tmp_path: Path
+) -> None:
+    """Every object is new when it resumes, so that nothing but the parties' disks can have carried the state over.
+    Estimates involve no randomness, except the rounding of the shared columns: 1e-6 of the standard errors."""
+
+    def stop(progress: Progress) -> None:
+        if progress.phase == "vfem: residuals" and progress.rounds > 16:
+            raise PartyLost("the test ends the coordinator here")
+
+    with data.federation(tmp_path) as opened, pytest.raises(PartyLost, match="the test"):
+        opened.run(FIT, name="run", progress=stop)
+    with data.federation(tmp_path) as opened:
+        resumed, _ = opened.resume(tmp_path / "runs" / "run")
+    expected = whole[0]
+    assert resumed.steps == expected.steps
+    np.testing.assert_allclose(resumed.params, expected.params, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(resumed.bse, expected.bse, rtol=1e-4)
+
+
+def test_a_round_is_answered_once(data: Simulated, tmp_path: Path) -> None:
+    """A second request for a round, under another sequence number, would put two arrays under one pad."""
+    with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
+        names = ["a0", "b1", "b2", "c3", "y"]
+        job.ask(announce, names=names)
+        job.ask(prepare, names=names)
+        asked = {"names": names, "eta": 0.5, "retreat": False, "exchange": "masked"}
+        job.ask(predictors, round=0, **asked)
+        with pytest.raises(UnsafeRequest):
+            job.ask(predictors, round=0, **{**asked, "eta": 0.25})
+
+
+def test_a_hostile_coordinator_gets_noise_or_a_refusal(data: Simulated, tmp_path: Path) -> None:
+    """A step length of its own for one party would make its predictor drown the others' in the sum: the pads then do
+    not cancel, and the likelihood that comes back is that of 64-bit noise. Asking for the paper's exchange in a job
+    that was approved as masked is beyond its reservation."""
+    with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
+        names = ["a0", "b1", "b2", "c3", "y"]
+        job.ask(announce, names=names)
+        job.ask(prepare, names=names)
+        asked: dict[str, Any] = {"names": names, "eta": 0.5, "retreat": False, "exchange": "masked"}
+        job.ask(predictors, round=0, **asked)
+        honest = job.ask(residuals, round=0, mode="mean", **asked)["a"]["value"]
+        job.ask_each(predictors, {"b": {**asked, "round": 1, "eta": 50.0}, "c": {**asked, "round": 1}})
+        drowned = job.ask(residuals, round=1, mode="mean", **asked)["a"]["value"]
+        assert abs(honest) < 1e4
+        # 200 records that both have, each a uniform number of up to 2^63 / 2^47 = 2^16 standard deviations.
+        assert abs(drowned) > 1e9
+        with pytest.raises(BeyondReservation):
+            job.ask(predictors, round=2, **{**asked, "exchange": "plain"})
+
+
+@pytest.mark.slow
+def test_in_processes(data: Simulated, whole: tuple[VFEMResult, Path, Path], tmp_path: Path) -> None:
+    with data.federation(tmp_path, transport="processes") as opened:
+        found = FIT.fit(opened)
+    np.testing.assert_allclose(found.params, whole[0].params, rtol=1e-12, atol=1e-12)

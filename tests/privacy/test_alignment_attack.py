@@ -1,0 +1,197 @@
+"""A dictionary attack on phone numbers: the attacker tries every number of an area code against all that it has seen.
+
+It succeeds against plain hashes and against a blinding that was left out, so it is an attack; it learns nothing from
+ours. The attacker is the coordinator, or any one party with its own exponent and every
+message that it could open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colonnade.alignment import protocol
+from colonnade.alignment.group import ELEMENT_BYTES, ORDER, hash_to_group, raise_to
+from colonnade.alignment.session import align
+from colonnade.federation.local import Spec
+from colonnade.federation.party import Party
+from colonnade.federation.transports.embedded import Embedded
+from support.small import COLUMNS, three_overlapping_blocks
+
+AREA = [f"+4930{i:05d}" for i in range(600)]
+
+
+class Seen:
+    """Every message of a run: raw at the coordinator, opened at the party that received it, and each exponent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wire: list[bytes] = []
+        self.opened: dict[str, list[bytes]] = {}
+        self.exponents: dict[str, int] = {}
+        self.job = ""
+        exchange, received, keep = Embedded.exchange, Party.received, Party.keep
+
+        def tapped(transport: Embedded, party: str, data: bytes, *, timeout: float) -> bytes:
+            answer = exchange(transport, party, data, timeout=timeout)
+            self.wire += [data, answer]
+            return answer
+
+        def opening(me: Party, tag: str) -> dict[str, Any]:
+            values = received(me, tag)
+            self.job = me.job
+            for value in values.values():
+                if isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype == np.uint8:
+                    self.opened.setdefault(me.name, []).extend(row.tobytes() for row in value)
+            return values
+
+        def keeping(me: Party, name: str, value: Any) -> None:
+            if name == "exponent":
+                self.exponents[me.name] = int.from_bytes(value, "big")
+            keep(me, name, value)
+
+        monkeypatch.setattr(Embedded, "exchange", tapped)
+        monkeypatch.setattr(Party, "received", opening)
+        monkeypatch.setattr(Party, "keep", keeping)
+
+
+def phone_blocks() -> dict[str, pd.DataFrame]:
+    """Three parties with phone numbers as keys, out of the 600 that the attacker tries; some are one party's alone."""
+    number = {f"K{i:05d}": AREA[7 * i] for i in range(60)}
+    blocks = {}
+    for turn, (party, frame) in enumerate(three_overlapping_blocks(60).items()):
+        place = frame["id"].str[1:].astype(int)
+        alone = frame[(place >= 24) | (place % 3 == turn)].reset_index(drop=True)
+        blocks[party] = alone.assign(id=alone["id"].map(number))
+    return blocks
+
+
+def guesses(job: str) -> Iterator[tuple[str, bytes]]:
+    """What offline brute force can compute for each number without any secret."""
+    keys = [number.encode() for number in AREA]
+    for number, key, element in zip(AREA, keys, hash_to_group(keys, domain=job), strict=True):
+        yield number, element.tobytes()
+        yield number, key
+        for algorithm in ("sha256", "sha1", "md5", "sha512", "blake2b"):
+            for salted in (key, job.encode() + key, key + job.encode()):
+                yield number, hashlib.new(algorithm, salted).digest()
+
+
+def dictionary_attack(seen: Seen, attacker: str) -> set[str]:
+    """The numbers that the attacker recognises."""
+    if attacker == "coordinator":
+        everything = b"".join(seen.wire)
+        return {number for number, guess in guesses(seen.job) if guess in everything}
+    rows = set(seen.opened.get(attacker, []))
+    found = {number for number, guess in guesses(seen.job) if guess in rows}
+    # With its own exponent a it can also try H(z)^a, and take its own exponent off what it got.
+    own = seen.exponents.get(attacker)
+    if own is not None:
+        keys = [number.encode() for number in AREA]
+        hashed = hash_to_group(keys, domain=seen.job)
+        for power in (own, pow(own, -1, ORDER), own * own % ORDER):
+            raised = raise_to(hashed, power)
+            found |= {number for number, row in zip(AREA, raised, strict=True) if row.tobytes() in rows}
+    return found
+
+
+def pooled_attack(seen: Seen, coalition: Sequence[str]) -> set[str]:
+    """The numbers that colluders recognise who pool their lists and every quotient of products of their exponents."""
+    rows = {row for member in coalition for row in seen.opened.get(member, [])}
+    hashed = hash_to_group([number.encode() for number in AREA], domain=seen.job)
+    found: set[str] = set()
+    for signs in itertools.product((-1, 0, 1), repeat=len(coalition)):
+        power = 1
+        for member, sign in zip(coalition, signs, strict=True):
+            power = power * pow(seen.exponents.get(member, 1), sign, ORDER) % ORDER
+        raised = raise_to(hashed, power)
+        found |= {number for number, row in zip(AREA, raised, strict=True) if row.tobytes() in rows}
+    return found
+
+
+def run(tmp_path: Path, include: str, holder: str | None = None) -> None:
+    blocks = phone_blocks()
+    align(
+        Spec(
+            blocks=blocks,
+            key="id",
+            columns=COLUMNS,
+            home=tmp_path,
+            allow=("alignment",),
+            include=include,
+            holder=holder,
+        )
+    )
+
+
+CASES = [("union", None), ("union", "Judge"), ("court", None)]
+
+
+@pytest.mark.parametrize(("include", "holder"), CASES)
+def test_a_dictionary_finds_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, include: str, holder: str | None
+) -> None:
+    seen = Seen(monkeypatch)
+    run(tmp_path, include, holder)
+    assert len(seen.wire) > 10
+    assert all(len(seen.opened[party]) >= 30 for party in phone_blocks())
+    for attacker in ("coordinator", "clinic", "court", "bank", *(["holder"] if holder else [])):
+        assert dictionary_attack(seen, attacker) == set(), attacker
+
+
+@pytest.mark.parametrize("include", ["union", "court"])
+def test_two_colluders_find_nobody_and_all_three_find_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, include: str
+) -> None:
+    """Every list carries its owner's exponent. With all exponents nothing is left to hide, so it is an attack."""
+    seen = Seen(monkeypatch)
+    run(tmp_path, include)
+    blocks = {party: set(frame["id"]) for party, frame in phone_blocks().items()}
+    for pair in itertools.combinations(blocks, 2):
+        known = blocks[pair[0]] | blocks[pair[1]]
+        assert set().union(*blocks.values()) > known  # the third party has records that these two lack
+        assert pooled_attack(seen, pair) <= known, pair
+    assert pooled_attack(seen, tuple(blocks)) == set().union(*blocks.values())
+
+
+@pytest.mark.parametrize(("include", "holder"), CASES)
+def test_the_same_attack_finds_everybody_where_the_blinding_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, include: str, holder: str | None
+) -> None:
+    """Planted: every exponent is 1, so what is sent are plain hashes. Seals still keep them from the coordinator."""
+    monkeypatch.setattr(protocol, "draw_exponent", lambda randomness: 1)
+    seen = Seen(monkeypatch)
+    run(tmp_path, include, holder)
+    blocks = {party: set(frame["id"]) for party, frame in phone_blocks().items()}
+    matcher = include if include != "union" else "holder" if holder else "clinic"
+    assert dictionary_attack(seen, matcher) >= set().union(*(held for name, held in blocks.items() if name != matcher))
+    assert dictionary_attack(seen, "coordinator") == set()
+
+
+def test_the_attack_finds_everybody_in_hashes_with_a_shared_salt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the usual practice of sending SHA-256 of key and a job's salt."""
+    seen = Seen(monkeypatch)
+    seen.job = "align-1"
+    held = AREA[::9]
+    seen.opened["clinic"] = [hashlib.sha256(b"align-1" + number.encode()).digest() for number in held]
+    seen.wire = list(seen.opened["clinic"])
+    assert dictionary_attack(seen, "clinic") == set(held)
+    assert dictionary_attack(seen, "coordinator") == set(held)
+
+
+def test_two_runs_have_no_element_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So nobody can follow a person from one alignment to the next by what was sent."""
+    rows = []
+    for name in ("one", "two"):
+        with monkeypatch.context() as patch:
+            seen = Seen(patch)
+            run(tmp_path / name, "court")
+        rows.append({row for some in seen.opened.values() for row in some if len(row) == ELEMENT_BYTES})
+    assert len(rows[0]) > 100
+    assert not rows[0] & rows[1]

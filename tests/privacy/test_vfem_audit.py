@@ -1,0 +1,99 @@
+"""Tries to refute the privacy claim of `models/vfem.claim.md` for the two releases that private VFEM adds.
+
+Oracle: a numerical search over rows for the sensitivities; and the audit of worst-case neighbours (one record at its
+bound, or nothing) with the product's own discrete Gaussian noise, which also must catch noise divided by 1.4.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from colonnade.evaluation.audit import Audit
+from colonnade.evaluation.bounds import PrivacyProfile, power, profile_from_rdp
+from colonnade.models.vfem_private_steps import NORM_BINS, cells_of_lengths, own_sensitivity
+from colonnade.privacy.accounting import ORDERS
+from colonnade.privacy.cost import Gaussian
+from colonnade.privacy.mechanisms import mechanism_of
+from colonnade.privacy.noise import discrete_gaussian
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness
+from colonnade.statistics.quantize import quantize
+
+GAMMA, NORM, LEVEL = 64, 1.2, 0.4
+RUNS, DELTA = 60_000, 1e-5
+
+
+def triangle(row: NDArray[np.int64]) -> NDArray[np.int64]:
+    extended = np.concatenate([[GAMMA], row])
+    return np.outer(extended, extended)[np.triu_indices(len(extended))]
+
+
+def test_no_row_moves_the_own_moments_by_more_than_the_sensitivity() -> None:
+    """Random rows and the corners, quantised as the response holder does; the worst comes within 3 %. A replaced record
+    moves two triangles by at most sqrt(2) of it, in one pattern or in two."""
+    rng = np.random.default_rng(0)
+    bound = own_sensitivity(GAMMA, NORM)
+    rows = rng.uniform(-1.5, 1.5, (3000, 2)) * rng.choice([0.3, 1.0, 5.0], (3000, 1))
+    rows[:5] = [[1, 1], [1, -1], [1, 0], [1, math.sqrt(NORM**2 - 1)], [-1, -1]]
+    whole = quantize(rows, gamma=GAMMA, clip=NORM, entry=1.0, randomness=SimulatedRandomness(1))
+    moved = np.array([triangle(row) for row in whole]).astype(float)
+    worst = np.linalg.norm(moved, axis=1).max()
+    assert 0.97 * bound < worst <= bound
+    other = moved[rng.permutation(len(moved))]
+    assert np.linalg.norm(moved - other, axis=1).max() <= math.sqrt(2) * bound
+    assert np.sqrt((moved**2).sum(axis=1) + (other**2).sum(axis=1)).max() <= math.sqrt(2) * bound
+
+
+def claim() -> PrivacyProfile:
+    cost = Gaussian(LEVEL)
+    return profile_from_rdp(ORDERS, mechanism_of(cost).rdp(cost, ORDERS), name="own moments")
+
+
+def audit(factor: float) -> Audit[bool]:
+    """One record of the holder at its bound, or nothing, in a pattern of its own."""
+    row = quantize(
+        np.array([[1.0, math.sqrt(NORM**2 - 1)]]), gamma=GAMMA, clip=NORM, entry=1.0, randomness=SimulatedRandomness(2)
+    )[0]
+    shift = triangle(row)
+    direction = shift / np.linalg.norm(shift)
+    sigma = LEVEL * own_sensitivity(GAMMA, NORM) / factor
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> NDArray[np.float64]:
+        noise = discrete_gaussian(randomness, sigma, runs * shift.size).reshape(runs, -1)
+        return (noise + shift * present) @ direction
+
+    return Audit(
+        neighbours=(True, False),
+        run_many=run_many,
+        claim=claim(),
+        delta=DELTA,
+        runs=RUNS,
+        confidence=1 - 1e-6,
+    )
+
+
+def test_the_claim_is_not_refuted() -> None:
+    """A false alarm has probability at most 1e-6."""
+    result = audit(1.0).run(SimulatedRandomness(3))
+    assert not result.refuted, str(result)
+
+
+def test_noise_divided_by_one_point_four_is_refuted() -> None:
+    stated = power(claim(), shift=1.0, sd=LEVEL, factor=1.4, runs=RUNS, confidence=1 - 1e-6)
+    assert stated.probability > 0.99
+    assert audit(1.4).run(SimulatedRandomness(4)).refuted
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_row_is_in_one_cell_of_the_lengths(columns: int) -> None:
+    """The counts of lengths: one row adds 1 to one cell, whatever it is."""
+    rows = np.random.default_rng(5).uniform(-1, 1, (500, columns))
+    rows[0], rows[1] = 1.0, 0.0
+    for row in rows:
+        counts = cells_of_lengths(row[None])
+        assert counts.sum() == 1
+        assert counts.min() == 0
+        assert counts.size == NORM_BINS

@@ -1,0 +1,155 @@
+"""The frequency oracle and PrivMRF at a party. Oracles: expectations, brute force over neighbours, the full matrix."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colonnade.errors import BadArguments
+from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.cost import RandomizedResponse
+from colonnade.privacy.randomized import generalized_randomized_response
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.synthesis.mrf.encoders import Wanted
+from colonnade.synthesis.mrf.fo import Reports, inverted, paper_claim, paper_epsilon, proved_epsilon, transition
+from colonnade.synthesis.mrf.graph import triangulate
+from colonnade.synthesis.mrf.local_mrf import (
+    SENSITIVITY_OF_SCORE,
+    Counter,
+    candidate_marginals,
+    initial_set,
+    noisy_scores,
+    priv_mrf,
+    worst_inferred,
+)
+
+
+def test_the_inverse_axis_by_axis_is_the_inverse_of_the_whole_matrix() -> None:
+    """P^-1 by numpy on the 12 x 12 transition of a 3 x 4 table."""
+    chances = [transition(1.1, 3), transition(0.7, 4)]
+    matrices = [np.full((k, k), q) + (p - q) * np.eye(k) for (p, q), k in zip(chances, (3, 4), strict=True)]
+    whole = np.kron(*matrices)
+    reported = np.random.default_rng(0).integers(0, 50, (3, 4))
+    exact = np.linalg.solve(whole, reported.ravel()).reshape(3, 4)
+    np.testing.assert_allclose(inverted(reported, chances), exact)
+    assert inverted(reported, chances).sum() == pytest.approx(reported.sum()), "the total is kept"
+
+
+def test_the_oracle_is_unbiased_and_its_sd_is_stated() -> None:
+    """200 replications of a 2 x 3 table with an absent category each: means within 5 standard errors (x 6 cells)."""
+    rng = np.random.default_rng(1)
+    n, epsilon, runs = 2000, 1.5, 200
+    a, b = rng.integers(0, 2, n), rng.integers(0, 3, n)
+    truth = np.zeros((2, 3))
+    np.add.at(truth, (a, b), 1)
+    bins = {"a": np.arange(2), "b": np.arange(3)}
+    source = SimulatedRandomness(4)
+    found = []
+    for _ in range(runs):
+        codes = {
+            name: generalized_randomized_response(one, categories=k + 1, epsilon=epsilon, randomness=source)
+            for name, one, k in (("a", a, 2), ("b", b, 3))
+        }
+        (table,) = Reports(codes, bins, epsilon, False).tables([Wanted.of(("a", "b"))])
+        found.append(table.counts)
+    mean, sd = np.mean(found, axis=0), np.std(found, axis=0)
+    assert np.all(np.abs(mean - truth) < 5.2 * sd / math.sqrt(runs))
+    # 200 replications know a standard deviation to 5 %; the formula takes the records to be spread evenly.
+    assert np.all(np.abs(sd / table.sd - 1) < 0.25)
+
+
+def test_the_oracle_answers_only_in_the_bins_it_encoded() -> None:
+    made = Reports({"a": np.zeros(5, dtype=int)}, {"a": np.array([0, 0, 1])}, 1.0, True)
+    with pytest.raises(BadArguments, match="same bins"):
+        made.tables([Wanted.of(("a",))])
+
+
+def test_theorem_3_as_printed_and_as_proved() -> None:
+    """d eps' / 2 is smaller for few columns. Our eps' is accounted: all reports of a record, replace-one."""
+    assert paper_epsilon(1.0, 1e-5, 4) == pytest.approx(0.5)
+    assert paper_claim(0.5, 1e-5, 4) == pytest.approx(1.0)
+    assert paper_claim(1.0, 0.5, 40) == pytest.approx(2 * math.sqrt(80 * math.log(2)))
+    sizes = (5, 5, 3, 2)
+    ours = proved_epsilon(1.0, 1e-5, sizes)
+    total = guarantee([RandomizedResponse(ours, k, relation="replace") for k in sizes], delta=1e-5, relation="replace")
+    assert 0.99 < total.epsilon <= 1.0
+    assert ours < 0.5, "the printed one would cost twice as much"
+
+
+SIZES = {"a": 3, "b": 2, "c": 4}
+
+
+def counter(n: int = 400, seed: int = 0) -> Counter:
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, 3, n)
+    b = np.where(rng.random(n) < 0.8, a % 2, rng.integers(0, 2, n))
+    c = rng.integers(0, 4, n)
+    return Counter({"a": a.astype(np.int32), "b": b.astype(np.int32), "c": c.astype(np.int32)}, SIZES, n)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 12), st.data())
+def test_one_record_moves_a_score_by_less_than_stated(n, data) -> None:
+    """sum |n T_ab - T_a T_b| with a record, and with the record zeroed out: below 3 n, for any data."""
+    codes = [np.array(data.draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n)), dtype=np.int32) for _ in "ab"]
+    codes[1] = np.where(codes[0] < 0, -1, np.maximum(codes[1], 0)).astype(np.int32)
+
+    def score(present: np.ndarray) -> int:
+        kept = [np.where(present, one, -1).astype(np.int32) for one in codes]
+        own = Counter({"a": kept[0], "b": kept[1]}, {"a": 3, "b": 3}, n)
+        return int(np.abs(n * own.table("ab") - np.outer(own.table("a"), own.table("b"))).sum())
+
+    everybody = np.ones(n, dtype=bool)
+    for record in range(n):
+        without = everybody.copy()
+        without[record] = False
+        assert abs(score(everybody) - score(without)) < SENSITIVITY_OF_SCORE * n
+
+
+def test_noisy_scores_find_the_dependent_pair() -> None:
+    """At a large rho they are the R-scores: n/2 |P_ab - P_a P_b|_1 by hand."""
+    own = counter()
+    scores = noisy_scores(own, rho=1e6, randomness=SimulatedRandomness(1))
+    joint = own.table("ab") / own.n
+    by_hand = own.n / 2 * np.abs(joint - np.outer(joint.sum(axis=1), joint.sum(axis=0))).sum()
+    assert scores["a", "b"] == pytest.approx(by_hand, rel=0.01)
+    assert max(scores, key=scores.__getitem__) == ("a", "b")
+
+
+def test_candidates_are_useful_the_right_way_round() -> None:
+    """n / cells >= theta x noise: small tables are kept and large ones are not."""
+    graph = triangulate(SIZES, [("a", "b"), ("b", "c"), ("a", "c")])
+    scores = dict.fromkeys(itertools.combinations("abc", 2), 1.0)
+    kept = candidate_marginals(graph, scores, n=400, noise=10.0, theta=4.0, most=40)
+    assert ("a", "b") in kept
+    assert ("a", "b", "c") not in kept, "400 / 24 < 40"
+    assert {("a",), ("b",), ("c",)} <= set(kept)
+    first = initial_set("abc", kept, scores | {("a", "b"): 5.0})
+    assert first[0] == ("a", "b")
+    assert {name for one in first for name in one} == set("abc")
+
+
+def test_the_worst_inferred_table_is_chosen() -> None:
+    """A field of independent columns at a large epsilon: the dependent pair is what it gets most wrong."""
+    own = counter(4000)
+    graph = triangulate(SIZES, [(name,) for name in SIZES])
+    tables = {(name,): own.table(name).astype(float) for name in SIZES}
+    from colonnade.synthesis.mrf.fit import MarkovField
+
+    field = MarkovField(graph, tables, float(own.n), 0.0)
+    pairs = list(itertools.combinations("abc", 2))
+    assert worst_inferred(own, field, pairs, epsilon=5.0, randomness=SimulatedRandomness(2)) == ("a", "b")
+
+
+def test_priv_mrf_learns_the_table_at_a_large_budget() -> None:
+    own = counter(2000)
+    found = priv_mrf(own, rho=50.0, limit=1000, theta=1.0, iterations=300, randomness=SimulatedRandomness(5))
+    assert {name for columns in found.tables for name in columns} == set(SIZES)
+    table = found.field.marginal(("a", "b")) / found.field.total
+    # Noise of sd < 1 on counts of 2000 records, and a fit that stops after 300 steps.
+    assert np.abs(table - own.table("ab") / own.n).sum() < 0.02

@@ -1,0 +1,66 @@
+"""What every synthesizer returns: streamed files that read back as they were drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colonnade.errors import BadArguments, StorageError
+from colonnade.federation.run_folder import RunFolder
+from colonnade.synthesis.table import SyntheticTable, frame_of, read_table, write_rows
+from support.copulas import mixed_copula
+
+
+def made(rows: int = 500, **options: object) -> SyntheticTable:
+    return SyntheticTable(
+        method="some", cohort=60, model=mixed_copula(), rows=rows, seed=7, cost="none", simulated=True, **options
+    )
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_a_written_table_reads_back_as_it_was_drawn(tmp_path: Path, format: str) -> None:
+    table = made(format=format)
+    run = RunFolder(tmp_path)
+    table.write(run)
+    back = read_table(run)
+    pd.testing.assert_frame_equal(back, table.sample(), check_categorical=True)
+    described = run.read_json("result.json")
+    assert described["file"] == f"synthetic.{format}"
+    assert described["simulated"] is True
+    assert not list(tmp_path.glob("*.partial"))
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as arrays:
+        assert np.array_equal(arrays["correlation"], mixed_copula().correlation)
+
+
+def test_rows_do_not_depend_on_how_they_are_cut_into_batches(tmp_path: Path) -> None:
+    model = mixed_copula()
+    whole = frame_of(model, 1000, 3)
+    pieces = pd.concat(list(model.batches(1000, 3, size=77)), ignore_index=True)
+    pd.testing.assert_frame_equal(whole, pieces)
+    write_rows(tmp_path / "rows.parquet", model, 1000, 3)
+    assert len(pd.read_parquet(tmp_path / "rows.parquet")) == 1000
+
+
+def test_the_number_of_rows_and_the_seed_are_free() -> None:
+    table = made()
+    assert len(table.sample(3)) == 3
+    assert len(table.sample(5000)) == 5000
+    assert not table.sample(seed=1).equals(table.sample(seed=2))
+    generator = np.random.default_rng(4)
+    assert not table.sample(50, seed=generator).equals(table.sample(50, seed=generator)), "a generator moves on"
+
+
+@pytest.mark.parametrize("rows", [0, -1, 2.5, True])
+def test_a_table_needs_a_whole_number_of_rows(rows: object) -> None:
+    with pytest.raises(BadArguments, match="rows must be"):
+        made(rows=rows)  # type: ignore[arg-type]
+
+
+def test_an_unknown_format_and_a_folder_that_is_gone_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadArguments, match="format must be"):
+        made(format="xlsx")
+    with pytest.raises(StorageError, match="free disk space"):
+        write_rows(tmp_path / "gone" / "rows.csv", mixed_copula(), 10, 1, format="csv")
