@@ -17,14 +17,26 @@ if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation as Federation
     from colonnade.models.logistic import SQMLogistic as SQMLogistic
     from colonnade.models.pca import SQMPCA as SQMPCA
+    from colonnade.models.sparse_glm import SparseGLM as SparseGLM
     from colonnade.models.vfem import VFEM as VFEM
     from colonnade.privacy.budget import Budget as Budget
     from colonnade.statistics.contingency import Contingency as Contingency
     from colonnade.statistics.describe import Describe as Describe
     from colonnade.statistics.moments import PatternMoments as PatternMoments
     from colonnade.statistics.polynomial import PolynomialSum as PolynomialSum
+    from colonnade.synthesis.copula.evcds import EVCDS as EVCDS
+    from colonnade.synthesis.copula.ievcds import IEVCDS as IEVCDS
+    from colonnade.synthesis.copula.sqm import CopulaSQM as CopulaSQM
+    from colonnade.synthesis.copula.vcds import VCDS as VCDS
+    from colonnade.synthesis.mrf.vertimrf import VertiMRF as VertiMRF
 
 _PUBLIC = {
+    "CopulaSQM": "colonnade.synthesis.copula.sqm",
+    "VCDS": "colonnade.synthesis.copula.vcds",
+    "EVCDS": "colonnade.synthesis.copula.evcds",
+    "IEVCDS": "colonnade.synthesis.copula.ievcds",
+    "SparseGLM": "colonnade.models.sparse_glm",
+    "VertiMRF": "colonnade.synthesis.mrf.vertimrf",
     "VFEM": "colonnade.models.vfem",
     "SQMPCA": "colonnade.models.pca",
     "SQMLogistic": "colonnade.models.logistic",
@@ -43,13 +55,19 @@ __all__ = [
     "Column",
     "Columns",
     "Contingency",
+    "CopulaSQM",
     "Describe",
+    "EVCDS",
     "Federation",
+    "IEVCDS",
     "PatternMoments",
     "PolynomialSum",
     "SQMLogistic",
     "SQMPCA",
+    "SparseGLM",
+    "VCDS",
     "VFEM",
+    "VertiMRF",
     "__version__",
 ]
 

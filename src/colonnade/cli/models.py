@@ -67,6 +67,14 @@ def norms(clip: list[str] | None) -> dict[str, float] | float | None:
     return found
 
 
+def party_norms(clip: list[str] | None) -> dict[str, float] | None:
+    """{party: norm} from PARTY=NORM, for methods that take nothing else."""
+    found = norms(clip)
+    if isinstance(found, float):
+        raise BadArguments(f"--clip {found:g} names no party; write --clip bank={found:g}, say.")
+    return found
+
+
 def run(federation: Path, method: Method, out: Output, *, name: str | None, yes: bool, plan_only: bool = False) -> None:
     """Show the plan, ask on a terminal, run."""
     with open_federation(federation, out) as opened:

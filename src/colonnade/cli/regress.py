@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from colonnade.cli.describe import ColumnNames, FederationFile
-from colonnade.cli.models import Clip, Delta, Name, PlanOnly, Yes, names_of, norms, run
+from colonnade.cli.models import Delta, Name, PlanOnly, Yes, names_of, run
 from colonnade.cli.output import Output, Quiet
 
 
@@ -20,7 +20,6 @@ def regress(
         typer.Option("--epsilon", help="A person's total. Without it moments are exact, which parties must allow."),
     ] = None,
     delta: Delta = 1e-6,
-    clip: Clip = None,
     cross_party: Annotated[
         Literal["full", "independent"],
         typer.Option("--cross-party", help="independent: the paper's model, columns of two parties uncorrelated."),
@@ -54,7 +53,6 @@ def regress(
         columns=names_of(columns),
         epsilon=epsilon,
         delta=delta,
-        clip=norms(clip),
         cross_party=cross_party,
         missing=missing,
         step=step,

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 import typer
 
 from colonnade.cli.describe import ColumnNames, FederationFile
-from colonnade.cli.models import Clip, Delta, Name, PlanOnly, RelationOption, ViewOption, Yes, names_of, norms, run
+from colonnade.cli.models import (
+    Clip,
+    Delta,
+    Name,
+    PlanOnly,
+    RelationOption,
+    ViewOption,
+    Yes,
+    names_of,
+    party_norms,
+    run,
+)
 from colonnade.cli.output import Output, Quiet
 
 
@@ -53,7 +64,7 @@ def select(
         n_lambdas=lambdas,
         epsilon=epsilon,
         delta=delta,
-        clip=norms(clip),
+        clip=party_norms(clip),
         view=view,
         relation=relation,
     )

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from colonnade.cli.describe import ColumnNames, FederationFile
-from colonnade.cli.models import Clip, Delta, Name, PlanOnly, RelationOption, ViewOption, Yes, names_of, norms, run
+from colonnade.cli.models import (
+    Clip,
+    Delta,
+    Name,
+    PlanOnly,
+    RelationOption,
+    ViewOption,
+    Yes,
+    names_of,
+    party_norms,
+    run,
+)
 from colonnade.cli.output import Output, Quiet
 from colonnade.errors import BadArguments
 
@@ -79,7 +90,7 @@ def synthesize(
     """
     special = {
         "presence": presence,
-        "clip": norms(clip),
+        "clip": party_norms(clip),
         "encoder": encoder,
         "accounting": accounting,
         "split": split,

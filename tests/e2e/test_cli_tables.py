@@ -1,0 +1,109 @@
+"""`colonnade synthesize`, `regress` and `select` from CSV files to the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from colonnade.cli.main import app
+from colonnade.data.simulated import five_institutions
+from colonnade.federation.run_folder import RunFolder
+from colonnade.synthesis.table import read_table
+
+COLUMNS = "capital,roa,inspections,region,profit_growth"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five institutions as CSV files with a federation.toml that allows exact moments."""
+    folder = tmp_path_factory.mktemp("firms")
+    example = five_institutions(4000, seed=3)
+    lines = ['key = "firm"', 'columns = "columns.toml"']
+    allowed = ("exact-moments", "presence", "presence-to-coordinator")
+    lines.append(f"allow = {json.dumps(allowed)}")
+    for party, frame in example.blocks.items():
+        frame.to_csv(folder / f"{party}.csv", index=False)
+        lines += [f"[parties.{party}]", f'source = "{party}.csv"']
+    (folder / "columns.toml").write_text(example.columns.to_toml())
+    (folder / "federation.toml").write_text("\n".join(lines))
+    return folder / "federation.toml"
+
+
+def run(federation: Path, *arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [*arguments, "-f", str(federation), "--columns", COLUMNS])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.output if code == 0 else done.stderr
+
+
+def report_of(said: str) -> tuple[str, RunFolder]:
+    path = Path(said.strip().splitlines()[-1].removeprefix("Report: "))
+    text = path.read_text(encoding="utf-8")
+    assert "<script" not in text
+    return text, RunFolder.open(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("method", "special"),
+    [
+        ("copula-sqm", []),
+        ("copula-sqm", ["--presence", "known", "--format", "csv"]),
+        ("vcds", ["--accounting", "nominal", "--noise", "skellam"]),
+    ],
+)
+def test_synthesize_writes_a_table_in_the_declared_domains(federation: Path, method: str, special: list[str]) -> None:
+    said = run(federation, "synthesize", "--method", method, "--epsilon", "5", "--rows", "500", *special)
+    text, folder = report_of(said)
+    assert "A synthetic table of 500 rows and 5 columns" in text
+    table = read_table(folder)
+    assert list(table.columns) == COLUMNS.split(",") or set(table.columns) == set(COLUMNS.split(","))
+    assert len(table) == 500
+    assert not table.isna().any(axis=None)
+    result = folder.read_json("result.json")
+    for one in result["marginals"].values():
+        assert sum(one["counts"]) == 500
+    assert "profit_growth" in said  # the terminal has a line for each column
+
+
+def test_an_option_of_another_method_is_refused_by_name(federation: Path) -> None:
+    said = run(federation, "synthesize", "--epsilon", "1", "--encoder", "fm", code=2)
+    assert "--encoder has no meaning for --method copula-sqm; it belongs to vertimrf" in said
+    said = run(federation, "synthesize", "--epsilon", "1", "--clip", "2", code=2)
+    assert "names no party" in said
+
+
+def test_regress_prints_and_writes_the_coefficients(federation: Path) -> None:
+    said = run(federation, "regress", "--response", "profit_growth", "--minimum-joint", "3")
+    text, folder = report_of(said)
+    result = folder.read_json("result.json")
+    assert "P>|z|" in said
+    for name in ("capital", "roa", "region[west]"):
+        assert name in said
+        assert name in text
+        assert name in result["params"]
+    written = pd.read_csv(folder.path / "coefficients.csv", index_col="name")
+    assert written.loc["roa", "coef"] == pytest.approx(result["params"]["roa"])
+    assert "VFEM Regression Results" in (folder.path / "summary.txt").read_text()
+
+
+def test_select_chooses_columns(federation: Path) -> None:
+    said = run(federation, "select", "--response", "profit_growth", "--penalty", "mcp", "--lambdas", "12")
+    text, folder = report_of(said)
+    result = folder.read_json("result.json")
+    assert result["support"]
+    assert f"of {len(result['params']) - 1} features explain profit_growth" in text
+    assert len(pd.read_csv(folder.path / "path.csv")) == 12
+
+
+def test_plan_shows_the_cost_and_spends_nothing(federation: Path) -> None:
+    before = sorted(federation.parent.glob("runs/*"))
+    said = run(federation, "synthesize", "--epsilon", "2", "--plan")
+    assert "(2, 1e-06) per record, zero-out" in said
+    assert sorted(federation.parent.glob("runs/*")) == before
+
+
+def test_an_unknown_response_is_refused(federation: Path) -> None:
+    assert "fortune" in run(federation, "regress", "--response", "fortune", code=3)
