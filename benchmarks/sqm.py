@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,7 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.transports.processes import Processes
 from colonnade.statistics.moments import PatternMoments
 
+Made = TypeVar("Made")
 RECORDS, COLUMNS, PARTIES, GAMMA = 195_666, 117, 3, 2**14
 MPYC_RECORDS = 20_000
 LIMIT_FLOAT64, LIMIT_MPYC, LIMIT_MEMORY = 60.0, 50.0, 4.0
@@ -77,18 +79,23 @@ class Bench:
 
     def job(self, method: PatternMoments) -> Taken:
         """One run from plan to closing; the error of the result must be that of the stated noise."""
-        for pid in (*self._pids, os.getpid()):
-            Path(f"/proc/{pid}/clear_refs").write_text("5")  # forget the peak so far
-        before, resident = self._cpu(), _peak(os.getpid())
-        started = time.perf_counter()
-        result = method.fit(self.federation)
-        wall, cpu = time.perf_counter() - started, self._cpu() - before
-        peaks, own = [_peak(pid) for pid in self._pids], _peak(os.getpid())
+        result, taken = self.measured(lambda: method.fit(self.federation))
         errors = (result.grams[0] - self.rows.T @ self.rows)[np.triu_indices(len(result.grams[0]))] / result.noise_sd
         # 6,903 entries for 117 columns: one beyond 7 sd with probability below 2e-8.
         assert np.abs(errors).max() < 7, "the result is further from the truth than its noise can take it"
         assert errors.std() > 0.5, "the result has less noise than it states"
-        return Taken(
+        return taken
+
+    def measured(self, work: Callable[[], Made]) -> tuple[Made, Taken]:
+        """What some work with the federation gives, and what it takes."""
+        for pid in (*self._pids, os.getpid()):
+            Path(f"/proc/{pid}/clear_refs").write_text("5")  # forget the peak so far
+        before, resident = self._cpu(), _peak(os.getpid())
+        started = time.perf_counter()
+        result = work()
+        wall, cpu = time.perf_counter() - started, self._cpu() - before
+        peaks, own = [_peak(pid) for pid in self._pids], _peak(os.getpid())
+        return result, Taken(
             wall=wall, cpu=cpu, party_bytes=max(peaks), coordinator_bytes=own, coordinator_growth=own - resident
         )
 

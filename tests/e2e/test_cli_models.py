@@ -28,7 +28,10 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("verb", "kind"),
-    [(["pca", "--components", "2"], "pca"), (["classify", "--response", "failed"], "classify")],
+    [
+        (["pca", "--components", "2", "--memory", "900", "--clip", "0.9"], "pca"),
+        (["classify", "--response", "failed"], "classify"),
+    ],
     ids=["pca", "classify"],
 )
 def test_a_model_runs_and_reports(federation: Path, verb: list[str], kind: str) -> None:

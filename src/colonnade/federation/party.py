@@ -41,16 +41,17 @@ from colonnade.errors import (
     UnsafeRequest,
 )
 from colonnade.federation import wire
+from colonnade.federation.approvals import Approvals, plan_of
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Reply, Request
-from colonnade.federation.plan import JOB, Plan
+from colonnade.federation.plan import Plan
 from colonnade.federation.policy import Policy
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Release, registered
 from colonnade.federation.store import Store, StoredJob
 from colonnade.federation.transcript import Message, Transcript
 from colonnade.privacy.cost import Cost
-from colonnade.privacy.ledger import Ledger, Reservation
+from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness
 from colonnade.secure.sealed import Identity, pair_key, seal, unseal
 
@@ -101,6 +102,9 @@ class Party:
         self.ledger = Ledger(self.database, budget=self.policy.budget)
         self.transcript = Transcript(self.database)
         self.store = Store(self.database, home / "spool")
+        self.approvals = Approvals(
+            name=name, database=self.database, ledger=self.ledger, store=self.store, policy=self.policy
+        )
         self._one_at_a_time = threading.Lock()
         self._work: _Work | None = None
 
@@ -294,7 +298,7 @@ class Party:
         """Would this plan be accepted? Asked of everybody first, so that no party reserves for a job that another
         refuses."""
         plan = self._acceptable(request)
-        self.ledger.check([one.cost for one in self._reservations(request.job, plan)], allow=self.policy.allow)
+        self.ledger.check([one.cost for one in self.approvals.reservations(request.job, plan)], allow=self.policy.allow)
         state = self.policy.decide(plan, self.facts.n)
         reply = Reply(value={"state": state}).encode()
         self._record(request, data, reply, kind="check", discloses=f"the job would be {state} here")
@@ -310,7 +314,7 @@ class Party:
             state = self.policy.decide(plan, self.facts.n)
             with self.database.transaction():
                 if state == "approved":
-                    self._reserve(request.job, plan)
+                    self.approvals.reserve(request.job, plan)
                 self.store.add_job(request.job, proposal, data, state)
         current = self.store.job(request.job)
         assert current is not None
@@ -338,38 +342,14 @@ class Party:
                 registered(one.step)
         return plan
 
-    def _reservations(self, job: str, plan: Plan) -> list[Reservation]:
-        return [
-            Reservation(
-                phase=one.name,
-                step=one.step,
-                count=one.counts[self.name],
-                cost=one.costs[self.name].with_joint(lambda joint: joint.replace(JOB, job)),
-            )
-            for one in plan.phases
-            if self.name in one.costs
-        ]
-
-    def _reserve(self, job: str, plan: Plan) -> None:
-        self.ledger.reserve(job, self._reservations(job, plan), allow=self.policy.allow)
-
     def decide(self, job: str, *, approve: bool) -> None:
         """The operator's answer to a job that waits. Approval reserves its plan."""
-        with self._one_at_a_time, self.database.transaction():
-            stored = self.store.job(job)
-            if stored is None or stored.state != "waiting":
-                raise NotApproved(f"no job {job} is waiting here; `waiting()` lists those that are.")
-            if approve:
-                self._reserve(job, self._plan(stored))
-            self.store.set_state(job, "approved" if approve else "denied")
+        with self._one_at_a_time:
+            self.approvals.decide(job, approve=approve)
 
     def waiting(self) -> dict[str, Plan]:
         """Jobs that the operator must decide."""
-        return {stored.job: self._plan(stored) for stored in self.store.jobs() if stored.state == "waiting"}
-
-    @staticmethod
-    def _plan(stored: StoredJob) -> Plan:
-        return Plan.from_dict(Request.decode(stored.content).arguments["plan"])
+        return self.approvals.waiting()
 
     def _ask(self, request: Request, data: bytes) -> bytes:
         step = registered(request.step)
@@ -418,7 +398,7 @@ class Party:
             return SystemRandomness()
         if not self.simulation:
             raise SeedRefused("a seed makes noise predictable; only a party with simulation = true accepts one.")
-        return SimulatedRandomness(int(seed), f"{self.name}/{self._plan(stored).fingerprint}/{seq}")
+        return SimulatedRandomness(int(seed), f"{self.name}/{plan_of(stored).fingerprint}/{seq}")
 
     def _commit(self, request: Request, data: bytes, hashed: str, release: Release, cost: Cost, work: _Work) -> bytes:
         reply = Reply(value=release.value, mail=work.outbox).encode()

@@ -1,0 +1,87 @@
+"""Jobs that wait for a party's operator, and what approving one reserves.
+
+The party itself uses it, and so does the operator's command line, from another process: every decision is one
+transaction on the party's database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from colonnade.durable import Database
+from colonnade.errors import NotApproved, RunError
+from colonnade.federation.messages import Request
+from colonnade.federation.plan import JOB, Plan
+from colonnade.federation.policy import Policy
+from colonnade.federation.store import Store, StoredJob
+from colonnade.privacy.ledger import Ledger, Reservation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approvals:
+    """The decisions of the party `name`."""
+
+    name: str
+    database: Database
+    ledger: Ledger
+    store: Store
+    policy: Policy
+
+    def reservations(self, job: str, plan: Plan) -> list[Reservation]:
+        """This party's part of a plan."""
+        return [
+            Reservation(
+                phase=one.name,
+                step=one.step,
+                count=one.counts[self.name],
+                cost=one.costs[self.name].with_joint(lambda joint: joint.replace(JOB, job)),
+            )
+            for one in plan.phases
+            if self.name in one.costs
+        ]
+
+    def reserve(self, job: str, plan: Plan) -> None:
+        self.ledger.reserve(job, self.reservations(job, plan), allow=self.policy.allow)
+
+    def decide(self, job: str, *, approve: bool) -> None:
+        """The operator's answer to a job that waits. Approval reserves its plan."""
+        with self.database.transaction():
+            stored = self.store.job(job)
+            if stored is None or stored.state != "waiting":
+                waiting = ", ".join(self.waiting()) or "none"
+                raise NotApproved(f"no job {job} is waiting here; those that wait: {waiting}.")
+            if approve:
+                self.reserve(job, plan_of(stored))
+            self.store.set_state(job, "approved" if approve else "denied")
+
+    def waiting(self) -> dict[str, Plan]:
+        """Jobs that the operator must decide."""
+        return {stored.job: plan_of(stored) for stored in self.store.jobs() if stored.state == "waiting"}
+
+
+def plan_of(stored: StoredJob) -> Plan:
+    return Plan.from_dict(Request.decode(stored.content).arguments["plan"])
+
+
+@contextmanager
+def operator(home: Path) -> Iterator[Approvals]:
+    """The decisions of the party whose folder this is, without its block; the party may be serving meanwhile."""
+    if not (home / "party.db").is_file():
+        raise RunError(f"{home} has no party.db: this party has not served yet; run `colonnade party serve` first.")
+    try:
+        settings = json.loads((home / "party.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{home / 'party.json'} cannot be read ({error}); set this party up again.") from error
+    policy = Policy.from_dict(settings["policy"])
+    with closing(Database(home / "party.db")) as database:
+        yield Approvals(
+            name=settings["name"],
+            database=database,
+            ledger=Ledger(database, budget=policy.budget),
+            store=Store(database, home / "spool"),
+            policy=policy,
+        )
