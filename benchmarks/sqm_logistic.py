@@ -309,10 +309,10 @@ def main() -> int:
         "What was chosen, and on which data. The clip (three quarters of the squared norm that the declared domains"
         " allow, for every party) was suggested by the data set Adult: with its columns split between three parties as"
         " here, clips near this one raised the share of DP-SGD's gain at epsilon 0.5 from 97 to between 99 and 101 %,"
-        " and changed nothing at epsilon 8. This very value was first tried on NY and FL at epsilon 0.5, and not changed"
-        " afterwards. The ridge rule of `moments` (half the noise level) was chosen earlier after a look at the test rows"
-        " of CA and TX; on Adult half was better than a quarter and once the level at epsilon 0.5, and as good as once"
-        " the level at 2 and 8. DP-SGD's gradient norm of 1 was not tuned."
+        " and changed nothing at epsilon 8. This very value was first tried on NY and FL at epsilon 0.5, and not"
+        " changed afterwards. The ridge rule of `moments` (half the noise level) was chosen earlier after a look at the"
+        " test rows of CA and TX; on Adult half was better than a quarter and once the level at epsilon 0.5,"
+        " and as good as once the level at 2 and 8. DP-SGD's gradient norm of 1 was not tuned."
     )
     good, worst = True, math.inf
     for at, state in enumerate(states()):

@@ -255,16 +255,16 @@ def test_composite_keys_and_normalisation_through_files(tmp_path: Path) -> None:
         'key = ["given", "born"]\ncolumns = "columns.toml"\nallow = ["alignment"]\n'
         '[parties.a]\nsource = "a.csv"\n[parties.b]\nsource = "b.csv"\n'
     )
-    command = ["align", str(file), "--normalise", "case,spaces", "--normalise", "accents", "--capacity", "a=7"]
+    command = ["align", "-f", str(file), "--normalise", "case,spaces", "--normalise", "accents", "--capacity", "a=7"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    assert "4 records in the cohort" in done.output
+    assert "A cohort of 4 records" in done.output
     with Federation.from_toml(file) as federation:
         shared = [held for held in people(federation).values() if len(held) == 2]
     assert {held["a"] for held in shared} == {"José\x1f1970", "Ann  Lee\x1f1971"}
     assert {held["b"] for held in shared} == {"jose\x1f1970", "ANN LEE\x1f1971"}
     quiet = CliRunner().invoke(
-        app, ["align", str(file), "--include", "a", "--epsilon", "0", "-q", "--normalise", "case"]
+        app, ["align", "-f", str(file), "--include", "a", "--epsilon", "0", "-q", "--normalise", "case"]
     )
     assert quiet.exit_code == 3, quiet.output  # without the other rules nobody is shared
-    assert CliRunner().invoke(app, ["align", str(file), "--capacity", "a"]).exit_code == 2
+    assert CliRunner().invoke(app, ["align", "-f", str(file), "--capacity", "a"]).exit_code == 2

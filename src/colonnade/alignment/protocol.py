@@ -325,7 +325,8 @@ def number(
     exact = pattern_counts(cohort, chosen.parties) if len(chosen.parties) <= MOST_PARTIES else None
     if exact is not None:
         told = {str(index): int(count) for index, count in enumerate(exact) if count}
-        write_overlap(me.home / "aligned", {"cohort": me.job, "parties": list(chosen.parties), "patterns": told})
+        here = {"cohort": me.job, "n": cohort.n, "parties": list(chosen.parties), "patterns": told}
+        write_overlap(me.home / "aligned", here)
     noisy = None
     if exact is not None and epsilon is not None:
         shown = np.array([possible(index, chosen.parties, include) for index in range(len(exact))])

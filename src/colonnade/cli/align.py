@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from colonnade.cli.output import Output
-from colonnade.errors import NotApproved
+from colonnade.cli.describe import FederationFile
+from colonnade.cli.output import Output, Quiet
+from colonnade.errors import NotApproved, SchemaError
 
-if TYPE_CHECKING:
-    from colonnade.alignment.result import Aligned
-
-FederationFile = Annotated[
-    Path, typer.Argument(metavar="FEDERATION.TOML", help="See docs/federation-toml.md.", show_default=False)
-]
 Include = Annotated[
     str | None,
     typer.Option("--include", help="'union', or the party whose records are the cohort; that of the file by default."),
@@ -30,7 +25,6 @@ Capacity = Annotated[
     list[str] | None,
     typer.Option("--capacity", help="PARTY=NUMBER: the most records it may have (public). May be repeated."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the run folder.")]
 
 
 def align(
@@ -56,11 +50,16 @@ def align(
     """
     from colonnade.alignment.protocol import Align
     from colonnade.alignment.session import prepare
+    from colonnade.cli.running import finish
+    from colonnade.federation.consortium import CoordinatorFile
     from colonnade.federation.coordinator import Federation
     from colonnade.federation.local import Spec
 
     out = Output(quiet=quiet)
     rules = tuple(rule.strip() for each in normalise or () for rule in each.split(","))
+    if CoordinatorFile.is_one(federation):
+        _across_the_network(federation, out, include, matcher, rules, protocol, epsilon or None, name, yes)
+        return
     spec, runs = Spec.from_toml(federation)
     with out.busy("reading the parties' keys"):
         sizes = prepare(spec, normalise=rules, capacity=_capacities(capacity or []))
@@ -78,22 +77,51 @@ def align(
         if out.terminal and sys.stdin.isatty() and not (yes or quiet) and not typer.confirm("Run it?"):
             raise NotApproved("not run: you said no; nothing was compared.")
         with out.progress() as progress:
-            aligned, run = opened.run(method, name=name, progress=progress)
-    _tell(aligned, out)
-    out.say()
-    out.say(f"Exact numbers are at each party: {Path(str(spec.home)) / 'PARTY' / 'aligned' / 'overlap.json'}")
-    out.result(str(run.path.absolute()) if quiet else f"Run: {run.path.absolute()}")
+            _, run = opened.run(method, name=name, progress=progress)
+        out.say(f"Exact numbers are at each party: {Path(str(spec.home)) / 'PARTY' / 'aligned' / 'overlap.json'}")
+        finish(opened, run, out)
 
 
-def _tell(aligned: Aligned, out: Output) -> None:
-    from colonnade.evaluation.words import with_noise
+def _across_the_network(
+    path: Path,
+    out: Output,
+    include: str | None,
+    matcher: str | None,
+    rules: tuple[str, ...],
+    protocol: Literal["ecdh", "blind-rsa"],
+    epsilon: float | None,
+    name: str | None,
+    yes: bool,
+) -> None:
+    """Every member states its capacity in consortium.toml; it adopts the cohort when the job is closed."""
+    from colonnade.alignment.protocol import Align
+    from colonnade.cli.running import conduct
+    from colonnade.federation.consortium import Consortium, CoordinatorFile
+    from colonnade.federation.coordinator import Federation
+    from colonnade.federation.transports.certificates import AUTHORITY
 
-    rows = [(" + ".join(names), with_noise(count, aligned.noise_sd)) for names, count in aligned.rows()]
-    title = f"{aligned.n:,} records in the cohort; ± is two standard deviations of the noise"
-    if rows:
-        out.table(title, ("held by exactly", "records"), rows, numeric=(1,))
-    else:
-        out.say(f"{aligned.n:,} records in the cohort")
+    file = CoordinatorFile.from_toml(path)
+    capacity = dict(Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY).capacity)
+    lacking = [party for party, most in capacity.items() if most < 1]
+    if lacking:
+        raise SchemaError(
+            f"consortium.toml states no capacity for {', '.join(lacking)}: the most records that it may have, which is"
+            " public; add capacity = NUMBER."
+        )
+    method = Align(
+        capacity=capacity,
+        include=include or "union",
+        matcher=matcher,
+        normalise=rules,
+        protocol=protocol,
+        epsilon=epsilon,
+    )
+    with Federation.from_toml(path) as opened:
+        for note in opened.plan(method).notes:
+            out.say(note)
+        if out.terminal and sys.stdin.isatty() and not (yes or out.quiet) and not typer.confirm("Run it?"):
+            raise NotApproved("not run: you said no; nothing was compared.")
+        conduct(opened, method, out, name=name, again="resume it with `colonnade resume RUN`")
 
 
 def _capacities(listed: list[str]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import colonnade
-from colonnade.cli import columns, ledger, plan, transcript
+from colonnade.cli import authority, columns, ledger, party, plan, transcript
 from colonnade.cli.align import align
 from colonnade.cli.classify import classify
 from colonnade.cli.demo import demo
@@ -64,6 +64,9 @@ app.command()(resume)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(transcript.app, name="transcript")
 app.add_typer(columns.app, name="columns")
+app.add_typer(authority.app, name="authority")
+app.add_typer(party.app, name="party")
+app.add_typer(party.coordinator, name="coordinator")
 
 if __name__ == "__main__":
     app()

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import colonnade
 from colonnade.errors import PartyLost, RosterError, RunError, VersionMismatch, from_code
+from colonnade.federation.consortium import Consortium, CoordinatorFile
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job, Progress, proposal
 from colonnade.federation.local import Spec, aligned_privately, set_up
@@ -26,6 +27,7 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Step
 from colonnade.federation.transports import Transport
+from colonnade.federation.transports.certificates import AUTHORITY
 
 
 class Federation:
@@ -67,9 +69,42 @@ class Federation:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Federation:
-        """The federation that a federation.toml describes."""
+        """The federation that a federation.toml describes, or the one that a coordinator.toml serves."""
+        if CoordinatorFile.is_one(Path(path)):
+            return cls.serve(CoordinatorFile.from_toml(Path(path)), origin=str(Path(path).absolute()))
         spec, runs = Spec.from_toml(Path(path))
         return cls.from_spec(spec, runs=runs, origin=str(Path(path).absolute()))
+
+    @classmethod
+    def serve(cls, file: CoordinatorFile, *, origin: str | None = None, patience: float = 120.0) -> Federation:
+        """Serve on the network and wait for every member of the consortium to dial in.
+
+        The size of the cohort is what all members have pinned; 1 before the first alignment.
+        """
+        from colonnade.federation.transports.network import Network
+
+        agreed = Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY)
+        network = Network(agreed.roster.names, address=file.address, folder=file.credentials, revoked=file.revoked)
+        try:
+            network.wait_for(agreed.roster.names, patience)
+            made = cls(
+                transport=network,
+                facts=agreed.facts(1),
+                roster=agreed.roster,
+                runs=file.runs,
+                origin=origin,
+                timeout=file.timeout,
+                remarks=["Every member runs on its own machine; records were lined up by a private alignment."],
+            )
+            sizes = {party: made._say(party, Request(kind="hello", arguments={}))["n"] for party in network.parties}
+            if len(set(sizes.values())) > 1:
+                told = ", ".join(f"{party} {size}" for party, size in sizes.items())
+                raise RosterError(f"the members have pinned cohorts of different sizes ({told}); align again.")
+            made.facts = agreed.facts(next(iter(sizes.values())))
+        except BaseException:
+            network.close()
+            raise
+        return made
 
     @classmethod
     def from_spec(

@@ -100,6 +100,13 @@ class Home:
             return None
         return str(self._read("alignment.json").get("cohort", ""))
 
+    @property
+    def aligned_n(self) -> int | None:
+        """The size of the cohort that a private alignment has made, as a member without data knows it."""
+        if not (self.path / "aligned" / "overlap.json").is_file():
+            return None
+        return int(self.aligned._read("overlap.json")["n"])
+
     def alignment(self, keys: Iterable[Any]) -> Alignment | None:
         """The stored alignment, if it was made for these very keys in this order."""
         if self.cohort is None or not (self.path / "alignment.npy").exists():

@@ -79,7 +79,7 @@ class Spec:
         for name, one in parties.items():
             if not isinstance(one, dict) or "source" not in one:
                 raise SchemaError(f'[parties.{name}] in {path} needs a source; add source = "file.csv".')
-            blocks[name] = _located(one["source"], beside)
+            blocks[name] = located(one["source"], beside)
             organisations[name] = str(one.get("organisation", name))
         if "budget" in plain:
             try:
@@ -98,7 +98,8 @@ class Spec:
             raise SchemaError(f"{path} has a field that a federation does not know ({error}).") from error
 
 
-def _located(source: Any, beside: Path) -> Any:
+def located(source: Any, beside: Path) -> Any:
+    """A source whose files are named relative to `beside`."""
     if isinstance(source, str):
         return str(beside / source)
     if isinstance(source, dict):
@@ -224,7 +225,12 @@ def _privately(blocks: Mapping[str, Block], folders: Mapping[str, Home]) -> dict
 
 
 def _nobody(blocks: Mapping[str, Block]) -> dict[str, Alignment]:
-    return {party: Alignment(1, np.full(block.n_records, -1)) for party, block in blocks.items()}
+    return {party: unaligned(block.n_records) for party, block in blocks.items()}
+
+
+def unaligned(records: int) -> Alignment:
+    """Before the first alignment the cohort is one row that nobody has."""
+    return Alignment(1, np.full(records, -1))
 
 
 def aligned_privately(spec: Spec, home: Path) -> bool:

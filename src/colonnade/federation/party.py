@@ -288,6 +288,7 @@ class Party:
             "version": colonnade.__version__,
             "roster": self.roster.fingerprint,
             "facts": self.facts.fingerprint,
+            "n": self.facts.n,
             "simulation": self.simulation,
         }
         reply = Reply(value=value).encode()

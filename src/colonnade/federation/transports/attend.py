@@ -19,6 +19,7 @@ from typing import Any
 
 from colonnade.errors import PartyLost, RosterError, WireError
 from colonnade.federation.home import open_party
+from colonnade.federation.party import Party
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, signed_by
 from colonnade.federation.transports.frames import (
     ATTEND,
@@ -106,19 +107,56 @@ async def _session(
         call.cancel()
 
 
-def serve(home: Path, *, coordinator: str, folder: Path, said: Callable[[str], None]) -> None:
+class Serving:
+    """A party that opens itself again when an alignment has given it a new cohort.
+
+    `prepare` writes the party's folder from its own files, and adopts such a cohort.
+    """
+
+    def __init__(self, home: Path, *, prepare: Callable[[], object] = lambda: None) -> None:
+        self._home, self._prepare = home, prepare
+        self.party = self._open()
+
+    def _open(self) -> Party:
+        self._prepare()
+        self._seen = self._newest()
+        return open_party(self._home)
+
+    def _newest(self) -> int | None:
+        """When an alignment last wrote here."""
+        file = self._home / "aligned" / "overlap.json"
+        return file.stat().st_mtime_ns if file.is_file() else None
+
+    def handle(self, data: bytes) -> bytes:
+        answer = self.party.handle(data)
+        # A job that still runs works on the old cohort to its end.
+        if self._newest() != self._seen and all(job.state != "approved" for job in self.party.store.jobs()):
+            self.party.close()
+            self.party = self._open()
+        return answer
+
+
+def serve(
+    home: Path,
+    *,
+    coordinator: str,
+    folder: Path,
+    said: Callable[[str], None],
+    prepare: Callable[[], object] = lambda: None,
+) -> None:
     """Open the party in `home` and attend until SIGINT or SIGTERM."""
     owner = signed_by(folder / AUTHORITY, folder / CERTIFICATE)
-    party = open_party(home)
+    serving = Serving(home, prepare=prepare)
     try:
+        party = serving.party
         if owner.name != party.name or owner.sealing_key != party.roster.member(party.name).public_key:
             raise RosterError(
                 f"the certificate in {folder} is for {owner.name!r} and another sealing key than this party's; have the"
                 " authority sign this party's own request."
             )
-        asyncio.run(_until_stopped(attend(party.handle, coordinator=coordinator, folder=folder, said=said)))
+        asyncio.run(_until_stopped(attend(serving.handle, coordinator=coordinator, folder=folder, said=said)))
     finally:
-        party.close()
+        serving.party.close()
 
 
 async def _until_stopped(work: Any) -> None:
