@@ -1,0 +1,1 @@
+"""Synthetic tables from a Markov random field: VertiMRF and its encoders `sqm`, `fm` and `fo`."""

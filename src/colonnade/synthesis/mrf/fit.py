@@ -1,0 +1,246 @@
+"""Inference: the Markov random field that fits noisy tables best. A thin layer over mbi's mirror descent.
+
+The field has one table of log-potentials for each maximal clique of a triangulated graph. The loss is the sum of
+squared differences between what the field says and what was measured, each divided by its variance. Tables may be
+measured in coarser bins: the field's own table is then summed into the same bins.
+
+jax and mbi are imported when a field is first fitted; 64-bit numbers are switched on for that fit only.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import BadArguments, NotEstimable
+from colonnade.synthesis.mrf.graph import Names, Triangulation
+
+Reals = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Noisy counts of one table. `bins` gives for each column the bin of each of its cells, or None where the column
+    is measured cell by cell; `counts` has one axis a column. An infinite `sd` is a table that is not measured (yet): it
+    has no weight, and keeps its place so that a later fit need not be compiled again."""
+
+    columns: Names
+    counts: Reals
+    sd: float
+    bins: tuple[Integers | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.counts.ndim != len(self.columns) or not self.sd > 0:
+            raise BadArguments("a measurement needs one axis for each column and a positive standard deviation.")
+
+    @property
+    def coarse(self) -> bool:
+        return self.bins is not None and any(one is not None for one in self.bins)
+
+
+@dataclass(frozen=True, eq=False)
+class MarkovField:
+    """A fitted field: calibrated tables of the cliques, which agree with each other and sum to `total`."""
+
+    graph: Triangulation
+    tables: Mapping[Names, Reals]
+    total: float
+    loss: float
+
+    def marginal(self, columns: Sequence[str]) -> Reals:
+        """The field's table of columns that lie in one clique (sums to `total`)."""
+        home = self.graph.home(columns)
+        if home is None:
+            return self._across(tuple(columns))
+        return _project(self.tables[home], home, tuple(columns))
+
+    def _across(self, columns: Names) -> Reals:
+        """Columns of several cliques: the product of conditionals, summed by elimination."""
+        factors: list[tuple[Names, Reals]] = []
+        seen: set[str] = set()
+        for name in reversed(self.graph.order):
+            parents = parents_of(self.graph, name, seen)
+            factors.append(((*parents, name), conditional(self, name, parents)))
+            seen.add(name)
+        letters = {name: number for number, name in enumerate(self.graph.order)}
+        for name in self.graph.order:
+            if name in columns:
+                continue
+            here = [factor for factor in factors if name in factor[0]]
+            factors = [factor for factor in factors if name not in factor[0]]
+            left = tuple(dict.fromkeys(one for names, _ in here for one in names if one != name))
+            factors.append((left, _contract(here, left, letters)))
+        return _contract(factors, columns, letters) * self.total
+
+
+def _contract(factors: Sequence[tuple[Names, Reals]], out: Names, letters: Mapping[str, int]) -> Reals:
+    operands: list[Any] = []
+    for names, table in factors:
+        operands += [table, [letters[name] for name in names]]
+    return np.asarray(np.einsum(*operands, [letters[name] for name in out], optimize="greedy"))
+
+
+def _project(table: Reals, axes: Names, columns: Names) -> Reals:
+    kept = [name for name in axes if name in columns]
+    summed = table.sum(axis=tuple(at for at, name in enumerate(axes) if name not in columns))
+    return np.asarray(summed.transpose([kept.index(name) for name in columns]))
+
+
+def parents_of(graph: Triangulation, name: str, known: set[str]) -> Names:
+    """The columns, drawn before `name`, that it depends on: its neighbours; they lie in one clique with it."""
+    around = {one for clique in graph.cliques if name in clique for one in clique}
+    return tuple(one for one in graph.sizes if one in around and one in known)
+
+
+def conditional(field: MarkovField, name: str, parents: Names) -> Reals:
+    """P(name | parents), the last axis `name`; uniform where the parents have no mass."""
+    home = field.graph.home((*parents, name))
+    assert home is not None  # the order is a perfect elimination order of a chordal graph
+    joint = np.maximum(_project(field.tables[home], home, (*parents, name)), 0.0)
+    mass = joint.sum(axis=-1, keepdims=True)
+    even = np.full_like(joint, 1 / joint.shape[-1])
+    return np.asarray(np.divide(joint, mass, out=even, where=mass > 0))
+
+
+# --- fitting -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """The static part of the loss: which clique each measured table is read from, and along which axes.
+
+    Equal structures are equal values, so jax compiles a structure once.
+    """
+
+    places: tuple[tuple[Names, Names, tuple[bool, ...]], ...]
+
+    def __call__(self, marginals: Any, data: Any) -> Any:
+        import jax.numpy as jnp
+
+        projected: dict[tuple[Names, Names], Any] = {}
+        loss = 0.0
+        for (home, columns, binned), (counts, weight, bins) in zip(self.places, data, strict=True):
+            if (home, columns) not in projected:
+                table = marginals[home].values
+                kept = [name for name in home if name in columns]
+                table = table.sum(axis=tuple(at for at, name in enumerate(home) if name not in columns))
+                projected[home, columns] = table.transpose([kept.index(name) for name in columns])
+            seen = projected[home, columns]
+            maps = iter(bins)
+            for axis, coarse in enumerate(binned):
+                if coarse:
+                    seen = jnp.moveaxis(jnp.tensordot(seen, next(maps), axes=(axis, 0)), -1, axis)
+            loss = loss + 0.5 * weight * jnp.sum((seen - counts) ** 2)
+        return loss
+
+
+def fit(
+    graph: Triangulation,
+    measurements: Sequence[Measurement],
+    *,
+    total: float,
+    iterations: int = 1500,
+    start: MarkovField | None = None,
+) -> MarkovField:
+    """The field on `graph` with the least squared error, each measurement weighed by its precision.
+
+    Measurements must lie inside cliques of the graph. `start` is a field whose cliques lie inside those of the graph.
+    """
+    if not (math.isfinite(total) and total > 0):
+        raise NotEstimable(f"a field cannot be fitted to {total!r} records; the noise hides them: raise epsilon.")
+    merged = _merged(measurements)
+    places, data = [], []
+    weights: dict[Names, float] = dict.fromkeys(graph.cliques, 0.0)
+    for one in merged:
+        home = graph.home(one.columns)
+        if home is None:
+            raise BadArguments(f"the table of {' x '.join(one.columns)} lies in no clique of the graph; leave it out.")
+        binned = tuple(bins is not None for bins in one.bins or (None,) * len(one.columns))
+        maps = tuple(np.eye(int(bins.max()) + 1)[bins] for bins in one.bins or () if bins is not None)
+        places.append((home, one.columns, binned))
+        data.append((one.counts, 1 / one.sd**2, maps))
+        weights[home] += 1 / one.sd**2
+    with _quiet_jax():
+        return _descend(graph, _Loss(tuple(places)), tuple(data), max(weights.values()), total, iterations, start)
+
+
+def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Tables of the same columns measured cell by cell become one, by inverse variance; the rest stay as they are."""
+    plain: dict[Names, list[Measurement]] = {}
+    for one in measurements:
+        if not one.coarse:
+            plain.setdefault(one.columns, []).append(one)
+    joined = []
+    for columns, same in plain.items():
+        if len(same) == 1:
+            joined += same
+            continue
+        precision = sum(one.sd**-2 for one in same)
+        counts = sum((one.counts * one.sd**-2 for one in same), np.zeros(same[0].counts.shape)) / precision
+        joined.append(Measurement(columns, counts, precision**-0.5))
+    return joined + [one for one in measurements if one.coarse]
+
+
+def _descend(
+    graph: Triangulation,
+    structure: _Loss,
+    data: Any,
+    steepest: float,
+    total: float,
+    iterations: int,
+    start: MarkovField | None,
+) -> MarkovField:
+    import mbi  # type: ignore[import-untyped]
+
+    domain = mbi.Domain(list(graph.sizes), list(graph.sizes.values()))
+    # The first step is long; the line search halves it where it overshoots, which costs a step each time.
+    loss = mbi.marginal_loss.MarginalLossFn(graph.cliques, structure, data, steepest)
+    warm = None if start is None else _potentials(mbi, domain, start)
+    model = mbi.estimation.MirrorDescent().estimate(
+        domain, loss, known_total=float(total), iters=iterations, warm_start=warm
+    )
+    tables = {
+        clique: np.array(model.marginals[clique].transpose(clique).values, dtype=np.float64) for clique in graph.cliques
+    }
+    reached = float(loss(model.marginals))
+    if not math.isfinite(reached) or not all(np.isfinite(table).all() for table in tables.values()):
+        raise NotEstimable("the field did not converge; the noise is too large for these tables: raise epsilon.")
+    return MarkovField(graph, tables, float(total), reached)
+
+
+def _potentials(mbi: Any, domain: Any, start: MarkovField) -> Any:
+    """Log-potentials of a calibrated field: each column's conditional, put into a clique that has it."""
+    held: dict[Names, Any] = {}
+    seen: set[str] = set()
+    for name in reversed(start.graph.order):
+        parents = parents_of(start.graph, name, seen)
+        seen.add(name)
+        logs = np.log(np.maximum(conditional(start, name, parents), 1e-300))
+        factor = mbi.Factor(domain.project((*parents, name)), logs)
+        home = start.graph.home((*parents, name))
+        assert home is not None
+        before = held.get(home, mbi.Factor.zeros(domain.project(home)))
+        held[home] = before + factor
+    for clique in start.graph.cliques:
+        held.setdefault(clique, mbi.Factor.zeros(domain.project(clique)))
+    return mbi.CliqueVector(domain, list(held), held)
+
+
+@contextmanager
+def _quiet_jax() -> Iterator[None]:
+    """64-bit numbers inside, and no word of mbi's about the precision and the cache that jax has outside."""
+    import jax
+
+    with jax.enable_x64(True):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="JAX ", category=UserWarning)
+            import mbi  # noqa: F401
+        yield
