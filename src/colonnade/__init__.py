@@ -1,7 +1,8 @@
 """Colonnade: statistics across institutions that hold different columns about the same people or firms.
 
 The layers, lowest first; each imports only from those before it:
-errors, durable, data, privacy, secure, federation, statistics, synthesis, models, completion, evaluation, cli.
+errors, durable, data, privacy, secure, federation, statistics, alignment, synthesis, models, completion, evaluation,
+cli.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ import numpy as np
 
 from colonnade.data.column import Column
 from colonnade.errors import NotEstimable
-from colonnade.models.gaussian_em import Pattern, PatternStatistics, Vector, fit_gaussian
 from colonnade.models.gaussian_regression import regression
 from colonnade.models.vfem_result import VFEMResult, in_own_units
 from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, Vector, fit_gaussian
 
 Baseline = Literal["complete-case", "mean", "single"]
 

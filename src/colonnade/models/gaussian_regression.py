@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from colonnade.errors import BadArguments
-from colonnade.models.gaussian_em import GaussianFit, Matrix, PatternStatistics, Vector, correlation_of, derivatives
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix, PatternStatistics, Vector, correlation_of, derivatives
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import BadArguments
+from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
-from colonnade.models.matrix import moment_views, norm_bounds
 from colonnade.models.penalties import Penalty, check_penalty
 from colonnade.models.sparse_glm_admm import Admm, Damping
 from colonnade.models.sparse_glm_fit import Fitted, assemble, best, scores_by_bic, scores_by_folds
 from colonnade.models.sparse_glm_layout import Exchange, SparseLayout, check_response
 from colonnade.models.sparse_glm_moments import standard_moments
 from colonnade.models.sparse_glm_plan import round_phases
+from colonnade.models.sparse_glm_private import ScaledMoments
 from colonnade.models.sparse_glm_result import Criterion, SparseGLMResult, Via
 from colonnade.models.sparse_glm_rounds import Rounds, quasi_newton
 from colonnade.models.sparse_glm_steps import agree_records, block_units, show_presence
@@ -45,7 +45,8 @@ from colonnade.models.sparse_path import (
     moment_solver,
     trace_path,
 )
-from colonnade.privacy.accounting import check_epsilon
+from colonnade.models.vfem_clipping import Clipping
+from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import features
 from colonnade.statistics.joint import View
@@ -76,8 +77,10 @@ class SparseGLM:
     rounds : the most rounds that the plan reserves; they cost nothing if they are not needed.
     exchange : "masked", or "plain" (the paper's: the response holder sees each party's predictor).
     damping : of "admm": "sharing", which converges, or "paper", as printed.
-    epsilon, delta, gamma, clip, presence, view, relation : of the moments; see `PatternMoments`. With `epsilon` a
-        binomial response goes through the surrogate too; a poisson one is refused.
+    gamma, presence : of the moments; see `PatternMoments`.
+    epsilon, delta, view, relation : a person's total; see `sparse_glm_private.py`. A binomial response goes through the
+        surrogate too; a poisson one is refused.
+    clip : {party: norm of its part of a row, if each column has deviation 0.4}, with `epsilon`; see `ScaledMoments`.
     """
 
     name: ClassVar[str] = "sparse-glm"
@@ -130,6 +133,8 @@ class SparseGLM:
             raise BadArguments(f"via must be 'moments', 'newton' or 'admm', not {self.via!r}.")
         if self.epsilon is not None:
             check_epsilon(self.epsilon)
+            if check_delta(self.delta) == 0:
+                raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
             if self.family == "poisson":
                 raise BadArguments(
                     "no private route is known for family='poisson'; synthesize a table with CopulaSQM(epsilon=...)"
@@ -183,25 +188,33 @@ class SparseGLM:
         return made
 
     def moment_layout(self, facts: PublicFacts, roster: Roster) -> Layout:
-        """The one computation of `via="moments"`. Exact ones are per pattern, of the records with the response."""
+        """The one computation of `via="moments"` without noise: per pattern, of the records with the response."""
         names = (*self.covariates(facts), str(self.response))
-        presence = self.presence or ("known" if self.epsilon is None else "secret")
+        presence = self.presence or "known"
         patterns = None
         if presence == "known":
             parties = list(dict.fromkeys(one.party for one in features(facts, names)))
             holder = parties.index(facts.owner(str(self.response)))
             patterns = tuple(one for one in itertools.product((False, True), repeat=len(parties)) if one[holder])
         return PatternMoments(
+            epsilon=None, columns=names, presence=presence, gamma=self._gamma, patterns=patterns
+        ).layout(facts, roster)
+
+    def scaled_moments(self, facts: PublicFacts, roster: Roster) -> ScaledMoments:
+        """The three releases of `epsilon`."""
+        assert self.epsilon is not None
+        return ScaledMoments(
+            facts=facts,
+            roster=roster,
+            names=(*self.covariates(facts), str(self.response)),
             epsilon=self.epsilon,
             delta=self.delta,
-            columns=names,
-            presence=presence,
             gamma=self._gamma,
-            clip={} if self.epsilon is None else norm_bounds(facts, names, self.clip),
-            patterns=patterns,
+            presence=self.presence or "secret",
+            clip=self.clip or {},
             view=self.view,
             relation=self.relation,
-        ).layout(facts, roster)
+        )
 
     @property
     def _gamma(self) -> int:
@@ -227,9 +240,12 @@ class SparseGLM:
 
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
         if self.route == "moments":
-            known = self.moment_layout(facts, roster)
-            phases = tuple(moment_phases(known, self.view))
-            notes = (*moment_notes(known, self.view), *moment_views(known, view=self.view, delta=self.delta))
+            if self.epsilon is None:
+                known = self.moment_layout(facts, roster)
+                phases, notes = tuple(moment_phases(known, self.view)), moment_notes(known, self.view)
+            else:
+                scaled = self.scaled_moments(facts, roster)
+                phases, notes = tuple(scaled.phases()), scaled.notes()
             notes = (*notes, "The whole path follows from these moments; no party is asked again.")
         else:
             phases, notes = round_phases(
@@ -240,9 +256,10 @@ class SparseGLM:
     # --- the coordinator's procedure ------------------------------------------------------------------------------
 
     def execute(self, job: Job) -> SparseGLMResult:
-        if self.route == "moments":
-            layout = self.moment_layout(job.facts, job.roster)
-            fitted = self.from_moments(compute_moments(job, layout, self.view))
+        if self.epsilon is not None:
+            fitted = self.from_moments(*self.scaled_moments(job.facts, job.roster).execute(job))
+        elif self.route == "moments":
+            fitted = self.from_moments(compute_moments(job, self.moment_layout(job.facts, job.roster), self.view))
         else:
             fitted = self._from_rounds(job)
         return assemble(job, fitted, family=self.family, penalty=self.penalty, via=self.route, criterion=self.criterion)
@@ -256,9 +273,9 @@ class SparseGLM:
     def _trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64]) -> tuple[list[PathPoint], str]:
         return trace_path(solver, lambdas.tolist(), penalty=self.penalty, lla_steps=self.lla_steps)
 
-    def from_moments(self, moments: Moments) -> Fitted:
-        """The path from moments that were computed; no party is asked."""
-        known = standard_moments(moments, str(self.response), gamma=self._gamma)
+    def from_moments(self, moments: Moments, clipping: Clipping | None = None) -> Fitted:
+        """The path from moments that were computed, of rows that were clipped; no party is asked."""
+        known = standard_moments(moments, str(self.response), gamma=self._gamma, clipping=clipping)
         covariates = tuple(one for one in moments.features if one.name != self.response)
         (target,) = (one for one in moments.features if one.name == self.response)
         centre, half, weight = target.centre, target.half, 1.0

@@ -14,7 +14,7 @@ from colonnade.models.matrix import columns_of
 from colonnade.models.penalties import Penalty
 from colonnade.models.sparse_glm_result import Criterion, SparseGLMResult, Via
 from colonnade.models.sparse_path import Family, PathPoint
-from colonnade.statistics.features import Feature
+from colonnade.statistics.features import Feature, features
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -77,6 +77,8 @@ def assemble(
     released = [f"{leaf['name']}: {leaf['discloses']}; seen by: {leaf.audience}" for leaf in leaves]
     loss = np.array([one.loss for one in fitted.points])
     declared = job.facts.column(fitted.response)
+    # Predictions take values from the whole declared range, also where the moments were of a narrower one.
+    domain = {one.name: one for one in features(job.facts, [one.column for one in fitted.features])}
     notes = [
         "Lambda and the penalty belong to covariates with standard deviation 1 over the records used. There are no"
         " standard errors: after selection, ordinary ones would be too small."
@@ -104,7 +106,7 @@ def assemble(
         nobs=fitted.nobs,
         cohort=job.facts.n,
         rounds=fitted.rounds,
-        features=fitted.features,
+        features=tuple(domain[one.name] for one in fitted.features),
         columns=columns_of(job.facts, fitted.features),
         classes=tuple(declared.categories or ()) if family == "binomial" else (),
         notes=(*notes, *fitted.notes),

@@ -2,7 +2,8 @@
 
 Least squares needs means and covariances only. They come from the pattern moments: of complete records directly; with
 missing blocks as the maximum likelihood covariance (`gaussian_em.py`), which is right if records are missing at random;
-with `epsilon` from noisy available-case moments. No vector over records is ever shown to anybody.
+with `epsilon` from noisy available-case moments, what clipping took given back. No vector over records is ever shown to
+anybody.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import NotEstimable
-from colonnade.models.gaussian_em import Pattern, PatternStatistics, fit_gaussian
-from colonnade.models.matrix import second_moments
+from colonnade.models.matrix import SecondMoments, second_moments
+from colonnade.models.vfem_clipping import Clipping
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import Moments
 
 Vector = NDArray[np.float64]
@@ -28,6 +30,8 @@ DROWNED = 4.0
 """A feature whose variance is below so many standard deviations of the noise on it is left out."""
 LARGEST_EM = 120
 """Most features whose covariance with missing blocks is estimated: its information matrix has their fourth power."""
+DRAWS, ROUNDS = 40_000, 3
+"""Of the simulation of what clipping took: its own error is a fifth of the noise where that is 0.003 a correlation."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,12 +74,17 @@ class StandardMoments:
         return self.n * sampling / (sampling + through_noise) if self.noise else self.n
 
 
-def standard_moments(moments: Moments, response: str, *, gamma: int) -> StandardMoments:
-    """From whichever moments were computed; refused, with the reason, where they cannot carry a regression."""
+def standard_moments(
+    moments: Moments, response: str, *, gamma: int, clipping: Clipping | None = None
+) -> StandardMoments:
+    """From whichever moments were computed; refused, with the reason, where they cannot carry a regression.
+
+    `clipping` is what was done to the rows of noisy moments.
+    """
     names = [feature.name for feature in moments.features]
     target = names.index(response)
     if moments.noise_sd:
-        return _noisy(moments, target)
+        return _noisy(moments, target, clipping)
     if moments.presence == "known":
         mean, covariance, n, notes = _exact(moments, gamma)
     else:
@@ -132,23 +141,50 @@ def _together(moments: Moments) -> None:
             )
 
 
-def _noisy(moments: Moments, target: int) -> StandardMoments:
-    """Noise makes a covariance indefinite. Variances that drown in it are left out; eigenvalues of the correlation are
-    raised to the level that noise alone reaches (a ridge where it matters, nothing elsewhere)."""
+def unclipped(second: SecondMoments, moments: Moments, clipping: Clipping, *, draws: int = DRAWS) -> SecondMoments:
+    """Second moments as they would be, in expectation, had no row been clipped and were the features jointly Gaussian.
+
+    The loss of clipping is simulated from the Gaussian with the latest moments, with fixed draws, and added to the
+    released ones; the features of listed values are clipped by the length of their row only.
+    """
+    owners = [one.party for one in moments.features]
+    ends = np.cumsum([0, *(owners.count(party) for party in moments.parties)]).tolist()
+    blocks = [slice(low, high) for low, high in itertools.pairwise(ends)]
+    normal = np.random.default_rng(0).standard_normal((draws, len(owners)))  # post-processing: it protects nobody
+    made = second.matrix
+    for _ in range(ROUNDS):
+        mean = made[0, 1:]
+        values, vectors = np.linalg.eigh(made[1:, 1:] - np.outer(mean, mean))
+        rows = mean + normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        made = second.matrix + _second(rows) - _second(clipping(rows, blocks))
+    return replace(second, matrix=made)
+
+
+def _second(rows: Matrix) -> Matrix:
+    with_one = np.column_stack([np.ones(len(rows)), rows])
+    return np.asarray(with_one.T @ with_one / len(rows))
+
+
+def _noisy(moments: Moments, target: int, clipping: Clipping | None) -> StandardMoments:
+    """Noise makes a covariance indefinite. Variances that drown in it are left out. Noise alone would have eigenvalues
+    up to 2 noise sqrt(p); those of the correlation are raised to half of that (a ridge where it matters, nothing
+    elsewhere)."""
     second = second_moments(moments)
+    if clipping is not None:
+        second = unclipped(second, moments, clipping)
     mean = second.matrix[0, 1:]
     covariance = second.matrix[1:, 1:] - np.outer(mean, mean)
     kept = np.diag(covariance) > DROWNED * second.noise_sd
     if not kept[target] or kept.sum() < 2:
         raise NotEstimable(
             "the noise is larger than the variance of the response or of every covariate; take a larger epsilon, more"
-            " records, or closer declared ranges."
+            " records, or fewer columns."
         )
     noise = second.noise_sd / float(np.median(np.diag(covariance)[kept]))
     scale = np.sqrt(np.where(kept, np.diag(covariance), 1.0))
     place = np.flatnonzero(kept)
     values, vectors = np.linalg.eigh((covariance / np.outer(scale, scale))[np.ix_(place, place)])
-    floor = max(1e-6, 0.5 * noise * math.sqrt(len(place)))
+    floor = max(1e-6, noise * math.sqrt(len(place)))
     repaired = (vectors * np.maximum(values, floor)) @ vectors.T
     unit = np.sqrt(np.diag(repaired))
     fixed = np.zeros_like(covariance)

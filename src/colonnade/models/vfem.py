@@ -3,8 +3,8 @@
 The paper alternates hundreds of rounds between the parties and assumes that columns of different parties are
 uncorrelated. `cross_party="full"` does neither: the parties compute their pattern moments once, on secret shares;
 these are sufficient for a Gaussian with any covariance, so the coordinator finds the maximum of the observed-data
-likelihood, and its curvature, without asking again (`models/gaussian_em.py`). Valid if records are missing at random.
-The claim is in `vfem.claim.md`. `cross_party="independent"` is the paper's model, in the paper's rounds
+likelihood, and its curvature, without asking again (`statistics/gaussian_em.py`). Valid if records are missing at
+random. The claim is in `vfem.claim.md`. `cross_party="independent"` is the paper's model, in the paper's rounds
 (`models/vfem_rounds.py`) or by its equation (6) on the same moments (`models/vfem_exact.py`).
 """
 
@@ -24,7 +24,6 @@ from colonnade.federation.job import Job
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.models.baselines import estimate_baseline
-from colonnade.models.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.models.gaussian_regression import regression
 from colonnade.models.matrix import columns_of
 from colonnade.models.vfem_binomial import as_logit, discriminant
@@ -39,6 +38,7 @@ from colonnade.models.vfem_result import VFEMResult, in_own_units
 from colonnade.models.vfem_rounds import Rounds
 from colonnade.privacy.accounting import guarantee
 from colonnade.statistics.features import Feature, features
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import Moments, PatternMoments, compute_moments, moment_notes, moment_phases
 
 if TYPE_CHECKING:

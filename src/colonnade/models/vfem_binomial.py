@@ -24,9 +24,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import expit
 
 from colonnade.errors import NotEstimable
-from colonnade.models.gaussian_em import GaussianFit, Matrix, PatternStatistics, Vector, derivatives
 from colonnade.models.gaussian_regression import Regression
 from colonnade.models.vfem_result import VFEMResult
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix, PatternStatistics, Vector, derivatives
 
 SMALLEST_CLASS = 10
 """Records that each class must have for each covariate."""

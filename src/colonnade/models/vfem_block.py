@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
-from colonnade.models.gaussian_em import Matrix, Vector
 from colonnade.models.vfem_independent import Block, about, own_likelihood
 from colonnade.statistics.features import Feature, design_chunks, features
+from colonnade.statistics.gaussian_em import Matrix, Vector
 
 SINGULAR = 1e-9
 """Smallest eigenvalue of a block's correlation matrix; below it columns determine one another."""

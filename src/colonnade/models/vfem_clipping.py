@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky
 
-from colonnade.models.gaussian_em import Matrix, Vector
 from colonnade.models.vfem_factored import FactoredMoments, Factors, check_factors, factors
+from colonnade.statistics.gaussian_em import Matrix, Vector
 
 DRAWS = 200_000
 ROUNDS = 5

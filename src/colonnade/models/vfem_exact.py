@@ -19,7 +19,6 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from colonnade.data.column import Column
 from colonnade.errors import NotEstimable
-from colonnade.models.gaussian_em import GaussianFit, Matrix, PatternStatistics, Vector
 from colonnade.models.vfem_independent import (
     Block,
     BlockModel,
@@ -33,6 +32,7 @@ from colonnade.models.vfem_independent import (
 )
 from colonnade.models.vfem_result import VFEMResult, in_own_units
 from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix, PatternStatistics, Vector
 
 Init = Literal["complete-case", "mean"]
 EM_STEPS = 20

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from colonnade.errors import PartyLost, SecureError
 from colonnade.federation.party import Party
-from colonnade.models.gaussian_em import Vector
 from colonnade.models.vfem_block import Design, OwnBlock
 from colonnade.secure.pads import FixedPoint, fixed_point, masked, pad_label
+from colonnade.statistics.gaussian_em import Vector
 from colonnade.statistics.joint import binding
 
 Exchange = Literal["masked", "plain"]

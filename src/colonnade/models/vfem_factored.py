@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve
 
 from colonnade.errors import NotEstimable
-from colonnade.models.gaussian_em import Matrix, Vector, correlation_of
 from colonnade.models.gaussian_regression import Regression
+from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
 
 FLOOR = 0.02
 """Smallest eigenvalue of a fitted correlation matrix that is taken as it is; below it would need repair."""

@@ -27,8 +27,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from colonnade.errors import NotEstimable
-from colonnade.models.gaussian_em import Matrix, Pattern, PatternStatistics, Vector, derivatives
 from colonnade.models.gaussian_regression import Regression
+from colonnade.statistics.gaussian_em import Matrix, Pattern, PatternStatistics, Vector, derivatives
 
 
 @dataclass(frozen=True, eq=False)

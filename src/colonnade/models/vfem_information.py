@@ -23,10 +23,10 @@ from colonnade.federation.party import Party
 from colonnade.federation.plan import Phase, phase
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Release, step
-from colonnade.models.gaussian_em import Matrix, Vector
 from colonnade.models.vfem_block import Design, forget, own_block
 from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.statistics.dealing import deal_noise, deal_rows
+from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.joint import join
 from colonnade.statistics.moment_layout import Layout
 from colonnade.statistics.moments import open_moments

@@ -30,7 +30,6 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.plan import Phase, phase
 from colonnade.federation.roster import Roster
-from colonnade.models.gaussian_em import Matrix
 from colonnade.models.vfem_clipping import Clipping
 from colonnade.models.vfem_factored import FactoredMoments
 from colonnade.models.vfem_private_budget import SHARES, calibrated_scale, noise_mu
@@ -49,6 +48,7 @@ from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.describe import DEPTH, marginal
 from colonnade.statistics.features import Feature, features
+from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import colluders
 from colonnade.statistics.moment_layout import Layout
 from colonnade.statistics.moments import compute_moments, moment_notes, moment_phases

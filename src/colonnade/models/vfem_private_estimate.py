@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from colonnade.models.gaussian_em import GaussianFit
 from colonnade.models.gaussian_regression import Regression
 from colonnade.models.matrix import columns_of
 from colonnade.models.vfem_clipping import DRAWS, Clipping, unclipped
@@ -17,6 +16,7 @@ from colonnade.models.vfem_factored import FactoredMoments, regression
 from colonnade.models.vfem_private import PrivateMoments
 from colonnade.models.vfem_result import VFEMResult, in_own_units
 from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import GaussianFit
 
 
 def private_result(

@@ -16,9 +16,9 @@ from scipy.stats import norm
 from colonnade.data.column import Column
 from colonnade.errors import BadArguments, UnknownColumn
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.gaussian_em import GaussianFit
 from colonnade.models.gaussian_regression import Regression
 from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import GaussianFit
 
 WIDTH = 94
 SHOWN_PATTERNS = 12

@@ -22,7 +22,6 @@ from colonnade.federation.job import Job
 from colonnade.federation.plan import JOB, Phase
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Step
-from colonnade.models.gaussian_em import GaussianFit, Matrix
 from colonnade.models.matrix import columns_of
 from colonnade.models.vfem_block import Design
 from colonnade.models.vfem_exact import Init
@@ -31,6 +30,7 @@ from colonnade.models.vfem_independent import Block, BlockModel, Terms, Units, a
 from colonnade.models.vfem_information import Information, information_phases, weighted_gram
 from colonnade.models.vfem_result import VFEMResult, in_own_units
 from colonnade.models.vfem_steps import Mode, announce, holder_terms, predictors, prepare, residuals, terms
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix
 
 STARTING = 40
 """At most so many iterations on complete or mean-imputed records; they only choose where EM begins."""

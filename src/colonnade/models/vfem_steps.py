@@ -18,11 +18,11 @@ import numpy as np
 from colonnade.errors import BadArguments, NotEstimable, PartyLost, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.step import Public, Release, step
-from colonnade.models.gaussian_em import Vector
 from colonnade.models.vfem_block import Design, Lacking, OwnBlock, own_block, spread
 from colonnade.models.vfem_exchange import PREDICTOR, Exchange, masked_predictor, total_predictor
 from colonnade.models.vfem_independent import Block, residual_likelihood
 from colonnade.privacy.cost import Cost, Unbounded
+from colonnade.statistics.gaussian_em import Vector
 
 Mode = Literal["complete-case", "mean", "em"]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from colonnade.errors import NotEstimable
-from colonnade.models.gaussian_em import PatternStatistics, fit_gaussian
 from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import Moments
 from colonnade.synthesis.copula.estimate import SLOPE, estimate, forecast

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from colonnade.models.gaussian_em import Pattern, PatternStatistics, em_step
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, em_step
 from colonnade.statistics.moments import Moments
 
 Reals = NDArray[np.float64]

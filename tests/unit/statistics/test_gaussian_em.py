@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 from colonnade.errors import BadArguments
-from colonnade.models.gaussian_em import (
+from colonnade.models.gaussian_regression import regression
+from colonnade.statistics.gaussian_em import (
     PatternStatistics,
     derivatives,
     em_step,
     fit_gaussian,
     log_likelihood,
 )
-from colonnade.models.gaussian_regression import regression
 
 Array = NDArray[np.float64]
 NAMES = ("a", "b", "c", "d", "y")

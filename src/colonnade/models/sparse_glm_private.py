@@ -1,0 +1,312 @@
+"""`SparseGLM(epsilon=...)`: noisy moments of columns that are standardised first, at a small part of the budget.
+
+1. *Spread.* Each party releases noisy counts of each column (`statistics.describe`): where it lies, how far it spreads.
+2. *Norms.* Each party releases noisy counts of the length of its standardised rows, which fixes the last factor.
+3. *Moments.* One noisy Gram matrix on secret shares, of features that are an affine map of the columns.
+
+The map is public once 1 and 2 are released, and affine, so coefficients return to the columns' own units exactly. The
+bounds of step 3 are declared in the plan: rows are clipped to them in integers, whatever the map. So the sensitivity
+does not depend on 1 and 2, and all three are calibrated together. The claim is in `sparse_glm.claim.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from colonnade.data.column import Column
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.plan import Phase, phase
+from colonnade.federation.roster import Roster
+from colonnade.models.matrix import norm_bounds
+from colonnade.models.vfem_clipping import Clipping
+from colonnade.models.vfem_private_steps import NORM_BINS, NORM_REACH, block_norms
+from colonnade.models.vfem_scales import centre_and_deviation
+from colonnade.privacy.accounting import calibrate
+from colonnade.privacy.cost import Cost, Gaussian, Relation
+from colonnade.privacy.skellam import Skellam
+from colonnade.statistics.describe import DEPTH, marginal
+from colonnade.statistics.features import Feature, features
+from colonnade.statistics.joint import View, account_notes, colluders
+from colonnade.statistics.moment_layout import Layout, Presence
+from colonnade.statistics.moments import Moments, compute_moments, moment_notes, moment_phases
+from colonnade.statistics.quantiles import quantiles
+
+Counts = NDArray[np.float64]
+Ranges = dict[str, tuple[float, float]]
+
+SPAN = 2.5
+"""Deviations of a column that are mapped to 1. The noise of a correlation, per record, is in proportion to
+p + SLACK K + SPAN^2 K with K parties: the last term is their presence indicators, which weigh less against larger
+features. Of a Gaussian column 1.2 % lies beyond, and what clipping took is given back."""
+SLACK = 5.0
+"""A party's row of w features has squared length w on average, in deviations; it is clipped at w + SLACK. A constant,
+since w + SLACK adds up over the parties: 92 % of the rows of 5 independent columns are within it, 80 % of 20's."""
+SHARES = {"spread": 0.05, "norms": 0.02, "moments": 0.93}
+"""Of the budget, as 1 / noise multiplier squared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledMoments:
+    """The public shape of the three releases; `names` are all columns, the response among them.
+
+    `clip` gives a party another norm for its row, in units in which a column's deviation is 1 / SPAN; the lengths of
+    its rows then decide nothing.
+    """
+
+    facts: PublicFacts
+    roster: Roster
+    names: tuple[str, ...]
+    epsilon: float
+    delta: float
+    gamma: int
+    presence: Presence
+    clip: Mapping[str, float]
+    view: View
+    relation: Relation
+
+    # --- what is public before any data is touched ----------------------------------------------------------------
+
+    @cached_property
+    def features(self) -> list[Feature]:
+        """With their declared ranges."""
+        return features(self.facts, self.names)
+
+    @cached_property
+    def columns(self) -> dict[str, list[Column]]:
+        """The columns of each party that takes part."""
+        owned: dict[str, dict[str, Column]] = {}
+        for one in self.features:
+            owned.setdefault(one.party, {})[one.column] = self.facts.column(one.column)
+        return {party: list(columns.values()) for party, columns in owned.items()}
+
+    def width(self, party: str) -> int:
+        return sum(feature.party == party for feature in self.features)
+
+    @cached_property
+    def bounds(self) -> dict[str, float]:
+        """The declared norm of a party's row, never more than its columns can reach."""
+        wanted = {party: math.sqrt(self.width(party) + SLACK) / SPAN for party in self.columns}
+        return norm_bounds(self.facts, self.names, {**wanted, **self.clip})
+
+    @cached_property
+    def silent(self) -> Layout:
+        self.roster.require_committee()
+        layout = Layout(
+            facts=self.facts,
+            roster=self.roster,
+            names=self.names,
+            presence=self.presence,
+            gamma=self.gamma,
+            clip=self.bounds,
+        )
+        layout.check()
+        return layout
+
+    def _releases(self, scale: float, many: int) -> list[Cost]:
+        """What a person pays in all, if `many` members collude."""
+        mu = _mu(scale, self.silent.delta_2, len(self.roster.names), colluders(self.roster, self.view))
+        return _costs(scale, mu, many, *self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, int, int, float, float, int, float]:
+        silent, columns = self.silent, sum(map(len, self.columns.values()))
+        members = len(self.roster.names)
+        sensitivity = (silent.delta_1, silent.delta_2, silent.dimension, silent.replace_factor)
+        return (columns, len(self.columns), members, *sensitivity)
+
+    @cached_property
+    def scale(self) -> float:
+        """The noise multiplier that the whole budget would allow one release."""
+        return _calibrated(self.epsilon, self.delta, self.relation, colluders(self.roster, self.view), self._shape)
+
+    @property
+    def levels(self) -> dict[str, float]:
+        """Noise multipliers of the local releases, each of a column or a party."""
+        return _levels(self.scale, sum(map(len, self.columns.values())), len(self.columns))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """With its noise; the ranges are not known yet."""
+        members, many = len(self.roster.names), colluders(self.roster, self.view)
+        return replace(self.silent, mu=_mu(self.scale, self.silent.delta_2, members, many))
+
+    def _spread(self, column: Column) -> dict[str, Any]:
+        """The arguments of `marginal` for one column."""
+        shape = "histogram" if column.discrete else "tree"
+        return {
+            "column": column.name,
+            "shape": shape,
+            "bins": 2,
+            "noise": "gaussian",
+            "level": self.levels["spread"],
+        }
+
+    def phases(self) -> list[Phase]:
+        here: dict[str, Any] = {"facts": self.facts, "roster": self.roster}
+        lengths = {"layout": self.layout.to_dict(), "level": self.levels["norms"]}
+        return [
+            phase(
+                "spread",
+                marginal,
+                {party: [self._spread(column) for column in mine] for party, mine in self.columns.items()},
+                discloses="noisy counts of a column's public cells",
+                reply_bytes=8 << (DEPTH + 1),
+                **here,
+            ),
+            phase(
+                "norms",
+                block_norms,
+                {party: [lengths] for party in self.columns},
+                discloses="noisy counts of the lengths of a party's standardised rows",
+                reply_bytes=8 * NORM_BINS,
+                **here,
+            ),
+            *moment_phases(self.layout, self.view),
+        ]
+
+    def notes(self) -> tuple[str, ...]:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in SHARES.items())
+        views = account_notes(
+            self.roster, view=self.view, delta=self.delta, releases=lambda many: self._releases(self.scale, many)
+        )
+        return (
+            *moment_notes(self.layout, self.view),
+            *views,
+            f"The budget is shared as {shares}. Columns are standardised by their noisy counts, and rows are clipped to"
+            " declared norms.",
+        )
+
+    # --- the coordinator's procedure ------------------------------------------------------------------------------
+
+    def execute(self, job: Job) -> tuple[Moments, Clipping]:
+        counts: dict[str, Counts] = {}
+        for turn in range(max(map(len, self.columns.values()))):
+            asked = {party: mine[turn] for party, mine in self.columns.items() if turn < len(mine)}
+            arguments = {party: self._spread(column) for party, column in asked.items()}
+            for party, noisy in job.ask_each(marginal, arguments, phase="spread").items():
+                counts[asked[party].name] = np.asarray(noisy, dtype=np.float64)
+        standard = self.standard(counts)
+        layout = replace(self.layout, ranges=standard)
+        lengths = job.ask(block_norms, phase="norms", layout=layout.to_dict(), level=self.levels["norms"])
+        final = self.final(standard, {party: np.asarray(one, dtype=np.float64) for party, one in lengths.items()})
+        return compute_moments(job, replace(self.layout, ranges=final), self.view), self.clipping(final)
+
+    def standard(self, counts: Mapping[str, Counts]) -> Ranges:
+        """{feature: centre -+ deviation} from noisy counts of each column.
+
+        An indicator stays at 0 where its category is not, since products of two indicators must stay 0: its deviation
+        is then the root of its mean square.
+        """
+        found = {}
+        for feature in self.features:
+            centre, deviation = centre_and_deviation(self.facts.column(feature.column), feature, counts[feature.column])
+            if feature.category is not None:
+                centre, deviation = 0.0, max(math.sqrt(max(centre, 0.0)), deviation)
+            found[feature.name] = (centre - deviation, centre + deviation)
+        return found
+
+    def final(self, standard: Mapping[str, tuple[float, float]], lengths: Mapping[str, Counts]) -> Ranges:
+        """The ranges at which as many of a party's rows are within its norm as if its columns were independent.
+
+        Never less than SPAN deviations; a numeric range never exceeds its domain, and a listed value is never clipped.
+        """
+        found = {}
+        for feature in self.features:
+            low, high = standard[feature.name]
+            centre, half = (low + high) / 2, (high - low) / 2 * self._stretch(feature.party, lengths[feature.party])
+            least, most = (
+                (0.0, 1.0)
+                if feature.category is not None
+                else (feature.centre - feature.half, feature.centre + feature.half)
+            )
+            farthest = max(most - centre, centre - least)
+            half = max(half, farthest) if self.facts.column(feature.column).discrete else min(half, farthest)
+            found[feature.name] = (float(centre - half), float(centre + half))
+        return found
+
+    def _stretch(self, party: str, lengths: Counts) -> float:
+        """How many deviations are mapped to 1."""
+        width = self.width(party)
+        if party in self.clip:
+            return SPAN
+        edges = np.linspace(0.0, 1.0, NORM_BINS + 1) * NORM_REACH * math.sqrt(width)
+        within = float(chi2.cdf(width + SLACK, width))
+        reached = float(quantiles(lengths, edges, np.array([within]))[0])
+        return max(SPAN, SPAN * reached / math.sqrt(width + SLACK))
+
+    def clipping(self, ranges: Mapping[str, tuple[float, float]]) -> Clipping:
+        """What the parties do to their rows: entries whose range is narrower than their domain end at 1."""
+        narrowed = []
+        for feature in self.features:
+            low, high = ranges[feature.name]
+            inner = feature.half * (1 - 1e-9)
+            covered = low <= feature.centre - inner and high >= feature.centre + inner
+            narrowed.append(not covered and not self.facts.column(feature.column).discrete)
+        return Clipping(np.array(narrowed), tuple(self.bounds[party] for party in self.columns))
+
+
+# --- one calibration of all releases ------------------------------------------------------------------------------
+
+
+def _levels(scale: float, columns: int, parties: int) -> dict[str, float]:
+    many = {"spread": columns, "norms": parties}
+    return {name: scale * math.sqrt(count / SHARES[name]) for name, count in many.items()}
+
+
+def _mu(scale: float, delta_2: float, members: int, colluding: int) -> int:
+    """Skellam noise of variance 2 mu such that what colluders do not know has the wanted deviation."""
+    return math.ceil((scale * delta_2) ** 2 / (2 * SHARES["moments"]) * members / (members - colluding))
+
+
+def _costs(
+    scale: float,
+    mu: int,
+    colluding: int,
+    columns: int,
+    parties: int,
+    members: int,
+    delta_1: float,
+    delta_2: float,
+    dimension: int,
+    replace_factor: float,
+) -> list[Cost]:
+    level, root = _levels(scale, columns, parties), math.sqrt(2)
+    return [
+        Gaussian(level["spread"], replace_factor=root).times(columns),
+        Gaussian(level["norms"], replace_factor=root).times(parties),
+        Skellam(
+            mu,
+            delta_1=delta_1,
+            delta_2=delta_2,
+            parties=members,
+            colluders=colluding,
+            replace_factor=replace_factor,
+            dimension=dimension,
+        ),
+    ]
+
+
+@lru_cache(maxsize=16)
+def _calibrated(
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    colluding: int,
+    shape: tuple[int, int, int, float, float, int, float],
+) -> float:
+    """The scale at which all releases together cost (epsilon, delta)."""
+    _, _, members, _, delta_2, _, _ = shape
+
+    def releases(scale: float) -> list[Cost]:
+        return _costs(scale, _mu(scale, delta_2, members, colluding), colluding, *shape)
+
+    return calibrate(releases, epsilon=epsilon, delta=delta, relation=relation, bracket=(1e-3, 1e6))
