@@ -24,8 +24,8 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import method
 from colonnade.federation.run_folder import RunFolder
 from colonnade.models.admm_updates import block_update, holder_update
-from colonnade.models.gaussian_em import PatternStatistics, fit_gaussian
 from colonnade.models.sparse_glm import SparseGLM
+from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 from support.selection import ALLOW, COVARIATES, RESPONSES, numbers, related_table, selection_federation
 
 Array = NDArray[np.float64]

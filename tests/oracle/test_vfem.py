@@ -26,9 +26,9 @@ from colonnade.errors import BadArguments, SchemaError, UnboundedNotAllowed, Unk
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import method
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.gaussian_em import PatternStatistics, fit_gaussian
 from colonnade.models.gaussian_regression import regression
 from colonnade.models.vfem import VFEM, VFEMResult
+from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]
 ALLOW = ("presence", "exact-moments")
