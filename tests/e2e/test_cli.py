@@ -387,7 +387,11 @@ def test_130_interrupted_run_resumes_without_a_second_debit(tmp_path: Path) -> N
     assert len(read["debits"]) == 1 + len(names)
 
 
-@pytest.mark.parametrize("verb", ["demo", "describe", "plan", "resume", "ledger", "transcript", "columns"])
+@pytest.mark.parametrize(
+    "verb",
+    ["demo", "align", "describe", "synthesize", "regress", "select", "pca", "classify", "plan", "resume", "ledger"]
+    + ["transcript", "columns", "authority", "party", "coordinator"],
+)
 def test_every_verb_is_documented_and_helps(verb: str) -> None:
     assert "Usage:" in colonnade_says(verb, "--help")
     documented = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
