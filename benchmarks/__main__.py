@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 def names() -> list[str]:
     """A script `some_name.py` is the benchmark `some-name`."""
-    return sorted(path.stem.replace("_", "-") for path in HERE.glob("[a-z]*.py") if path.stem != "common")
+    return sorted(path.stem.replace("_", "-") for path in HERE.glob("[a-z]*.py") if not path.stem.endswith("common"))
 
 
 def main(arguments: list[str]) -> int:

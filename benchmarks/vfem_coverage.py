@@ -23,8 +23,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
 from colonnade.errors import BadArguments
-from colonnade.models.gaussian_em import PatternStatistics, fit_gaussian
 from colonnade.models.gaussian_regression import Regression, regression
+from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]
 BLOCKS, EACH, CORRELATION = 5, 4, 0.3

@@ -25,7 +25,6 @@ from benchmarks.vfem_coverage import BETA, BLOCKS, COVARIATES, EACH, NAMES, Case
 from colonnade.data.column import Column, Columns
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
-from colonnade.models.gaussian_em import PatternStatistics, fit_gaussian
 from colonnade.models.gaussian_regression import regression
 from colonnade.models.vfem import VFEM
 from colonnade.models.vfem_clipping import Clipping
@@ -36,6 +35,7 @@ from colonnade.models.vfem_private_steps import NORM_BINS, NORM_REACH, cells_of_
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import DEPTH
 from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 from colonnade.statistics.quantiles import dyadic_counts
 
 Array = NDArray[np.float64]

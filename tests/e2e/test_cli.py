@@ -389,8 +389,10 @@ def test_130_interrupted_run_resumes_without_a_second_debit(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "verb",
-    ["demo", "align", "describe", "synthesize", "regress", "select", "pca", "classify", "plan", "resume", "ledger"]
-    + ["transcript", "columns", "authority", "party", "coordinator"],
+    (
+        "demo align describe synthesize regress select pca classify plan resume ledger transcript columns authority"
+        " party coordinator"
+    ).split(),
 )
 def test_every_verb_is_documented_and_helps(verb: str) -> None:
     assert "Usage:" in colonnade_says(verb, "--help")

@@ -98,3 +98,27 @@ def test_a_member_without_data_masks_zeros(tmp_path: Path) -> None:
         assert len(parties.roster.names) == 4
         found = ASKED.fit(parties)
     np.testing.assert_allclose(found.path.to_numpy(), expected.path.to_numpy(), atol=1e-9)
+
+
+def test_a_private_fit_releases_counts_lengths_and_one_noisy_gram_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else crosses the border, as often as the plan says, and no party has to allow anything by name."""
+    steps_asked: list[str] = []
+    commit = Party._commit
+
+    def note(me: Party, request: Any, data: bytes, hashed: str, release: Any, cost: Any, work: Any) -> bytes:
+        steps_asked.append(request.step.rpartition(".")[2])
+        return commit(me, request, data, hashed, release, cost, work)
+
+    monkeypatch.setattr(Party, "_commit", note)
+    asked = SparseGLM(response="wage", columns=COVARIATES, epsilon=3.0, n_lambdas=5)
+    with selection_federation(tmp_path, related_table(3000), allow=(), seed=2) as parties:
+        plan = parties.plan(asked)
+        fit = asked.fit(parties)
+    expected = {one.step.rpartition(".")[2]: sum(one.counts.values()) for one in plan.phases}
+    assert set(expected) == {"marginal", "block_norms", "share_rows", "open_moments"}
+    assert {name: steps_asked.count(name) for name in expected} == expected
+    assert set(steps_asked) == set(expected)
+    assert fit.released == ()
+    assert fit.cost.startswith("(3, ")

@@ -141,6 +141,54 @@ def test_the_holder_and_the_coordinator_together_recover_columns(
     assert alone > 0.99  # the holder alone has the span, and does not know which combination it is
 
 
+def test_gradients_show_the_coordinator_moments_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the default discloses beside ADMM. Gaussian: p + 1 independent rounds of gradients are Z'Z by least squares,
+    the moments that `via="moments"` opens. They cannot tell records with the same moments from one another."""
+    table = related_table(N, seed=4)
+    noted: list[tuple[Array, Array]] = []
+
+    def tapped(*arguments: Any, **options: Any) -> Any:
+        solver = quasi_newton(*arguments, **options)
+        inner = solver._evaluate
+
+        def evaluate(theta: Array) -> Any:
+            made = inner(theta)
+            noted.append((theta.copy(), made.gradient))
+            return made
+
+        solver._evaluate = evaluate  # type: ignore[method-assign]
+        return solver
+
+    x = table[list(COVARIATES)].to_numpy()
+    standard = (x - x.mean(axis=0)) / x.std(axis=0)
+
+    def gradients(path: Path, rows: pd.DataFrame) -> tuple[Array, Array]:
+        noted.clear()
+        with monkeypatch.context() as patch, selection_federation(path, rows) as parties:
+            patch.setattr(sparse_glm, "quasi_newton", tapped)
+            SparseGLM(penalty="lasso", response="wage", columns=COVARIATES, via="newton", n_lambdas=8, ratio=0.001).fit(
+                parties
+            )
+        return np.array([one for one, _ in noted]), np.array([one for _, one in noted])
+
+    theta, seen = gradients(tmp_path / "one", table)
+    recovered = np.linalg.lstsq(np.diff(theta, axis=0)[:, 1:], np.diff(seen, axis=0)[:, 1:], rcond=1e-9)[0]
+    np.testing.assert_allclose(recovered, standard.T @ standard / N, atol=1e-3)
+    # Other people with the same moments: rotate the centred records within the space that keeps their mean.
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(np.column_stack([np.ones(N), rng.normal(size=(N, N - 1))]))[0][:, 1:]
+    turn = basis @ np.linalg.qr(rng.normal(size=(N - 1, N - 1)))[0] @ basis.T
+    names = [*COVARIATES, "wage"]
+    values = table[names].to_numpy()
+    other = table.copy()
+    other[names] = values.mean(axis=0) + turn @ (values - values.mean(axis=0))
+    assert np.abs(other[list(COVARIATES)].to_numpy()).max() < 6
+    assert np.abs(other[names].to_numpy() - values).mean() > 0.5
+    same = gradients(tmp_path / "two", other)
+    np.testing.assert_allclose(same[0], theta, atol=1e-7)
+    np.testing.assert_allclose(same[1], seen, atol=1e-7)
+
+
 def test_a_residual_shows_the_response() -> None:
     """Why `response-residuals` is unbounded: the sign of psi'(eta) - y is the class."""
     y = np.array([0.0, 1.0, 1.0, 0.0])

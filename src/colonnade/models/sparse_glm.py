@@ -28,6 +28,7 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.models.penalties import Penalty, check_penalty
 from colonnade.models.sparse_glm_admm import Admm, Damping
+from colonnade.models.sparse_glm_clipping import Clipped
 from colonnade.models.sparse_glm_fit import Fitted, assemble, best, scores_by_bic, scores_by_folds
 from colonnade.models.sparse_glm_layout import Exchange, SparseLayout, check_response
 from colonnade.models.sparse_glm_moments import standard_moments
@@ -36,6 +37,7 @@ from colonnade.models.sparse_glm_private import ScaledMoments
 from colonnade.models.sparse_glm_result import Criterion, SparseGLMResult, Via
 from colonnade.models.sparse_glm_rounds import Rounds, quasi_newton
 from colonnade.models.sparse_glm_steps import agree_records, block_units, show_presence
+from colonnade.models.sparse_glm_surrogate import log_odds
 from colonnade.models.sparse_path import (
     Family,
     PathPoint,
@@ -45,7 +47,6 @@ from colonnade.models.sparse_path import (
     moment_solver,
     trace_path,
 )
-from colonnade.models.vfem_clipping import Clipping
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import features
@@ -69,7 +70,8 @@ class SparseGLM:
     penalty : "lasso", "scad" (a = 3.7) or "mcp" (gamma = 3). The last two by local linear approximation from the lasso
         solution at the same lambda, at most `lla_steps` steps. The intercept is not penalised.
     response, columns : the column to explain, and the covariates (all others by default).
-    via : see the module. "moments" with family="binomial" fits the Taylor surrogate of `SQMLogistic`.
+    via : see the module. "moments" with family="binomial" takes the log-likelihood to second order, as `SQMLogistic`,
+        and scales the coefficients to log-odds (`sparse_glm_surrogate.py`).
     criterion : "bic" (-2 loglik, or n log RSS, plus df log n) or "cv" (mean loss over `folds` held-out folds).
     lambdas : values to use, in units of the response per standard deviation of a column; by default `n_lambdas` from
         the smallest one that selects nothing down to `ratio` of it (0.001, or 0.05 if features outnumber records).
@@ -273,26 +275,33 @@ class SparseGLM:
     def _trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64]) -> tuple[list[PathPoint], str]:
         return trace_path(solver, lambdas.tolist(), penalty=self.penalty, lla_steps=self.lla_steps)
 
-    def from_moments(self, moments: Moments, clipping: Clipping | None = None) -> Fitted:
+    def from_moments(self, moments: Moments, clipped: Clipped | None = None) -> Fitted:
         """The path from moments that were computed, of rows that were clipped; no party is asked."""
-        known = standard_moments(moments, str(self.response), gamma=self._gamma, clipping=clipping)
+        known = standard_moments(moments, str(self.response), gamma=self._gamma, clipped=clipped)
         covariates = tuple(one for one in moments.features if one.name != self.response)
         (target,) = (one for one in moments.features if one.name == self.response)
         centre, half, weight = target.centre, target.half, 1.0
         notes = known.notes
         if self.family == "binomial":
             # log(1 + e^eta) - y eta = (eta - 2s)^2 / 8 + constant, to second order around 0, with s = 2y - 1.
-            known, centre, half, weight = known.doubled(), 0.0, 1.0, 0.25
+            known = known.responding(2.0 * (2.0 * centre - 1.0), 4.0 * half)
+            centre, half, weight = 0.0, 1.0, 0.25
             notes = (
                 *notes,
-                "Binomial through moments: the log-likelihood to second order around 0 (as SQMLogistic). It selects the"
-                " same columns where these are nearly Gaussian; strong effects come out too small.",
+                "Binomial through moments: the path minimises the log-likelihood to second order around 0, as"
+                " SQMLogistic. Its coefficients are scaled to log-odds, which is right if the linear predictor is"
+                " Gaussian. Objective and deviance are those of the approximation.",
             )
         solver = moment_solver(
             weight * known.correlation, weight * known.cross, weight * known.variance, tolerance=self.tolerance
         )
         points, ended = self._trace(solver, self._lambdas(solver.largest, n=known.n, p=len(covariates), half=half))
         slopes = np.array([one.coefficients for one in points]) * known.inverse
+        levels = np.full(len(points), known.response_mean)
+        if self.family == "binomial":
+            mean = (known.response_mean / 2.0 + 1.0) / 2.0
+            found = [log_odds(math.sqrt(max(0.0, known.spanned(one.coefficients))), mean) for one in points]
+            slopes, levels = slopes * np.array([[factor] for factor, _ in found]), np.array([a for _, a in found])
         carried = known.effective(points[-1].coefficients, points[-1].loss / weight)
         if known.noise:
             notes = (
@@ -305,7 +314,7 @@ class SparseGLM:
             scores=scores,
             chosen=best(scores),
             slopes=slopes,
-            intercepts=known.response_mean - slopes @ known.mean,
+            intercepts=levels - slopes @ known.mean,
             null_loss=solver.null_loss,
             saturated=solver.saturated,
             largest=solver.largest,

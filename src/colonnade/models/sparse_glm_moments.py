@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import NotEstimable
-from colonnade.models.matrix import SecondMoments, second_moments
-from colonnade.models.vfem_clipping import Clipping
+from colonnade.models.matrix import second_moments
+from colonnade.models.sparse_glm_clipping import Clipped, unclipped
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import Moments
 
@@ -30,8 +30,6 @@ DROWNED = 4.0
 """A feature whose variance is below so many standard deviations of the noise on it is left out."""
 LARGEST_EM = 120
 """Most features whose covariance with missing blocks is estimated: its information matrix has their fourth power."""
-DRAWS, ROUNDS = 40_000, 3
-"""Of the simulation of what clipping took: its own error is a fifth of the noise where that is 0.003 a correlation."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,11 +56,18 @@ class StandardMoments:
         """One over the spread; 0 for a feature that does not vary."""
         return np.where(self.spread > 0, 1.0 / np.where(self.spread > 0, self.spread, 1.0), 0.0)
 
-    def doubled(self) -> StandardMoments:
-        """The same for twice the response."""
+    def responding(self, shift: float, factor: float) -> StandardMoments:
+        """The same for shift + factor * response."""
         return replace(
-            self, cross=2.0 * self.cross, variance=4.0 * self.variance, response_mean=2.0 * self.response_mean
+            self,
+            cross=factor * self.cross,
+            variance=factor**2 * self.variance,
+            response_mean=shift + factor * self.response_mean,
         )
+
+    def spanned(self, coefficients: Vector) -> float:
+        """The variance of the linear predictor."""
+        return float(coefficients @ self.correlation @ coefficients)
 
     def effective(self, coefficients: Vector, loss: float) -> float:
         """The number of exact records that would be as informative about a coefficient.
@@ -74,17 +79,15 @@ class StandardMoments:
         return self.n * sampling / (sampling + through_noise) if self.noise else self.n
 
 
-def standard_moments(
-    moments: Moments, response: str, *, gamma: int, clipping: Clipping | None = None
-) -> StandardMoments:
+def standard_moments(moments: Moments, response: str, *, gamma: int, clipped: Clipped | None = None) -> StandardMoments:
     """From whichever moments were computed; refused, with the reason, where they cannot carry a regression.
 
-    `clipping` is what was done to the rows of noisy moments.
+    `clipped` is what was done to the rows of noisy moments.
     """
     names = [feature.name for feature in moments.features]
     target = names.index(response)
     if moments.noise_sd:
-        return _noisy(moments, target, clipping)
+        return _noisy(moments, target, clipped)
     if moments.presence == "known":
         mean, covariance, n, notes = _exact(moments, gamma)
     else:
@@ -141,37 +144,13 @@ def _together(moments: Moments) -> None:
             )
 
 
-def unclipped(second: SecondMoments, moments: Moments, clipping: Clipping, *, draws: int = DRAWS) -> SecondMoments:
-    """Second moments as they would be, in expectation, had no row been clipped and were the features jointly Gaussian.
-
-    The loss of clipping is simulated from the Gaussian with the latest moments, with fixed draws, and added to the
-    released ones; the features of listed values are clipped by the length of their row only.
-    """
-    owners = [one.party for one in moments.features]
-    ends = np.cumsum([0, *(owners.count(party) for party in moments.parties)]).tolist()
-    blocks = [slice(low, high) for low, high in itertools.pairwise(ends)]
-    normal = np.random.default_rng(0).standard_normal((draws, len(owners)))  # post-processing: it protects nobody
-    made = second.matrix
-    for _ in range(ROUNDS):
-        mean = made[0, 1:]
-        values, vectors = np.linalg.eigh(made[1:, 1:] - np.outer(mean, mean))
-        rows = mean + normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        made = second.matrix + _second(rows) - _second(clipping(rows, blocks))
-    return replace(second, matrix=made)
-
-
-def _second(rows: Matrix) -> Matrix:
-    with_one = np.column_stack([np.ones(len(rows)), rows])
-    return np.asarray(with_one.T @ with_one / len(rows))
-
-
-def _noisy(moments: Moments, target: int, clipping: Clipping | None) -> StandardMoments:
+def _noisy(moments: Moments, target: int, clipped: Clipped | None) -> StandardMoments:
     """Noise makes a covariance indefinite. Variances that drown in it are left out. Noise alone would have eigenvalues
     up to 2 noise sqrt(p); those of the correlation are raised to half of that (a ridge where it matters, nothing
     elsewhere)."""
     second = second_moments(moments)
-    if clipping is not None:
-        second = unclipped(second, moments, clipping)
+    if clipped is not None:
+        second = unclipped(second, clipped)
     mean = second.matrix[0, 1:]
     covariance = second.matrix[1:, 1:] - np.outer(mean, mean)
     kept = np.diag(covariance) > DROWNED * second.noise_sd

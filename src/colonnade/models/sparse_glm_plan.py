@@ -75,10 +75,19 @@ def round_phases(
         f"At most {rounds:,} rounds are reserved; a path usually needs far fewer.",
         f"In each round {layout.holder!r} sees {whose} by record, and the parties with covariates see residuals by"
         " record, from which they can work out the response.",
+        *(_sums(layout) if via == "newton" else ()),
         "Only records that every party has are used: right if records are missing completely at random. With missing"
         " blocks use via='moments' (gaussian), or synthesize a table with CopulaSQM and fit that.",
     )
     return tuple(one.phase(layout) for one in asked), notes
+
+
+def _sums(layout: SparseLayout) -> tuple[str]:
+    p, n = len(layout.features), layout.facts.n
+    return (
+        f"In each round the coordinator sees {p} exact sums over records. As many rounds as records ({n:,}) could"
+        " determine these; via='admm' shows sums at the solutions only, in many times the rounds.",
+    )
 
 
 def _numbers(layout: SparseLayout) -> int:

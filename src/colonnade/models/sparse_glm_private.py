@@ -11,6 +11,7 @@ does not depend on 1 and 2, and all three are calibrated together. The claim is 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.plan import Phase, phase
 from colonnade.federation.roster import Roster
 from colonnade.models.matrix import norm_bounds
+from colonnade.models.sparse_glm_clipping import Clipped
 from colonnade.models.vfem_clipping import Clipping
 from colonnade.models.vfem_private_steps import NORM_BINS, NORM_REACH, block_norms
 from colonnade.models.vfem_scales import centre_and_deviation
@@ -187,7 +189,7 @@ class ScaledMoments:
 
     # --- the coordinator's procedure ------------------------------------------------------------------------------
 
-    def execute(self, job: Job) -> tuple[Moments, Clipping]:
+    def execute(self, job: Job) -> tuple[Moments, Clipped]:
         counts: dict[str, Counts] = {}
         for turn in range(max(map(len, self.columns.values()))):
             asked = {party: mine[turn] for party, mine in self.columns.items() if turn < len(mine)}
@@ -198,7 +200,7 @@ class ScaledMoments:
         layout = replace(self.layout, ranges=standard)
         lengths = job.ask(block_norms, phase="norms", layout=layout.to_dict(), level=self.levels["norms"])
         final = self.final(standard, {party: np.asarray(one, dtype=np.float64) for party, one in lengths.items()})
-        return compute_moments(job, replace(self.layout, ranges=final), self.view), self.clipping(final)
+        return compute_moments(job, replace(self.layout, ranges=final), self.view), self.clipped(final)
 
     def standard(self, counts: Mapping[str, Counts]) -> Ranges:
         """{feature: centre -+ deviation} from noisy counts of each column.
@@ -223,15 +225,16 @@ class ScaledMoments:
         for feature in self.features:
             low, high = standard[feature.name]
             centre, half = (low + high) / 2, (high - low) / 2 * self._stretch(feature.party, lengths[feature.party])
-            least, most = (
-                (0.0, 1.0)
-                if feature.category is not None
-                else (feature.centre - feature.half, feature.centre + feature.half)
-            )
+            least, most = self._domain(feature)
             farthest = max(most - centre, centre - least)
             half = max(half, farthest) if self.facts.column(feature.column).discrete else min(half, farthest)
             found[feature.name] = (float(centre - half), float(centre + half))
         return found
+
+    def _domain(self, feature: Feature) -> tuple[float, float]:
+        if feature.category is not None:
+            return 0.0, 1.0
+        return feature.centre - feature.half, feature.centre + feature.half
 
     def _stretch(self, party: str, lengths: Counts) -> float:
         """How many deviations are mapped to 1."""
@@ -243,15 +246,28 @@ class ScaledMoments:
         reached = float(quantiles(lengths, edges, np.array([within]))[0])
         return max(SPAN, SPAN * reached / math.sqrt(width + SLACK))
 
-    def clipping(self, ranges: Mapping[str, tuple[float, float]]) -> Clipping:
-        """What the parties do to their rows: entries whose range is narrower than their domain end at 1."""
-        narrowed = []
+    def clipped(self, ranges: Mapping[str, tuple[float, float]]) -> Clipped:
+        """What the parties do to their rows: entries whose range is narrower than their domain end at 1, and rows at
+        their norm, unless no row can be that long."""
+        narrowed, values, longest = [], [], dict.fromkeys(self.columns, 0.0)
         for feature in self.features:
             low, high = ranges[feature.name]
-            inner = feature.half * (1 - 1e-9)
-            covered = low <= feature.centre - inner and high >= feature.centre + inner
-            narrowed.append(not covered and not self.facts.column(feature.column).discrete)
-        return Clipping(np.array(narrowed), tuple(self.bounds[party] for party in self.columns))
+            least, most = self._domain(feature)
+            edge = 1e-9 * (most - least)
+            covered = low <= least + edge and high >= most - edge
+            column = self.facts.column(feature.column)
+            narrowed.append(not covered and not column.discrete)
+            middle, half = (low + high) / 2, (high - low) / 2
+            ends = (least - middle) / half, (most - middle) / half
+            values.append(ends if column.kind == "binary" else None)
+            longest[feature.party] += min(max(map(abs, ends)), 1.0) ** 2
+        norms = [
+            math.inf if longest[party] <= bound**2 else bound
+            for party, bound in ((one, self.bounds[one]) for one in self.columns)
+        ]
+        edges = np.cumsum([0, *(self.width(party) for party in self.columns)]).tolist()
+        blocks = tuple(slice(first, last) for first, last in itertools.pairwise(edges))
+        return Clipped(Clipping(np.array(narrowed), tuple(norms)), blocks, tuple(values))
 
 
 # --- one calibration of all releases ------------------------------------------------------------------------------
