@@ -1,0 +1,295 @@
+"""What the copula studies share: one sparse fit for every table, and two ways to run a synthesizer.
+
+- `federated` runs a method as a user would: parties, ledgers, messages, secret shares.
+- `pooled_sqm` computes what CopulaSQM opens, without the secret shares: the same planned noise (from the method's own
+  plan), the same integer rounding and clipping, the same post-processing, on pooled rows. It is many times cheaper at
+  200,000 records. `tests/unit/benchmarks/test_copula_common.py` compares the two.
+
+Every table, real or synthetic, is fitted alike: SCAD by local linear approximation on standardised columns, lambda by
+BIC with the number of rows of the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.sparse_selection import LAMBDAS, LLA, RATIO, Quality, fit_pooled, quality
+from colonnade.data.column import Columns
+from colonnade.data.simulated import Example
+from colonnade.data.simulated.example import design_matrix
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.roster import Member, Roster
+from colonnade.models.sparse_glm_fit import best, scores_by_bic
+from colonnade.models.sparse_path import Family, lambda_sequence, moment_solver, trace_path
+from colonnade.privacy.noise import discrete_gaussian
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.privacy.skellam_sampler import skellam
+from colonnade.statistics.marginals import Marginal
+from colonnade.statistics.moment_layout import Layout
+from colonnade.statistics.moments import Moments
+from colonnade.statistics.quantiles import dyadic_counts
+from colonnade.statistics.quantize import quantize
+from colonnade.synthesis.copula.costs import units
+from colonnade.synthesis.copula.estimate import Estimate, estimate
+from colonnade.synthesis.copula.model import GaussianCopula, stepwise
+from colonnade.synthesis.copula.rank_method import RankSynthesizer
+from colonnade.synthesis.copula.rank_steps import PRESENCE
+from colonnade.synthesis.copula.scores import count, party_marginals, score_map
+from colonnade.synthesis.copula.sqm import CopulaSQM, check_present
+from colonnade.synthesis.table import SyntheticTable
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+ALLOW = (PRESENCE, "presence", "exact-marginals", "exact-moments")
+FAMILY: Mapping[str, Family] = {"linear": "gaussian", "logistic": "binomial"}
+ROWS = 20_000
+"""Synthetic rows that are fitted, at least: their number is free, and fewer add sampling error of their own."""
+
+
+# --- the fit that every table gets ------------------------------------------------------------------------------------
+
+
+def numbers(table: pd.DataFrame, columns: Columns, response: str) -> tuple[Array, Array, list[str]]:
+    """(covariates as numbers, response, names of the covariates)."""
+    design = design_matrix(table, columns, leave_out=[response])
+    y = columns[response].encode(table[response]).astype(np.float64)
+    return design.to_numpy(np.float64), y, list(design.columns)
+
+
+def sparse_fit(x: Array, y: Array, family: Family, *, noise: float | None = None, cohort: int = 0) -> Array:
+    """Coefficients per unit of each column; a column without variance gets 0.
+
+    BIC counts the rows of the table, or, with `noise` (the sd that the result states for a correlation) and a gaussian
+    response, the effective number of records behind them.
+    """
+    spread = x.std(axis=0)
+    varies = spread > 1e-12
+    found = np.zeros(x.shape[1])
+    scaled = (x[:, varies] - x[:, varies].mean(axis=0)) / spread[varies]
+    if noise is None or family != "gaussian":
+        found[varies] = fit_pooled(family, "scad", scaled, y) / spread[varies]
+        return found
+    centred = y - y.mean()
+    gram, cross, variance = (
+        scaled.T @ scaled / len(y),
+        scaled.T @ centred / len(y),
+        float(centred @ centred / len(y)),
+    )
+    solver = moment_solver(gram, cross, variance, tolerance=1e-6)
+    lambdas = lambda_sequence(solver.largest, count=LAMBDAS, ratio=RATIO)
+    points, _ = trace_path(solver, lambdas.tolist(), penalty="scad", lla_steps=LLA)
+    size = effective_records(gram, cross, variance, cohort=cohort, noise=noise)
+    found[varies] = points[best(scores_by_bic(family, points, n=size, half=1.0))].coefficients / spread[varies]
+    return found
+
+
+def effective_records(gram: Array, cross: Array, variance: float, *, cohort: int, noise: float) -> float:
+    """How many records without noise would give coefficients of the same error.
+
+    With unit variances and independent noise of sd s on each correlation, G b - c moves by s sqrt(1 + |b|^2) in each
+    entry; sampling moves it by sigma / sqrt(n). A table cannot carry more than its cohort did.
+    """
+    slopes = np.linalg.solve(gram + 1e-3 * np.eye(len(cross)), cross)
+    unexplained = max(1 - float(cross @ slopes) / variance, 0.05)
+    moved = noise**2 * (1 + float(slopes @ slopes) / variance)
+    return max(1 / (1 / cohort + moved / unexplained), 10.0)
+
+
+def fitted_quality(table: pd.DataFrame, example: Example, *, noise: float | None = None) -> Quality:
+    """RMSE, G-means and FDR of the fit on a table with the example's columns; a column that it lacks counts as 0."""
+    equation = next(iter(example.truth.equations.values()))
+    family: Family = "gaussian" if equation.family == "gaussian" else "binomial"
+    x, y, names = numbers(table, example.columns, equation.response)
+    found = sparse_fit(x, y, family, noise=noise, cohort=example.n)
+    placed = pd.Series(found, index=names).reindex(equation.coefficients.index, fill_value=0.0)
+    return quality(np.asarray(placed, np.float64), np.asarray(equation.coefficients, np.float64))
+
+
+def complete_records(example: Example) -> pd.DataFrame:
+    return example.truth.complete.loc[example.truth.presence.to_numpy().all(axis=1)]
+
+
+# --- a method as a user runs it ---------------------------------------------------------------------------------------
+
+
+def federated(method: Any, example: Example, *, seed: int) -> SyntheticTable:
+    """Embedded parties with their ledgers and transcripts, on the example's blocks."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Federation.local(
+            example.blocks,
+            key=example.key,
+            columns=example.columns,
+            organisations=example.organisations,
+            allow=ALLOW,
+            seed=seed,
+            home=Path(folder) / "home",
+            runs=Path(folder) / "runs",
+        ) as parties,
+    ):
+        return method.fit(parties)  # type: ignore[no-any-return]
+
+
+def with_blocks(example: Example, table: pd.DataFrame, parties: Sequence[str] | None = None) -> Example:
+    """The example with the rows of `table` at every party (of `parties`): complete cases, imputed or fewer columns."""
+    blocks = {
+        party: table[list(block.columns)].reset_index(drop=True)
+        for party, block in example.blocks.items()
+        if parties is None or party in parties
+    }
+    names = {name for block in blocks.values() for name in block.columns}
+    organisations = {party: example.organisations[party] for party in blocks}
+    columns = Columns(column for name, column in example.columns.items() if name in names)
+    return dataclasses.replace(example, blocks=blocks, columns=columns, organisations=organisations)
+
+
+def mean_imputed(example: Example) -> pd.DataFrame:
+    """The complete table with each absent cell the mean of the present ones, or the nearest value of the domain."""
+    table = example.truth.complete.copy()
+    for party, block in example.blocks.items():
+        absent = ~example.truth.presence[party].to_numpy()
+        if not absent.any():
+            continue
+        for name in block.columns.drop(example.key):
+            column = example.columns[name]
+            codes = column.encode(table[name]).astype(np.float64)
+            mean = float(codes[~absent].mean())
+            codes[absent] = mean if column.kind == "continuous" else np.rint(mean)
+            filled = column.decode(codes.astype(np.int32) if column.discrete else codes)
+            table[name] = filled.set_axis(table.index)
+    return table
+
+
+# --- CopulaSQM on pooled rows -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Records:
+    """An example's cohort as its parties encode it: {column: one number a record}, and who has which record."""
+
+    facts: PublicFacts
+    roster: Roster
+    values: Mapping[str, NDArray[Any]]
+    present: Mask
+
+    @classmethod
+    def of(cls, example: Example) -> Records:
+        held = {party: block.columns.drop(example.key) for party, block in example.blocks.items()}
+        here = example.truth.presence[list(held)].to_numpy()
+        known = here.any(axis=1)
+        table = example.truth.complete[known]
+        facts = PublicFacts(
+            n=int(known.sum()),
+            columns={party: Columns(example.columns[name] for name in names) for party, names in held.items()},
+        )
+        members = tuple(
+            Member(name=party, organisation=party, public_key=bytes([at + 1]) * 32) for at, party in enumerate(held)
+        )
+        values = {name: example.columns[name].encode(table[name]) for names in held.values() for name in names}
+        return cls(
+            facts=facts,
+            roster=Roster(members=members, committee=facts.parties[:3]),
+            values=values,
+            present=here[known],
+        )
+
+    def at(self, party: str) -> Mask:
+        return np.asarray(self.present[:, self.facts.parties.index(party)])
+
+
+def pooled_sqm(method: CopulaSQM, records: Records, *, seed: int) -> tuple[GaussianCopula, Estimate]:
+    """The fitted copula of CopulaSQM, without the secret shares."""
+    noise = method.noise(records.facts, records.roster)
+    layout = noise.layout
+    released, scores = {}, {}
+    for party, own in noise.columns.items():
+        randomness = SimulatedRandomness(seed, f"marginals of {party}")
+        here = records.at(party)
+        counts = {}
+        for name, column in own.items():
+            exact = count(column, records.values[name][here], depth=noise.depth)
+            cells = exact if stepwise(column) else dyadic_counts(exact)
+            if noise.sigma:
+                scale = noise.sigma if stepwise(column) else noise.sigma * math.sqrt(noise.depth)
+                cells = cells + discrete_gaussian(randomness, scale, cells.size)
+            counts[name] = cells
+        released[party] = party_marginals(own, counts, sigma=noise.sigma, depth=noise.depth)
+        maps = {name: score_map(own[name], one) for name, one in released[party].marginals.items()}
+        scored = np.column_stack([one(records.values[name], discrete=own[name].discrete) for name, one in maps.items()])
+        scored[~here] = 0.0
+        scores[party] = quantize(scored, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
+    check_present(released)
+    moments = _moments(layout, records, scores, seed)
+    marginals: dict[str, Marginal] = {name: one for party in released.values() for name, one in party.marginals.items()}
+    found = estimate(moments, marginals, correlation=method.correlation)
+    columns = Columns(column for party in noise.columns.values() for column in party.values())
+    return GaussianCopula(columns, found.marginals, found.correlation), found
+
+
+def _moments(layout: Layout, records: Records, scores: Mapping[str, NDArray[np.int64]], seed: int) -> Moments:
+    """Noisy Gram matrices. Products are whole numbers below n gamma^2 < 2^53, so float64 adds them exactly."""
+    assert records.facts.n * layout.gamma**2 < 2**53
+    randomness = SimulatedRandomness(seed, "moments")
+    here = np.column_stack([records.at(party) for party in layout.parties])
+    grams = []
+    for mask in layout.masks:
+        secret = layout.presence == "secret"
+        rows = np.arange(len(here)) if secret else np.flatnonzero((here == np.array(mask)).all(axis=1))
+        parts = [] if secret else [np.full((rows.size, 1), float(layout.gamma))]
+        for place, party in enumerate(layout.parties):
+            if mask[place]:
+                if secret:
+                    parts.append(here[:, [place]] * float(layout.gamma))
+                parts.append(scores[party][rows].astype(np.float64))
+        joined = np.concatenate(parts, axis=1)
+        gram = joined.T @ joined
+        if layout.mu:
+            upper = np.triu_indices(len(gram))
+            gram[upper] += skellam(randomness, Fraction(layout.mu), len(upper[0]))
+            gram.T[upper] = gram[upper]
+        grams.append(gram / layout.gamma**2)
+    return Moments(
+        n=records.facts.n,
+        parties=layout.parties,
+        presence=layout.presence,
+        features=tuple(layout.features),
+        patterns=tuple(layout.masks),
+        entries=tuple(tuple(layout.entries(mask)) for mask in layout.masks),
+        grams=tuple(grams),
+        noise_sd=math.sqrt(2 * layout.mu) / layout.gamma**2,
+        simulated=True,
+    )
+
+
+def holder_always_present(records: Records, holder: str) -> tuple[tuple[bool, ...], ...]:
+    """The candidate patterns where one party has every record by design."""
+    place = records.facts.parties.index(holder)
+    size = len(records.facts.parties)
+    every = ((number >> np.arange(size)) & 1 for number in range(2**size))
+    return tuple(tuple(bool(bit) for bit in one) for one in every if one[place])
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def record_epsilon(method: RankSynthesizer, facts: PublicFacts) -> float:
+    """What a record loses to a rank method, at its delta, with presence held fixed."""
+    return units(method.budget(facts), method.delta).record.epsilon
+
+
+def shown(one: Quality | None) -> str:
+    """RMSE / G-means / FDR of a cell."""
+    return "" if one is None else f"{one.rmse:.3f} / {one.g_means:.2f} / {one.fdr:.2f}"
