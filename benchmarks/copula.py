@@ -3,10 +3,9 @@
 From the parties' blocks to the run folder with its synthetic table: private marginals, scores, secret shares, noisy
 moments, correlation, fresh rows, ledgers and transcripts. Columns and missing blocks are as in the paper's Table 8.
 
-- under 60 seconds of wall time on 2 cores, with secret presence (the default) and with known presence and EM. On a
-  machine that does other work (load average above 2) the limit is asked of CPU seconds, which an idle machine needs at
-  most, and the page says so;
-- memory is linear in N: twice as many records add twice the peak (a square would add 4 times as much); at most 2.5
+- under 60 seconds of wall time on 2 cores, with secret presence (the default) and with known presence and EM, on an
+  otherwise idle machine; the page states the load;
+- memory is linear in N: twice as many records add twice the peak (a square would add 4 times as much); at most 2.3
   times is asked. Each size runs in a process of its own.
 
 QUICK=1 measures memory at 18k, 36k and 72k.
@@ -39,7 +38,7 @@ PARTIES = {
     "enforcement": (11, 0.0),
 }
 """(columns, share of the records that are missing)."""
-RECORDS, SECONDS, GROWTH = 71_827, 60.0, 2.5
+RECORDS, SECONDS, GROWTH = 71_827, 60.0, 2.3
 
 
 def blocks(n: int) -> tuple[dict[str, pd.DataFrame], Columns]:
@@ -135,11 +134,10 @@ def main() -> int:
         f" 2, the limit {GROWTH})."
     )
     busy = max(load, os.getloadavg()[0])
-    judged = "cpu" if busy > 2 else "wall"
-    page.say(f"The load average was {busy:.1f} on {os.cpu_count()} cores, so the limit is asked of {judged} seconds.")
+    page.say(f"The load average was {busy:.1f} on {os.cpu_count()} cores.")
     slowest = {one: max(found[RECORDS, presence][one] for presence in ("secret", "known")) for one in ("wall", "cpu")}
     status = page.finish(
-        slowest[judged] <= SECONDS and growth <= GROWTH,
+        slowest["wall"] <= SECONDS and growth <= GROWTH,
         cpu_s=f"{slowest['cpu']:.1f}",
         wall_s=f"{slowest['wall']:.1f}",
         load=f"{busy:.1f}",
