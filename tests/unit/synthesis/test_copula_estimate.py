@@ -223,6 +223,19 @@ def test_em_puts_correlations_and_marginals_right_where_records_are_missing_at_r
     assert auto.mode == "em"
 
 
+@pytest.mark.parametrize(("noise", "mode"), [(0.0, "em"), (40.0, "pairs")])
+def test_noise_and_a_scarce_party_rule_em_out(noise: float, mode: str) -> None:
+    """b has an eighth of 40,000 records: a noise of 40 on a product is 0.008 of 5,000, above 0.01 as a correlation."""
+    n = 40_000
+    latent = latent_rows(n)
+    present = np.ones((n, 3), dtype=bool)
+    present[n // 8 :, 1] = False
+    moments = moments_of(uniform_scores(latent), present, noise=noise, presence="known")
+    found = estimate(moments, dict.fromkeys([f"x{j}" for j in range(5)], UNIFORM))
+    assert found.mode == mode
+    assert ("amplify" in found.reason) == (mode == "pairs")
+
+
 def test_parties_that_share_too_few_records_are_completed_and_marked() -> None:
     """b and c never meet: their entries make b and c independent given a (largest determinant)."""
     n = 20_000

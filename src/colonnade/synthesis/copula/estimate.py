@@ -48,6 +48,9 @@ HELD = 0.8
 """The share of all records that visible patterns must hold; otherwise pairs are summed over all patterns."""
 EM_NOISE = 0.04
 """Noise (sd) of a correlation, over all kept patterns, up to which EM is chosen."""
+SCARCE, SCARCE_NOISE = 0.25, 0.01
+"""EM amplifies the noise of a pair of parties where one of them has few of the records: below this share, it is chosen
+only if no pair's noise is above this."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -191,6 +194,14 @@ def _choose(moments: Moments, visible: list[int], asked: Correlation) -> tuple[M
         return "pairs", visible, "one pattern holds nearly all records, so EM and pairs are the same"
     pooled = float(forecast(moments.noise_sd * math.sqrt(len(visible)), held))
     state = f"noise of {pooled:.3f} in a correlation over {len(visible)} patterns"
+    share, worst = _scarcest(moments, visible)
+    if pooled <= EM_NOISE and share < SCARCE and worst > SCARCE_NOISE:
+        return (
+            "pairs",
+            visible,
+            f"a party has {100 * share:.0f} % of the records and the noise of a pair is {worst:.3f}, which EM would"
+            " amplify; it would be right for records missing at random",
+        )
     if pooled <= EM_NOISE:
         return "em", visible, f"{state}: small enough for EM ({EM_NOISE})"
     return (
@@ -198,6 +209,19 @@ def _choose(moments: Moments, visible: list[int], asked: Correlation) -> tuple[M
         visible,
         f"{state}: too much for EM ({EM_NOISE}), which would be right for records missing at random",
     )
+
+
+def _scarcest(moments: Moments, visible: list[int]) -> tuple[float, float]:
+    """(share of the records that the scarcest party has, largest noise of a correlation across two parties)."""
+    here = np.array([moments.patterns[k] for k in visible])
+    counts = np.array([moments.counts[k] for k in visible])
+    share = float((here * counts[:, None]).sum(axis=0).min() / max(counts.sum(), 1.0))
+    worst = 0.0
+    for a, b in itertools.combinations(range(here.shape[1]), 2):
+        both = here[:, a] & here[:, b]
+        noise = moments.noise_sd * math.sqrt(max(int(both.sum()), 1))
+        worst = max(worst, float(forecast(noise, max(float(counts[both].sum()), 1.0))))
+    return share, worst
 
 
 # --- the latent scale --------------------------------------------------------------------------------------------
