@@ -308,8 +308,9 @@ class Layout:
 
 # --- within the memory that the user allows --------------------------------------------------------------------
 
-PYTHON = 320 << 20
-"""What a process takes before any job: the interpreter and the libraries (250 MB measured), and room to breathe."""
+PYTHON = 400 << 20
+"""What a process takes before any job: the interpreter, the libraries and the accountant (340 MB measured), and room to
+breathe."""
 
 
 def within_memory(layout: Layout, megabytes: int) -> Layout:
