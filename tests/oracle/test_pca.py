@@ -141,7 +141,7 @@ def test_the_memory_that_the_user_allows_decides_the_rounds_and_not_the_result(t
         with pytest.raises(BadArguments, match="allow memory="):
             parties.plan(SQMPCA(n_components=2, memory=1))
         plain = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True).fit(parties)
-        tiled = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True, memory=400, block=3).fit(parties)
+        tiled = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True, memory=480, block=3).fit(parties)
         assert tiled.layout(parties.facts, parties.roster).block == 3
     assert np.array_equal(tiled.components_, plain.components_)
 
