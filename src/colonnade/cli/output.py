@@ -66,7 +66,8 @@ class Verbs(TyperGroup):
             notes = " ".join(getattr(error, "__notes__", ()))
             typer.echo(one_line(f"colonnade: {sentence} {notes}".rstrip()), err=True)
             if isinstance(error, KeyboardInterrupt):
-                # What was answered is durable; a native thread that still works must not meet a closing interpreter.
+                # What was answered is durable. A thread that the interruption has cut off from its pool would keep the
+                # interpreter from ending.
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)

@@ -33,6 +33,7 @@ from colonnade.errors import (
     EmptyParty,
     NotApproved,
     NotARelease,
+    PartyLost,
     ReplayMismatch,
     RosterError,
     SealBroken,
@@ -106,6 +107,7 @@ class Party:
             name=name, database=self.database, ledger=self.ledger, store=self.store, policy=self.policy
         )
         self._one_at_a_time = threading.Lock()
+        self._closed = False
         self._work: _Work | None = None
 
     def _check_pinned(self) -> None:
@@ -229,6 +231,8 @@ class Party:
     def handle(self, data: bytes) -> bytes:
         """Answer one request. Never raises: an error leaves as its code."""
         with self._one_at_a_time:
+            if self._closed:
+                return Reply(error=PartyLost.code).encode()
             request = Request(kind="unreadable", arguments={})
             try:
                 request = Request.decode(data)
@@ -434,8 +438,14 @@ class Party:
         return reply
 
     def close(self) -> None:
-        """Release the files; the party can be opened again."""
-        self.database.close()
+        """Release the files once no request is being answered; the party can be opened again.
+
+        An interruption can leave a thread behind that its pool does not know (Ctrl-C while the pool starts it), so
+        nobody else waits for it: a connection that is closed under a running statement crashes the process.
+        """
+        with self._one_at_a_time:
+            self._closed = True
+            self.database.close()
         for handler in list(self._log.handlers):
             handler.close()
             self._log.removeHandler(handler)
