@@ -40,7 +40,8 @@ $(STAMP): requirements.lock pyproject.toml
 # Needs uv; writes pinned versions with hashes and no host names.
 lock:
 	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
-		--extra duckdb --extra mrf --extra network --extra test --extra build -o requirements.lock pyproject.toml
+		--extra completion --extra dask --extra docs --extra duckdb --extra mrf --extra network \
+		--extra postgresql --extra test --extra build -o requirements.lock pyproject.toml
 
 # Writes the protobuf code of the network transport again; a test compares.
 proto: $(STAMP)
