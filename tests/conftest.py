@@ -9,6 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from support.browser import browser as browser
+
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 

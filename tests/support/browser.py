@@ -1,0 +1,184 @@
+"""A headless Chromium, and what every page that we make must withstand in it.
+
+`Watched` opens a page and notes each request and each complaint of the browser, so that a test can say: nothing was
+loaded from outside, nothing went wrong. Where no Chromium is installed the tests skip and say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PHONE, DESK = 360, 1280
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_LOCAL = ("file", "data", "blob", "about")
+
+
+def chromium() -> str | None:
+    """Debian's Chromium, or the one that COLONNADE_CHROMIUM names."""
+    named = os.environ.get("COLONNADE_CHROMIUM")
+    return named or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@contextlib.contextmanager
+def launched() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for the tests of a module: while it is open, its thread has an event loop of its own."""
+    pytest.importorskip("playwright", reason="the playwright package is not installed")
+    if chromium() is None:
+        pytest.skip("no Chromium found: install Debian's `chromium`, or name one in COLONNADE_CHROMIUM")
+    with launched() as started:
+        yield started
+
+
+class Watched:
+    """One page in a context of its own. `origin` is the only host that it may talk to (None: none at all)."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        *,
+        dark: bool = False,
+        width: int = DESK,
+        height: int = 900,
+        origin: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.origin = origin
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", **options
+        )
+        self.page: Page = self.context.new_page()
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", self._heard)
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def open(self, where: str | Path) -> Page:
+        self.page.goto(where.absolute().as_uri() if isinstance(where, Path) else where)
+        return self.page
+
+    def outside(self) -> list[str]:
+        """Requests that left: anything but files, data and the one origin."""
+        return [
+            url
+            for url in self.requests
+            if urlsplit(url).scheme not in _LOCAL and (self.origin is None or not url.startswith(self.origin + "/"))
+        ]
+
+    def sound(self) -> None:
+        """Nothing was loaded from outside, and the browser had nothing to complain about."""
+        assert not self.outside()
+        assert not self.complaints
+
+    def sideways(self) -> int:
+        """By how many pixels the page is wider than its window."""
+        return int(self.page.evaluate("() => document.documentElement.scrollWidth - window.innerWidth"))
+
+    def violations(self, *, impacts: tuple[str, ...] = ("serious", "critical")) -> list[str]:
+        """What axe finds against the accessibility guidelines, as readable lines."""
+        from axe_playwright_python.base import AXE_SCRIPT
+
+        # Through the debugger: the page's own security policy, rightly, lets no script in.
+        session = self.context.new_cdp_session(self.page)
+        session.send("Runtime.evaluate", {"expression": AXE_SCRIPT})
+        answer = session.send(
+            "Runtime.evaluate",
+            {"expression": "axe.run({resultTypes: ['violations']})", "awaitPromise": True, "returnByValue": True},
+        )
+        session.detach()
+        assert "exceptionDetails" not in answer, answer
+        return [
+            f"{one['id']} ({one['impact']}): {one['help']}: {[node['target'] for node in one['nodes']]}"
+            for one in answer["result"]["value"]["violations"]
+            if one["impact"] in impacts
+        ]
+
+    def tab_stops(self, *, most: int = 400) -> list[dict[str, Any]]:
+        """What the Tab key reaches from the top of the page, in order: tag, name, and whether the focus can be seen."""
+        self.page.evaluate("() => { document.activeElement.blur(); window.getSelection().removeAllRanges(); }")
+        self.page.mouse.click(0, 0)
+        found: list[dict[str, Any]] = []
+        for _ in range(most):
+            self.page.keyboard.press("Tab")
+            here = self.page.evaluate(_FOCUSED)
+            if here is None or (found and here["place"] == found[0]["place"]):
+                return found
+            found.append(here)
+        raise AssertionError(f"more than {most} places to tab to, or a trap: {found[-3:]}")
+
+    def unreachable(self) -> list[str]:
+        """Visible controls that the Tab key does not reach, and stops whose focus cannot be seen."""
+        stops = self.tab_stops()
+        reached = {stop["place"] for stop in stops}
+        controls = self.page.evaluate(_CONTROLS)
+        lost = [one["what"] for one in controls if one["place"] not in reached]
+        return lost + [f"no visible focus: {stop['what']}" for stop in stops if not stop["seen"]]
+
+
+_PLACE = """
+const place = (e) => { const path = []; for (; e && e.parentElement; e = e.parentElement)
+  path.unshift([...e.parentElement.children].indexOf(e)); return path.join("."); };
+const what = (e) => e.tagName.toLowerCase() + " " +
+  (e.getAttribute("aria-label") || e.textContent || e.name || "").trim().slice(0, 60);
+"""
+_FOCUSED = (
+    "() => {"
+    + _PLACE
+    + """
+const e = document.activeElement;
+if (!e || e === document.body || e === document.documentElement) return null;
+const style = getComputedStyle(e);
+const seen = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== "none";
+return {place: place(e), what: what(e), seen}; }"""
+)
+_CONTROLS = (
+    "() => {"
+    + _PLACE
+    + """
+return [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary")]
+  .filter((e) => !e.disabled && e.checkVisibility({visibilityProperty: true}))
+  .filter((e) => !(e.type === "radio" && !e.checked &&
+      document.querySelector(`input[type=radio][name="${e.name}"]:checked`)))
+  .map((e) => ({place: place(e), what: what(e)})); }"""
+)
