@@ -1,0 +1,1 @@
+"""Completing the records that a party lacks: the shared layout, local generators and federated imputation."""
