@@ -175,6 +175,10 @@ def test_columns_draft_and_check(tmp_path: Path) -> None:
     drafted.write_text(text.replace("draft = true\n", ""))
     assert "2 columns, all declared and confirmed" in colonnade_says("columns", "check", drafted)
     assert "45 records agree" in colonnade_says("columns", "check", drafted, "--source", table, "--key", "id")
+    (tmp_path / "party.toml").write_text(f'source = {{ csv = "{table.name}" }}')
+    assert colonnade_says("columns", "draft", tmp_path / "party.toml", "--key", "id") == text
+    named = colonnade_says("columns", "check", drafted, "--source", tmp_path / "party.toml", "--key", "id")
+    assert "45 records agree" in named
     colonnade_says("columns", "check", drafted, "--source", table, code=2)
     colonnade_says("columns", "check", drafted, "--source", tmp_path / "bank.csv", "--key", "id", code=3)
 

@@ -1,13 +1,14 @@
 """Columns and their public domains, sources, blocks, cohorts: what the parties hold and how it lines up.
 
 In dependency order: `encoding` (cells to codes), `columns_toml`, `declaration` (is a domain sound?), `column`,
-`sources`, `draft` (a first columns.toml), `keys`, `block`, `cohort`.
+`sources`, `postgresql`, `draft` (a first columns.toml), `keys`, `block`, `cohort`.
 """
 
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment, Cohort, Patterns, join_in_the_clear
 from colonnade.data.column import Column, Columns, Kind
 from colonnade.data.draft import draft_columns, draft_toml
+from colonnade.data.postgresql import PostgreSQLSource
 from colonnade.data.sources import CSVSource, DuckDBSource, FrameSource, ParquetSource, Source, open_source
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "open_source",
     "ParquetSource",
     "Patterns",
+    "PostgreSQLSource",
     "Source",
 ]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from colonnade.data.column import Columns
 from colonnade.data.encoding import Faults
 from colonnade.data.keys import check_keys, join_keys, read_keys
-from colonnade.data.sources import ROWS, Source
+from colonnade.data.sources import ROWS, Source, Typed
 from colonnade.errors import (
     DomainError,
     DuplicateColumn,
@@ -137,7 +137,14 @@ def _own_columns(party: str, source: Source, *, key: str, columns: Columns, igno
                 f"party {party!r}: the column {name!r} is not declared; declare it in columns.toml, or leave it out "
                 f"with `ignore` ({columns.suggestion(name)})"
             )
-    return columns.select(name for name in columns if name in set(there))
+    mine = columns.select(name for name in columns if name in set(there))
+    for name, kind in source.unfit().items() if isinstance(source, Typed) else ():
+        if name in mine:
+            raise SchemaError(
+                f"party {party!r}: the column {name!r} of {source.description} is of type {kind}, which no column can "
+                f"have (declared is {mine[name].kind}); convert it to a number or to text, or leave it out."
+            )
+    return mine
 
 
 def _refuse_faults(party: str, columns: Columns, faults: dict[str, Faults]) -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.data.keys import read_keys
-from colonnade.data.sources import ROWS, Source
+from colonnade.data.sources import ROWS, Source, Typed
 from colonnade.errors import KeyProblem
 
 SEPARATOR = "\x1f"
@@ -44,6 +44,9 @@ class CompositeKey:
         if absent:
             raise KeyProblem(f"{self.description} has no key column {absent[0]!r}; it has {', '.join(there)}.")
         return [self._name, *(name for name in there if name not in self._parts)]
+
+    def unfit(self) -> dict[str, str]:
+        return self._source.unfit() if isinstance(self._source, Typed) else {}
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         others = [name for name in names if name != self._name]

@@ -22,7 +22,11 @@ from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownC
 
 ROWS = 65536
 _CSV_BLOCK_BYTES = 1 << 22
+_PARQUET_BUFFER_BYTES = 1 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds to a Parquet file for an index without a name
+_DUCKDB_TYPES = re.compile(
+    r'U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|BOOLEAN|VARCHAR|ENUM|"NULL"|BIGNUM'
+)
 
 # Whole numbers and truth values with gaps: pandas would make them float64, which is not exact above 2^53, or object.
 _NULLABLE: dict[Any, Any] = {
@@ -56,6 +60,15 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class Typed(Protocol):
+    """A source whose columns have types of their own, known before a row is read."""
+
+    def unfit(self) -> dict[str, str]:
+        """Columns of a type that is neither number, text nor truth value, with the name of the type."""
+        ...
+
+
 class FrameSource:
     """A pandas data frame. An index with a name counts as a column."""
 
@@ -77,7 +90,7 @@ class FrameSource:
         return list(self._names)
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
-        wanted = [self._parts[position] for position in _positions(self.names(), names, self.description)]
+        wanted = [self._parts[position] for position in positions(self.names(), names, self.description)]
         for start in range(0, self._n, rows):
             cut = {name: part.iloc[start : start + rows].array for name, part in zip(names, wanted, strict=True)}
             yield pd.DataFrame(cut, copy=False)
@@ -107,7 +120,7 @@ class CSVSource:
             return list(reader.schema.names)
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
-        _positions(self.names(), names, self.description)
+        positions(self.names(), names, self.description)
         convert = pa.csv.ConvertOptions(
             column_types={name: pa.string() for name in names},
             include_columns=list(names),
@@ -144,12 +157,27 @@ class ParquetSource:
                 )
         return first
 
+    def unfit(self) -> dict[str, str]:
+        """Columns of a type that is neither number, text nor truth value, with the name of the type."""
+        with _reading(self.description):
+            schemas = [pa.parquet.read_schema(file) for file in self._files()]
+        return {field.name: str(field.type) for schema in schemas for field in schema if not _fits(field.type)}
+
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
-        _positions(self.names(), names, self.description)
+        positions(self.names(), names, self.description)
         with _reading(self.description):
             for path in self._files():
-                with pa.parquet.ParquetFile(path) as file:
+                # Without a buffer of its own size, a reader takes whole row groups into memory.
+                with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PARQUET_BUFFER_BYTES) as file:
                     yield from _frames(file.iter_batches(batch_size=rows, columns=list(names)), names, rows)
+
+
+def _fits(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _fits(kind.value_type)
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(text or number or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def _parquet_names(path: Path) -> list[str]:
@@ -189,8 +217,14 @@ class DuckDBSource:
         with self._session() as connection:
             return [row[0] for row in connection.sql(f"DESCRIBE ({self._query}\n)").fetchall()]
 
+    def unfit(self) -> dict[str, str]:
+        """Columns of a type that is neither number, text nor truth value, with the name of the type."""
+        with self._session() as connection:
+            described = connection.sql(f"DESCRIBE ({self._query}\n)").fetchall()
+        return {row[0]: row[1] for row in described if not _DUCKDB_TYPES.match(row[1]) or row[1].endswith("]")}
+
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
-        _positions(self.names(), names, self.description)
+        positions(self.names(), names, self.description)
         selected = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
         with self._session() as connection, _reading(self.description):
             # DuckDB keeps the order of a subquery under a plain selection.
@@ -203,7 +237,8 @@ class DuckDBSource:
 def open_source(spec: Source | pd.DataFrame | str | Path | Mapping[str, str]) -> Source:
     """A source by type and suffix: a frame, a path, or a mapping.
 
-    `{"csv": path}` (also `separator`, `encoding`), `{"parquet": path}`, `{"duckdb": path, "query": sql}`.
+    `{"csv": path}` (also `separator`, `encoding`), `{"parquet": path}`, `{"duckdb": path, "query": sql}`,
+    `{"postgresql": "env:NAME" or "service:NAME", "query": sql}`.
     """
     if isinstance(spec, pd.DataFrame):
         return FrameSource(spec)
@@ -227,21 +262,40 @@ def _from_path(path: Path) -> Source:
     raise SourceError(f"{path} is not known by its suffix; name the sort of source: {cure}.")
 
 
+_FIELDS: dict[str, tuple[set[str], set[str]]] = {
+    "csv": (set(), {"separator", "encoding"}),
+    "parquet": (set(), set()),
+    "duckdb": ({"query"}, set()),
+    "postgresql": ({"query"}, set()),
+}
+"""For each sort of source the fields that it must have and those that it may have, besides its own."""
+
+
 def _from_mapping(spec: Mapping[str, str]) -> Source:
-    extras = {"csv": {"separator", "encoding"}, "parquet": set[str](), "duckdb": {"query"}}
-    sort = next((sort for sort in extras if sort in spec), None)
+    sort = next((sort for sort in _FIELDS if sort in spec), None)
     if sort is None:
-        raise SourceError(f"a source names one of {', '.join(extras)}, not {', '.join(spec)}; correct it.")
+        raise SourceError(f"a source names one of {', '.join(_FIELDS)}, not {', '.join(spec)}; correct it.")
+    needed, allowed = _FIELDS[sort]
     options = {field: value for field, value in spec.items() if field != sort}
-    if not set(options) <= extras[sort] or (sort == "duckdb" and "query" not in options):
-        fields = ", ".join([sort, *sorted(extras[sort])])
+    if not needed <= set(options) <= needed | allowed:
+        fields = ", ".join([sort, *sorted(needed | allowed)])
         raise SourceError(f"a {sort} source has the fields {fields}, not {', '.join(spec)}; correct them.")
-    if sort == "csv":
-        return CSVSource(spec["csv"], **options)
-    return ParquetSource(spec["parquet"]) if sort == "parquet" else DuckDBSource(spec["duckdb"], options["query"])
+    if not all(isinstance(value, str | Path) for value in spec.values()):
+        raise SourceError(f"the fields of a {sort} source are text; put quotation marks around them.")
+    match sort:
+        case "csv":
+            return CSVSource(spec[sort], **options)
+        case "parquet":
+            return ParquetSource(spec[sort])
+        case "duckdb":
+            return DuckDBSource(spec[sort], options["query"])
+        case _:
+            from colonnade.data.postgresql import PostgreSQLSource
+
+            return PostgreSQLSource(spec[sort], options["query"])
 
 
-def _positions(available: Sequence[str], names: Sequence[str], description: str) -> list[int]:
+def positions(available: Sequence[str], names: Sequence[str], description: str) -> list[int]:
     """Where the wanted columns are; each must be there exactly once."""
     if not names:
         raise SchemaError(f"no column of {description} was asked for; name at least one.")

@@ -14,7 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from colonnade.data import CSVSource, DuckDBSource, FrameSource, ParquetSource, Source, open_source
+from colonnade.data import (
+    Block,
+    Column,
+    Columns,
+    CSVSource,
+    DuckDBSource,
+    FrameSource,
+    ParquetSource,
+    Source,
+    open_source,
+)
+from colonnade.data.sources import Typed
 from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownColumn
 
 
@@ -262,3 +273,42 @@ def test_a_source_is_its_own_spec() -> None:
     assert open_source(source) is source
     assert isinstance(open_source(pd.DataFrame({"id": [1]})), FrameSource)
     assert "data frame" in source.description
+
+
+def dated_source(sort: str, folder: Path) -> Source:
+    """A key, a day, a number, and a list, which no declaration fits."""
+    if sort == "duckdb":
+        return DuckDBSource(
+            ":memory:", "SELECT 1 AS id, DATE '2026-01-01' AS day, 2.5::DECIMAL(4, 1) AS x, [1] AS many"
+        )
+    pq.write_table(
+        pa.table({"id": [1], "day": pa.array([0], pa.date32()), "x": [2.5], "many": [[1]]}), folder / "t.parquet"
+    )
+    return ParquetSource(folder / "t.parquet")
+
+
+@pytest.mark.parametrize("sort", ["duckdb", "parquet"])
+def test_types_that_no_column_has_are_known_before_a_row_is_read(sort: str, tmp_path: Path) -> None:
+    source = dated_source(sort, tmp_path)
+    assert isinstance(source, Typed)
+    assert set(source.unfit()) == {"day", "many"}
+    columns = Columns([Column(name=name, kind="continuous", lower=0, upper=9) for name in ("day", "x", "many")])
+    with pytest.raises(SchemaError, match=r"the column 'day' of .* is of type (?i:date).*; convert it"):
+        Block.load("court", source, key="id", columns=columns)
+    declared = columns.select(["x"])
+    assert Block.load("court", source, key="id", columns=declared, ignore=["day", "many"]).n_records == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "cause"),
+    [
+        ({"mysql": "x"}, "names one of csv, parquet, duckdb, postgresql, not mysql"),
+        ({"duckdb": "x"}, "has the fields duckdb, query, not duckdb"),
+        ({"parquet": "x", "query": "SELECT 1"}, "has the fields parquet, not parquet, query"),
+        ({"postgresql": "env:X"}, "has the fields postgresql, query, not postgresql"),
+        ({"csv": 1}, "are text"),
+    ],
+)
+def test_a_mapping_that_is_no_source_is_refused(spec: dict, cause: str) -> None:
+    with pytest.raises(SourceError, match=cause):
+        open_source(spec)
