@@ -5,8 +5,10 @@ edit, a deletion or a swap inside it is found by `verify`. Triggers refuse UPDAT
 file can still cut off its newest rows or write a new chain: closing a job hands the head of the chain to the
 coordinator's run folder, and `verify(expect=...)` compares the two.
 
-Write-ahead logging with `synchronous = FULL`: a committed transaction survives `kill -9` and power loss, an
-uncommitted one leaves no trace.
+Write-ahead logging: a committed transaction survives `kill -9` and, once it is flushed, the loss of power; an
+uncommitted one leaves no trace. `transaction()` flushes when it commits. `transaction(flush=False)` leaves that to the
+next one that does: there is one log, its records are chained by checksums, and one flush makes all of it durable, so
+what comes later can never be on the disk without what came before.
 """
 
 from __future__ import annotations
@@ -32,11 +34,18 @@ def canonical(body: Mapping[str, Any]) -> str:
 
 
 class Database:
-    """One SQLite file with one connection, used by one thread at a time."""
+    """One SQLite file with one connection, used by one thread at a time.
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    With `flushed=False` no transaction is flushed: after the loss of power the newest ones may be missing. For records
+    on which nobody's privacy rests.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, flushed: bool = True) -> None:
         self.path = path
         self.lock = threading.RLock()
+        self.rollbacks = 0
+        """Whoever keeps in memory what it has read inside a transaction reads again when this number changes."""
+        self.flushed = flushed
         try:
             if read_only:
                 if not path.is_file():
@@ -48,7 +57,7 @@ class Database:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
                 self._connection.execute("PRAGMA journal_mode = WAL")
-                self._connection.execute("PRAGMA synchronous = FULL")
+                self._flush_at_commit(flushed)
             self._connection.execute("PRAGMA schema_version")
         except sqlite3.Error as error:
             raise self._translated(error) from error
@@ -62,23 +71,33 @@ class Database:
         )
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing, durable when the block ends. Nested uses join the outer transaction."""
+    def transaction(self, *, flush: bool = True) -> Iterator[None]:
+        """All or nothing when the block ends, and on the disk unless `flush=False`. Nested uses join the outer one."""
         with self.lock:
             if self._under_way():
                 yield
                 return
             try:
+                if not flush:
+                    self._flush_at_commit(False)
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
             except BaseException as error:
+                self.rollbacks += 1
                 if self._under_way():
                     with contextlib.suppress(sqlite3.Error):
                         self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
                     raise self._translated(error) from error
                 raise
+            finally:
+                if not flush:
+                    self._flush_at_commit(self.flushed)
+
+    def _flush_at_commit(self, wanted: bool) -> None:
+        """In write-ahead mode FULL flushes the log at every commit, NORMAL only before it is written back."""
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
 
     def _under_way(self) -> bool:
         return self._connection.in_transaction
@@ -89,6 +108,10 @@ class Database:
                 return self._connection.execute(sql, values).fetchall()
             except sqlite3.Error as error:
                 raise self._translated(error) from error
+
+    def flush(self) -> None:
+        """Everything that was committed, on the disk."""
+        self.execute("PRAGMA wal_checkpoint(FULL)")
 
     def close(self) -> None:
         self._connection.close()
@@ -155,14 +178,12 @@ class Chain:
             )
             return Row(number, json.loads(text), head.hash, hashed)
 
-    def rows(self, **where: Any) -> list[Row]:
-        """Rows in order, restricted to indexed fields that equal the given values."""
-        condition = " AND ".join(f"{name} = ?" for name in where)
+    def rows(self, *, after: int = 0, **where: Any) -> list[Row]:
+        """Rows in order, those `after` a number, restricted to indexed fields that equal the given values."""
+        condition = " AND ".join(["number > ?", *(f"{name} = ?" for name in where)])
         found = self.database.execute(
-            f"SELECT number, body, previous, hash FROM {self.table}"
-            + (f" WHERE {condition}" if where else "")
-            + " ORDER BY number",
-            tuple(where.values()),
+            f"SELECT number, body, previous, hash FROM {self.table} WHERE {condition} ORDER BY number",
+            (after, *where.values()),
         )
         return [Row(number, json.loads(body), previous, hashed) for number, body, previous, hashed in found]
 

@@ -77,7 +77,8 @@ class Job:
         self._progress = progress
         self._seq = dict.fromkeys(transport.parties, 0)
         self._pending: dict[str, list[Mail]] = {party: [] for party in transport.parties}
-        self._database = Database(run.path / "transcript.db")
+        # Nobody's privacy rests on the coordinator's own record: it survives the process, and is flushed at the end.
+        self._database = Database(run.path / "transcript.db", flushed=False)
         self.transcript = Transcript(self._database)
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(transport.parties)))
         self._rounds, self._bytes, self._started = 0, 0, time.monotonic()
@@ -178,11 +179,11 @@ class Job:
             )
             try:
                 data, hashed = future.result()
+                reply = Reply.decode(data)
             except Exception as error:
                 self.transcript.record(sent)
                 failures.append(error)
                 continue
-            reply = Reply.decode(data)
             kind = "error" if reply.error else "reply"
             got = Message(direction="in", kind=kind, payload=data, hashed=hashed, **here)  # type: ignore[arg-type]
             self.transcript.record(sent, got)
@@ -204,6 +205,7 @@ class Job:
         heads = {
             party: reply.value for party, reply in self._exchange(dict.fromkeys(self._concerned(), request)).items()
         }
+        self._database.flush()
         both = {relation: self.plan.total(relation=relation) for relation in get_args(Relation)}
         self.run.write_json(
             "costs.json",

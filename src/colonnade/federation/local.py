@@ -187,6 +187,7 @@ def _embedded(
         alignment=alignments[party],
         policy=policy,
         simulation=spec.seed is not None,
+        lasting=spec.home is not None,
     )
 
 

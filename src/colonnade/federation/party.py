@@ -4,11 +4,14 @@ When a request reaches a party, in this order:
 1. the step is one that this party's own installation registered, and its arguments match its signature;
 2. the job is approved here;
 3. if this (job, sequence number) was answered before, the stored bytes are returned: same bytes, no second debit;
-4. the ledger debits the cost in one durable transaction, or refuses, before the step sees any data;
+4. the ledger debits the cost in one transaction, or refuses, before the step sees any data;
 5. the step runs; a value that is not a `Release` is an error, never sent;
-6. reply, peer messages and transcript are committed together; only then is anything sent.
+6. reply, peer messages and transcript are committed together and flushed to the disk; only then is anything sent.
 
 An error is a message too: only its code leaves, the sentence goes to this party's own log.
+
+The debit survives the death of this process from the moment it is made. It is flushed to the disk together with the
+answer, or with the error, that it paid for: the loss of power can take a debit back only if nothing has left.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from colonnade.errors import (
     SealBroken,
     SeedRefused,
     StepFailed,
+    StorageError,
     UnsafeRequest,
 )
 from colonnade.federation import wire
@@ -49,7 +53,7 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.policy import Policy
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Release, registered
-from colonnade.federation.store import Store, StoredJob
+from colonnade.federation.store import Store
 from colonnade.federation.transcript import Message, Transcript
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import Ledger
@@ -86,7 +90,10 @@ class Party:
         alignment: Alignment | None = None,
         policy: Policy | None = None,
         simulation: bool = False,
+        lasting: bool = True,
     ) -> None:
+        """`lasting=False`: this folder is deleted when the federation closes, so nothing in it can be needed after the
+        loss of power. A simulation protects nobody and does not wait for the disk either."""
         self.name = name
         self.home = home
         self.roster = roster
@@ -99,7 +106,7 @@ class Party:
         self._check_pinned()
         home.mkdir(parents=True, exist_ok=True)
         self._log = _file_logger(name, home / "log.txt")
-        self.database = Database(home / "party.db")
+        self.database = Database(home / "party.db", flushed=lasting and not simulation)
         self.ledger = Ledger(self.database, budget=self.policy.budget)
         self.transcript = Transcript(self.database)
         self.store = Store(self.database, home / "spool")
@@ -109,6 +116,8 @@ class Party:
         self._one_at_a_time = threading.Lock()
         self._closed = False
         self._work: _Work | None = None
+        self._seeds: dict[str, tuple[int, str] | None] = {}
+        """{job: its seed and its plan's fingerprint}, of jobs that were asked something here."""
 
     def _check_pinned(self) -> None:
         member = self.roster.member(self.name)
@@ -258,7 +267,9 @@ class Party:
         try:
             self._record(request, data, reply, kind="error", discloses=f"error code {code}")
         except ColonnadeError as error:
-            self._log.warning("the refusal could not be recorded: %s", error)
+            # Unrecorded, the code of a step must not leave: perhaps its debit is not on the disk either.
+            self._log.warning("the refusal (%s) could not be recorded: %s", code, error)
+            return Reply(error=StorageError.code).encode()
         return reply
 
     def _record(
@@ -360,26 +371,27 @@ class Party:
         step = registered(request.step)
         arguments = step.check(request.arguments)
 
-        stored = self.store.job(request.job)
-        if stored is None or stored.state == "denied":
+        state = self.store.state(request.job)
+        if state is None or state == "denied":
             raise NotApproved(f"job {request.job} is not approved here; propose it first.")
-        if stored.state == "waiting":
+        if state == "waiting":
             raise AwaitingApproval(f"job {request.job} waits for this party's operator.")
 
         hashed = wire.digest(data)
         answered = self.store.reply(request.job, request.seq)
         if answered is not None:
             return self._replay(request, data, hashed, answered.request, answered.reply)
-        if stored.state == "closed":
+        if state == "closed":
             raise NotApproved(f"job {request.job} is closed; start a new one.")
 
         public = Public(job=request.job, party=self.name, facts=self.facts, roster=self.roster)
         cost = step.price(public, arguments)
-        self.ledger.debit(
-            job=request.job, seq=request.seq, request=hashed, phase=request.phase, step=step.name, cost=cost
-        )
+        with self.database.transaction(flush=False):  # `_commit` or `_refuse` flushes it, before anything leaves
+            self.ledger.debit(
+                job=request.job, seq=request.seq, request=hashed, phase=request.phase, step=step.name, cost=cost
+            )
 
-        self._work = _Work(request.job, request.seq, request.mail, self._source(stored, request.seq))
+        self._work = _Work(request.job, request.seq, request.mail, self._source(request.job, request.seq))
         try:
             release = step.function(self, **arguments)
             if not isinstance(release, Release):
@@ -396,14 +408,19 @@ class Party:
         self._record(request, data, reply, kind="replay", discloses="the same bytes as before", hashes=(hashed, ""))
         return reply
 
-    def _source(self, stored: StoredJob, seq: int) -> Randomness:
+    def _source(self, job: str, seq: int) -> Randomness:
         """The operating system's, or for a simulation a stream that depends on seed, party, plan and request alone."""
-        seed = Request.decode(stored.content).arguments["seed"]
-        if seed is None:
+        if job not in self._seeds:
+            stored = self.store.job(job)
+            assert stored is not None
+            seed = Request.decode(stored.content).arguments["seed"]
+            self._seeds[job] = None if seed is None else (int(seed), plan_of(stored).fingerprint)
+        simulated = self._seeds[job]
+        if simulated is None:
             return SystemRandomness()
         if not self.simulation:
             raise SeedRefused("a seed makes noise predictable; only a party with simulation = true accepts one.")
-        return SimulatedRandomness(int(seed), f"{self.name}/{plan_of(stored).fingerprint}/{seq}")
+        return SimulatedRandomness(simulated[0], f"{self.name}/{simulated[1]}/{seq}")
 
     def _commit(self, request: Request, data: bytes, hashed: str, release: Release, cost: Cost, work: _Work) -> bytes:
         reply = Reply(value=release.value, mail=work.outbox).encode()

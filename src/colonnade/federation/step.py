@@ -10,6 +10,7 @@ arguments and of what is public (`Public`), so it is known before any data is to
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import types
@@ -78,12 +79,7 @@ class Step:
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments, if they match the signature by name and type."""
-        hints = typing.get_type_hints(self.function)
-        wanted = {
-            name: parameter
-            for name, parameter in inspect.signature(self.function).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        }
+        hints, wanted = _signature(self.function)
         unknown = sorted(set(arguments) - set(wanted))
         absent = sorted(n for n, p in wanted.items() if p.default is inspect.Parameter.empty and n not in arguments)
         if unknown or absent:
@@ -100,6 +96,15 @@ class Step:
     def price(self, public: Public, arguments: Mapping[str, Any]) -> Cost:
         """What a request with these arguments costs at `public.party`."""
         return self.cost(public, **arguments)
+
+
+@functools.cache
+def _signature(function: Callable[..., Release]) -> tuple[dict[str, Any], dict[str, inspect.Parameter]]:
+    """The types and the keyword arguments of a step; reading them takes longer than many a step."""
+    parameters = inspect.signature(function).parameters.items()
+    return typing.get_type_hints(function), {
+        name: parameter for name, parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
 
 
 _registry: dict[str, Step] = {}

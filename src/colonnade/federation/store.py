@@ -65,6 +65,10 @@ class Store:
         rows = self.database.execute("SELECT job, proposal, content, state FROM jobs WHERE job = ?", (job,))
         return StoredJob(*rows[0]) if rows else None
 
+    def state(self, job: str) -> JobState | None:
+        rows = self.database.execute("SELECT state FROM jobs WHERE job = ?", (job,))
+        return rows[0][0] if rows else None
+
     def jobs(self) -> list[StoredJob]:
         return [StoredJob(*row) for row in self.database.execute("SELECT job, proposal, content, state FROM jobs")]
 
@@ -81,9 +85,7 @@ class Store:
         if not rows:
             return None
         request, hashed, inline = rows[0]
-        stored = self.job(job)
-        closed = stored is not None and stored.state == "closed"
-        return StoredReply(request, None if closed else self._fetch(hashed, inline))
+        return StoredReply(request, None if self.state(job) == "closed" else self._fetch(hashed, inline))
 
     def add_reply(self, job: str, seq: int, request: str, reply: bytes) -> str:
         """Returns the hash of the reply."""
@@ -144,8 +146,11 @@ class Store:
             with partial.open("wb") as file:
                 file.write(payload)
                 file.flush()
-                os.fsync(file.fileno())
+                if self.database.flushed:
+                    os.fsync(file.fileno())
             partial.rename(path)
+            if self.database.flushed:
+                _flush_folder(self._spool)
         except OSError as error:
             raise StorageError(
                 f"spooling {len(payload)} bytes to {self._spool} failed ({error}); free disk space."
@@ -162,3 +167,12 @@ class Store:
         if hashlib.sha256(payload).hexdigest() != hashed:
             raise CorruptRecord(f"a stored payload in {self.database.path} was changed; restore it from a back-up.")
         return payload
+
+
+def _flush_folder(path: Path) -> None:
+    """A new name in a folder is on the disk only when the folder is."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

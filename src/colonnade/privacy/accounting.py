@@ -246,11 +246,13 @@ _SLACK = 1 + 1e-9  # for sums in another order
 
 
 def _covers(allowed: Counter[Cost], used: Counter[Cost]) -> bool:
+    beyond, left = used - allowed, allowed - used  # what is equal cancels
+    if not beyond:
+        return True
     curve = rdp_sum(allowed)
     if pure_sum(used) > pure_sum(allowed) * _SLACK or np.any(rdp_sum(used) > curve * _SLACK):
         return False
-    beyond, left = used - allowed, allowed - used  # what is equal cancels
-    if not beyond or not has_pld(allowed, curve):
+    if not has_pld(allowed, curve):
         return True
     return _packs(beyond, left) or _loses_less(beyond, left)
 

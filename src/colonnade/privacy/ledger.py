@@ -3,16 +3,16 @@
 Two kinds of rows. A **reservation** is made when a job is approved: one per phase, with the most requests the
 phase may make and its total cost as one composed event; this is what counts against the budget, and nothing is
 ever refunded. A **debit** is made for each request, before the step sees any data, and must fit into its
-reservation. A debit is bound to (job, sequence number, hash of the request): the same request is debited once,
-however often it comes back.
+reservation; it is on the disk before anything of the answer leaves (see `federation.party`). A debit is bound to
+(job, sequence number, hash of the request): the same request is debited once, however often it comes back.
 """
 
 from __future__ import annotations
 
-import json
 import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from colonnade.durable import Chain, Database, Head
 from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, UnboundedNotAllowed
@@ -34,6 +34,23 @@ class Reservation:
     cost: Cost
 
 
+@dataclass
+class _Tally:
+    """One job's rows, added up as far as row `read`: a chain only grows, so nothing is ever read twice."""
+
+    rollbacks: int
+    read: int = 0
+    requests: dict[int, str] = field(default_factory=dict)
+    """{sequence number: hash of the request} of the debits."""
+    reserved: dict[str, Reservation] = field(default_factory=dict)
+    spent: dict[str, Counter[Cost]] = field(default_factory=dict)
+    """{phase: equal costs, counted}."""
+
+
+_TALLIES = 16
+"""Jobs whose tallies stay in memory."""
+
+
 class Ledger:
     """Append-only and hash-chained (see `colonnade.durable`)."""
 
@@ -44,6 +61,7 @@ class Ledger:
         self.budget = budget
         self.chain = Chain(database, "ledger", indexed=("kind", "job", "seq"))
         self._clock = clock
+        self._tallies: OrderedDict[str, _Tally] = OrderedDict()
 
     def _now(self) -> float:
         """The clock, but never earlier than the newest row: a clock set back must not renew a budget."""
@@ -100,23 +118,24 @@ class Ledger:
             )
 
     def debit(self, *, job: str, seq: int, request: str, phase: str, step: str, cost: Cost) -> bool:
-        """Debit one request durably. False when this same request had been debited before."""
+        """Debit one request. False when this same request had been debited before."""
         with self.database.transaction():
-            for row in self.chain.rows(job=job, seq=seq):
-                if row.body["request"] != request:
+            tally = self._tally(job)
+            if seq in tally.requests:
+                if tally.requests[seq] != request:
                     raise ReplayMismatch(
                         f"request {seq} of job {job} was debited before for other content; use a new sequence number."
                     )
                 return False
-            reserved = [row.body for row in self.chain.rows(job=job, kind="reserve") if row.body["phase"] == phase]
-            if not reserved or reserved[0]["step"] != step:
+            reserved = tally.reserved.get(phase)
+            if reserved is None or reserved.step != step:
                 raise BeyondReservation(f"phase {phase!r} with step {step!r} is not in the approved plan of job {job}.")
-            made, spent = self._debited_in(job, phase)
-            if made >= reserved[0]["count"]:
+            spent = tally.spent.get(phase, Counter())
+            if spent.total() >= reserved.count:
                 raise BeyondReservation(
-                    f"phase {phase!r} of job {job} has made all of its {reserved[0]['count']} approved requests."
+                    f"phase {phase!r} of job {job} has made all of its {reserved.count} approved requests."
                 )
-            if not dominated([*spent, cost], [Cost.from_dict(reserved[0]["cost"])]):
+            if not dominated([*(one.times(count) for one, count in spent.items()), cost], [reserved.cost]):
                 raise BeyondReservation(
                     f"request {seq} would spend more than phase {phase!r} of job {job} has reserved; approve a plan"
                     " that covers it."
@@ -135,16 +154,24 @@ class Ledger:
             )
             return True
 
-    def _debited_in(self, job: str, phase: str) -> tuple[int, list[Cost]]:
-        """How many requests a phase has made, and their costs with equal ones counted."""
-        grouped = self.database.execute(
-            "SELECT json_extract(body, '$.cost'), COUNT(*) FROM ledger"
-            " WHERE job = ? AND kind = 'debit' AND json_extract(body, '$.phase') = ? GROUP BY 1",
-            (job, phase),
-        )
-        return sum(count for _, count in grouped), [
-            Cost.from_dict(json.loads(text)).times(count) for text, count in grouped
-        ]
+    def _tally(self, job: str) -> _Tally:
+        """The job's rows up to now. Another process may have written some (the operator's approval)."""
+        tally = self._tallies.get(job)
+        if tally is None or tally.rollbacks != self.database.rollbacks:
+            tally = self._tallies[job] = _Tally(self.database.rollbacks)
+            while len(self._tallies) > _TALLIES:
+                self._tallies.popitem(last=False)
+        self._tallies.move_to_end(job)
+        for row in self.chain.rows(after=tally.read, job=job):
+            tally.read, body = row.number, row.body
+            cost = Cost.from_dict(body["cost"])
+            if body["kind"] == "reserve":
+                made = Reservation(phase=body["phase"], step=body["step"], count=body["count"], cost=cost)
+                tally.reserved.setdefault(made.phase, made)
+            else:
+                tally.requests[body["seq"]] = body["request"]
+                tally.spent.setdefault(body["phase"], Counter())[cost] += 1
+        return tally
 
     def costs(self, *, job: str | None = None, since: float | None = None) -> list[Cost]:
         """What counts as spent: everything that was reserved. Joint ids are dropped: inside one party's ledger every

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.durable import Chain, Database, Head
-from colonnade.errors import BudgetExceeded, CorruptRecord, ReplayMismatch, StorageError
+from colonnade.durable import Chain, Database, Head, Row
+from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, StorageError
 from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import Gaussian, Laplace, Unbounded
 from colonnade.privacy.ledger import DAY, Ledger, Reservation
@@ -170,3 +170,43 @@ def test_a_failed_transaction_leaves_no_trace(tmp_path: Path) -> None:
         half_done()
     assert [row.body for row in chain.rows()] == [{"a": 1}]
     chain.verify()
+
+
+def test_sums_in_memory_follow_what_is_on_disk(tmp_path: Path) -> None:
+    """Another process writes, a transaction is rolled back, many jobs pass: the reservation holds all the same."""
+    book, other = ledger(tmp_path), ledger(tmp_path)
+    book.reserve("j", [reservation(count=3)])
+    assert debit(book, seq=1)
+    assert debit(other, seq=2)
+    assert not debit(book, seq=2)
+    with pytest.raises(RuntimeError), book.database.transaction():
+        assert debit(book, seq=3)
+        assert not debit(book, seq=3)
+        raise RuntimeError("rolled back")
+    assert debit(book, seq=4)
+    for number in range(40):
+        book.reserve(f"job {number}", [reservation()])
+        assert debit(book, job=f"job {number}")
+    for each in (book, other):
+        with pytest.raises(BeyondReservation, match="all of its 3"):
+            debit(each, seq=5)
+    assert [row.body["seq"] for row in book.chain.rows(kind="debit", job="j")] == [1, 2, 4]
+    book.verify()
+
+
+def test_a_late_request_is_checked_as_fast_as_an_early_one(tmp_path: Path) -> None:
+    """Counted in rows that are read: one a request, not one for each request before it."""
+    book = Ledger(Database(tmp_path / "party.db", flushed=False))
+    book.reserve("j", [reservation(count=200)])
+    read: list[int] = []
+    original = book.chain.rows
+
+    def counted(**where: object) -> list[Row]:
+        found = original(**where)  # type: ignore[arg-type]
+        read.append(len(found))
+        return found
+
+    book.chain.rows = counted  # type: ignore[method-assign,assignment]
+    for seq in range(1, 201):
+        assert debit(book, seq=seq)
+    assert max(read) == 1
