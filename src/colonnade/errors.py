@@ -185,6 +185,12 @@ class NotARelease(BorderError):
     code = "not-a-release"
 
 
+class ColumnNotOffered(BorderError):
+    """A job that the party's policy approved by itself reads a column that the policy does not offer."""
+
+    code = "column-not-offered"
+
+
 class SeedRefused(BorderError):
     """A seed was sent to a party that is not a simulation."""
 

@@ -90,7 +90,8 @@ def _decide(file: Path, job: str, *, approved: bool) -> None:
     from colonnade.federation.approvals import operator
     from colonnade.federation.consortium import PartyFile
 
-    with operator(PartyFile.from_toml(file).home) as desk:
+    party = PartyFile.from_toml(file)
+    with operator(party.home, policy=party.policy) as desk:
         desk.decide(job, approve=approved)
     Output().result(f"{job}: {'approved' if approved else 'denied'}")
 

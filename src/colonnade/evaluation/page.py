@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Iterable, Sequence
 
-VOID = frozenset({"meta", "link", "br", "hr"})
+VOID = frozenset({"meta", "link", "br", "hr", "input"})
 
 
 class Html(str):

@@ -33,16 +33,7 @@ class Approvals:
 
     def reservations(self, job: str, plan: Plan) -> list[Reservation]:
         """This party's part of a plan."""
-        return [
-            Reservation(
-                phase=one.name,
-                step=one.step,
-                count=one.counts[self.name],
-                cost=one.costs[self.name].with_joint(lambda joint: joint.replace(JOB, job)),
-            )
-            for one in plan.phases
-            if self.name in one.costs
-        ]
+        return reservations(self.name, job, plan)
 
     def reserve(self, job: str, plan: Plan) -> None:
         self.ledger.reserve(job, self.reservations(job, plan), allow=self.policy.allow)
@@ -57,10 +48,25 @@ class Approvals:
             if approve:
                 self.reserve(job, plan_of(stored))
             self.store.set_state(job, "approved" if approve else "denied")
+            self.store.decided(job, "operator", None)
 
     def waiting(self) -> dict[str, Plan]:
         """Jobs that the operator must decide."""
         return {stored.job: plan_of(stored) for stored in self.store.jobs() if stored.state == "waiting"}
+
+
+def reservations(party: str, job: str, plan: Plan) -> list[Reservation]:
+    """One party's part of a plan."""
+    return [
+        Reservation(
+            phase=one.name,
+            step=one.step,
+            count=one.counts[party],
+            cost=one.costs[party].with_joint(lambda joint: joint.replace(JOB, job)),
+        )
+        for one in plan.phases
+        if party in one.costs
+    ]
 
 
 def plan_of(stored: StoredJob) -> Plan:
@@ -68,15 +74,18 @@ def plan_of(stored: StoredJob) -> Plan:
 
 
 @contextmanager
-def operator(home: Path) -> Iterator[Approvals]:
-    """The decisions of the party whose folder this is, without its block; the party may be serving meanwhile."""
+def operator(home: Path, *, policy: Policy | None = None) -> Iterator[Approvals]:
+    """The decisions of the party whose folder this is, without its block; the party may be serving meanwhile.
+
+    `policy` is the one in party.toml now; without it, the one with which the party serves.
+    """
     if not (home / "party.db").is_file():
         raise RunError(f"{home} has no party.db: this party has not served yet; run `colonnade party serve` first.")
     try:
         settings = json.loads((home / "party.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{home / 'party.json'} cannot be read ({error}); set this party up again.") from error
-    policy = Policy.from_dict(settings["policy"])
+    policy = policy or Policy.from_dict(settings["policy"])
     with closing(Database(home / "party.db")) as database:
         yield Approvals(
             name=settings["name"],

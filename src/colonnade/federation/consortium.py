@@ -120,14 +120,7 @@ class PartyFile:
         rules = dict(plain.get("policy", {}))
         try:
             budget = None if "budget" not in plain else Budget(**plain["budget"])
-            policy = Policy(
-                **{
-                    **rules,
-                    "methods": None if rules.get("methods") is None else tuple(rules["methods"]),
-                    "allow": tuple(rules.get("allow", ())),
-                    "budget": budget,
-                }
-            )
+            policy = Policy.stated({**rules, "budget": budget})
         except TypeError as error:
             raise SchemaError(f"[policy] or [budget] in {path} has a field that is not known ({error}).") from error
         return cls(
@@ -156,6 +149,13 @@ class PartyFile:
         if mine.owns_data != (self.source is not None):
             raise RosterError(f"{self.name!r} has a source in party.toml and columns in consortium.toml, or neither.")
         n = home.aligned_n
+        declared = agreed.columns.get(self.name, ())
+        unknown = [name for name in self.policy.columns or () if name not in declared]
+        if unknown:
+            raise SchemaError(
+                f"columns in [policy] offers {unknown[0]!r}, which consortium.toml does not declare for {self.name!r};"
+                f" it declares {', '.join(declared)}."
+            )
         if self.source is not None:
             columns = agreed.columns[self.name]
             source = with_key(open_source(self.source), agreed.key)
@@ -176,6 +176,7 @@ class PartyFile:
             columns=None if self.source is None else agreed.columns[self.name],
             policy=self.policy,
             simulation=False,
+            authority=self.credentials / AUTHORITY,
         )
         return agreed
 

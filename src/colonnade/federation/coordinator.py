@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import colonnade
 from colonnade.errors import PartyLost, RosterError, RunError, VersionMismatch, from_code
+from colonnade.federation.asker import Signer
 from colonnade.federation.consortium import Consortium, CoordinatorFile
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job, Progress, proposal
@@ -44,6 +45,7 @@ class Federation:
         origin: str | None = None,
         timeout: float = 600.0,
         remarks: Sequence[str] = (),
+        signer: Signer | None = None,
     ) -> None:
         self.transport = transport
         self.facts = facts
@@ -52,6 +54,7 @@ class Federation:
         self.seed = seed
         self.timeout = timeout
         self.remarks = tuple(remarks)
+        self._signer = signer
         self._origin = origin
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._greeted = False
@@ -95,6 +98,7 @@ class Federation:
                 origin=origin,
                 timeout=file.timeout,
                 remarks=["Every member runs on its own machine; records were lined up by a private alignment."],
+                signer=Signer(file.credentials),
             )
             sizes = {party: made._say(party, Request(kind="hello", arguments={}))["n"] for party in network.parties}
             if len(set(sizes.values())) > 1:
@@ -175,6 +179,8 @@ class Federation:
         """Would every party accept this plan? Nothing is reserved; a refusal is raised."""
         self.handshake()
         arguments = proposal(plan, self.roster, self.facts, self.seed)
+        if self._signer is not None:
+            arguments["asker"] = self._signer.sign("", arguments)
         for party in self.transport.parties:
             if any(party in one.costs for one in plan.phases):
                 self._say(party, Request(kind="check", arguments=arguments))
@@ -199,6 +205,7 @@ class Federation:
             roster=self.roster,
             timeout=self.timeout,
             progress=progress,
+            signer=self._signer,
         )
         try:
             job.propose()

@@ -61,8 +61,10 @@ class Home:
         policy: Policy,
         simulation: bool,
         modules: Sequence[str] = (),
+        authority: Path | None = None,
     ) -> None:
-        """`modules` are further modules whose steps this party registers, by its own choice."""
+        """`modules` are further modules whose steps this party registers, by its own choice; `authority` is the
+        certificate against which it verifies who asks."""
         if columns is not None:
             self._write("columns.toml", columns.to_toml())
         settings = {
@@ -72,6 +74,7 @@ class Home:
             "policy": policy.to_dict(),
             "simulation": simulation,
             "modules": list(modules),
+            "authority": None if authority is None else str(authority.absolute()),
         }
         self._write("party.json", json.dumps(settings, indent=2))
 
@@ -155,6 +158,7 @@ def open_party(path: Path) -> Party:
         importlib.import_module(module)
     roster, facts = home.pinned()
     block = alignment = None
+    authority = settings.get("authority")
     if settings["source"] is not None:
         columns = Columns.from_toml(path / "columns.toml")
         source = with_key(open_source(settings["source"]), settings["key"])
@@ -174,4 +178,5 @@ def open_party(path: Path) -> Party:
         alignment=alignment,
         policy=Policy.from_dict(settings["policy"]),
         simulation=bool(settings["simulation"]),
+        authority=None if authority is None else Path(authority),
     )

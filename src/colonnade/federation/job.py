@@ -18,6 +18,7 @@ import numpy as np
 
 from colonnade.durable import Database
 from colonnade.errors import AwaitingApproval, BorderError, RunError, from_code
+from colonnade.federation.asker import Signer
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Reply, Request
 from colonnade.federation.plan import JOB, Plan
@@ -63,6 +64,7 @@ class Job:
         roster: Roster,
         timeout: float,
         progress: Callable[[Progress], None] | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.plan = plan
         self.run = run
@@ -75,6 +77,7 @@ class Job:
         self._transport = transport
         self._timeout = timeout
         self._progress = progress
+        self._signer = signer
         self._seq = dict.fromkeys(transport.parties, 0)
         self._pending: dict[str, list[Mail]] = {party: [] for party in transport.parties}
         # Nobody's privacy rests on the coordinator's own record: it survives the process, and is flushed at the end.
@@ -97,6 +100,11 @@ class Job:
     def propose(self) -> None:
         """Ask every party of the plan to approve it; each reserves its part of the cost."""
         arguments = proposal(self.plan, self.roster, self.facts, self.seed)
+        if self._signer is not None:
+            # Signed once: a resumed job proposes the same bytes.
+            if "asker" not in self.run.job:
+                self.run.update(asker=self._signer.sign(self.id, arguments))
+            arguments["asker"] = self.run.job["asker"]
         request = Request(kind="propose", job=self.id, arguments=arguments)
         replies = self._exchange(dict.fromkeys(self._concerned(), request))
         waiting = [party for party, reply in replies.items() if reply.value["state"] == "waiting"]

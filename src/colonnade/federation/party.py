@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,7 @@ from colonnade.durable import Database
 from colonnade.errors import (
     AwaitingApproval,
     ColonnadeError,
+    ColumnNotOffered,
     EmptyParty,
     NotApproved,
     NotARelease,
@@ -47,6 +48,7 @@ from colonnade.errors import (
 )
 from colonnade.federation import wire
 from colonnade.federation.approvals import Approvals, plan_of
+from colonnade.federation.asker import SIGNED, verified
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Reply, Request
 from colonnade.federation.plan import Plan
@@ -71,6 +73,8 @@ class _Work:
     seq: int
     mail: Sequence[Mail]
     randomness: Randomness
+    offered: tuple[str, ...] | None = None
+    """The columns that it may read; None: all declared ones."""
     outbox: list[Mail] = field(default_factory=list)
     kept: dict[str, Any] = field(default_factory=dict)
 
@@ -90,6 +94,7 @@ class Party:
         alignment: Alignment | None = None,
         policy: Policy | None = None,
         simulation: bool = False,
+        authority: Path | None = None,
         lasting: bool = True,
     ) -> None:
         """`lasting=False`: this folder is deleted when the federation closes, so nothing in it can be needed after the
@@ -100,6 +105,7 @@ class Party:
         self.facts = facts
         self.policy = policy or Policy()
         self.simulation = simulation
+        self._authority = authority
         self._identity = identity
         self._block = block
         self._alignment = alignment
@@ -159,10 +165,20 @@ class Party:
     ) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
         """Encoded values of the records in the cohort, with their cohort rows, a chunk at a time."""
         positions = self.rows
+        self._check_offered(self.block.columns if names is None else names)
         for where, values in self.block.chunks(names, rows=rows):
             at = positions[where]
             inside = at >= 0
             yield at[inside], {name: column[inside] for name, column in values.items()}
+
+    def _check_offered(self, names: Iterable[str]) -> None:
+        offered = None if self._work is None else self._work.offered
+        beyond = [] if offered is None else [name for name in names if name not in offered]
+        if beyond:
+            raise ColumnNotOffered(
+                f"job {self.job} reads {beyond[0]!r}, which the policy offers only to jobs that the operator approves;"
+                " add it to columns in [policy], or have the coordinator name the columns of the job."
+            )
 
     def column(self, name: str) -> NDArray[Any]:
         """One column over the whole cohort, encoded; NaN or -1 where the record or the cell is missing."""
@@ -315,7 +331,7 @@ class Party:
         refuses."""
         plan = self._acceptable(request)
         self.ledger.check([one.cost for one in self.approvals.reservations(request.job, plan)], allow=self.policy.allow)
-        state = self.policy.decide(plan, self.facts.n)
+        state = self.policy.decide(plan, self.facts, self.roster, party=self.name)
         reply = Reply(value={"state": state}).encode()
         self._record(request, data, reply, kind="check", discloses=f"the job would be {state} here")
         return reply
@@ -327,11 +343,13 @@ class Party:
             raise ReplayMismatch(f"job {request.job} was proposed before with another plan; use a new job id.")
         if known is None:
             plan = self._acceptable(request)
-            state = self.policy.decide(plan, self.facts.n)
+            state = self.policy.decide(plan, self.facts, self.roster, party=self.name)
             with self.database.transaction():
                 if state == "approved":
                     self.approvals.reserve(request.job, plan)
                 self.store.add_job(request.job, proposal, data, state)
+                if state == "approved":
+                    self.store.decided(request.job, "policy", self.policy.columns)
         current = self.store.job(request.job)
         assert current is not None
         if current.state == "denied":
@@ -342,8 +360,9 @@ class Party:
 
     def _acceptable(self, request: Request) -> Plan:
         arguments = request.arguments
-        if set(arguments) != {"plan", "roster", "facts", "seed"} or not isinstance(arguments["plan"], dict):
+        if set(arguments) - {"asker"} != set(SIGNED) or not isinstance(arguments["plan"], dict):
             raise UnsafeRequest("a proposal must state its plan, roster, facts and seed.")
+        self._check_asker(request)
         if arguments["roster"] != self.roster.fingerprint or arguments["facts"] != self.facts.fingerprint:
             raise RosterError("the proposal rests on another roster or other facts than the ones pinned here.")
         if arguments["seed"] is not None and not self.simulation:
@@ -357,6 +376,15 @@ class Party:
             if self.name in one.costs:
                 registered(one.step)
         return plan
+
+    def _check_asker(self, request: Request) -> None:
+        """A signature must verify wherever there is an authority; the policy may want one of certain organisations."""
+        asker, owner = request.arguments.get("asker"), None
+        if asker is not None and self._authority is not None:
+            owner = verified(asker, request.job, request.arguments, authority=self._authority)
+        if self.policy.askers is not None and (owner is None or owner.organisation not in self.policy.askers):
+            who = "somebody who did not sign" if owner is None else repr(owner.organisation)
+            raise NotApproved(f"{who} may not ask here; add the organisation to askers in [policy] to let it.")
 
     def decide(self, job: str, *, approve: bool) -> None:
         """The operator's answer to a job that waits. Approval reserves its plan."""
@@ -391,7 +419,13 @@ class Party:
                 job=request.job, seq=request.seq, request=hashed, phase=request.phase, step=step.name, cost=cost
             )
 
-        self._work = _Work(request.job, request.seq, request.mail, self._source(request.job, request.seq))
+        self._work = _Work(
+            request.job,
+            request.seq,
+            request.mail,
+            self._source(request.job, request.seq),
+            self.store.offered(request.job),
+        )
         try:
             release = step.function(self, **arguments)
             if not isinstance(release, Release):

@@ -10,7 +10,10 @@ Large payloads are spooled to files named by their hash; closing a job shrinks i
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +25,7 @@ from colonnade.federation import wire
 SPOOL_ABOVE = 1 << 20
 
 JobState = Literal["waiting", "approved", "denied", "closed"]
+Maker = Literal["policy", "operator"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,10 @@ class Store:
                 "CREATE TABLE IF NOT EXISTS kept (job TEXT, name TEXT, hash TEXT NOT NULL, inline BLOB,"
                 " PRIMARY KEY (job, name))"
             )
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS decisions (job TEXT PRIMARY KEY, maker TEXT NOT NULL, time REAL NOT NULL,"
+                " offered TEXT)"
+            )
 
     # jobs
 
@@ -77,6 +85,20 @@ class Store:
 
     def set_state(self, job: str, state: JobState) -> None:
         self.database.execute("UPDATE jobs SET state = ? WHERE job = ?", (state, job))
+
+    def decided(self, job: str, maker: Maker, offered: Sequence[str] | None) -> None:
+        """Note who decided a job, and the columns that it may read (None: all declared ones)."""
+        listed = None if offered is None else json.dumps(list(offered))
+        self.database.execute("INSERT INTO decisions VALUES (?, ?, ?, ?)", (job, maker, time.time(), listed))
+
+    def decision(self, job: str) -> tuple[Maker, float] | None:
+        """Who decided a job, and when."""
+        rows = self.database.execute("SELECT maker, time FROM decisions WHERE job = ?", (job,))
+        return (rows[0][0], float(rows[0][1])) if rows else None
+
+    def offered(self, job: str) -> tuple[str, ...] | None:
+        rows = self.database.execute("SELECT offered FROM decisions WHERE job = ?", (job,))
+        return None if not rows or rows[0][0] is None else tuple(json.loads(rows[0][0]))
 
     # replies
 

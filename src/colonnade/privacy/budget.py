@@ -10,6 +10,8 @@ from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 
+DAY = 86_400.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -28,6 +30,10 @@ class Budget:
         check_delta(self.delta)
         if self.period_days is not None and not self.period_days > 0:
             raise BadPrivacyParameter(f"period_days must be positive, not {self.period_days!r}.")
+
+    def since(self, now: float) -> float | None:
+        """When the window that ends now began; None: what was ever spent counts."""
+        return None if self.period_days is None else now - DAY * self.period_days
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

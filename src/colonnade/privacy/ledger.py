@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from colonnade.durable import Chain, Database, Head
 from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, UnboundedNotAllowed
 from colonnade.privacy.accounting import Guarantee, dominated, guarantee
+from colonnade.privacy.budget import DAY as DAY
 from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import Cost, Relation, Unit, compose
 
-DAY = 86_400.0
 DEFAULT_DELTA = 1e-6
 
 
@@ -102,14 +102,7 @@ class Ledger:
     def _check_budget(self, wanted: Sequence[Cost], now: float) -> None:
         if self.budget is None:
             return
-        since = None if self.budget.period_days is None else now - DAY * self.budget.period_days
-        bounded = [
-            leaf
-            for cost in [*self.costs(since=since), *map(_alone, wanted)]
-            for leaf in cost.leaves()
-            if not leaf.unbounded
-        ]
-        total = guarantee(bounded, delta=self.budget.delta, relation=self.budget.relation)
+        total = against(self.budget, self.costs(since=self.budget.since(now)), wanted)
         if total.epsilon > self.budget.epsilon * (1 + 1e-9):
             raise BudgetExceeded(
                 f"the job would bring this party's spending to epsilon {total.epsilon:.4g} at delta"
@@ -208,6 +201,12 @@ class Ledger:
             else:
                 reserved[where] -= 1
         return head
+
+
+def against(budget: Budget, spent: Sequence[Cost], wanted: Sequence[Cost] = ()) -> Guarantee:
+    """What counts against a budget: every bounded release. One without a bound is a matter of `allow`."""
+    bounded = [leaf for cost in [*spent, *wanted] for leaf in _alone(cost).leaves() if not leaf.unbounded]
+    return guarantee(bounded, delta=budget.delta, relation=budget.relation)
 
 
 def _alone(cost: Cost) -> Cost:

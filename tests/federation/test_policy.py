@@ -1,0 +1,232 @@
+"""A party's policy: what it accepts by itself, what waits for the operator, and what nobody may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.errors import BudgetExceeded, ColumnNotOffered, NotApproved, SchemaError, UnsafeRequest
+from colonnade.federation.approvals import operator
+from colonnade.federation.asker import Signer
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.job import proposal
+from colonnade.federation.messages import Reply, Request
+from colonnade.federation.party import Party
+from colonnade.federation.plan import Phase, Plan
+from colonnade.federation.policy import Policy
+from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, make_authority, make_request, sign
+from colonnade.federation.transports.embedded import Embedded
+from colonnade.privacy.budget import Budget
+from colonnade.secure.sealed import Identity
+from colonnade.statistics.describe import Describe
+from support.small import three_parties
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    with three_parties(tmp_path) as made:
+        yield made
+
+
+def clinic(federation: Federation, **rules: Any) -> Party:
+    """The clinic, with this policy from now on."""
+    assert isinstance(federation.transport, Embedded)
+    here = federation.transport["clinic"]
+    here.policy = Policy(**{"approve": "auto", **rules})
+    here.approvals = replace(here.approvals, policy=here.policy)
+    return here
+
+
+def proposed(here: Party, federation: Federation, plan: Plan, job: str = "job", signer: Signer | None = None) -> Reply:
+    arguments = proposal(plan, federation.roster, federation.facts, None)
+    if signer is not None:
+        arguments["asker"] = signer.sign(job, arguments)
+    return Reply.decode(here.handle(Request(kind="propose", job=job, arguments=arguments).encode()))
+
+
+def described(federation: Federation, *columns: str) -> Plan:
+    return federation.plan(Describe(epsilon=1.0, columns=columns or None))
+
+
+# --- methods ----------------------------------------------------------------------------------------------
+
+
+def test_a_method_outside_the_list_waits(federation: Federation) -> None:
+    plan = described(federation)
+    assert proposed(clinic(federation, methods=("describe",)), federation, plan).value == {"state": "approved"}
+    here = clinic(federation, methods=("pca",))
+    assert proposed(here, federation, plan, "second").value == {"state": "waiting"}
+    assert {row.body["job"] for row in here.ledger.chain.rows()} == {"job"}, "a job that waits reserves nothing"
+
+
+@pytest.mark.parametrize("forgery", ["another step", "more requests", "unreadable options"])
+def test_a_plan_that_borrows_a_methods_name_is_refused(federation: Federation, forgery: str) -> None:
+    plan = described(federation)
+    first, *others = plan.phases
+    forged = {
+        "another step": replace(plan, phases=(replace(first, step=others[0].step), *others)),
+        "more requests": replace(plan, phases=(*plan.phases[:1], _often(others[0]))),
+        "unreadable options": replace(plan, options={"epsilon": {}}),
+    }[forgery]
+    here = clinic(federation, methods=("describe",))
+    assert proposed(here, federation, forged).error == UnsafeRequest.code
+    assert not here.ledger.chain.rows()
+    assert here.store.job("job") is None
+
+
+def _often(one: Phase) -> Phase:
+    return replace(one, counts={party: count + 1 for party, count in one.counts.items()})
+
+
+# --- columns ----------------------------------------------------------------------------------------------
+
+
+def test_only_the_columns_offered_go_without_asking(federation: Federation) -> None:
+    here = clinic(federation, columns=("age",))
+    assert proposed(here, federation, described(federation, "age", "sued"), "one").value == {"state": "approved"}
+    assert proposed(here, federation, described(federation, "visits"), "two").value == {"state": "waiting"}
+    assert proposed(here, federation, described(federation), "three").value == {"state": "waiting"}, "all columns"
+
+
+def test_a_job_that_reads_more_than_it_said_is_refused_at_the_border(federation: Federation) -> None:
+    here = clinic(federation, columns=("age",), methods=("describe",))
+    plan = described(federation, "age")
+    assert proposed(here, federation, plan).value == {"state": "approved"}
+
+    def ask(column: str, job: str, seq: int) -> Reply:
+        noise = Describe(epsilon=1.0, columns=("age",))._noise(federation.facts)
+        arguments = {"column": column, "shape": "histogram", "bins": 20, **noise}
+        request = Request(
+            kind="ask", job=job, seq=seq, phase="marginals", step="statistics.describe.marginal", arguments=arguments
+        )
+        return Reply.decode(here.handle(request.encode()))
+
+    refused = ask("visits", "job", 1)
+    assert (refused.error, refused.value) == (ColumnNotOffered.code, None)
+    # The operator's word goes further than the policy's: declared columns are his to give.
+    here = clinic(federation, approve="ask", columns=("age",))
+    proposed(here, federation, plan, "approved by hand")
+    here.decide("approved by hand", approve=True)
+    assert not ask("visits", "approved by hand", 1).error
+    assert here.store.decision("job")[0] == "policy"  # type: ignore[index]
+    assert here.store.decision("approved by hand")[0] == "operator"  # type: ignore[index]
+
+
+# --- who may ask ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    make_authority(tmp_path / "authority", name="Consortium")
+    return tmp_path / "authority"
+
+
+def coordinator(authority: Path, organisation: str, **options: Any) -> Signer:
+    folder = authority.parent / organisation
+    make_request(folder, name="coordinator", organisation=organisation, hosts=("127.0.0.1",))
+    sign(authority, folder / "request.pem", folder / CERTIFICATE, role="coordinator", **options)
+    return Signer(folder)
+
+
+def test_only_the_organisations_named_may_ask(federation: Federation, authority: Path) -> None:
+    here = clinic(federation, askers=("University",))
+    here._authority = authority / AUTHORITY
+    plan = described(federation)
+    university, rival = coordinator(authority, "University"), coordinator(authority, "Rival Ltd")
+    assert proposed(here, federation, plan, "one", university).value == {"state": "approved"}
+    assert proposed(here, federation, plan, "two", rival).error == NotApproved.code
+    assert proposed(here, federation, plan, "three").error == NotApproved.code, "nobody signed"
+    assert [stored.job for stored in here.store.jobs()] == ["one"]
+    here = clinic(federation)  # no rule: every certified coordinator
+    assert proposed(here, federation, plan, "four", rival).value == {"state": "approved"}
+
+
+def test_a_signature_is_for_one_job_and_one_plan(federation: Federation, authority: Path, tmp_path: Path) -> None:
+    here = clinic(federation, askers=("University",))
+    here._authority = authority / AUTHORITY
+    university = coordinator(authority, "University")
+    good = proposal(described(federation), federation.roster, federation.facts, None)
+    other = proposal(described(federation, "age"), federation.roster, federation.facts, None)
+
+    def sent(arguments: dict[str, Any], job: str = "job") -> str:
+        return Reply.decode(here.handle(Request(kind="propose", job=job, arguments=arguments).encode())).error
+
+    signed = university.sign("job", good)
+    assert sent({**good, "asker": signed}, job="another job") == UnsafeRequest.code
+    assert sent({**other, "asker": signed}) == UnsafeRequest.code
+    assert sent({**good, "asker": {**signed, "signature": "00"}}) == UnsafeRequest.code
+    assert sent({**good, "asker": {**signed, "certificate": "none"}}) == UnsafeRequest.code
+    assert sent({**good, "asker": "University"}) == UnsafeRequest.code
+
+    expired = coordinator(authority, "Late University", days=1e-9)
+    assert sent({**good, "asker": expired.sign("job", good)}) == UnsafeRequest.code
+    make_authority(tmp_path / "elsewhere" / "authority", name="Consortium")
+    foreign = coordinator(tmp_path / "elsewhere" / "authority", "University")
+    assert sent({**good, "asker": foreign.sign("job", good)}) == UnsafeRequest.code
+    member = tmp_path / "member"
+    make_request(member, name="court", organisation="University", sealing_key=Identity.generate().public)
+    sign(authority, member / "request.pem", member / CERTIFICATE, role="party")
+    assert sent({**good, "asker": Signer(member).sign("job", good)}) == UnsafeRequest.code, "a party may not ask"
+    assert not here.store.jobs()
+    assert not sent({**good, "asker": signed})
+
+
+# --- cohort, budget, and what an operator may write -------------------------------------------------------
+
+
+def test_a_small_cohort_waits(federation: Federation) -> None:
+    n = federation.facts.n
+    assert proposed(clinic(federation, minimum_cohort=n), federation, described(federation)).value["state"] == (
+        "approved"
+    )
+    here = clinic(federation, minimum_cohort=n + 1)
+    assert proposed(here, federation, described(federation), "second").value == {"state": "waiting"}
+
+
+def test_the_operator_is_bound_by_the_budget_that_party_toml_has_now(tmp_path: Path) -> None:
+    with three_parties(tmp_path, approve="ask", budget=Budget(epsilon=0.5, delta=1e-6)) as federation:
+        assert isinstance(federation.transport, Embedded)
+        here = federation.transport["clinic"]
+        plan = described(federation, "age")
+        assert proposed(here, federation, plan).value == {"state": "waiting"}
+        home = tmp_path / "home" / "clinic"
+        with operator(home) as desk, pytest.raises(BudgetExceeded):
+            desk.decide("job", approve=True)
+        assert here.store.job("job").state == "waiting"  # type: ignore[union-attr]
+        with operator(home, policy=Policy(budget=Budget(epsilon=5.0, delta=1e-6))) as desk:
+            desk.decide("job", approve=True)
+        assert here.store.job("job").state == "approved"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ({"approve": "always"}, '"auto" or "ask"'),
+        ({"methods": "describe"}, "list of names"),
+        ({"methods": ["descirbe"]}, "does not have"),
+        ({"allow": [1]}, "list of names"),
+        ({"minimum_cohort": 0}, "a number from 1"),
+        ({"minimum_cohort": True}, "a number from 1"),
+    ],
+)
+def test_a_policy_with_a_slip_is_refused(rules: dict[str, Any], says: str) -> None:
+    with pytest.raises(SchemaError, match=says):
+        Policy.stated(rules)
+
+
+def test_a_policy_survives_its_file() -> None:
+    rules = Policy(
+        approve="auto",
+        methods=("describe",),
+        columns=("age",),
+        askers=("University",),
+        allow=("alignment",),
+        budget=Budget(epsilon=1.0, period_days=30),
+        minimum_cohort=50,
+    )
+    assert Policy.from_dict(rules.to_dict()) == rules
+    assert Policy.from_dict(Policy().to_dict()) == Policy()
