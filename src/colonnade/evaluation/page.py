@@ -117,6 +117,13 @@ h2 { font-size: 1.3rem; margin: 2.5rem 0 .5rem; padding-top: .75rem; border-top:
 h3 { font-size: 1.1rem; margin: 1.75rem 0 .5rem; }
 p, li { max-width: 46rem; overflow-wrap: anywhere; }
 .soft, figcaption, caption { color: var(--soft); }
+.glance { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem;
+  margin: 1rem 0 1.5rem; }
+.glance > div { background: var(--panel); border: 1px solid var(--line); border-top: 3px solid var(--bar);
+  border-radius: 6px; padding: .75rem 1rem; min-width: 0; break-inside: avoid; }
+.glance dt { font-weight: 700; margin-bottom: .35rem; } .glance dd { margin: 0; font-size: .95rem; }
+.glance p { margin: 0 0 .5rem; } .glance ul { margin: 0; padding-left: 1.1rem; } .strong { font-weight: 600; }
+.quiet { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .lead { font-size: 1.1rem; }
 .warning { border: 2px solid var(--warn-line); background: var(--warn-paper); padding: .75rem 1rem; border-radius: 6px;
   font-weight: 600; max-width: none; }
@@ -128,6 +135,7 @@ tbody th { font-weight: 600; } tbody th, td { overflow-wrap: break-word; }
 .number { text-align: right; } td.number { white-space: nowrap; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
   align-items: start; }
+.charts:has(> figure:only-child) { grid-template-columns: minmax(0, 32rem); }
 figure { margin: 0; padding: .75rem; background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
   min-width: 0; break-inside: avoid; }
 figure h4 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }

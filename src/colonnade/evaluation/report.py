@@ -7,31 +7,27 @@ business of its kind (`KINDS`); privacy, plan and transcript read alike for all 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import colonnade
-from colonnade.durable import Database
 from colonnade.errors import RunError
 from colonnade.evaluation import (
     report_alignment,
     report_description,
     report_models,
+    report_privacy,
+    report_record,
     report_regression,
     report_selection,
     report_synthetic,
 )
-from colonnade.evaluation.page import Html, folded, join, listing, page, paragraph, section, table, tag
-from colonnade.evaluation.words import in_plain_words, moment, size
-from colonnade.federation.plan import Plan
+from colonnade.evaluation.page import Html, page, paragraph, tag
+from colonnade.evaluation.report_privacy import Spent
+from colonnade.evaluation.words import moment
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.transcript import Transcript
-from colonnade.privacy.accounting import Guarantee, guarantee
-from colonnade.privacy.cost import Cost, Relation
 
-MOST_MESSAGES = 5_000
 COMPARISON = "comparison.json"
 SIMULATED = (
     "This is a simulation: a seed made the noise predictable, so these numbers protect nobody. Do not use a seed on"
@@ -98,6 +94,8 @@ class Kind:
     answer: Callable[[Mapping[str, Any]], Html]
     details: Callable[[Mapping[str, Any]], Html]
     terminal: Callable[[Mapping[str, Any]], list[Shown]]
+    quality: Callable[[Mapping[str, Any]], str] | None = None
+    """One sentence: how good is it, as far as anybody may know without looking at data again."""
 
 
 KINDS: dict[str, Kind] = {
@@ -106,42 +104,49 @@ KINDS: dict[str, Kind] = {
         answer=report_description.answer,
         details=report_description.details,
         terminal=_description,
+        quality=report_description.quality,
     ),
     "pca": Kind(
         title=report_models.pca_title,
         answer=report_models.pca_answer,
         details=report_models.pca_details,
         terminal=_components,
+        quality=report_models.pca_quality,
     ),
     "classifier": Kind(
         title=report_models.classifier_title,
         answer=report_models.classifier_answer,
         details=report_models.classifier_details,
         terminal=_classifier,
+        quality=report_models.classifier_quality,
     ),
     "vfem": Kind(
         title=report_regression.title,
         answer=report_regression.answer,
         details=report_regression.details,
         terminal=_regression,
+        quality=report_regression.quality,
     ),
     "alignment": Kind(
         title=report_alignment.title,
         answer=report_alignment.answer,
         details=report_alignment.details,
         terminal=_alignment,
+        quality=report_alignment.quality,
     ),
     "sparse-glm": Kind(
         title=report_selection.title,
         answer=report_selection.answer,
         details=report_selection.details,
         terminal=_selection,
+        quality=report_selection.quality,
     ),
     "synthetic-table": Kind(
         title=report_synthetic.title,
         answer=report_synthetic.answer,
         details=report_synthetic.details,
         terminal=_synthetic,
+        quality=report_synthetic.quality,
     ),
 }
 
@@ -165,159 +170,31 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
     result = run.read_json("result.json")
     kind = kind_of(run, result)
     job, plan, costs = run.job, run.plan(), run.read_json("costs.json")
+    spent = Spent.of(plan, costs)
+    compared = run.read_json(COMPARISON) if (run.path / COMPARISON).is_file() else None
     heading = kind.title(result)
     html = page(
         f"Colonnade: {heading}",
         tag("header", tag("h1", heading), paragraph(_origin(job), class_="soft")),
         paragraph(SIMULATED, class_="warning", role="note") if costs["simulated"] else None,
+        report_privacy.glance(plan, spent, _quality(kind, result, compared)),
         kind.answer(result),
-        _beside_truth(run),
-        _privacy(plan, costs, remarks),
+        report_privacy.privacy(plan, spent, remarks, unseeded=UNSEEDED if costs["simulated"] else None),
+        report_synthetic.beside_truth(compared) if compared is not None else None,
         kind.details(result),
-        _plan(plan),
-        _transcript(run.path / "transcript.db"),
+        report_record.plan_section(plan),
+        report_record.transcript_section(run.path / "transcript.db"),
         tag("footer", paragraph(f"Written by Colonnade {colonnade.__version__} from {run.path.name}.")),
     )
     return run.write("report.html", html)
 
 
-def _beside_truth(run: RunFolder) -> Html | None:
-    """Only a simulation has comparison.json."""
-    if not (run.path / COMPARISON).is_file():
-        return None
-    return report_synthetic.beside_truth(run.read_json(COMPARISON))
+def _quality(kind: Kind, result: Mapping[str, Any], compared: Mapping[str, Any] | None) -> str:
+    if compared is not None:
+        return report_synthetic.quality_beside_truth(compared)
+    return kind.quality(result) if kind.quality else "The result says what is known about its error."
 
 
 def _origin(job: Mapping[str, Any]) -> str:
     when = moment(job.get("finished") or job["started"])
     return f"{job['method']}, job {job['job']}, finished {when}, Colonnade {job['version']}"
-
-
-# --- privacy, in plain words ------------------------------------------------------------------------------
-
-
-def _privacy(plan: Plan, costs: Mapping[str, Any], remarks: Sequence[str]) -> Html:
-    spent = {party: [Cost.from_dict(one) for one in each] for party, each in costs["costs"].items()}
-    everything = [cost for each in spent.values() for cost in each]
-    relations: tuple[Relation, ...] = get_args(Relation)
-    whole = {relation: guarantee(everything, delta=plan.delta, relation=relation) for relation in relations}
-    rows = [
-        (f"{party}'s releases alone", *(_pair(guarantee(each, delta=plan.delta, relation=one)) for one in relations))
-        for party, each in spent.items()
-    ]
-    total = ("A person's total over all parties", *(_pair(whole[relation]) for relation in relations))
-    unbounded = any(bound.unbounded for bound in whole.values())
-    return section(
-        "Privacy",
-        paragraph("What left the parties:"),
-        listing(_released(plan)),
-        paragraph(
-            "Nothing else about the data did: each party's own border lets only such releases out, and the transcript"
-            " below has every message."
-        ),
-        tag("h3", "What it costs a person"),
-        paragraph(in_plain_words(whole["zero-out"]), class_="warning" if unbounded else None),
-        None if unbounded else paragraph(in_plain_words(whole["replace"])),
-        paragraph(UNSEEDED, class_="warning") if costs["simulated"] else None,
-        table(
-            ("(epsilon, delta) per record", *relations),
-            [total, *rows],
-            label="Cost of this run",
-            numeric=() if unbounded else (1, 2),
-        ),
-        paragraph(
-            "Under zero-out a record's data becomes nothing; under replace it becomes any other's. The total composes"
-            " the releases of all parties and counts a joint release once. It is that of this run alone: other runs on"
-            " the same people add to it. Each party's ledger has its own part of all runs.",
-            class_="soft",
-        ),
-        tag("h3", "Who is trusted"),
-        listing(
-            [
-                "Each party trusts its own machine and installation, and nobody else, with its data: it computes at"
-                " home and adds the noise before anything leaves.",
-                "Everybody named above under 'seen by' may keep what they saw, combine it with anything they know, and"
-                " learn no more about a person than the cost says.",
-                *remarks,
-            ]
-        ),
-        paragraph("docs/threat-model.md says who is trusted with what, and what is out of scope.", class_="soft"),
-    )
-
-
-def _pair(bound: Guarantee) -> str:
-    """The table's heading says unit and relation, so its cells need not."""
-    return str(bound).removesuffix(f" per {bound.unit}, {bound.relation}")
-
-
-def _released(plan: Plan) -> list[Html]:
-    return [
-        join(
-            [
-                tag("strong", one.discloses),
-                f" ({', '.join(f'{count} from {party}' for party, count in one.counts.items())}),"
-                f" seen by the {one.audience}",
-                # What went to anybody else is not on this page.
-                " and by whoever reads this page." if one.audience == "coordinator" else ".",
-            ]
-        )
-        for one in plan.phases
-    ]
-
-
-# --- the record -------------------------------------------------------------------------------------------
-
-
-def _plan(plan: Plan) -> Html:
-    rows = [
-        (one.name, one.step, party, str(one.counts[party]), _pair(guarantee([cost], delta=plan.delta)), one.audience)
-        for one in plan.phases
-        for party, cost in one.costs.items()
-    ]
-    options = ", ".join(f"{name} = {value}" for name, value in plan.options.items() if value is not None)
-    head = ("phase", "step", "party", "requests", "(epsilon, delta), zero-out", "seen by")
-    return section(
-        "The plan",
-        paragraph(
-            f"Agreed before any data was touched: {plan.rounds()} rounds in {len(plan.phases)} phases,"
-            f" method {plan.method} with {options}."
-        ),
-        *(paragraph(note) for note in plan.notes),
-        folded("Requests and costs of each party", table(head, rows, label="Phases of the plan", numeric=(3,))),
-    )
-
-
-def _transcript(path: Path) -> Html:
-    with closing(Database(path, read_only=True)) as database:
-        transcript = Transcript(database, create=False)
-        head = transcript.verify()
-        bodies = [(row.number, row.body) for row in transcript.rows()]
-    rows = [
-        (
-            str(number),
-            moment(body["time"]),
-            f"{'to' if body['direction'] == 'out' else 'from'} {body['peer']}",
-            body["kind"],
-            body["step"],
-            str(body["seq"]),
-            f"{body['bytes']:,}",
-            body["payload"][:12],
-        )
-        for number, body in bodies[:MOST_MESSAGES]
-    ]
-    left_out = len(bodies) - len(rows)
-    names = ("no.", "time", "message", "kind", "step", "request", "bytes", "hash begins")
-    return section(
-        "The transcript",
-        paragraph(
-            f"{head.rows:,} messages, {size(sum(body['bytes'] for _, body in bodies))}, crossed the coordinator's"
-            " border. Their chain of hashes is intact; it ends in ",
-            tag("code", head.hash[:16]),
-            ".",
-        ),
-        folded(
-            "Every message",
-            table(names, rows, label="Messages of this run", numeric=(0, 5, 6)),
-            paragraph(f"The other {left_out:,} are in transcript.db.") if left_out else None,
-        ),
-    )

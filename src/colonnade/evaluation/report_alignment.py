@@ -32,6 +32,11 @@ def answer(result: Mapping[str, Any]) -> Html:
     )
 
 
+def quality(result: Mapping[str, Any]) -> str:
+    counted = f" Overlap counts are {noise_width(result['noise_sd'])}." if result["patterns"] else ""
+    return f"Equal keys are matched exactly; keys that are spelled differently are not.{counted}"
+
+
 def details(result: Mapping[str, Any]) -> Html:
     return section(
         "Who learned what",

@@ -87,6 +87,13 @@ def answer(result: Mapping[str, Any]) -> Html:
     )
 
 
+def quality(result: Mapping[str, Any]) -> str:
+    return (
+        f"A party's records are {noise_width(result['presence_sd'])} in 95 of 100 cases. Each column's figure says its"
+        " own noise."
+    )
+
+
 def details(result: Mapping[str, Any]) -> Html:
     """The marginal of each column, grouped by party."""
     groups = []

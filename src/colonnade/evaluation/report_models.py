@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,6 +60,16 @@ def pca_answer(result: Mapping[str, Any]) -> Html:
     )
 
 
+def pca_quality(result: Mapping[str, Any]) -> str:
+    """The largest eigenvalue of a symmetric noise matrix is near 2 sd sqrt(d) (Wigner)."""
+    edge = 2 * result["noise_sd"] * math.sqrt(len(result["feature_names"])) / result["n"]
+    above = sum(variance > edge for variance in result["explained_variance"])
+    return (
+        f"Noise alone would show components of variance up to about {edge:.2g}. {above} of"
+        f" {len(result['components'])} lie above."
+    )
+
+
 def pca_details(result: Mapping[str, Any]) -> Html:
     return section("Behind the components", paragraph(_noise(result)))
 
@@ -101,6 +112,13 @@ def classifier_answer(result: Mapping[str, Any]) -> Html:
                 class_="soft",
             ),
         ]
+    )
+
+
+def classifier_quality(result: Mapping[str, Any]) -> str:
+    return (
+        f"{_noise(result)} Accuracy was not measured: that would be one more release. Try the coefficients on records"
+        " that you may see."
     )
 
 

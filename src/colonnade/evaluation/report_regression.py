@@ -49,6 +49,15 @@ def answer(result: Mapping[str, Any]) -> Html:
     )
 
 
+def quality(result: Mapping[str, Any]) -> str:
+    tested = [name for name in result["params"] if name != "const"]
+    clear = sum(result["pvalues"][name] < 0.05 for name in tested)
+    return (
+        f"R-squared {result['rsquared']:.3f}. {clear} of {len(tested)} coefficients differ from zero at 5 %; their"
+        " standard errors count the missing blocks and any noise."
+    )
+
+
 def complete(result: Mapping[str, Any]) -> int:
     return sum(int(one["count"]) for one in result["patterns"] if all(one["present"]))
 

@@ -43,6 +43,14 @@ def answer(result: Mapping[str, Any]) -> Html:
     )
 
 
+def quality(result: Mapping[str, Any]) -> str:
+    at = min(range(len(result["lambdas"])), key=lambda place: abs(result["lambdas"][place] - result["lambda"]))
+    return (
+        f"The chosen columns explain {100 * result['explained'][at]:.1f} % of the deviance, in the same records that"
+        " chose them."
+    )
+
+
 def details(result: Mapping[str, Any]) -> Html:
     scores = result["scores"]
     rows = [

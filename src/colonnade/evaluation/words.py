@@ -57,6 +57,11 @@ def cost_text(cost: Cost) -> str:
     return f"{times}{cost.mechanism} ({shown}){protects}"
 
 
+def pair(bound: Guarantee) -> str:
+    """A guarantee where a table's heading says unit and relation, so that its cells need not."""
+    return str(bound).removesuffix(f" per {bound.unit}, {bound.relation}")
+
+
 def guarantee_dict(bound: Guarantee) -> dict[str, Any]:
     """A guarantee for JSON, which knows no infinity: epsilon is null where there is no bound."""
     return {

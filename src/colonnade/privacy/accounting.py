@@ -30,6 +30,7 @@ __all__ = [
     "ORDERS",
     "Guarantee",
     "Mechanism",
+    "advantage",
     "calibrate",
     "check_delta",
     "check_epsilon",
@@ -133,18 +134,11 @@ def guarantee(
     Costs of another unit are refused, except that `record` costs also bound a `block`. A joint release counts once.
     """
     delta = check_delta(delta)
-    if unit not in UNITS or relation not in RELATIONS:
-        raise BadPrivacyParameter(
-            f"unit {unit!r} must be one of {', '.join(UNITS)} and relation {relation!r} one of {', '.join(RELATIONS)}."
-        )
-    leaves = _once(costs)
-    without = tuple(sorted({str(leaf["name"]) for leaf in leaves if leaf.mechanism == "unbounded"}))
-    if without:  # no bound for a part is no bound for the whole, whatever its unit
+    kinds, without = _composition(costs, unit, relation)
+    if without:
         return Guarantee(
             epsilon=math.inf, delta=delta, unit=unit, relation=relation, accountant="none", unbounded=without
         )
-    kinds = _kinds(_as_unit(leaf, unit, relation) for leaf in leaves if leaf.mechanism != "free")
-
     found = {"pure": pure_sum(kinds)}
     if delta > 0:
         from dp_accounting import rdp
@@ -155,6 +149,38 @@ def guarantee(
             found["pld"] = float(composed_pld(kinds).get_epsilon_for_delta(delta - _PLD_ROUNDING))
     accountant = min(found, key=found.__getitem__)
     return Guarantee(epsilon=found[accountant], delta=delta, unit=unit, relation=relation, accountant=accountant)
+
+
+def advantage(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relation = "zero-out") -> float:
+    """How much better than a coin the best guess between two neighbours can be: at most (1 + advantage) / 2 are right.
+
+    It is delta at epsilon 0, the total variation distance, as the sharpest accountant bounds it; 1 without a bound.
+    """
+    kinds, without = _composition(costs, unit, relation)
+    if without:
+        return 1.0
+    from dp_accounting.rdp import rdp_privacy_accountant
+
+    curve = rdp_sum(kinds)
+    # A pure epsilon is at best randomized response, whose distance is tanh(epsilon / 2).
+    found = [1.0, math.tanh(pure_sum(kinds) / 2), float(rdp_privacy_accountant.compute_delta(ORDERS, curve, 0.0)[0])]
+    if has_pld(kinds, curve):
+        found.append(float(composed_pld(kinds).get_delta_for_epsilon(0.0)) + _PLD_ROUNDING)
+    return min(found)
+
+
+def _composition(costs: Iterable[Cost], unit: Unit, relation: Relation) -> tuple[Counter[Cost], tuple[str, ...]]:
+    """What is to be composed, or the names of the releases without a bound: no bound for a part is none for the whole,
+    whatever its unit."""
+    if unit not in UNITS or relation not in RELATIONS:
+        raise BadPrivacyParameter(
+            f"unit {unit!r} must be one of {', '.join(UNITS)} and relation {relation!r} one of {', '.join(RELATIONS)}."
+        )
+    leaves = _once(costs)
+    without = tuple(sorted({str(leaf["name"]) for leaf in leaves if leaf.mechanism == "unbounded"}))
+    if without:
+        return Counter(), without
+    return _kinds(_as_unit(leaf, unit, relation) for leaf in leaves if leaf.mechanism != "free"), ()
 
 
 def _once(costs: Iterable[Cost]) -> list[Cost]:
