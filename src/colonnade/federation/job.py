@@ -17,7 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from colonnade.durable import Database
-from colonnade.errors import AwaitingApproval, BorderError, RunError, from_code
+from colonnade.errors import AwaitingApproval, BorderError, RunError, UnboundedNotAllowed, from_code
 from colonnade.federation.asker import Signer
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Reply, Request
@@ -106,7 +106,17 @@ class Job:
                 self.run.update(asker=self._signer.sign(self.id, arguments))
             arguments["asker"] = self.run.job["asker"]
         request = Request(kind="propose", job=self.id, arguments=arguments)
-        replies = self._exchange(dict.fromkeys(self._concerned(), request))
+        try:
+            replies = self._exchange(dict.fromkeys(self._concerned(), request))
+        except UnboundedNotAllowed as error:
+            names = sorted(
+                {str(leaf["name"]) for cost in self.plan.costs() for leaf in cost.leaves() if leaf.unbounded}
+            )
+            error.add_note(
+                f"The plan's releases without a bound are {', '.join(names)}; each party that accepts them lists these"
+                " names under `allow`."
+            )
+            raise
         waiting = [party for party, reply in replies.items() if reply.value["state"] == "waiting"]
         if waiting:
             raise AwaitingApproval(
