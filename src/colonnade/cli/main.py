@@ -12,6 +12,7 @@ import colonnade
 from colonnade.cli import authority, columns, ledger, party, plan, transcript
 from colonnade.cli.align import align
 from colonnade.cli.classify import classify
+from colonnade.cli.compare import compare
 from colonnade.cli.demo import demo
 from colonnade.cli.describe import describe
 from colonnade.cli.output import Verbs
@@ -59,6 +60,7 @@ app.command()(regress)
 app.command()(select)
 app.command()(pca)
 app.command()(classify)
+app.command()(compare)
 app.add_typer(plan.app, name="plan")
 app.command()(resume)
 app.add_typer(ledger.app, name="ledger")

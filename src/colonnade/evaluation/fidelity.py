@@ -100,15 +100,48 @@ def covered(one: Cut, other: Cut) -> float:
     return float(sum((a & b).sum() for a, b in hits) / sum(a.sum() for a, _ in hits))
 
 
+def coverage(one: Cut, other: Cut) -> dict[str, float]:
+    """For each column, the share of its cells (categories, bins) with a record in `one` that have one in `other`."""
+    found = {}
+    for name in one.names:
+        here, there = one.counts([name]) > 0, other.counts([name]) > 0
+        found[name] = float((here & there).sum() / here.sum()) if here.any() else 1.0
+    return found
+
+
+def correlation(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """Pearson's, of the design columns; complete rows only. A column that does not vary has none (NaN)."""
+    design = design_matrix(table, columns).dropna()
+    return _correlation(design.to_numpy(np.float64).copy(), design.columns)
+
+
+def correlation_differences(
+    one: pd.DataFrame, other: pd.DataFrame, columns: Columns, *, ranks: bool = True
+) -> pd.DataFrame:
+    """One row a pair of design columns of different columns: both correlations and their absolute difference."""
+    of = rank_correlation if ranks else correlation
+    first = of(one, columns)
+    a, b, names = first.to_numpy(), of(other, columns).to_numpy(), [str(name) for name in first.columns]
+    rows = [
+        (names[x], names[y], a[x, y], b[x, y], abs(a[x, y] - b[x, y]))
+        for x, y in itertools.combinations(range(len(names)), 2)
+        if names[x].split("[")[0] != names[y].split("[")[0]
+    ]
+    return pd.DataFrame(rows, columns=["one", "two", "first", "second", "difference"])
+
+
 def rank_correlation(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """Spearman's, of the design columns; complete rows only. A column that does not vary has none (NaN)."""
     design = design_matrix(table, columns).dropna()
-    ranks = np.apply_along_axis(rankdata, 0, design.to_numpy(np.float64))
-    ranks -= ranks.mean(axis=0)
-    norms = np.sqrt((ranks**2).sum(axis=0))
+    return _correlation(np.apply_along_axis(rankdata, 0, design.to_numpy(np.float64)), design.columns)
+
+
+def _correlation(values: NDArray[np.float64], names: pd.Index[str]) -> pd.DataFrame:
+    values -= values.mean(axis=0)
+    norms = np.sqrt((values**2).sum(axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
-        made = ranks.T @ ranks / np.outer(norms, norms)
-    return pd.DataFrame(made, index=design.columns, columns=design.columns)
+        made = values.T @ values / np.outer(norms, norms)
+    return pd.DataFrame(made, index=names, columns=names)
 
 
 def least_squares(

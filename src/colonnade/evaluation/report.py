@@ -23,6 +23,7 @@ from colonnade.evaluation import (
     report_selection,
     report_synthetic,
 )
+from colonnade.evaluation.missingness import treatment
 from colonnade.evaluation.page import Html, page, paragraph, tag
 from colonnade.evaluation.report_privacy import Spent
 from colonnade.evaluation.words import moment
@@ -177,7 +178,7 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
         f"Colonnade: {heading}",
         tag("header", tag("h1", heading), paragraph(_origin(job), class_="soft")),
         paragraph(SIMULATED, class_="warning", role="note") if costs["simulated"] else None,
-        report_privacy.glance(plan, spent, _quality(kind, result, compared)),
+        report_privacy.glance(plan, spent, _quality(kind, result, compared), treatment(plan.method, plan.options)),
         kind.answer(result),
         report_privacy.privacy(plan, spent, remarks, unseeded=UNSEEDED if costs["simulated"] else None),
         report_synthetic.beside_truth(compared) if compared is not None else None,

@@ -48,13 +48,16 @@ class Spent:
 # --- the first screen -------------------------------------------------------------------------------------
 
 
-def glance(plan: Plan, spent: Spent, quality: str) -> Html:
-    """What was released, to whom, at what cost, and how good it is: one line each."""
+def glance(plan: Plan, spent: Spent, quality: str, treatment: str | None) -> Html:
+    """What was released, to whom, at what cost, and how good it is, with what was done about missing blocks."""
     cards = (
         ("Released", listing(dict.fromkeys(_sentence(one.discloses) for one in plan.phases))),
         ("Seen by", listing(dict.fromkeys(_audience(one.audience) for one in plan.phases))),
         ("Cost to a person", _cost_card(spent)),
-        ("How good", paragraph(quality)),
+        (
+            "How good",
+            join([paragraph(quality), paragraph(f"Missing blocks: {treatment}", class_="soft") if treatment else None]),
+        ),
     )
     return tag(
         "section",
