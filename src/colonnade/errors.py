@@ -254,6 +254,12 @@ class NotEstimable(ColonnadeError):
     code = "not-estimable"
 
 
+class TrainingDiverged(NotEstimable):
+    """The training of a network diverged; nothing of it is returned."""
+
+    code = "training-diverged"
+
+
 class RunError(ColonnadeError):
     """A run folder cannot be used or resumed."""
 

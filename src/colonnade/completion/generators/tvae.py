@@ -1,0 +1,162 @@
+"""TVAE (Xu et al. 2019): a variational autoencoder of a mixed table.
+
+The encoder gives q(z | x) = N(mu(x), s(x)^2), the decoder p(x | z): a normal law for each number, with a standard
+deviation that is learned for the column, and probabilities for the categories. Maximised is
+
+    E_q log p(x | z) - beta KL(q(z | x) || N(0, 1)).
+
+Numbers are normal scores, where the paper takes the modes of a mixture; beta is 1 (the paper's loss factor of 2 is
+beta = 1/2). Rows are **drawn** from the decoder: numbers with their noise, categories by their probabilities. The means
+alone, as they are often taken, would have too little variance. A condition enters both networks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.completion.generators.network import Params, apply, dense, in_batches, train
+from colonnade.completion.generators.preparation import Preparation
+from colonnade.completion.generators.protocol import (
+    Progress,
+    sampling_condition,
+    training_rows,
+    unfitted,
+)
+from colonnade.completion.layout import Layout, Matrix
+
+SHARPEST = 0.03
+"""The least standard deviation of a number: the loss stays bounded where a number is a function of the others."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    numbers: int
+    categories: tuple[int, ...]
+    given: int
+    hidden: tuple[int, ...]
+    latent: int
+    beta: float
+
+    @property
+    def width(self) -> int:
+        return self.numbers + sum(self.categories)
+
+    def parts(self, rows: Any) -> list[Any]:
+        found, at = [], self.numbers
+        for size in self.categories:
+            found.append(rows[..., at : at + size])
+            at += size
+        return found
+
+
+@dataclass
+class TVAE:
+    """Options: the latent dimension, the weight of the divergence, the training's steps, batch, rate and layers."""
+
+    latent: int = 16
+    beta: float = 1.0
+    steps: int = 3000
+    batch: int = 512
+    learning_rate: float = 2e-3
+    hidden: tuple[int, ...] = (128, 128)
+    _params: Params = field(default=None, init=False, repr=False)
+
+    def fit(
+        self,
+        matrix: NDArray[Any],
+        layout: Layout,
+        *,
+        condition: NDArray[Any] | None = None,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> TVAE:
+        rows, given = training_rows(matrix, layout, condition)
+        self._params = None
+        self._prepared = Preparation.of(rows, given, layout)
+        x, c = self._prepared.forward(rows), self._prepared.given(given, len(rows))
+        self._spec = Spec(
+            numbers=self._prepared.numbers,
+            categories=self._prepared.categories,
+            given=c.shape[1],
+            hidden=tuple(self.hidden),
+            latent=self.latent,
+            beta=self.beta,
+        )
+        self._params = train(
+            _loss,
+            self._spec,
+            _start(self._spec, jax.random.key(seed)),
+            (x, c),
+            steps=self.steps,
+            batch=self.batch,
+            rate=self.learning_rate,
+            seed=seed + 1,
+            progress=progress,
+            name="TVAE",
+        )
+        return self
+
+    def sample(self, n: int, *, condition: NDArray[Any] | None = None, seed: int) -> Matrix:
+        if self._params is None:
+            raise unfitted()
+        wanted = sampling_condition(condition, n, self._prepared.condition_width)
+        given = self._prepared.given(wanted, n)
+        key = jax.random.key(seed)
+
+        def part(number: int, start: int, stop: int) -> NDArray[Any]:
+            size = 1 << max(stop - start - 1, 63).bit_length()
+            c = np.zeros((size, given.shape[1]), dtype=np.float32)
+            c[: stop - start] = given[start:stop]
+            made = _draw(self._spec, self._params, c, jax.random.fold_in(key, number))
+            return np.asarray(made)[: stop - start]
+
+        return self._prepared.backward(in_batches(part, n))
+
+
+def _start(spec: Spec, key: jax.Array) -> Params:
+    encoder, decoder = jax.random.split(key)
+    return {
+        "encoder": dense(encoder, (spec.width + spec.given, *spec.hidden, 2 * spec.latent), last=0.1),
+        "decoder": dense(decoder, (spec.latent + spec.given, *spec.hidden, spec.width)),
+        "log_sd": jnp.zeros(spec.numbers, dtype=jnp.float32),
+    }
+
+
+def _log_sd(params: Params) -> Any:
+    return jnp.maximum(params["log_sd"], math.log(SHARPEST))
+
+
+def _loss(spec: Any, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
+    """The negative bound, in nats a record over the number of columns."""
+    rows, given = arrays
+    code = apply(params["encoder"], jnp.concatenate([rows, given], axis=1))
+    mean, log_sd = code[:, : spec.latent], jnp.clip(code[:, spec.latent :], -6.0, 3.0)
+    z = mean + jnp.exp(log_sd) * jax.random.normal(key, mean.shape, dtype=jnp.float32)
+    found = apply(params["decoder"], jnp.concatenate([z, given], axis=1))
+    noise = _log_sd(params)
+    away = (rows[:, : spec.numbers] - found[:, : spec.numbers]) * jnp.exp(-noise)
+    loss = jnp.sum(0.5 * away**2 + noise, axis=1)
+    for truth, logits in zip(spec.parts(rows), spec.parts(found), strict=True):
+        loss = loss - jnp.sum(truth * jax.nn.log_softmax(logits), axis=1)
+    divergence = jnp.sum(0.5 * (mean**2 + jnp.exp(2 * log_sd) - 1) - log_sd, axis=1)
+    return jnp.mean(loss + spec.beta * divergence) / (spec.numbers + len(spec.categories))
+
+
+@partial(jax.jit, static_argnums=0)
+def _draw(spec: Spec, params: Params, given: Any, key: jax.Array) -> Any:
+    latent, normal, *keys = jax.random.split(key, 2 + len(spec.categories))
+    z = jax.random.normal(latent, (len(given), spec.latent), dtype=jnp.float32)
+    found = apply(params["decoder"], jnp.concatenate([z, given], axis=1))
+    noise = jnp.exp(_log_sd(params)) * jax.random.normal(normal, (len(given), spec.numbers), dtype=jnp.float32)
+    made = [found[:, : spec.numbers] + noise]
+    for logits, each in zip(spec.parts(found), keys, strict=True):
+        made.append(jax.nn.one_hot(jax.random.categorical(each, logits), logits.shape[-1], dtype=jnp.float32))
+    return jnp.concatenate(made, axis=1)
