@@ -2,8 +2,8 @@
 
 Forward, with alpha_t = 1 - beta_t and abar_t = alpha_1 ... alpha_t:
 
-    numbers      q(x_t | x_{t-1}) = N(sqrt(alpha_t) x_{t-1}, beta_t)       q(x_t | x_0) = N(sqrt(abar_t) x_0, 1 - abar_t)
-    categories   q(x_t | x_{t-1}) = alpha_t x_{t-1} + beta_t / K           q(x_t | x_0) = abar_t x_0 + (1 - abar_t) / K
+    numbers      q(x_t | x_{t-1}) = N(sqrt(alpha_t) x_{t-1}, beta_t)      q(x_t | x_0) = N(sqrt(abar_t) x_0, 1 - abar_t)
+    categories   q(x_t | x_{t-1}) = alpha_t x_{t-1} + beta_t / K          q(x_t | x_0) = abar_t x_0 + (1 - abar_t) / K
 
 Backward, Bayes' rule gives q(x_{t-1} | x_t, x_0): a normal law for numbers (`gaussian_posterior`), and for categories
 the normalised product (alpha_t x_t + beta_t / K) (abar_{t-1} x_0 + (1 - abar_{t-1}) / K) (`log_posterior`), where a

@@ -25,7 +25,7 @@ FEW = 64
 
 @dataclass(frozen=True, eq=False)
 class Empirical:
-    """`knots` is the quantile function at `levels`, 0 to 1; `steps` are the distinct values and their shares, if few."""
+    """`knots` is the quantile function at `levels`, 0 to 1; `steps` the distinct values and their shares, if few."""
 
     knots: Reals
     levels: Reals
@@ -46,16 +46,24 @@ class Empirical:
 
     def scores(self, values: ArrayLike) -> Reals:
         """F in (0, 1), at the middle of a step."""
+        first, last = self._step(values)
+        return _inside((first + last) / 2)
+
+    def normal_scores(self, values: ArrayLike, draw: np.random.Generator | None = None) -> Reals:
+        """Phi^-1(F). With `draw`, anywhere in a step: then they are standard normal, whatever the steps, and
+        `at_normal` still gives the values back."""
+        if draw is None:
+            return np.asarray(special.ndtri(self.scores(values)), dtype=np.float64)
+        first, last = self._step(values)
+        return np.asarray(special.ndtri(_inside(first + (last - first) * draw.random(first.shape))), dtype=np.float64)
+
+    def _step(self, values: ArrayLike) -> tuple[Reals, Reals]:
+        """F just below and at each value; the same where there is no step."""
         at = np.asarray(values, dtype=np.float64)
         # Levels of equal knots: the lowest from one side, the highest from the other.
         first = np.interp(at, *_lowest(self.knots, self.levels))
         last = 1 - np.interp(-at, *_lowest(-self.knots[::-1], 1 - self.levels[::-1]))
-        margin = 0.5 / KNOTS
-        return np.asarray(np.clip((first + last) / 2, margin, 1 - margin), dtype=np.float64)
-
-    def normal_scores(self, values: ArrayLike) -> Reals:
-        """Phi^-1(F): a standard normal variable, as far as there are no steps."""
-        return np.asarray(special.ndtri(self.scores(values)), dtype=np.float64)
+        return np.asarray(first, dtype=np.float64), np.asarray(last, dtype=np.float64)
 
     def quantile(self, u: ArrayLike) -> Reals:
         """The inverse, inside the range that was seen."""
@@ -73,6 +81,11 @@ class Empirical:
     def coefficients(self) -> Reals:
         """Of the score in Hermite polynomials, for the bridge from scores to latent correlations."""
         return uniform_coefficients() if self.steps is None else category_coefficients(self.steps[1])
+
+
+def _inside(u: Reals) -> Reals:
+    margin = 0.5 / KNOTS
+    return np.clip(u, margin, 1 - margin)
 
 
 def _lowest(knots: Reals, levels: Reals) -> tuple[Reals, Reals]:

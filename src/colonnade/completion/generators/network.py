@@ -8,9 +8,10 @@ process has switched on.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Hashable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,14 +32,27 @@ Loss = Callable[[Any, Params, tuple[jax.Array, ...], jax.Array], jax.Array]
 CHUNK = 100
 EXPLODED = 20.0
 """A loss so many times its first value (or 1, if that is more) has diverged."""
+OPTIMIZER = optax.chain(optax.clip_by_global_norm(5.0), optax.scale_by_adam())
+SLOWEST = 0.02
+"""The last step's learning rate, as a share of the first's."""
 AVERAGE = 0.998
 """Of the moving average of the parameters, which is what is kept."""
+
+
+def new_key(seed: int) -> jax.Array:
+    """A key of the generator that is quickest to compile and to run."""
+    return jax.random.key(seed, impl="rbg")
+
+
+def drawn(log_chance: jax.Array, gumbel: jax.Array) -> jax.Array:
+    """One category for each row, as indicators: the largest log chance plus Gumbel noise."""
+    return jax.nn.one_hot(jnp.argmax(log_chance + gumbel, axis=-1), log_chance.shape[-1], dtype=jnp.float32)
 
 
 def dense(key: jax.Array, sizes: tuple[int, ...], *, last: float = 1.0) -> Layers:
     """Layers with He's initial weights; those of the last layer times `last`."""
     layers = []
-    for at, (rows, columns) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for at, (rows, columns) in enumerate(itertools.pairwise(sizes)):
         key, one = jax.random.split(key)
         scale = math.sqrt(2 / max(rows, 1)) * (last if at == len(sizes) - 2 else 1.0)
         weight = scale * jax.random.normal(one, (rows, columns), dtype=jnp.float32)
@@ -71,15 +85,16 @@ def train(
     A loss that is not finite or explodes is a `TrainingDiverged`, and nothing is returned.
     """
     arrays = tuple(jnp.asarray(one, dtype=jnp.float32) for one in data)
-    state = (params, params, _optimizer(rate, steps).init(params), jnp.asarray(0, jnp.int32))
-    key = jax.random.key(seed)
+    state = (params, params, OPTIMIZER.init(params), jnp.asarray(0, jnp.int32))
+    pace = jnp.asarray([rate, steps], dtype=jnp.float32)
+    key = new_key(seed)
     size = min(batch, len(arrays[0]))
     first: float | None = None
     for start in range(0, steps, CHUNK):
         many = min(CHUNK, steps - start)
-        state, losses = _chunk(loss, spec, rate, steps, size, many, state, arrays, key)
+        state, losses = _chunk(loss, spec, size, many, state, arrays, key, pace)
         reached = float(np.mean(losses))
-        first = reached if first is None else first
+        first = float(losses[0]) if first is None else first
         if not math.isfinite(reached) or reached > EXPLODED * max(first, 1.0):
             raise TrainingDiverged(
                 f"the training of {name} diverged after {start + many} of {steps} steps (loss {reached:.3g}, at first"
@@ -91,33 +106,27 @@ def train(
     return jax.device_get(state[1])
 
 
-@lru_cache(maxsize=64)
-def _optimizer(rate: float, steps: int) -> optax.GradientTransformation:
-    schedule = optax.linear_schedule(rate, rate / 50, steps)
-    return optax.chain(optax.clip_by_global_norm(5.0), optax.adam(schedule))
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _chunk(
     loss: Loss,
     spec: Hashable,
-    rate: float,
-    steps: int,
     size: int,
     many: int,
     state: Any,
     arrays: tuple[jax.Array, ...],
     key: jax.Array,
+    pace: jax.Array,
 ) -> tuple[Any, jax.Array]:
-    optimizer = _optimizer(rate, steps)
+    """`many` steps; `pace` is (first rate, steps in all)."""
 
     def step(state: Any, _: None) -> tuple[Any, jax.Array]:
         params, average, memory, number = state
         pick, noise = jax.random.split(jax.random.fold_in(key, number))
         rows = jax.random.randint(pick, (size,), 0, len(arrays[0]))
         value, slope = jax.value_and_grad(loss, argnums=1)(spec, params, tuple(one[rows] for one in arrays), noise)
-        updates, memory = optimizer.update(slope, memory, params)
-        params = optax.apply_updates(params, updates)
+        moves, memory = OPTIMIZER.update(slope, memory, params)
+        rate = pace[0] * (1 - (1 - SLOWEST) * number / pace[1])
+        params = jax.tree.map(lambda old, move: old - rate * move, params, moves)
         # Young averages forget faster, so that the start has no weight at the end of a short training.
         keep = jnp.minimum(AVERAGE, (1.0 + number) / (10.0 + number)).astype(jnp.float32)
         average = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, average, params)
@@ -128,5 +137,5 @@ def _chunk(
 
 def in_batches(draw: Callable[[int, int, int], NDArray[Any]], n: int, size: int = 16_384) -> NDArray[Any]:
     """`draw(number, start, stop)` for parts of the rows, joined; every part has one size, so one is compiled."""
-    parts = [draw(number, start, min(start + size, n)) for number, start in enumerate(range(0, n, size))]
+    parts = [draw(number, start, min(start + size, n)) for number, start in enumerate(range(0, max(n, 1), size))]
     return np.concatenate(parts) if len(parts) > 1 else parts[0]

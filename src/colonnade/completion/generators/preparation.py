@@ -1,7 +1,7 @@
 """Between a layout's matrix and what a network learns: normal scores for numbers, indicators for categories.
 
 Numbers come first, then the indicators, column by column. A number's normal score is read off the training records
-(`Empirical`), as the TabDDPM paper does with its quantile transformation; the way back rounds to what the column can be.
+(`Empirical`), as the TabDDPM paper does with its quantile transformation; the way back rounds to what a column can be.
 A condition is standardised; a missing entry of it is its mean.
 """
 
@@ -57,9 +57,10 @@ class Preparation:
     def condition_width(self) -> int | None:
         return None if self.centre is None else len(self.centre)
 
-    def forward(self, rows: Reals) -> Floats:
-        mask = self.layout.numeric_mask
-        numeric = [one.normal_scores(x) for one, x in zip(self.marginals, rows[:, mask].T, strict=True)]
+    def forward(self, rows: Reals, seed: int) -> Floats:
+        """A value that many records share is spread over its step, so that every number is standard normal."""
+        mask, draw = self.layout.numeric_mask, np.random.default_rng(seed)
+        numeric = [one.normal_scores(x, draw) for one, x in zip(self.marginals, rows[:, mask].T, strict=True)]
         return np.concatenate([*(x[:, None] for x in numeric), rows[:, ~mask]], axis=1).astype(np.float32)
 
     def backward(self, made: NDArray[Any]) -> Matrix:
@@ -72,7 +73,7 @@ class Preparation:
 
     def given(self, condition: NDArray[Any] | None, n: int) -> Floats:
         """records x width; without a condition, of width 0."""
-        if self.centre is None or condition is None:
+        if self.centre is None or self.spread is None or condition is None:
             return np.zeros((n, 0), dtype=np.float32)
         scaled = (np.asarray(condition, dtype=np.float64) - self.centre) / self.spread
         return np.clip(np.nan_to_num(scaled, nan=0.0), -FARTHEST, FARTHEST).astype(np.float32)

@@ -5,9 +5,9 @@ squared error) and the categories before noise (the Kullback-Leibler terms of th
 columns). Numbers are diffused as normal scores.
 
 Three things are not the paper's. Steps are 100 (it tunes 100 or 1,000) on a cosine schedule. The variance of a backward
-step is the one that keeps the first two moments (Bao et al. 2022): that of q(x_{t-1} | x_t, x_0), plus what is not known
-of x_0, which the network's own error measures, for each step and column; with few steps either of the usual choices
-(beta, or the first term alone) gets variances wrong. And a condition is a vector of numbers rather than a label.
+step is the one that keeps the first two moments (Bao et al. 2022): that of q(x_{t-1} | x_t, x_0), plus what is not
+known of x_0, which the network's own error measures, for each step and column; with few steps either of the usual
+choices (beta, or the first term alone) gets variances wrong. And a condition is a vector of numbers, not a label.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.completion.generators.diffusion import Schedule, cosine_schedule, log_posterior
-from colonnade.completion.generators.network import Params, apply, dense, in_batches, train
+from colonnade.completion.generators.network import Params, apply, dense, drawn, in_batches, new_key, train
 from colonnade.completion.generators.preparation import Preparation
 from colonnade.completion.generators.protocol import (
     Progress,
@@ -93,7 +93,7 @@ class TabDDPM:
         rows, given = training_rows(matrix, layout, condition)
         self._params = None
         self._prepared = Preparation.of(rows, given, layout)
-        x, c = self._prepared.forward(rows), self._prepared.given(given, len(rows))
+        x, c = self._prepared.forward(rows, seed), self._prepared.given(given, len(rows))
         self._spec = Spec(
             numbers=self._prepared.numbers,
             categories=self._prepared.categories,
@@ -101,7 +101,7 @@ class TabDDPM:
             hidden=tuple(self.hidden),
             diffusion_steps=self.diffusion_steps,
         )
-        key = jax.random.key(seed)
+        key = new_key(seed)
         params = train(
             _loss,
             self._spec,
@@ -124,7 +124,7 @@ class TabDDPM:
             raise unfitted()
         wanted = sampling_condition(condition, n, self._prepared.condition_width)
         given = self._prepared.given(wanted, n)
-        key = jax.random.key(seed)
+        key = new_key(seed)
 
         def part(number: int, start: int, stop: int) -> NDArray[Any]:
             # Powers of two: few sizes are compiled, whatever the number of rows.
@@ -160,19 +160,20 @@ def _predict(spec: Spec, params: Params, noisy: Any, step: Any, given: Any) -> A
     return apply(params["body"], jax.nn.silu(start))
 
 
-def _drawn(log_chance: Any, key: jax.Array) -> Any:
-    """One category for each row, as indicators."""
-    return jax.nn.one_hot(jax.random.categorical(key, log_chance), log_chance.shape[-1], dtype=jnp.float32)
+def _random(spec: Spec, n: int, key: jax.Array) -> tuple[Any, list[Any]]:
+    """Normal noise for the numbers, and Gumbel noise for each category."""
+    normal, gumbel = jax.random.split(key)
+    other = jax.random.gumbel(gumbel, (n, spec.width), dtype=jnp.float32)
+    return jax.random.normal(normal, (n, spec.numbers), dtype=jnp.float32), [one for one, _ in spec.parts(other)]
 
 
 def _noisy(spec: Spec, rows: Any, step: Any, key: jax.Array) -> tuple[Any, Any]:
     """(x_t, the numbers' noise) from q(x_t | x_0)."""
     kept = jnp.asarray(spec.schedule.kept, dtype=jnp.float32)[step][:, None]
-    normal, *keys = jax.random.split(key, 1 + len(spec.categories))
-    noise = jax.random.normal(normal, (len(rows), spec.numbers), dtype=jnp.float32)
+    noise, gumbel = _random(spec, len(rows), key)
     made = [jnp.sqrt(kept) * rows[:, : spec.numbers] + jnp.sqrt(1 - kept) * noise]
-    for (one, size), each in zip(spec.parts(rows), keys, strict=True):
-        made.append(_drawn(jnp.log(kept * one + (1 - kept) / size), each))
+    for (one, size), each in zip(spec.parts(rows), gumbel, strict=True):
+        made.append(drawn(jnp.log(kept * one + (1 - kept) / size), each))
     return jnp.concatenate(made, axis=1), noise
 
 
@@ -223,20 +224,18 @@ def _backward(spec: Spec, params: Params, error: Any, given: Any, key: jax.Array
 
     def back(rows: Any, step: Any) -> tuple[Any, None]:
         alpha, kept, before, a, b, v = constants[step]
-        normal, *keys = jax.random.split(jax.random.fold_in(key, step), 1 + len(spec.categories))
+        noise, gumbel = _random(spec, n, jax.random.fold_in(key, step))
         found = _predict(spec, params, rows, jnp.full(n, step), given)
         now = rows[:, : spec.numbers]
         start = (now - jnp.sqrt(1 - kept) * found[:, : spec.numbers]) / jnp.sqrt(kept)
         unknown = jnp.minimum((1 - kept) / kept * error[step], 1.0)
-        noise = jax.random.normal(normal, now.shape, dtype=jnp.float32)
         made = [a * jnp.clip(start, -BOUND, BOUND) + b * now + jnp.sqrt(v + a**2 * unknown) * noise]
-        for (seen, size), (logits, _), each in zip(spec.parts(rows), spec.parts(found), keys, strict=True):
+        for (seen, size), (logits, _), each in zip(spec.parts(rows), spec.parts(found), gumbel, strict=True):
             chance = log_posterior(jax.nn.log_softmax(logits), jnp.log(seen + 1e-30), alpha, before, size)
-            made.append(_drawn(chance, each))
+            made.append(drawn(chance, each))
         return jnp.concatenate(made, axis=1), None
 
-    normal, *keys = jax.random.split(jax.random.fold_in(key, spec.diffusion_steps), 1 + len(spec.categories))
-    pure = [jax.random.normal(normal, (n, spec.numbers), dtype=jnp.float32)]
-    pure += [_drawn(jnp.zeros((n, size)), each) for size, each in zip(spec.categories, keys, strict=True)]
-    rows, _ = jax.lax.scan(back, jnp.concatenate(pure, axis=1), jnp.arange(spec.diffusion_steps)[::-1])
+    noise, gumbel = _random(spec, n, jax.random.fold_in(key, spec.diffusion_steps))
+    pure = jnp.concatenate([noise, *(drawn(jnp.zeros(one.shape), one) for one in gumbel)], axis=1)
+    rows, _ = jax.lax.scan(back, pure, jnp.arange(spec.diffusion_steps)[::-1])
     return rows

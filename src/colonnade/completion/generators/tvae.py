@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.completion.generators.network import Params, apply, dense, in_batches, train
+from colonnade.completion.generators.network import Params, apply, dense, drawn, in_batches, new_key, train
 from colonnade.completion.generators.preparation import Preparation
 from colonnade.completion.generators.protocol import (
     Progress,
@@ -81,7 +81,7 @@ class TVAE:
         rows, given = training_rows(matrix, layout, condition)
         self._params = None
         self._prepared = Preparation.of(rows, given, layout)
-        x, c = self._prepared.forward(rows), self._prepared.given(given, len(rows))
+        x, c = self._prepared.forward(rows, seed), self._prepared.given(given, len(rows))
         self._spec = Spec(
             numbers=self._prepared.numbers,
             categories=self._prepared.categories,
@@ -93,7 +93,7 @@ class TVAE:
         self._params = train(
             _loss,
             self._spec,
-            _start(self._spec, jax.random.key(seed)),
+            _start(self._spec, new_key(seed)),
             (x, c),
             steps=self.steps,
             batch=self.batch,
@@ -109,7 +109,7 @@ class TVAE:
             raise unfitted()
         wanted = sampling_condition(condition, n, self._prepared.condition_width)
         given = self._prepared.given(wanted, n)
-        key = jax.random.key(seed)
+        key = new_key(seed)
 
         def part(number: int, start: int, stop: int) -> NDArray[Any]:
             size = 1 << max(stop - start - 1, 63).bit_length()
@@ -131,7 +131,8 @@ def _start(spec: Spec, key: jax.Array) -> Params:
 
 
 def _log_sd(params: Params) -> Any:
-    return jnp.maximum(params["log_sd"], math.log(SHARPEST))
+    """Adam moves every parameter alike; a logarithm has farther to go than a weight."""
+    return jnp.maximum(10 * params["log_sd"], math.log(SHARPEST))
 
 
 def _loss(spec: Any, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
@@ -147,16 +148,16 @@ def _loss(spec: Any, params: Params, arrays: tuple[jax.Array, ...], key: jax.Arr
     for truth, logits in zip(spec.parts(rows), spec.parts(found), strict=True):
         loss = loss - jnp.sum(truth * jax.nn.log_softmax(logits), axis=1)
     divergence = jnp.sum(0.5 * (mean**2 + jnp.exp(2 * log_sd) - 1) - log_sd, axis=1)
-    return jnp.mean(loss + spec.beta * divergence) / (spec.numbers + len(spec.categories))
+    return jnp.asarray(jnp.mean(loss + spec.beta * divergence) / (spec.numbers + len(spec.categories)))
 
 
 @partial(jax.jit, static_argnums=0)
 def _draw(spec: Spec, params: Params, given: Any, key: jax.Array) -> Any:
-    latent, normal, *keys = jax.random.split(key, 2 + len(spec.categories))
+    latent, normal, other = jax.random.split(key, 3)
+    gumbel = jax.random.gumbel(other, (len(given), spec.width), dtype=jnp.float32)
     z = jax.random.normal(latent, (len(given), spec.latent), dtype=jnp.float32)
     found = apply(params["decoder"], jnp.concatenate([z, given], axis=1))
     noise = jnp.exp(_log_sd(params)) * jax.random.normal(normal, (len(given), spec.numbers), dtype=jnp.float32)
     made = [found[:, : spec.numbers] + noise]
-    for logits, each in zip(spec.parts(found), keys, strict=True):
-        made.append(jax.nn.one_hot(jax.random.categorical(each, logits), logits.shape[-1], dtype=jnp.float32))
+    made += [drawn(logits, each) for logits, each in zip(spec.parts(found), spec.parts(gumbel), strict=True)]
     return jnp.concatenate(made, axis=1)
