@@ -19,6 +19,7 @@ from colonnade.cli.output import Verbs
 from colonnade.cli.pca import pca
 from colonnade.cli.regress import regress
 from colonnade.cli.resume import resume
+from colonnade.cli.run import run
 from colonnade.cli.select import select
 from colonnade.cli.synthesize import synthesize
 
@@ -61,6 +62,7 @@ app.command()(select)
 app.command()(pca)
 app.command()(classify)
 app.command()(compare)
+app.command()(run)
 app.add_typer(plan.app, name="plan")
 app.command()(resume)
 app.add_typer(ledger.app, name="ledger")

@@ -111,10 +111,12 @@ class PartyFile:
     source: Any = None
     credentials: Path = Path("credentials")
     policy: Policy = field(default_factory=Policy)
+    simulation: bool = False
+    """Whether this party accepts a seed, which protects nobody: for trying things out on data that are not real."""
 
     @classmethod
     def from_toml(cls, path: Path) -> PartyFile:
-        may = dict.fromkeys(("source", "home", "credentials", "policy", "budget"), False)
+        may = dict.fromkeys(("source", "home", "credentials", "policy", "budget", "simulation"), False)
         plain = _toml(path, {"consortium": True, "name": True} | may)
         beside = path.parent
         rules = dict(plain.get("policy", {}))
@@ -130,6 +132,7 @@ class PartyFile:
             source=None if "source" not in plain else located(plain["source"], beside),
             credentials=beside / plain.get("credentials", "credentials"),
             policy=policy,
+            simulation=plain.get("simulation", False) is True,
         )
 
     def prepare(self) -> Consortium:
@@ -175,7 +178,7 @@ class PartyFile:
             source=source_text,
             columns=None if self.source is None else agreed.columns[self.name],
             policy=self.policy,
-            simulation=False,
+            simulation=self.simulation,
             authority=self.credentials / AUTHORITY,
         )
         return agreed
@@ -195,12 +198,16 @@ class CoordinatorFile:
     runs: Path
     revoked: Path | None = None
     timeout: float = 600.0
+    seed: int | None = None
+    """Makes every job a simulation; parties refuse it unless their own party.toml says `simulation = true`."""
 
     @classmethod
     def from_toml(cls, path: Path) -> CoordinatorFile:
-        may = dict.fromkeys(("address", "credentials", "runs", "revoked", "timeout"), False)
+        may = dict.fromkeys(("address", "credentials", "runs", "revoked", "timeout", "seed"), False)
         plain = _toml(path, {"consortium": True} | may)
         beside = path.parent
+        if type(plain.get("seed", 0)) is not int:
+            raise SchemaError(f"seed in {path} is a whole number, for simulations; leave it out for real data.")
         return cls(
             consortium=beside / plain["consortium"],
             address=str(plain.get("address", "0.0.0.0:7443")),
@@ -208,6 +215,7 @@ class CoordinatorFile:
             runs=beside / plain.get("runs", "runs"),
             revoked=beside / plain["revoked"] if "revoked" in plain else None,
             timeout=float(plain.get("timeout", 600.0)),
+            seed=plain.get("seed"),
         )
 
     @staticmethod

@@ -95,6 +95,7 @@ class Federation:
                 facts=agreed.facts(1),
                 roster=agreed.roster,
                 runs=file.runs,
+                seed=file.seed,
                 origin=origin,
                 timeout=file.timeout,
                 remarks=["Every member runs on its own machine; records were lined up by a private alignment."],

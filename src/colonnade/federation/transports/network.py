@@ -109,6 +109,7 @@ class Network:
         self._patience, self._ping = patience, ping
         self._revoked = Revoked(revoked)
         self._seats: dict[str, _Seat] = {}
+        self._closing = False
         self._changed = asyncio.Event()
         self._locks = {party: asyncio.Lock() for party in parties}
         self._grpc = grpc_module()
@@ -181,6 +182,9 @@ class Network:
         except WireError as error:
             _LOG.warning("%r broke the protocol: %s", owner.name, error)
             await context.abort(self._grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except asyncio.CancelledError:
+            if not self._closing:  # gRPC writes a traceback for every stream that ends so
+                raise
         finally:
             seat.leave()
             if self._seats.get(owner.name) is seat:
@@ -262,6 +266,7 @@ class Network:
     def close(self) -> None:
         if not self._loop.is_running():
             return
+        self._closing = True
         self._run(self._server.stop(grace=0.2))
         self._run(_drain())
         self._stop_loop()
