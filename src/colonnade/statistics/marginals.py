@@ -2,7 +2,8 @@
 
 A `Marginal` is a monotone distribution function on the declared domain with its inverse. Continuous columns:
 - `bernstein_marginal`: the paper's iterated Bernstein operator on noisy values of the distribution function (2.4).
-- `histogram_marginal`: noisy counts of equal bins; the default for a pure epsilon.
+- `histogram_marginal`: noisy counts of equal bins.
+- `smooth_marginal`: the smooth density behind the same counts; the default for a pure epsilon.
 - `tree_marginal`: noisy counts of a dyadic tree, made consistent; the default for a rho of zCDP.
 - `ecdf` and `monotone_spline` are exact, hence **not private**: a party may use them for itself.
 Columns with listed values: `category_marginal`, noisy counts of the declared categories.
@@ -28,10 +29,11 @@ from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
 from colonnade.privacy.randomness import Randomness
 from colonnade.statistics.bernstein import bernstein_degree, iterated_basis
 from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts
+from colonnade.statistics.smooth_density import smooth_density
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Method = Literal["tree", "histogram", "bernstein"]
+Method = Literal["tree", "histogram", "smooth", "bernstein"]
 
 GRID = 512
 """Intervals of the grid on which a polynomial is evaluated and inverted."""
@@ -249,12 +251,35 @@ def histogram_marginal(
     randomness: Randomness,
 ) -> Marginal:
     """Noisy counts of equal bins: L1 2, squared L2 2."""
+    noisy, n = _noisy_bins(values, lower, upper, budget, bins, randomness)
+    return _from_bins(noisy, lower, upper, n)
+
+
+def smooth_marginal(
+    values: ArrayLike,
+    *,
+    lower: float,
+    upper: float,
+    budget: Budget,
+    bins: int | None = None,
+    randomness: Randomness,
+) -> Marginal:
+    """The counts of `histogram_marginal`, and the smooth density that explains them (`smooth_density`)."""
+    noisy, n = _noisy_bins(values, lower, upper, budget, bins, randomness)
+    cells = smooth_density(noisy, n=n, variance=budget.sd(l1=2, l2_squared=2) ** 2)
+    return _from_bins(noisy, lower, upper, n) if cells is None else _from_bins(n * cells, lower, upper, n)
+
+
+def _noisy_bins(
+    values: ArrayLike, lower: float, upper: float, budget: Budget, bins: int | None, randomness: Randomness
+) -> tuple[Reals, int]:
+    """(Noisy counts, the number of records)."""
     known = _clipped(values, lower, upper)
     size = histogram_bins(known.size, budget) if bins is None else bins
     if size < 1:
         raise BadPrivacyParameter(f"a histogram needs at least 1 bin, not {size}.")
     noisy = budget.noisy(_bins(known, lower, upper, size), l1=2, l2_squared=2, randomness=randomness)
-    return _from_bins(noisy.astype(np.float64), lower, upper, known.size)
+    return noisy.astype(np.float64), known.size
 
 
 def histogram_bins(n: int, budget: Budget) -> int:
@@ -292,17 +317,19 @@ def private_marginal(
 ) -> Marginal:
     """The private marginal of a continuous column by name.
 
-    The default is what measured best (`marginals.claim.md`): a histogram for a pure epsilon, a tree for a rho. The
+    The default is what measured best (`marginals.claim.md`): smoothed bins for a pure epsilon, a tree for a rho. The
     tree's noise grows with its depth under Laplace, with the root of it under Gaussian noise.
     """
     if method is None:
-        method = "tree" if budget.epsilon is None else "histogram"
+        method = "tree" if budget.epsilon is None else "smooth"
     if method == "tree":
         return tree_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
     if method == "histogram":
         return histogram_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
+    if method == "smooth":
+        return smooth_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
     if method != "bernstein":
-        raise BadPrivacyParameter(f"method must be 'tree', 'histogram' or 'bernstein', not {method!r}.")
+        raise BadPrivacyParameter(f"method must be 'tree', 'histogram', 'smooth' or 'bernstein', not {method!r}.")
     if budget.epsilon is None:
         raise BadPrivacyParameter("the Bernstein marginal has Laplace noise; state its budget as a pure epsilon.")
     return bernstein_marginal(values, lower=lower, upper=upper, epsilon=budget.epsilon, randomness=randomness)

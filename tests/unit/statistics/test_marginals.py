@@ -30,6 +30,7 @@ from colonnade.statistics.marginals import (
     tree_depth,
     tree_marginal,
 )
+from colonnade.statistics.smooth_density import smooth_density
 
 X = np.linspace(0, 1, 41)
 
@@ -108,7 +109,7 @@ def noisy_marginals(randomness: Randomness) -> list[Marginal]:
     made = []
     for values in columns:
         for budget in (Budget(epsilon=0.01), Budget(epsilon=5.0), Budget(rho=1e-5), Budget(rho=2.0)):
-            for method in ("tree", "histogram", "bernstein"):
+            for method in ("tree", "histogram", "smooth", "bernstein"):
                 if budget.epsilon is None and method == "bernstein":
                     continue
                 made.append(
@@ -234,6 +235,11 @@ def test_counts_move_as_claimed() -> None:
             assert (moved**2).sum() <= seen[1][1]
             worst[method] = max(worst[method], int(moved.sum()))
     assert worst == {"tree": int(2 * tree_depth(8, Budget(rho=1.0))), "histogram": 2}
+    seen.clear()
+    for method in ("histogram", "smooth"):  # the same counts under the same noise; what follows is post-processing
+        budget, source = Probe(rho=1.0), SimulatedRandomness(8)
+        private_marginal(values, lower=0, upper=1, budget=budget, method=method, randomness=source)  # type: ignore[arg-type]
+    assert [one.tolist() for one in seen[:2]] == [one.tolist() for one in seen[2:]]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +254,7 @@ def test_counts_move_as_claimed() -> None:
 def test_what_has_no_marginal_is_refused(
     values: list[float], bounds: tuple[float, float], error: type[Exception]
 ) -> None:
-    for method in ("tree", "histogram", "bernstein"):
+    for method in ("tree", "histogram", "smooth", "bernstein"):
         with pytest.raises(error):
             private_marginal(
                 values,
@@ -272,6 +278,34 @@ def test_wrong_options_are_refused() -> None:
         category_marginal([0], categories=0, budget=Budget(epsilon=1.0), randomness=source)
     with pytest.raises(DomainError):
         Marginal(np.array([0.0, 1.0]), np.array([0.0, 0.9]))
+
+
+def test_smoothing_keeps_noise_out_of_the_empty_tails() -> None:
+    """A normal column of deviation 3 on [-27, 27]: noise in the empty bins makes the histogram's deviation too large by
+    15 % in the mean of 10 runs, the smooth density's by 1 %. The bins of a column with heaps stay as they are."""
+    generator, source = simulated_generator(SimulatedRandomness(12)), SimulatedRandomness(13)
+    u, wide = (np.arange(2000) + 0.5) / 2000, {"smooth": 0.0, "histogram": 0.0}
+    for _ in range(10):
+        values = generator.normal(1.0, 3.0, size=1000)
+        for method in wide:
+            found = private_marginal(
+                values,
+                lower=-27,
+                upper=27,
+                budget=Budget(epsilon=0.5),
+                method=method,  # type: ignore[arg-type]
+                randomness=source,
+            )
+            wide[method] += float(found.quantile(u).std() / values.std() - 1) / 10
+    assert abs(wide["smooth"]) < 0.04
+    assert wide["histogram"] > 0.08
+    counts = np.bincount(generator.integers(64, size=5000), minlength=64).astype(np.float64)
+    counts[[7, 30]] += 20_000
+    assert smooth_density(counts, n=int(counts.sum()), variance=30.0) is None
+    counts = 5000 * np.diff(stats.norm.cdf(np.linspace(-6, 6, 65)))
+    fitted = smooth_density(counts, n=5000, variance=30.0)
+    assert fitted is not None
+    assert np.allclose(fitted.reshape(64, -1).sum(axis=1), counts / 5000, atol=1e-3)
 
 
 # --- which one is best -----------------------------------------------------------------------------------
@@ -317,15 +351,18 @@ def mean_error(method: str, budget: Budget, n: int) -> float:
 
 def test_the_default_is_the_one_that_measures_best() -> None:
     pure, concentrated = Budget(epsilon=0.1), Budget(rho=3.6e-5)
-    histogram, tree, bernstein = (mean_error(method, pure, 20_000) for method in ("histogram", "tree", "bernstein"))
+    methods = ("smooth", "histogram", "tree", "bernstein")
+    smooth, histogram, tree, bernstein = (mean_error(method, pure, 20_000) for method in methods)
+    assert smooth < 0.95 * histogram
     assert histogram < tree < bernstein / 2
     assert mean_error("tree", concentrated, 100_000) < mean_error("histogram", concentrated, 100_000)
     assert histogram_bins(1000, pure) < histogram_bins(100_000, pure)
     assert tree_depth(1000, pure) < tree_depth(100_000, pure)
     source = SimulatedRandomness(11)
     values = simulated_generator(source).random(1000)
-    assert private_marginal(values, lower=0, upper=1, budget=pure, randomness=source).points.size == 1 + histogram_bins(
-        1000, pure
-    )
+    found = private_marginal(values, lower=0, upper=1, budget=pure, randomness=source)
+    bins = histogram_bins(1000, pure)
+    assert (found.points.size - 1) % bins == 0
+    assert found.points.size - 1 > bins
     found = private_marginal(values, lower=0, upper=1, budget=concentrated, randomness=source)
     assert found.points.size == 1 + 2 ** tree_depth(1000, concentrated)

@@ -57,9 +57,10 @@ class RankSynthesizer(ABC):
         what the paper's tables need.
     noise : "exact" flips every comparison of two records; "skellam" adds noise of the same moments to the ranks.
     columns : which columns; all by default.
-    marginals, order, degree : "histogram" by default. "bernstein" is the paper's, with the iterated operator of this
-        order (h) and degree (l; from n and epsilon by default). On public bounds, which are wider than the data, it is
-        much worse: it triples the error of a regression (`vcds.claim.md`).
+    marginals, order, degree : "smooth" by default: the smooth density behind noisy counts of bins; "histogram" is those
+        counts as they are. "bernstein" is the paper's, with the iterated operator of this order (h) and degree (l; from
+        n and epsilon by default). On public bounds, which are wider than the data, it is much worse: it triples the
+        error of a regression (`vcds.claim.md`).
     rows, format : of the table in the run folder; by default as many rows as the cohort has.
 
     Every party must allow "presence-to-coordinator". A categorical column is taken in its declared order.
@@ -73,7 +74,7 @@ class RankSynthesizer(ABC):
     split: Split = "theorem"
     noise: RankNoise = "exact"
     columns: tuple[str, ...] | None = None
-    marginals: MarginalMethod = "histogram"
+    marginals: MarginalMethod = "smooth"
     order: int = 2
     degree: int | None = None
     rows: int | None = None

@@ -31,7 +31,7 @@ from colonnade.statistics.marginals import (
     Marginal,
     bernstein_marginal,
     category_marginal,
-    histogram_marginal,
+    private_marginal,
 )
 from colonnade.statistics.rank_correlation import (
     LARGEST_CORRELATION,
@@ -52,7 +52,7 @@ from colonnade.synthesis.copula.model import (
 )
 
 Reals = NDArray[np.float64]
-MarginalMethod = Literal["bernstein", "histogram"]
+MarginalMethod = Literal["smooth", "histogram", "bernstein"]
 
 PRESENCE = "presence-to-coordinator"
 """The name by which a party allows the coordinator to see which pseudonymous records it has."""
@@ -134,7 +134,7 @@ def marginals_cost(
 
 def check_marginals(method: str, order: int, degree: int | None) -> None:
     if method not in get_args(MarginalMethod):
-        raise BadArguments(f"marginals must be 'bernstein' or 'histogram', not {method!r}.")
+        raise BadArguments(f"marginals must be 'smooth', 'histogram' or 'bernstein', not {method!r}.")
     if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= LARGEST_ORDER:
         raise BadArguments(f"order must be a whole number from 1 to {LARGEST_ORDER}, not {order!r}.")
     if degree is not None and (
@@ -173,14 +173,14 @@ def column_marginal(
     degree: int | None,
     randomness: Randomness,
 ) -> Marginal:
-    """The paper's Bernstein marginal, or a histogram, of a continuous column; noisy counts of listed values."""
+    """The paper's Bernstein marginal, or one of bins, of a continuous column; noisy counts of listed values."""
     budget = Budget(epsilon=epsilon)
     if stepwise(column):
         codes = values - listed_values(column)[0]
         return category_marginal(codes, categories=values_of(column), budget=budget, randomness=randomness)
     lower, upper = bounds_of(column)
-    if method == "histogram":
-        return histogram_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
+    if method != "bernstein":
+        return private_marginal(values, lower=lower, upper=upper, budget=budget, method=method, randomness=randomness)
     return bernstein_marginal(
         values, lower=lower, upper=upper, epsilon=epsilon, order=order, degree=degree, randomness=randomness
     )
