@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from colonnade.durable import Database
-from colonnade.errors import BadArguments, BeyondReservation, PartyLost, UnboundedNotAllowed, UnsafeRequest
+from colonnade.errors import (
+    BadArguments,
+    BeyondReservation,
+    NotEstimable,
+    PartyLost,
+    UnboundedNotAllowed,
+    UnsafeRequest,
+)
 from colonnade.federation.job import Progress
 from colonnade.federation.method import method
 from colonnade.federation.transcript import Transcript
@@ -54,7 +61,7 @@ def test_the_plan_says_who_sees_what(data: Simulated, tmp_path: Path) -> None:
         assert "unbounded: block-moments, exact-moments, predictor-sums, presence, residuals" in masked.text()
         assert "predictor-sums" not in plain.text()
         assert "sees every party's linear predictor" in plain.text()
-        assert "only one of them has" in masked.text()
+        assert "sums over groups of two or more other parties: here all 2" in masked.text().replace("\n  ", " ")
         with pytest.raises(UnsafeRequest, match="coordinator="):
             opened.plan(replace(FIT, information="sketch"))
         with pytest.raises(UnsafeRequest, match="none of the parties"):
@@ -66,14 +73,24 @@ def test_the_plan_says_who_sees_what(data: Simulated, tmp_path: Path) -> None:
         assert "exact-moments" not in sketched
 
 
-def test_with_two_parties_the_plan_says_that_nothing_hides(tmp_path: Path) -> None:
+def test_with_two_parties_nothing_hides(tmp_path: Path) -> None:
     two = simulated(200, (1, 2), (1.0, 0.7), seed=3)
     with two.federation(tmp_path, holder="archive") as opened:
-        text = opened.plan(FIT).text()
-        assert "nobody to hide behind" in text
-        assert "unbounded: block-moments, exact-moments, predictors, presence, residuals" in text
-        found = FIT.fit(opened)
+        with pytest.raises(UnsafeRequest, match="nobody to hide behind"):
+            opened.plan(FIT)
+        plain = replace(FIT, exchange="plain")
+        assert "unbounded: block-moments, exact-moments, predictors, presence, residuals" in opened.plan(plain).text()
+        found = plain.fit(opened)
     assert np.isfinite(found.bse).all()
+    assert "left out" not in found.summary()
+
+
+def test_too_few_shared_records_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    apart = simulated(300, (1, 2, 2), (1.0, 0.5, 0.5), seed=6)
+    shared = apart.blocks["b"]["id"]
+    apart.blocks["c"] = apart.blocks["c"][~apart.blocks["c"]["id"].isin(shared[15:])]
+    with apart.federation(tmp_path) as opened, pytest.raises(NotEstimable, match="take step='exact'"):
+        replace(FIT, init="mean").fit(opened)
 
 
 def test_messages_have_a_number_a_record_and_party(whole: tuple[VFEMResult, Path, Path]) -> None:
@@ -129,7 +146,7 @@ def test_a_round_is_answered_once(data: Simulated, tmp_path: Path) -> None:
     with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
         names = ["a0", "b1", "b2", "c3", "y"]
         job.ask(announce, names=names)
-        job.ask(prepare, names=names)
+        job.ask(prepare, names=names, exchange="masked")
         asked = {"names": names, "eta": 0.5, "retreat": False, "exchange": "masked"}
         job.ask(predictors, round=0, **asked)
         with pytest.raises(UnsafeRequest):
@@ -143,7 +160,7 @@ def test_a_hostile_coordinator_gets_noise_or_a_refusal(data: Simulated, tmp_path
     with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
         names = ["a0", "b1", "b2", "c3", "y"]
         job.ask(announce, names=names)
-        job.ask(prepare, names=names)
+        job.ask(prepare, names=names, exchange="masked")
         asked: dict[str, Any] = {"names": names, "eta": 0.5, "retreat": False, "exchange": "masked"}
         job.ask(predictors, round=0, **asked)
         honest = job.ask(residuals, round=0, mode="mean", **asked)["a"]["value"]
@@ -154,6 +171,16 @@ def test_a_hostile_coordinator_gets_noise_or_a_refusal(data: Simulated, tmp_path
         assert abs(drowned) > 1e9
         with pytest.raises(BeyondReservation):
             job.ask(predictors, round=2, **{**asked, "exchange": "plain"})
+
+
+def test_groups_are_formed_for_the_exchange_that_follows(data: Simulated, tmp_path: Path) -> None:
+    """Whoever prepares for the plain exchange, in which every party is by itself, gets no masked predictor."""
+    with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
+        names = ["a0", "b1", "b2", "c3", "y"]
+        job.ask(announce, names=names)
+        job.ask(prepare, names=names, exchange="plain")
+        with pytest.raises(UnsafeRequest):
+            job.ask(predictors, names=names, eta=0.5, retreat=False, exchange="masked", round=0)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ are one Gaussian vector.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,9 @@ def open_federation(data: Simulated, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def rounds(open_federation: Federation) -> VFEMResult:
-    return VFEM(cross_party="independent", tolerance=1e-13).fit(open_federation, response="y")
+    """All blocks are used: the paper's exchange."""
+    method = VFEM(cross_party="independent", exchange="plain", tolerance=1e-13)
+    return method.fit(open_federation, response="y")
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +150,25 @@ def test_rounds_reach_the_pooled_em(data: Simulated, rounds: VFEMResult) -> None
     )
 
 
+def test_masked_rounds_are_the_pooled_em_without_the_blocks_left_out(
+    data: Simulated, open_federation: Federation
+) -> None:
+    """b and c hide behind each other: where one of them lacks a record, the block of the other counts as missing."""
+    found = VFEM(cross_party="independent", tolerance=1e-13).fit(open_federation, response="y")
+    both = ~np.isnan(data.x[:, data.owner > 0]).any(axis=1)
+    x = data.x.copy()
+    x[np.ix_(~both, data.owner > 0)] = np.nan
+    less = replace(data, x=x)
+    b, s2, *_ = pooled_em(less)
+    n, p = x.shape
+    np.testing.assert_allclose(found.params, b, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.sigma2, s2 * n / (n - p - 1), rtol=1e-6)
+    np.testing.assert_allclose(found.bse, numerical_errors(less, pooled_theta(less)), rtol=1e-2)
+    left = int((~np.isnan(data.x[:, data.owner == 1][:, 0]) & ~both).sum())
+    assert any(f"b {left} of" in remark for remark in found.remarks)
+    assert found.present("b") == found.present("c") == both.sum()
+
+
 def test_the_closed_form_reaches_the_same_optimum_sooner(
     data: Simulated, rounds: VFEMResult, closed: VFEMResult
 ) -> None:
@@ -170,7 +192,7 @@ def test_standard_errors_against_a_numerical_hessian(data: Simulated, rounds: VF
 
 
 def test_both_starting_values_agree(open_federation: Federation, rounds: VFEMResult, closed: VFEMResult) -> None:
-    from_means = VFEM(cross_party="independent", init="mean").fit(open_federation, response="y")
+    from_means = VFEM(cross_party="independent", exchange="plain", init="mean").fit(open_federation, response="y")
     for other in (
         from_means,
         VFEM(cross_party="independent", step="exact", init="mean").fit(open_federation, response="y"),
@@ -182,7 +204,13 @@ def test_both_starting_values_agree(open_federation: Federation, rounds: VFEMRes
 def test_a_sketch_comes_near(data: Simulated, rounds: VFEMResult, tmp_path: Path) -> None:
     """The estimates are the same. A sketched product of two columns is off by about 1/sqrt(80) = 0.11 of their norms,
     across parties alone; standard errors move by less. The seed fixes the sketch."""
-    method = VFEM(cross_party="independent", information="sketch", sketch_size=80, coordinator="university")
+    method = VFEM(
+        cross_party="independent",
+        exchange="plain",
+        information="sketch",
+        sketch_size=80,
+        coordinator="university",
+    )
     with data.federation(tmp_path, seed=3) as opened:
         sketched = method.fit(opened, response="y")
     np.testing.assert_allclose(sketched.params, rounds.params, atol=1e-3)
@@ -242,10 +270,11 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
     half = apart.blocks["b"]["id"]
     apart.blocks["c"] = apart.blocks["c"][~apart.blocks["c"]["id"].isin(half)]
     with apart.federation(tmp_path) as opened:
+        plain = VFEM(cross_party="independent", exchange="plain")
         with pytest.raises(NotEstimable, match="init='mean'"):
-            VFEM(cross_party="independent").fit(opened, response="y")
+            plain.fit(opened, response="y")
         with pytest.raises(NotEstimable, match="iterations"):
-            VFEM(cross_party="independent", init="mean", iterations=10).fit(opened, response="y")
+            replace(plain, init="mean", iterations=10).fit(opened, response="y")
         with pytest.raises(NotEstimable, match="complete"):
             VFEM(missing="complete-case").fit(opened, response="y")
         assert VFEM(cross_party="independent", step="exact", init="mean").fit(opened, response="y").nobs == 200

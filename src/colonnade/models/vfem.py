@@ -67,7 +67,8 @@ class VFEM:
         they are not; where they are, its estimates are biased.
     missing : "em", or a baseline: "complete-case", "mean" (imputation) or "single" (the response holder's columns).
     step : of "independent": "gradient", the paper's rounds, or "exact", its equation (6) on pattern moments.
-    exchange : of the rounds: "masked" shows the response holder sums of predictors, "plain" (the paper's) each of them.
+    exchange : of the rounds: "masked" shows the response holder sums of predictors over groups of parties, and leaves
+        out blocks that would stand alone (`models/vfem_groups.py`); "plain" (the paper's) shows each of them.
     information : of the rounds, for standard errors: "secure" computes products across parties on secret shares;
         "sketch" (with `sketch_size` rows) shows random combinations of records to a `coordinator`, the organisation
         that runs it, which must be none of the parties.
@@ -239,7 +240,9 @@ class VFEM:
                 missing=self.missing,
                 init=self.init,
             )
-        return replace(self._priced(made, job), **described(self))
+        words = described(self)
+        remarks = (*words.get("remarks", ()), *made.remarks)
+        return replace(self._priced(made, job), **{**words, "remarks": remarks})
 
     def _priced(self, made: VFEMResult, job: Job) -> VFEMResult:
         """With what was disclosed, and what it costs a person."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
+from colonnade.models.vfem_groups import Groups, Mask
 from colonnade.models.vfem_independent import Block, about, own_likelihood
 from colonnade.statistics.features import Feature, design_chunks, features
 from colonnade.statistics.gaussian_em import Matrix, Vector
@@ -69,11 +70,13 @@ class Design:
 class OwnBlock:
     """A party's covariates in standard units, for the records used that it has; `at` are their cohort rows.
 
-    `index` is the number of each cohort row's pattern (-1: not used), `masks` the patterns that occur. `response` is
-    the response in standard units over the cohort, at its holder, 0 where it is not used.
+    `index` is the number of each cohort row's pattern (-1: not used), `masks` the patterns that occur, of the blocks
+    that are used. `groups` are the parties whose predictors are summed (`vfem_groups.py`). `response` is the response
+    in standard units over the cohort, at its holder, 0 where it is not used.
     """
 
     place: int
+    groups: Groups
     at: NDArray[np.intp]
     x: Matrix
     centre: Vector
@@ -99,10 +102,10 @@ class OwnBlock:
         used = np.flatnonzero(self.index >= 0)
         return tuple(used[self.masks[self.index[used], place]] for place in range(self.masks.shape[1]))
 
-    @cached_property
-    def shared(self) -> tuple[NDArray[np.intp], ...]:
-        """Which of the records here each party has too."""
-        return tuple(np.flatnonzero(here) for here in self.masks[self.index[self.at]].T)
+    @property
+    def group(self) -> tuple[int, ...]:
+        """The places of those in whose sum this party's predictor is, its own included."""
+        return next(group for group in self.groups if self.place in group)
 
     def start(self) -> Block:
         """Coefficients 0, available-case mean 0 and covariance."""
@@ -179,15 +182,16 @@ def forget(me: Party) -> None:
     _blocks.pop(me, None)
 
 
-def masks_of(me: Party, design: Design) -> NDArray[np.bool_]:
-    """(record, party): who has which record."""
-    packed = me.recall("vfem masks")
-    bits = [np.unpackbits(np.asarray(packed[party], dtype=np.uint8), count=me.facts.n) for party in design.parties]
-    return np.column_stack(bits).astype(bool)
+def keep_masks(me: Party, design: Design, masks: Mask, groups: Groups) -> None:
+    """(record, party): whose block of which record is used; and the groups."""
+    packed = {party: np.packbits(masks[:, place]) for place, party in enumerate(design.parties)}
+    me.keep("vfem masks", {"masks": packed, "groups": [list(group) for group in groups]})
 
 
 def _made(me: Party, design: Design) -> OwnBlock:
-    masks = masks_of(me, design)
+    formed = me.recall("vfem masks")
+    packed = [np.asarray(formed["masks"][party], dtype=np.uint8) for party in design.parties]
+    masks = np.column_stack([np.unpackbits(one, count=me.facts.n) for one in packed]).astype(bool)
     used = masks[:, design.parties.index(design.holder)]
     place = design.parties.index(me.name)
     code = masks @ (1 << np.arange(len(design.parties), dtype=np.int64))
@@ -224,6 +228,7 @@ def _made(me: Party, design: Design) -> OwnBlock:
     x = np.ascontiguousarray(whole[:, kept])
     return OwnBlock(
         place=place,
+        groups=tuple(tuple(group) for group in formed["groups"]),
         at=at,
         x=x,
         centre=centre[kept],

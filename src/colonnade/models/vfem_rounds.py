@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from colonnade.errors import BadArguments, NotEstimable
+from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.federation.plan import JOB, Phase
 from colonnade.federation.roster import Roster
@@ -61,6 +61,12 @@ class Rounds:
                 "all columns are at one party, so there are no rounds to make; fit a regression there, or name columns"
                 " of other parties."
             )
+        if self.exchange == "masked" and len(self.design.others) < 2:
+            raise UnsafeRequest(
+                f"{self.design.others[0]!r} has nobody to hide behind: with two parties a sum of linear predictors is"
+                " one of them; take step='exact' or cross_party='full', which show none, or exchange='plain', which"
+                " shows it."
+            )
 
     # --- what is going to happen --------------------------------------------------------------------------
 
@@ -93,7 +99,7 @@ class Rounds:
         back = vector * len(others)
         return [
             phase("vfem: presence", announce, design.parties, 1, n // 8 * len(others), names=names),
-            phase("vfem: prepare", prepare, design.parties, 1, 64, names=names),
+            phase("vfem: prepare", prepare, design.parties, 1, 64, names=names, exchange=self.exchange),
             phase("vfem: predictors", predictors, others, self.iterations + 1, vector, retreat=False, **one_round),
             phase(
                 "vfem: residuals",
@@ -128,16 +134,14 @@ class Rounds:
                 f"exchange='plain': {design.holder!r} sees every party's linear predictor in every round, and from as"
                 " many rounds as a party has columns it knows the space that these columns span."
             )
-        elif len(design.others) == 1:
-            made.append(
-                f"With two parties there is nobody to hide behind: {design.holder!r} sees the linear predictor of"
-                f" {design.others[0]!r} in every round."
-            )
         else:
             made.append(
-                f"{design.holder!r} sees sums over the other parties. Of a record that only one of them has, the sum is"
-                " that party's linear predictor, up to a constant; over many rounds the sums span the columns of all"
-                " other parties together."
+                f"{design.holder!r} sees sums over groups of two or more other parties"
+                + (f": here all {len(design.others)}" if len(design.others) < 4 else "")
+                + ". A group's blocks are used only at the records that all of it has, and count as missing elsewhere:"
+                " right if records are missing completely at random, or as the response holder's columns say. Over many"
+                " rounds the sums span the columns of a group together. step='exact' and cross_party='full' use all"
+                " blocks and show no record."
             )
         made.append(
             "Every data party sees the residuals of its records, and who has which record; the coordinator sees how"
@@ -158,7 +162,7 @@ class Rounds:
     def execute(self, job: Job) -> VFEMResult:
         design, names = self.design, list(self.design.names)
         job.ask(announce, names=names)
-        prepared = job.ask(prepare, names=names)
+        prepared = job.ask(prepare, names=names, exchange=self.exchange)
         self._check_counts(prepared)
         climb = _Climb(
             job, self, 2 / (max(p["high"] for p in prepared.values()) + min(p["low"] for p in prepared.values()))
@@ -182,15 +186,34 @@ class Rounds:
         into[1:, 0] = -units.centre / units.scale
         into[1:, 1:] /= units.scale[:, None]
         known = Terms(**{**vars(known), "gram": into @ gram @ into.T})
-        return self._result(job, model, units, known, trace, climb.iterations)
+        made = self._result(job, model, units, known, trace, climb.iterations)
+        return replace(made, remarks=self._left_out(prepared))
+
+    def _left_out(self, prepared: Mapping[str, Any]) -> tuple[str, ...]:
+        """What hiding in groups cost."""
+        lost = {party: int(one["left_out"]) for party, one in prepared.items() if one["left_out"]}
+        if not lost:
+            return ()
+        groups = ["{" + ", ".join(group) + "}" for group in prepared[self.design.holder]["groups"]]
+        counts = ", ".join(
+            f"{party} {count:,} of {count + prepared[party]['count']:,}" for party, count in lost.items()
+        )
+        return (
+            f"exchange='masked' hides {' and '.join(groups)} in sums; blocks of records that not all of a group have"
+            f" are left out as if missing ({counts}). Right if records are missing completely at random, or as the"
+            " response holder's columns say. step='exact' and cross_party='full' use them all.",
+        )
 
     def _check_counts(self, prepared: Mapping[str, Any]) -> None:
         width = {party: sum(one.party == party for one in self.design.covariates) for party in prepared}
         for party, one in prepared.items():
-            if one["count"] < self.minimum * width[party]:
+            if one["count"] < max(self.minimum * width[party], width[party] + 2):
+                left = f" ({one['left_out']} more have nothing to hide behind)" if one["left_out"] else ""
+                cure = "take step='exact', which uses all of them" if one["left_out"] else "lower minimum_joint"
                 raise NotEstimable(
-                    f"only {one['count']} records with the response are at {party!r}, and {self.minimum * width[party]}"
-                    " are needed; leave the party out with columns=, or lower minimum_joint."
+                    f"only {one['count']} records with the response are at {party!r}{left}, and"
+                    f" {max(self.minimum * width[party], width[party] + 2)} are needed; leave the party out with"
+                    f" columns=, or {cure}."
                 )
         complete = prepared[self.design.holder]["complete"]
         if self.init == "complete-case" and complete < 2:

@@ -1,9 +1,9 @@
 """The parties' steps in the rounds of VFEM (`models/vfem_rounds.py` drives them).
 
 A round has two halves. Each party but the response holder moves its parameters by the residuals that it received and
-sends its linear predictor, sealed, to the response holder; with `exchange="masked"` under pads between these parties
-that cancel in their sum. The response holder adds them up, forms the residuals, moves its own parameters and sends the
-residuals, sealed, to the others. The coordinator relays and sees one number: the log-likelihood.
+sends its linear predictor, sealed, to the response holder; with `exchange="masked"` under pads that cancel in the sum
+of a group (`vfem_groups.py`). The response holder adds them up, forms the residuals, moves its own parameters and sends
+the residuals, sealed, to the others. The coordinator relays and sees one number: the log-likelihood.
 
 A round's step length `eta` comes with the request. If the likelihood fell, the coordinator asks again with a shorter
 one (`retreat`): all parameters return to where they were, and take less of the same gradient.
@@ -18,8 +18,9 @@ import numpy as np
 from colonnade.errors import BadArguments, NotEstimable, PartyLost, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.step import Public, Release, step
-from colonnade.models.vfem_block import Design, Lacking, OwnBlock, own_block, spread
-from colonnade.models.vfem_exchange import PREDICTOR, Exchange, masked_predictor, total_predictor
+from colonnade.models.vfem_block import Design, Lacking, OwnBlock, keep_masks, own_block, spread
+from colonnade.models.vfem_exchange import PREDICTOR, Exchange, masked_predictor, totals
+from colonnade.models.vfem_groups import alone, chosen_groups, kept_blocks
 from colonnade.models.vfem_independent import Block, residual_likelihood
 from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.statistics.gaussian_em import Vector
@@ -47,27 +48,37 @@ def announce(me: Party, *, names: list[str]) -> Release:
     return Release(None, "nothing: the masks travel sealed")
 
 
-def _prepare_cost(public: Public, *, names: list[str]) -> Cost:
+def _prepare_cost(public: Public, *, names: list[str], exchange: Exchange) -> Cost:
     return Unbounded("block-moments", "the extreme eigenvalues of a party's correlation matrix, and its record counts")
 
 
 @step(cost=_prepare_cost)
-def prepare(me: Party, *, names: list[str]) -> Release:
-    """Standardise; state what the step length depends on."""
+def prepare(me: Party, *, names: list[str], exchange: Exchange) -> Release:
+    """Form groups, standardise; state what the step length depends on. A party with too few records only says so."""
     design = Design.of(me.facts, names)
-    masks = me.received("vfem mask")
-    if missing := [party for party in design.parties if party not in masks]:
+    came = me.received("vfem mask")
+    if missing := [party for party in design.parties if party not in came]:
         raise PartyLost(f"{', '.join(missing)} did not send a mask; resume when they are back.")
-    me.keep("vfem masks", {party: masks[party] for party in design.parties})
-    block = own_block(me, design)
-    high, low = spread(block)
-    value = {
-        "high": high,
-        "low": low,
-        "count": len(block.at),
-        "complete": int(block.counts[block.masks.all(axis=1)].sum()),
+    bits = [np.unpackbits(np.asarray(came[party], dtype=np.uint8), count=me.facts.n) for party in design.parties]
+    masks = np.column_stack(bits).astype(bool)
+    with_response = masks[:, design.parties.index(design.holder)]
+    others = [design.parties.index(party) for party in design.others]
+    widths = [sum(one.party == party for one in design.covariates) for party in design.parties]
+    groups = alone(others) if exchange == "plain" else chosen_groups(masks[with_response], others, widths)
+    used = kept_blocks(masks, groups)
+    keep_masks(me, design, used, groups)
+    me.keep("vfem exchange", exchange)
+    place = design.parties.index(me.name)
+    count = int(used[with_response, place].sum())
+    value: dict[str, Any] = {
+        "count": count,
+        "left_out": int(masks[with_response, place].sum()) - count,
+        "complete": int(masks[with_response].all(axis=1).sum()),
+        "groups": [[design.parties[one] for one in group] for group in groups],
     }
-    return Release(value, "two eigenvalues, the number of records here and of complete records")
+    if count > 1 + widths[place]:
+        value["high"], value["low"] = spread(own_block(me, design))
+    return Release(value, "two eigenvalues, and how many records are used, left out and complete, in which groups")
 
 
 # --- the rounds -------------------------------------------------------------------------------------------
@@ -94,8 +105,7 @@ def _next_round(me: Party, round: int) -> dict[str, Any] | None:
 def _predictor_cost(
     public: Public, *, names: list[str], round: int, eta: float, retreat: bool, exchange: Exchange
 ) -> Cost:
-    design = Design.of(public.facts, names)
-    if exchange == "plain" or len(design.others) < 2:
+    if exchange == "plain":
         return Unbounded(
             "predictors",
             "this party's linear predictor of every record, in every round, to the response holder",
@@ -103,8 +113,8 @@ def _predictor_cost(
         )
     return Unbounded(
         "predictor-sums",
-        "sums over the other parties of each record's linear predictor, in every round, to the response holder; of a"
-        " record that only one other party has, that party's predictor",
+        "sums of the linear predictors of two or more parties, of every record that all of these have, in every round,"
+        " to the response holder",
         audience="response holder",
     )
 
@@ -115,6 +125,10 @@ def predictors(me: Party, *, names: list[str], round: int, eta: float, retreat: 
     design = Design.of(me.facts, names)
     if me.name not in design.others:
         raise UnsafeRequest(f"{me.name!r} has the response, or nothing: it sends no predictor.")
+    if me.recall("vfem exchange") != exchange or (exchange == "masked" and len(design.others) < 2):
+        raise UnsafeRequest(
+            "predictors are masked for the groups that were formed, of two parties or more; start anew."
+        )
     block = own_block(me, design)
     state = _next_round(me, round) or _start(block)
     came = me.received(RESIDUALS).get(design.holder)
@@ -123,18 +137,16 @@ def predictors(me: Party, *, names: list[str], round: int, eta: float, retreat: 
     state["round"] = round
     me.keep("vfem state", state)
     now = _block(state, eta)
-    # The likelihood of its own columns goes along in the sum, so that nobody sees it alone.
-    vector = np.append(block.predictor(now), block.likelihood(now) / block.n)
+    # Mean and variance, which stand for the block where it is missing, and the likelihood of its own columns go along
+    # in the sums, so that nobody sees them alone.
+    rest = [float(now.mu @ now.beta), now.variance, block.likelihood(now) / block.n]
+    vector = np.append(block.predictor(now), rest)
     if not np.isfinite(vector).all():
         raise NotEstimable("the estimates of this party left all bounds; leave columns out, or take step='exact'.")
-    message = {
-        "predictor": vector
-        if exchange == "plain"
-        else masked_predictor(me, design, block, vector, (round, eta, retreat)),
-        "mean": float(now.mu @ now.beta),
-        "variance": now.variance,
-    }
-    me.send(design.holder, PREDICTOR, message)
+    if exchange == "plain":
+        me.send(design.holder, PREDICTOR, vector)
+    else:
+        me.send(design.holder, PREDICTOR, masked_predictor(me, design, block, vector, (round, eta, retreat)))
     return Release(None, "nothing: the predictor travels sealed")
 
 
@@ -218,14 +230,14 @@ def _evaluated(
     me: Party, design: Design, block: OwnBlock, state: dict[str, Any], eta: float, exchange: Exchange
 ) -> tuple[Block, Vector, Vector, float]:
     """The holder's block, r over the cohort, tau per pattern, and the others' own likelihoods / n."""
-    total, means, variances = total_predictor(me, design, block, exchange)
+    others = totals(me, design, block, exchange)
     now = _block(state, eta)
     intercept, _, sigma2 = _own(state, eta)
     assert block.response is not None
     lacks = (~block.masks).astype(np.float64)
-    r = block.response - total[:-1]
-    r[block.at] -= block.predictor(now) + (intercept + lacks @ means)[block.index[block.at]]
-    return now, r, sigma2 + lacks @ variances, float(total[-1])
+    r = block.response - others.predictor
+    r[block.at] -= block.predictor(now) + (intercept + lacks @ others.means)[block.index[block.at]]
+    return now, r, sigma2 + lacks @ others.variances, others.likelihood
 
 
 def _per_pattern(block: OwnBlock, r: Vector) -> tuple[Vector, Vector]:
