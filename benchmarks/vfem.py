@@ -199,8 +199,8 @@ def main() -> int:
     n, iterations = RECORDS, 12 if quick() else 30
     page.say(
         f"n = {n:,}, p = {sum(width for width, _ in PARTIES.values())}, K = {len(PARTIES)}, one thread for linear"
-        f" algebra, load {os.getloadavg()[0]:.1f}. Medians of an iteration, embedded, and of a step of a pooled numpy EM"
-        " on the same records, in turn:"
+        f" algebra, load {os.getloadavg()[0]:.1f}. Medians of an iteration, embedded, and of a step of a pooled numpy"
+        " EM on the same records, in turn:"
     )
     data = draw(n, paired=True)
     plain, masked = rounds(draw(n), iterations, "plain"), rounds(data, iterations, "masked")

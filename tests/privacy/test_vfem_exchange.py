@@ -3,8 +3,8 @@
 In every round a party's linear predictor is X_k beta_k, with one beta_k a round. All of them together are a matrix of
 rank p_k: its column space is the party's block, and its row space, over rounds, the span of its coefficients. So
 whoever sees the predictors knows, after p_k rounds, every column of the block up to a linear map, and can test whether
-a suspected column is in it. Sums over whoever has a record do not end this: the row spaces of patterns {b, c} and {b, d}
-meet in that of b, and with it the sums are split again. "masked" therefore sums fixed groups (`vfem_groups.py`).
+a suspected column is in it. Sums over whoever has a record do not end this: the row spaces of patterns {b, c} and
+{b, d} meet in that of b, and with it the sums are split again. "masked" therefore sums fixed groups (`vfem_groups.py`).
 
 The attacker here is the response holder, who sees more than the coordinator: everything that was sealed to it. The
 coordinator's view is everything that the transport carried.
