@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Party processes start much faster with compiled modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test lint bench study docs lock proto clean
+.PHONY: demo test lint bench study docs screenshots lock proto clean
 
 demo: $(STAMP)
 	$(BIN)/colonnade demo --out demo-run
@@ -29,6 +29,10 @@ study: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m pytest -q tests/unit/test_docs.py
+
+# Needs Chromium; writes docs/images/console-*.png from a party with simulated jobs.
+screenshots: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m support.screenshots docs/images
 
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Colonnade needs Python 3.11 or newer")'

@@ -2,7 +2,7 @@
 
 The layers, lowest first; each imports only from those before it:
 errors, durable, data, privacy, secure, federation, statistics, alignment, synthesis, models, completion, evaluation,
-cli.
+console, cli.
 """
 
 from __future__ import annotations

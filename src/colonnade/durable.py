@@ -187,6 +187,11 @@ class Chain:
         )
         return [Row(number, json.loads(body), previous, hashed) for number, body, previous, hashed in found]
 
+    def guarded(self) -> bool:
+        """Whether the triggers that keep the table append-only are there."""
+        names = {name for (name,) in self.database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
+        return {f"{self.table}_no_update", f"{self.table}_no_delete"} <= names
+
     def verify(self, *, expect: Head | None = None) -> Head:
         """Recompute every link; with `expect`, the chain must still contain that head."""
         previous, count = GENESIS, 0

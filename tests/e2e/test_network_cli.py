@@ -12,12 +12,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from colonnade.console.desk import Desk
 from colonnade.errors import PartyLost
 from colonnade.federation.consortium import CoordinatorFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
 from colonnade.models.vfem import VFEM
 from support.consortium import ALLOW, COLUMNS, MEMBERS, Consortium, says
+from support.operators import Visitor, served
 
 
 @pytest.fixture
@@ -63,7 +65,12 @@ def test_an_operator_decides(consortium: Consortium) -> None:
         job = listed.splitlines()[0]
         assert job.startswith("align-")
         assert "alignment" in listed
-        says("party", "approve", "party.toml", job, cwd=consortium.root / name)
+        assert "Asked by University." in listed
+        if name == "market":  # the same decision through its web console, beside the process that serves
+            with served(Desk(consortium.root / name / "party.toml")) as (console, _):
+                assert Visitor(console).decide(job, "approve")[0] == 303
+        else:
+            says("party", "approve", "party.toml", job, cwd=consortium.root / name)
         assert "No job is waiting" in says("party", "requests", "party.toml", cwd=consortium.root / name)
     again = says("party", "approve", "party.toml", job, cwd=consortium.root / "credit", code=5)
     assert "no job" in again

@@ -136,8 +136,9 @@ class Watched:
 
     def tab_stops(self, *, most: int = 400) -> list[dict[str, Any]]:
         """What the Tab key reaches from the top of the page, in order: tag, name, and whether the focus can be seen."""
-        self.page.evaluate("() => { document.activeElement.blur(); window.getSelection().removeAllRanges(); }")
-        self.page.mouse.click(0, 0)
+        self.page.evaluate(
+            "() => { const b = document.body; b.tabIndex = -1; b.focus(); b.blur(); b.removeAttribute('tabindex'); }"
+        )
         found: list[dict[str, Any]] = []
         for _ in range(most):
             self.page.keyboard.press("Tab")

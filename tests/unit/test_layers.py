@@ -23,6 +23,7 @@ LAYERS = (
     "models",
     "completion",
     "evaluation",
+    "console",
     "cli",
 )
 

@@ -57,21 +57,28 @@ def serve(file: PartyToml) -> None:
 @app.command()
 def requests(file: PartyToml, as_json: AsJson = False) -> None:
     """List the jobs that wait for a decision, with their plans."""
-    from colonnade.federation.approvals import operator
-    from colonnade.federation.consortium import PartyFile
+    from colonnade.console.desk import Desk
 
     output = Output()
-    with operator(PartyFile.from_toml(file).home) as desk:
-        waiting = desk.waiting()
-        if as_json:
-            output.json({job: plan.to_dict() for job, plan in waiting.items()})
-            return
-        if not waiting:
-            output.say("No job is waiting.")
-        for job, plan in waiting.items():
-            output.say(f"{job}")
-            output.say(plan.text())
-            output.say()
+    desk = Desk(file)
+    waiting = desk.waiting()
+    if as_json:
+        output.json({card.job: card.plan.to_dict() for card in waiting})
+        return
+    if not waiting:
+        output.say("No job is waiting.")
+    for card in waiting:
+        forecast = desk.forecast(card)
+        output.say(card.job)
+        output.say(f"Asked by {card.asker or 'somebody who did not sign'}.")
+        if not forecast.genuine:
+            output.say(f"Take care: the sentences of this plan are the coordinator's. {forecast.doubt}")
+        output.say(card.plan.text())
+        if forecast.before is not None and forecast.after is not None:
+            output.say(f"Counted against the budget: {forecast.before} before, {forecast.after} after.")
+        if forecast.refused:
+            output.say(f"It cannot be approved: {forecast.refused}")
+        output.say()
 
 
 @app.command()
@@ -94,6 +101,32 @@ def _decide(file: Path, job: str, *, approved: bool) -> None:
     with operator(party.home, policy=party.policy) as desk:
         desk.decide(job, approve=approved)
     Output().result(f"{job}: {'approved' if approved else 'denied'}")
+
+
+@app.command()
+def console(
+    file: PartyToml,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 for any free one.")] = 0,
+) -> None:
+    """Show requests, budget, ledger, transcript and runs in this machine's browser (docs/console.md)."""
+    from colonnade.console.desk import Desk
+    from colonnade.console.server import Console
+
+    output = Output()
+    desk = Desk(file)
+    output.say(f"Console of {desk.name}, for this machine only. Stop it with Ctrl-C.")
+
+    def link(address: str) -> None:
+        output.result(f"To enter from one browser, once: {address}")
+
+    served = Console(desk, port=port, said=link)
+    link(served.start())
+    try:
+        served.wait()
+    except KeyboardInterrupt:
+        output.say("The console is closed.")
+    finally:
+        served.close()
 
 
 @coordinator.command("init")

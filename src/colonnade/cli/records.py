@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from colonnade.durable import Database, Head
+from colonnade.durable import Chain, Database, Head
 from colonnade.errors import CorruptRecord, RunError, StorageError
 
 Record = Literal["ledger", "transcript"]
@@ -31,7 +31,7 @@ def opened(path: Path, record: Record) -> Iterator[Database]:
         names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         if record not in names:
             raise StorageError(f"{file} holds no {record}; name the party's own folder.")
-        if not {f"{record}_no_update", f"{record}_no_delete"} <= names:
+        if not Chain(database, record, create=False).guarded():
             raise CorruptRecord(
                 f"{file} was changed: what keeps its {record} append-only is gone; restore it from a back-up."
             )

@@ -55,11 +55,16 @@ class Ledger:
     """Append-only and hash-chained (see `colonnade.durable`)."""
 
     def __init__(
-        self, database: Database, *, budget: Budget | None = None, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        *,
+        budget: Budget | None = None,
+        clock: Callable[[], float] = time.time,
+        create: bool = True,
     ) -> None:
         self.database = database
         self.budget = budget
-        self.chain = Chain(database, "ledger", indexed=("kind", "job", "seq"))
+        self.chain = Chain(database, "ledger", indexed=("kind", "job", "seq"), create=create)
         self._clock = clock
         self._tallies: OrderedDict[str, _Tally] = OrderedDict()
 

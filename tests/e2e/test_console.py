@@ -1,0 +1,415 @@
+"""The operator's console: who gets in, what the pages show, and that a decision reaches the party.
+
+Oracle of the figures: the ledger's own accounting. Every page is also shown in a browser: keyboard, light and dark,
+phone width, accessibility, nothing from outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode, urlsplit
+
+import pytest
+
+from colonnade.console.desk import Desk
+from colonnade.console.server import Console
+from colonnade.federation.job import proposal
+from colonnade.federation.messages import Reply, Request
+from colonnade.federation.run_folder import RunFolder
+from colonnade.statistics.describe import Describe
+from support.browser import DESK, PHONE, Watched
+from support.operators import BUDGET, PARTY, Operated, Visitor, busy_party, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+PAGES = ("", "requests", "budget", "ledger", "transcript", "runs")
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
+    with busy_party(tmp_path_factory.mktemp("busy")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def console(busy: Operated) -> Iterator[Console]:
+    with served(busy.desk) as (made, _):
+        yield made
+
+
+# --- who gets in ------------------------------------------------------------------------------------------
+
+
+def test_without_the_token_everything_is_401(console: Console, busy: Operated) -> None:
+    stranger = Visitor(console, inside=False)
+    job = busy.desk.waiting()[0].job
+    paths = [console.base + page for page in (*PAGES, f"requests/{job}", "enter", "enter?token=", "enter?token=x")]
+    for path in [*paths, "/", "/favicon.ico", "/../etc/passwd", "/nowhere"]:
+        answer, text = stranger.send("GET", path)
+        assert answer.status == 401, path
+        assert PARTY not in text
+        assert job not in text
+    for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"):
+        status = stranger.send(method, f"{console.base}decide", "" if method == "POST" else None)[0].status
+        assert status in (401, 405), method
+    assert stranger.send("POST", f"{console.base}decide", f"job={job}&choice=approve")[0].status == 401
+    forged = stranger.get(console.base, Cookie=f"{console.cookie}=guess")
+    assert forged.status == 401
+    assert busy.desk.job(job).state == "waiting"
+
+
+def test_a_link_works_once_and_a_new_one_is_printed(busy: Operated) -> None:
+    printed: list[str] = []
+    console = Console(busy.desk, said=printed.append)
+    try:
+        link = urlsplit(console.start())
+        stranger = Visitor(console, inside=False)
+        first = stranger.get(f"{link.path}?{link.query}")
+        assert (first.status, first.headers["Location"]) == (303, console.base)
+        cookie = first.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert f"Path={console.base}" in cookie, "no server on another port of this machine is shown the cookie"
+        assert stranger.get(f"{link.path}?{link.query}").status == 401
+        assert len(printed) == 1
+        assert printed[0] != link.geturl()
+    finally:
+        console.close()
+
+
+def test_leaving_ends_the_session(console: Console) -> None:
+    visitor = Visitor(console)
+    form = urlencode({"form": visitor.form_token()})
+    assert visitor.send("POST", f"{console.base}leave", form, Origin=console.origin)[0].status == 200
+    assert visitor.get(console.base).status == 401
+
+
+def test_only_the_loopback_is_served(console: Console) -> None:
+    assert console._server.server_address[0] == "127.0.0.1"
+    others = {one[4][0] for one in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)} - {"127.0.0.1"}
+    for address in others:
+        if not str(address).startswith("127."):
+            with pytest.raises(OSError), socket.create_connection((str(address), console.port), timeout=1):
+                pass
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "10.0.0.1:{port}"])
+def test_a_name_that_points_here_is_refused(console: Console, host: str) -> None:
+    visitor = Visitor(console)
+    assert visitor.get(console.base, Host=host.format(port=console.port)).status == 421
+
+
+def test_names_of_this_machine_and_a_tunnel_are_fine(console: Console) -> None:
+    visitor = Visitor(console)
+    for host in ("localhost", f"localhost:{console.port}", "127.0.0.1:9999", "[::1]:80"):
+        assert visitor.get(console.base, Host=host).status == 200, host
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_requests_from_another_site_fail(console: Console, busy: Operated, headers: dict[str, str]) -> None:
+    visitor = Visitor(console)
+    job = busy.desk.waiting()[0].job
+    assert visitor.decide(job, "approve", **headers)[0] == 403
+    assert visitor.get(console.base, **headers).status == 403
+    assert busy.desk.job(job).state == "waiting"
+
+
+def test_a_form_without_origin_or_with_another_sessions_word_fails(console: Console, busy: Operated) -> None:
+    job = busy.desk.waiting()[0].job
+    one, other = Visitor(console), Visitor(console)
+    good = {"job": job, "choice": "approve"}
+
+    def sent(fields: dict[str, str], **headers: str) -> int:
+        return one.send("POST", f"{console.base}decide", urlencode(fields), **headers)[0].status
+
+    here = {"Origin": console.origin}
+    assert sent({**good, "form": one.form_token()}) == 403
+    assert sent(good, **here) == 403
+    assert sent({**good, "form": other.form_token()}, **here) == 403
+    assert sent({**good, "form": one.form_token(), "choice": "both"}, **here) == 404
+    assert sent({**good, "form": one.form_token()}, Content_Type="text/plain", **here) == 400
+    assert sent({**good, "form": "x" * 20_000}, **here) == 413
+    assert busy.desk.job(job).state == "waiting"
+
+
+def test_every_answer_forbids_what_it_does_not_need(console: Console) -> None:
+    visitor = Visitor(console)
+    for answer in (visitor.get(console.base), Visitor(console, inside=False).get("/")):
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+
+
+def test_addresses_that_lead_nowhere(console: Console) -> None:
+    visitor = Visitor(console)
+    for path in ("nowhere", "ledger/1", "requests/nobody", "ledger?before=x", "transcript?before=-1"):
+        assert visitor.get(console.base + path).status == 404, path
+    assert visitor.send("PUT", console.base)[0].status == 405
+
+
+# --- what the pages show ----------------------------------------------------------------------------------
+
+
+def test_the_figures_are_the_ledgers(console: Console, busy: Operated) -> None:
+    visitor = Visitor(console)
+    spent = busy.parties[PARTY].ledger.spent(delta=BUDGET.delta)
+    assert f"{BUDGET.epsilon - spent.epsilon:.3g}" in visitor.page("budget")
+    assert f"epsilon {spent.epsilon:.3g} at delta 1e-06" in visitor.page("budget")
+    head = busy.parties[PARTY].ledger.chain.head()
+    assert f"Intact: {head.rows} rows, ending in {head.hash[:16]}" in visitor.page("ledger")
+    assert "1 of at most 3 requests answered" in visitor.page("runs")
+    assert "3 of at most 3 requests answered" in visitor.page("runs")
+    assert visitor.page("requests").count("Read the plan and decide") == len(busy.desk.waiting()) == 2
+
+
+def test_a_request_says_what_leaves_and_who_asks(console: Console, busy: Operated) -> None:
+    visitor = Visitor(console)
+    components, regression = busy.desk.waiting()
+    text = visitor.page(f"requests/{components.job}")
+    assert "University" in text
+    assert "Secret shares of quantised rows and of noise" in text
+    assert "makes the very same plan" in text
+    assert "roa, roe" in text
+    assert "2.72 times" in text  # e^1
+    text = visitor.page(f"requests/{regression.job}")
+    assert "without a bound" in text
+    assert "Your policy allows it by name" in text
+
+
+def propose(busy: Operated, plan: object, job: str) -> None:
+    arguments = proposal(plan, busy.federation.roster, busy.federation.facts, None)  # type: ignore[arg-type]
+    reply = busy.parties[PARTY].handle(Request(kind="propose", job=job, arguments=arguments).encode())
+    assert Reply.decode(reply).value == {"state": "waiting"}
+
+
+def test_a_hostile_plan_stays_text_and_is_not_believed(tmp_path: Path) -> None:
+    with busy_party(tmp_path) as busy, served(busy.desk) as (console, _):
+        plan = busy.federation.plan(Describe(epsilon=0.1))
+        first = replace(plan.phases[0], discloses="<script>alert(1)</script> nothing at all")
+        job = "<b>\"x'/../?&"
+        propose(busy, replace(plan, phases=(first, *plan.phases[1:]), notes=("<img src=x onerror=alert(1)>",)), job)
+        visitor = Visitor(console)
+        for path in ("", "requests", f"requests/{quote(job, safe='')}"):
+            text = visitor.page(path)
+            assert "<script>alert" not in text
+            assert "<img" not in text
+            assert "<b>" not in text
+        assert "the sentences below are the coordinator&#x27;s" in text
+        assert visitor.decide(job, "deny")[0] == 303
+        assert busy.desk.job(job).state == "denied"
+
+        # A plan that the budget does not cover cannot be approved: not by the button, and not past it.
+        propose(busy, busy.federation.plan(Describe(epsilon=20.0)), "too dear")
+        text = visitor.page("requests/too%20dear")
+        assert "It cannot be approved" in text
+        assert re.search(r"<button[^>]*disabled[^>]*>Approve", text)
+        rows = busy.parties[PARTY].ledger.chain.head()
+        status, text = visitor.decide("too dear", "approve")
+        assert status == 409
+        assert "above the budget" in text
+        assert busy.parties[PARTY].ledger.chain.head() == rows
+        assert visitor.decide("nobody", "approve")[0] == 404
+
+
+def test_a_changed_record_is_shown_as_changed(busy: Operated, tmp_path: Path) -> None:
+    shutil.copytree(busy.root, tmp_path / "copy")
+    with served(Desk(tmp_path / "copy" / "party.toml")) as (console, _):
+        visitor = Visitor(console)
+        assert "badge bad" not in visitor.page("ledger")
+        raw = sqlite3.connect(tmp_path / "copy" / "home" / PARTY / "party.db")
+        raw.executescript(
+            "DROP TRIGGER ledger_no_update; UPDATE ledger SET body = replace(body, 'presence', 'presents')"
+            " WHERE number = 1; DROP TRIGGER ledger_no_delete; DELETE FROM ledger WHERE number = 8;"
+        )
+        raw.close()
+        assert "the file was changed" in visitor.page("ledger")
+        assert "badge bad" in visitor.page()
+
+
+def test_before_the_party_has_served(tmp_path: Path) -> None:
+    file = tmp_path / "party.toml"
+    file.write_text('consortium = "consortium.toml"\nname = "credit"\nsource = "credit.csv"\n')
+    with served(Desk(file)) as (console, _):
+        visitor = Visitor(console)
+        for page in PAGES:
+            visitor.page(page)
+        assert "has not served yet" in visitor.page()
+        assert "states no [budget]" in visitor.page("budget")
+
+
+# --- decisions --------------------------------------------------------------------------------------------
+
+
+def test_a_decision_reaches_the_party_that_serves_and_is_made_once(tmp_path: Path) -> None:
+    with busy_party(tmp_path) as busy, served(busy.desk) as (console, _):
+        visitor = Visitor(console)
+        run = RunFolder.open(tmp_path / "runs" / "components")
+        job = run.job["job"]
+        for name, party in busy.parties.items():
+            if name != PARTY:
+                party.decide(job, approve=True)
+        # Ten at once: one decides, the others are told that nothing waits any more.
+        answers: list[int] = []
+        clicks = [threading.Thread(target=lambda: answers.append(visitor.decide(job, "approve")[0])) for _ in range(10)]
+        for one in clicks:
+            one.start()
+        # The pages work while the party itself writes.
+        busy.parties[PARTY].handle(Request(kind="hello", arguments={}).encode())
+        for one in clicks:
+            one.join()
+        assert sorted(answers) == [303] + [409] * 9
+        assert len(busy.parties[PARTY].ledger.chain.rows(kind="reserve", job=job)) == 2
+        assert "approved by the operator" in visitor.page(f"requests/{job}")
+        busy.finish(run)
+        assert run.job["state"] == "done"
+        assert busy.desk.job(job).state == "closed"
+        json.loads((run.path / "result.json").read_text())
+
+
+# --- in a browser -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, DESK), (True, PHONE)], ids=["light desk", "dark phone"])
+def test_every_page_in_a_browser(browser: Browser, busy: Operated, dark: bool, width: int) -> None:
+    with served(busy.desk) as (console, link), Watched(browser, dark=dark, width=width, origin=console.origin) as seen:
+        seen.open(link)
+        colours = seen.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+        assert (colours == "rgb(255, 255, 255)") != dark
+        details = [f"requests/{card.job}" for card in busy.desk.waiting()]
+        for path in (*PAGES, *details):
+            page = seen.open(console.origin + console.base + path)
+            assert not seen.violations(), path
+            assert not seen.unreachable(), path
+            assert seen.sideways() <= 0, path
+            for landmark in ("header", "nav", "main"):
+                assert page.locator(landmark).count() == 1
+            assert page.locator("h1").count() == 1
+        seen.sound()
+
+
+def test_an_operator_decides_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
+    with (
+        busy_party(tmp_path) as busy,
+        served(busy.desk) as (console, link),
+        Watched(browser, origin=console.origin) as seen,
+    ):
+        page = seen.open(link)
+
+        def press(name: str, *, leads: bool = True) -> None:
+            """Tab until the focus is on it, then Enter."""
+            for _ in range(40):
+                page.keyboard.press("Tab")
+                if page.evaluate("() => document.activeElement.textContent.trim()") == name:
+                    break
+            else:
+                raise AssertionError(f"the keyboard does not reach {name!r}")
+            with page.expect_navigation() if leads else contextlib.nullcontext():
+                page.keyboard.press("Enter")
+
+        press("Skip to the content", leads=False)
+        assert page.evaluate("() => document.activeElement.id") == "content"
+        press("Read and decide")
+        job = busy.desk.waiting()[0].job
+        press("Read the plan and decide")
+        assert job in page.content()
+        press("Approve")
+        assert "approved by the operator" in page.content()
+        assert busy.desk.job(job).state == "approved"
+        press("Runs")
+        press("Phases", leads=False)
+        assert page.locator("details[open]").count() == 1
+        press("Leave")
+        seen.sound()
+        page.goto(console.origin + console.base)
+        assert "Open the link" in page.content()
+
+
+def test_a_page_follows_what_happens(browser: Browser, tmp_path: Path) -> None:
+    with (
+        busy_party(tmp_path) as busy,
+        served(busy.desk) as (console, link),
+        Watched(browser, origin=console.origin) as seen,
+    ):
+        seen.open(link)
+        page = seen.open(f"{console.origin}{console.base}requests")
+        page.wait_for_timeout(700)  # its first look
+        assert page.locator("#live > ul > li").count() == 2
+        busy.decide(RunFolder.open(tmp_path / "runs" / "components"))
+        page.wait_for_function("() => document.querySelectorAll('#live > ul > li').length === 1", timeout=10_000)
+        seen.sound()
+
+
+def test_another_site_in_the_same_browser_can_do_nothing(browser: Browser, busy: Operated) -> None:
+    """A page of another origin, in the browser that has entered: its form posts, fetches and frames fail."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    job = busy.desk.waiting()[0].job
+    with served(busy.desk) as (console, link):
+        target = console.origin + console.base
+
+        class Evil(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                cookies.append(self.headers.get("Cookie", ""))
+                body = (
+                    f'<form method="post" action="{target}decide"><input name="job" value="{job}">'
+                    '<input name="choice" value="approve"><input name="form" value="guess"></form>'
+                    f'<iframe src="{target}requests"></iframe>'
+                ).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        cookies: list[str] = []
+        evil = ThreadingHTTPServer(("127.0.0.1", 0), Evil)
+        threading.Thread(target=evil.serve_forever, daemon=True).start()
+        try:
+            with Watched(browser) as seen:
+                page = seen.open(link)
+                for host in ("127.0.0.1", "localhost"):  # the same site on another port, and another site
+                    page.goto(f"http://{host}:{evil.server_address[1]}/")
+                    assert not any(console.cookie in one for one in cookies), "the cookie went to another port"
+                    fetched = page.evaluate(
+                        "async (url) => { try { const a = await fetch(url, {credentials: 'include'});"
+                        " return await a.text(); } catch (e) { return 'failed'; } }",
+                        target,
+                    )
+                    assert fetched == "failed"
+                    with page.expect_navigation() as navigation:
+                        page.evaluate("() => document.forms[0].submit()")
+                    assert navigation.value.status == 403  # type: ignore[union-attr]
+                    page.goto(f"http://{host}:{evil.server_address[1]}/")
+                    frame = page.frames[1]
+                    assert job not in frame.content()
+                assert busy.desk.job(job).state == "waiting"
+        finally:
+            evil.shutdown()
+            evil.server_close()
