@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from colonnade.data.column import Columns
 from colonnade.data.encoding import Faults
 from colonnade.data.keys import check_keys, join_keys, read_keys
-from colonnade.data.sources import ROWS, Source, Typed
+from colonnade.data.sources import Source, Typed, chunk_rows
 from colonnade.errors import (
     DomainError,
     DuplicateColumn,
@@ -55,7 +55,7 @@ class Block:
         *,
         key: str,
         columns: Columns,
-        chunk_rows: int = ROWS,
+        rows: int | None = None,
         ignore: Collection[str] = (),
     ) -> Block:
         """Stream a source once and check everything: names, domains, keys and values.
@@ -67,15 +67,15 @@ class Block:
         mine.confirmed()
         where = f"party {party!r}, key {key!r}"
         parts: list[NDArray[Any]] = []
-        missing, rows = 0, 0
+        missing, records = 0, 0
         faults = {name: Faults() for name in mine}
-        for frame in source.chunks([key, *mine], rows=chunk_rows):
+        for frame in source.chunks([key, *mine], rows=rows or chunk_rows(1 + len(mine))):
             found, without = read_keys(frame[key], where=where)
             parts.append(found)
-            missing, rows = missing + without, rows + len(frame)
+            missing, records = missing + without, records + len(frame)
             for name, column in mine.items():
                 faults[name] += column.read(frame[name])[1]
-        if rows == 0:
+        if records == 0:
             raise EmptyParty(f"party {party!r}: {source.description} has no records; load at least one.")
         keys = join_keys(parts, where=where)
         check_keys(keys, missing, where=where)
@@ -83,7 +83,7 @@ class Block:
         return cls(party, key, mine, source, keys)
 
     def chunks(
-        self, names: Sequence[str] | None = None, *, rows: int = ROWS
+        self, names: Sequence[str] | None = None, *, rows: int | None = None
     ) -> Iterator[tuple[slice, dict[str, NDArray[Any]]]]:
         """Slices of block rows with the encoded columns, clipped into their domains.
 
@@ -93,14 +93,18 @@ class Block:
         """
         wanted = self.columns if names is None else self.columns.select(names)
         start = 0
-        for frame in self.source.chunks([self.key, *wanted], rows=rows):
+        for frame in self.source.chunks([self.key, *wanted], rows=rows or chunk_rows(1 + len(wanted))):
             cut = slice(start, start + len(frame))
             if not self._same_records(frame[self.key], cut):
-                raise self._changed()
+                raise self.changed()
             yield cut, {name: column.clip(frame[name]) for name, column in wanted.items()}
             start = cut.stop
         if start != self.n_records:
-            raise self._changed()
+            raise self.changed()
+
+    def piece(self, source: Source, rows: slice, names: Sequence[str]) -> Block:
+        """Some of this block's rows, as another source gives them; they are held to the same keys."""
+        return Block(self.party, self.key, self.columns.select(names), source, self.keys[rows])
 
     def encoded(self, name: str) -> NDArray[Any]:
         """One whole column, as `chunks` gives it."""
@@ -113,7 +117,8 @@ class Block:
             return False
         return missing == 0 and bool(np.array_equal(keys, self.keys[cut]))
 
-    def _changed(self) -> SourceError:
+    def changed(self) -> SourceError:
+        """What to raise if the source gives other records than it did."""
         return SourceError(
             f"party {self.party!r}: {self.source.description} no longer gives the records that were loaded, in that "
             "order; load the block again, and end a query with ORDER BY."

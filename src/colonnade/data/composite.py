@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from colonnade.data.cluster import OnCluster
 from colonnade.data.keys import read_keys
-from colonnade.data.sources import ROWS, Source, Typed
+from colonnade.data.sources import ROWS, Divisible, Source, Typed
 from colonnade.errors import KeyProblem
 
 SEPARATOR = "\x1f"
@@ -74,6 +75,19 @@ class CompositeKey:
         return joined
 
 
+class DivisibleCompositeKey(CompositeKey):
+    """The same on a source that can be read in pieces."""
+
+    def pieces(self, rows: int) -> Iterator[tuple[int, Source]]:
+        assert isinstance(self._source, Divisible)
+        for count, piece in self._source.pieces(rows):
+            yield count, CompositeKey(piece, self._parts)
+
+
 def with_key(source: Source, key: str | Sequence[str]) -> Source:
     """The source as a block reads it: a composite key becomes one column named `key_name(key)`."""
-    return source if isinstance(key, str) else CompositeKey(source, key)
+    if isinstance(key, str):
+        return source
+    if isinstance(source, OnCluster):
+        return OnCluster(with_key(source.source, key), source.cluster)
+    return DivisibleCompositeKey(source, key) if isinstance(source, Divisible) else CompositeKey(source, key)

@@ -21,6 +21,8 @@ import pyarrow.parquet
 from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownColumn
 
 ROWS = 65536
+CELLS = 1 << 19
+"""Cells of a chunk of a wide table: a chunk is copied some ten times on its way, 4 MB each time."""
 _CSV_BLOCK_BYTES = 1 << 22
 _PARQUET_BUFFER_BYTES = 1 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds to a Parquet file for an index without a name
@@ -67,6 +69,20 @@ class Typed(Protocol):
     def unfit(self) -> dict[str, str]:
         """Columns of a type that is neither number, text nor truth value, with the name of the type."""
         ...
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A source that others can read in pieces, each by itself."""
+
+    def pieces(self, rows: int) -> Iterator[tuple[int, Source]]:
+        """(number of rows, source) of consecutive pieces of about `rows` rows, together the whole."""
+        ...
+
+
+def chunk_rows(columns: int) -> int:
+    """Rows of a chunk with so many columns."""
+    return max(1024, min(ROWS, CELLS // max(columns, 1)))
 
 
 class FrameSource:
@@ -132,10 +148,14 @@ class CSVSource:
 
 
 class ParquetSource:
-    """A Parquet file, or the Parquet files directly inside a folder in the order of their names."""
+    """A Parquet file, or the Parquet files directly inside a folder in the order of their names.
 
-    def __init__(self, path: str | Path) -> None:
+    With `groups`, only these row groups of a file.
+    """
+
+    def __init__(self, path: str | Path, *, groups: Sequence[int] | None = None) -> None:
         self._path = Path(path)
+        self._groups = None if groups is None else list(groups)
         self.description = f"the Parquet {'folder' if self._path.is_dir() else 'file'} {self._path}"
 
     def _files(self) -> list[Path]:
@@ -169,7 +189,28 @@ class ParquetSource:
             for path in self._files():
                 # Without a buffer of its own size, a reader takes whole row groups into memory.
                 with pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PARQUET_BUFFER_BYTES) as file:
-                    yield from _frames(file.iter_batches(batch_size=rows, columns=list(names)), names, rows)
+                    batches = file.iter_batches(batch_size=rows, columns=list(names), row_groups=self._groups)
+                    yield from _frames(batches, names, rows)
+
+    def pieces(self, rows: int) -> Iterator[tuple[int, Source]]:
+        """Row groups of one file, as many as give about so many rows."""
+        with _reading(self.description):
+            for path in self._files():
+                sizes = _group_sizes(path)
+                wanted = range(len(sizes)) if self._groups is None else self._groups
+                part: list[int] = []
+                for group in wanted:
+                    if part and sum(sizes[one] for one in [*part, group]) > rows:
+                        yield sum(sizes[one] for one in part), ParquetSource(path.absolute(), groups=part)
+                        part = []
+                    part.append(group)
+                if part:
+                    yield sum(sizes[one] for one in part), ParquetSource(path.absolute(), groups=part)
+
+
+def _group_sizes(path: Path) -> list[int]:
+    found = pa.parquet.read_metadata(path)
+    return [found.row_group(group).num_rows for group in range(found.num_row_groups)]
 
 
 def _fits(kind: Any) -> bool:
@@ -238,7 +279,7 @@ def open_source(spec: Source | pd.DataFrame | str | Path | Mapping[str, str]) ->
     """A source by type and suffix: a frame, a path, or a mapping.
 
     `{"csv": path}` (also `separator`, `encoding`), `{"parquet": path}`, `{"duckdb": path, "query": sql}`,
-    `{"postgresql": "env:NAME" or "service:NAME", "query": sql}`.
+    `{"postgresql": "env:NAME" or "service:NAME", "query": sql}`; with `dask` and its options, on a cluster.
     """
     if isinstance(spec, pd.DataFrame):
         return FrameSource(spec)
@@ -271,7 +312,16 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {
 """For each sort of source the fields that it must have and those that it may have, besides its own."""
 
 
+_DASK = {"ca": "dask_ca", "certificate": "dask_certificate", "key": "dask_key", "encryption": "dask_encryption"}
+
+
 def _from_mapping(spec: Mapping[str, str]) -> Source:
+    if "dask" in spec:
+        from colonnade.data.cluster import Cluster, OnCluster
+
+        options = {option: str(spec[field]) for option, field in _DASK.items() if field in spec}
+        rest = {field: value for field, value in spec.items() if field not in ("dask", *_DASK.values())}
+        return OnCluster(_from_mapping(rest), Cluster(address=str(spec["dask"]), **options))
     sort = next((sort for sort in _FIELDS if sort in spec), None)
     if sort is None:
         raise SourceError(f"a source names one of {', '.join(_FIELDS)}, not {', '.join(spec)}; correct it.")

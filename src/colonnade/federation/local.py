@@ -103,7 +103,8 @@ def located(source: Any, beside: Path) -> Any:
     if isinstance(source, str):
         return str(beside / source)
     if isinstance(source, dict):
-        paths = [kind for kind in ("csv", "parquet", "duckdb") if source.get(kind, ":memory:") != ":memory:"]
+        files = ("csv", "parquet", "duckdb", "dask_ca", "dask_certificate", "dask_key")
+        paths = [kind for kind in files if source.get(kind, ":memory:") != ":memory:"]
         return source | {kind: str(beside / source[kind]) for kind in paths}
     raise SchemaError('a source is a file name or a table such as { duckdb = "file", query = "select ..." }.')
 

@@ -16,17 +16,20 @@ answer, or with the error, that it paid for: the loss of power can take a debit 
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 import colonnade
+from colonnade.data import aggregation
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
 from colonnade.durable import Database
@@ -63,6 +66,7 @@ from colonnade.privacy.randomness import Randomness, SimulatedRandomness, System
 from colonnade.secure.sealed import Identity, pair_key, seal, unseal
 
 COORDINATOR = "coordinator"
+T = TypeVar("T")
 
 
 @dataclass
@@ -161,24 +165,30 @@ class Party:
         return mask
 
     def chunks(
-        self, names: Sequence[str] | None = None, *, rows: int = 65_536
+        self, names: Sequence[str] | None = None, *, rows: int | None = None
     ) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
         """Encoded values of the records in the cohort, with their cohort rows, a chunk at a time."""
-        positions = self.rows
-        self._check_offered(self.block.columns if names is None else names)
-        for where, values in self.block.chunks(names, rows=rows):
-            at = positions[where]
-            inside = at >= 0
-            yield at[inside], {name: column[inside] for name, column in values.items()}
+        return aggregation.inside(self._offered(names), self.rows, names, rows=rows)
 
-    def _check_offered(self, names: Iterable[str]) -> None:
+    def mapped(self, names: Sequence[str], work: aggregation.Work[T]) -> Iterator[T]:
+        """A pure function of each chunk, in order, computed here or on this party's own cluster."""
+        return aggregation.mapped(self._offered(names), self.rows, names, work)
+
+    def aggregate(self, names: Sequence[str], statistic: aggregation.Aggregation[T]) -> T:
+        """A mergeable statistic of the records in the cohort, here or on this party's own cluster."""
+        return aggregation.aggregate(self._offered(names), self.rows, names, statistic)
+
+    def _offered(self, names: Sequence[str] | None) -> Block:
+        """The block, if the policy offers these columns to this job."""
+        wanted: Iterable[str] = self.block.columns if names is None else names
         offered = None if self._work is None else self._work.offered
-        beyond = [] if offered is None else [name for name in names if name not in offered]
+        beyond = [] if offered is None else [name for name in wanted if name not in offered]
         if beyond:
             raise ColumnNotOffered(
                 f"job {self.job} reads {beyond[0]!r}, which the policy offers only to jobs that the operator approves;"
                 " add it to columns in [policy], or have the coordinator name the columns of the job."
             )
+        return self.block
 
     def column(self, name: str) -> NDArray[Any]:
         """One column over the whole cohort, encoded; NaN or -1 where the record or the cell is missing."""
@@ -191,6 +201,14 @@ class Party:
     @property
     def job(self) -> str:
         return self._working().job
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for what a step can make again; deleted when the job closes."""
+        return self._scratch(self.job)
+
+    def _scratch(self, job: str) -> Path:
+        return self.home / "scratch" / hashlib.sha256(job.encode()).hexdigest()[:32]
 
     @property
     def randomness(self) -> Randomness:
@@ -478,6 +496,7 @@ class Party:
         if self.store.job(request.job) is None:
             raise NotApproved(f"job {request.job} is not known here.")
         self.store.close_job(request.job)
+        shutil.rmtree(self._scratch(request.job), ignore_errors=True)
         ledger, transcript = self.ledger.chain.head(), self.transcript.chain.head()
         reply = Reply(
             value={

@@ -100,6 +100,7 @@ def information_layout(design: Design, roster: Roster, gamma: int) -> Layout:
         presence="ignore",
         gamma=gamma,
         constant=False,
+        records=design.facts.n,
         label=LABEL,
     )
     made.check()

@@ -27,19 +27,19 @@ class Cells:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def count(self, encoded: NDArray[Any]) -> NDArray[np.int64]:
-        """Exact counts of encoded values (see `Column.encode`)."""
+    def codes(self, encoded: NDArray[Any]) -> NDArray[np.int32]:
+        """The cell of each encoded value (see `Column.encode`); -1 where it is empty and has no cell."""
         if self.edges is None:
-            empty = encoded < 0
-            index = encoded.astype(np.int64)
+            empty, code = encoded < 0, encoded.astype(np.int32)
         else:
             empty = np.isnan(encoded)
-            inner = self.edges[1:-1]
-            index = np.searchsorted(inner, np.where(empty, self.edges[0], encoded), side="right").astype(np.int64)
-        if self.missing:
-            index = np.where(empty, len(self) - 1, index)
-            return np.bincount(index, minlength=len(self)).astype(np.int64)
-        return np.bincount(index[~empty], minlength=len(self)).astype(np.int64)
+            code = np.searchsorted(self.edges[1:-1], encoded, side="right").astype(np.int32)
+        return np.where(empty, np.int32(len(self) - 1 if self.missing else -1), code)
+
+    def count(self, encoded: NDArray[Any]) -> NDArray[np.int64]:
+        """Exact counts of encoded values."""
+        code = self.codes(encoded)
+        return np.bincount(code[code >= 0], minlength=len(self)).astype(np.int64)
 
 
 def cells(column: Column, *, bins: int) -> Cells:

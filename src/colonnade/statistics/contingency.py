@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.data.aggregation import Values
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -34,6 +35,7 @@ from colonnade.privacy.cost import Cost, Free, Relation
 from colonnade.secure.bgw import lift, open_product
 from colonnade.statistics.cells import Cells
 from colonnade.statistics.circuit import held, multiply_level, put_away, term_sums
+from colonnade.statistics.cohort_rows import CohortRows
 from colonnade.statistics.contingency_layout import Layout, Names, Part, table_noise
 from colonnade.statistics.joint import View, account_notes, colluders, deal, deal_drawn, join, noise_part, once
 
@@ -282,30 +284,20 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int) ->
     start, stop = known.circuit.chunk(number)
     if number == 0:
         deal_drawn(me, f"{known.tag}: noise", known.field, _noise(me, known))
-        if me.name in known.parties:
-            _count_and_keep(me, known)
+        if me.name in known.local:
+            parts = tuple(known.local[me.name])
+            counts = me.aggregate(_names(parts), PartCounts(parts, known.cells))
+            deal(me, f"{known.tag}: sums", known.field, counts)
     elif me.name in me.roster.committee:
         put_away(me, known.circuit, number - 1, len(known.circuit.levels))
     if me.name in known.circuit.widths:
         one_hot = np.zeros((stop - start, known.circuit.widths[me.name]), dtype=np.int8)
         mine = [factor for part, factor in known.factors.items() if part.party == me.name]
-        for factor, codes in zip(mine, me.recall(f"{known.tag}: codes {number}"), strict=True):
+        for factor, codes in zip(mine, _shared_codes(me, known, number).T, strict=True):
             rows = np.flatnonzero(codes >= 0)
             one_hot[rows, factor.start + codes[rows]] = 1
         deal(me, f"{known.tag}: rows {number}", known.field, one_hot)
     return Release(None, "nothing: the shares travel sealed")
-
-
-def _count_and_keep(me: Party, known: Layout) -> None:
-    """Share the counts of the tables within this party, and keep each record's cells for the chunks of rows."""
-    shared = [part for part in known.factors if part.party == me.name]
-    local = known.local.get(me.name, [])
-    codes = _codes(me, known, [*dict.fromkeys([*shared, *local])])
-    if local:
-        counts = [np.bincount(codes[part][codes[part] >= 0], minlength=part.size) for part in local]
-        deal(me, f"{known.tag}: sums", known.field, np.concatenate(counts))
-    for number, (start, stop) in enumerate(known.circuit.chunks) if shared else ():
-        me.keep(f"{known.tag}: codes {number}", np.stack([codes[part][start:stop] for part in shared]))
 
 
 def _noise(me: Party, known: Layout) -> NDArray[np.int64]:
@@ -314,24 +306,51 @@ def _noise(me: Party, known: Layout) -> NDArray[np.int64]:
     return np.concatenate([noise_part(me, mu=mu, size=sum(size for _, size in same)) for mu, same in levels])
 
 
-def _codes(me: Party, known: Layout, parts: Sequence[Part]) -> dict[Part, NDArray[np.int32]]:
-    """Each record's cell in each part, over the whole cohort; -1 where the block or one of the cells is missing."""
-    found = {part: np.full(me.facts.n, -1, dtype=np.int32) for part in parts}
-    names = list(dict.fromkeys(name for part in parts for name in part.columns))
-    for at, values in me.chunks(names):
-        cell = {name: _cell(known.cells[name], values[name]) for name in names}
-        for part, whole in found.items():
+def _names(parts: Sequence[Part]) -> list[str]:
+    return list(dict.fromkeys(name for part in parts for name in part.columns))
+
+
+def _shared_codes(me: Party, known: Layout, number: int) -> NDArray[np.integer[Any]]:
+    """For one chunk of the cohort each record's cell in each part that is shared; -1 where something is missing."""
+    parts = tuple(part for part in known.factors if part.party == me.name)
+    wanted = CohortRows(
+        label=f"{known.tag}: codes", ranges=known.circuit.chunks, width=len(parts), dtype=np.int32, fill=-1
+    )
+    return wanted.range(me, number, lambda: me.mapped(_names(parts), PartCodes(parts, known.cells)))
+
+
+@dataclass(frozen=True, eq=False)
+class PartCodes:
+    """Each record's cell in each part; -1 where one of the cells is empty."""
+
+    parts: tuple[Part, ...]
+    cells: Mapping[str, Cells]
+
+    def __call__(self, at: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        found = np.empty((len(at), len(self.parts)), dtype=np.int32)
+        cell = {name: self.cells[name].codes(values[name]) for name in _names(self.parts)}
+        for position, part in enumerate(self.parts):
             joint = np.ravel_multi_index([np.maximum(cell[name], 0) for name in part.columns], part.shape)
-            whole[at] = np.where(np.all([cell[name] >= 0 for name in part.columns], axis=0), joint, -1)
-    return found
+            here = np.all([cell[name] >= 0 for name in part.columns], axis=0)
+            found[:, position] = np.where(here, joint, -1)
+        return at, found
 
 
-def _cell(public: Cells, encoded: NDArray[Any]) -> NDArray[np.int64]:
-    """The cell of each encoded value as `Cells.count` counts it; -1 where it is empty."""
-    if public.edges is None:
-        return encoded.astype(np.int64)
-    index = np.searchsorted(public.edges[1:-1], encoded, side="right")
-    return np.where(np.isnan(encoded), -1, index).astype(np.int64)
+@dataclass(frozen=True, eq=False)
+class PartCounts:
+    """How many records are in each cell of each part, part after part."""
+
+    parts: tuple[Part, ...]
+    cells: Mapping[str, Cells]
+
+    def of(self, at: NDArray[np.int64], values: Values) -> NDArray[np.int64]:
+        codes = PartCodes(self.parts, self.cells)(at, values)[1]
+        return np.concatenate(
+            [np.bincount(one[one >= 0], minlength=part.size) for one, part in zip(codes.T, self.parts, strict=True)]
+        )
+
+    def merge(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+        return one + other
 
 
 def _multiply_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from colonnade.data.aggregation import Values
 from colonnade.data.column import Column
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
@@ -256,7 +258,7 @@ def marginal(
     public = cells(
         declared if shape == "histogram" else _leafy(declared), bins=bins if shape == "histogram" else 2**DEPTH
     )
-    exact = sum_over_chunks(me, column, public)
+    exact = me.aggregate([column], CellCounts(column, public))
     if shape == "tree":
         tree = dyadic_counts(exact[: 2**DEPTH])
         exact = np.concatenate([tree, exact[2**DEPTH :]])
@@ -265,12 +267,18 @@ def marginal(
     return Release(noisy, f"noisy counts of the public cells of {column}")
 
 
-def sum_over_chunks(me: Party, column: str, public: Cells) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Counts are mergeable: a block larger than memory is counted a chunk at a time."""
-    total = np.zeros(len(public), dtype=np.int64)
-    for _, values in me.chunks([column]):
-        total += public.count(values[column])
-    return total
+@dataclass(frozen=True, eq=False)
+class CellCounts:
+    """How many records are in each of a column's public cells."""
+
+    column: str
+    cells: Cells
+
+    def of(self, at: NDArray[np.int64], values: Values) -> NDArray[np.int64]:
+        return self.cells.count(values[self.column])
+
+    def merge(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+        return one + other
 
 
 def _leafy(column: Column) -> Column:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.data.aggregation import Values
 from colonnade.data.column import Column
 from colonnade.errors import SchemaError
 from colonnade.federation.facts import PublicFacts
@@ -126,17 +127,27 @@ def design_chunks(
 
     With `scores`, through the maps that this party kept under that label.
     """
-    mine = [feature for feature in wanted if feature.party == me.name]
+    mine = tuple(feature for feature in wanted if feature.party == me.name)
     names = list(dict.fromkeys(feature.column for feature in mine))
-    if not names:
-        return
-    maps = None if scores is None else kept_scores(me, scores)
-    for at, values in me.chunks(names):
-        out = np.empty((len(at), len(mine)))
-        for position, feature in enumerate(mine):
+    if names:
+        maps = None if scores is None else kept_scores(me, scores)
+        yield from me.mapped(names, Design(mine, {name: me.block.columns[name].discrete for name in names}, maps))
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Features of a chunk of records; `discrete` says which columns are codes, `maps` are scores if there are any."""
+
+    features: tuple[Feature, ...]
+    discrete: Mapping[str, bool]
+    maps: Mapping[str, ScoreMap] | None
+
+    def __call__(self, at: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        out = np.empty((len(at), len(self.features)))
+        for position, feature in enumerate(self.features):
             encoded = values[feature.column]
-            if maps is not None:
-                out[:, position] = maps[feature.column](encoded, discrete=me.block.columns[feature.column].discrete)
+            if self.maps is not None:
+                out[:, position] = self.maps[feature.column](encoded, discrete=self.discrete[feature.column])
             elif feature.category is None:
                 # A cell that became empty after the block was checked counts as nothing; NaN has no integer.
                 scaled = np.nan_to_num((encoded - feature.centre) / feature.half, nan=0.0)
@@ -144,7 +155,7 @@ def design_chunks(
             else:
                 indicator = (encoded == feature.category).astype(np.float64)
                 out[:, position] = np.clip((indicator - feature.centre) / feature.half, -1.0, 1.0)
-        yield at, out
+        return at, out
 
 
 def design(me: Party, wanted: Sequence[Feature]) -> NDArray[np.float64]:

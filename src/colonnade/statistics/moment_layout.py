@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.data.sources import chunk_rows
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
@@ -33,6 +34,8 @@ from colonnade.statistics.quantize import integer_bounds
 Presence = Literal["known", "secret", "ignore"]
 MAXIMUM_ENTRIES = 1 << 22
 """Entries opened in one round, unless `memory` asks for fewer; a larger job runs in several rounds."""
+MAXIMUM_MAIL = 1 << 28
+"""Bytes of one party's share that travel at a time, unless `memory` asks for fewer."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Layout:
     """The width of a tile."""
     opening: int = MAXIMUM_ENTRIES
     """The most entries that one round opens, if a tile is not larger."""
+    records: int = 0
+    """Cohort rows whose shares travel at a time; 0: as many as `MAXIMUM_MAIL` holds."""
     label: str = "moments"
     """Names the computation within its job: its phases, its mail and its joint release."""
     scores: str | None = None
@@ -98,6 +103,7 @@ class Layout:
                 mu=plain["mu"],
                 block=plain["block"],
                 opening=plain["opening"],
+                records=plain["records"],
                 label=str(plain["label"]),
                 scores=None if plain["scores"] is None else str(plain["scores"]),
                 ranges={str(name): (float(low), float(high)) for name, (low, high) in plain["ranges"].items()},
@@ -119,6 +125,7 @@ class Layout:
             "mu": self.mu,
             "block": self.block,
             "opening": self.opening,
+            "records": self.records,
             "label": self.label,
             "scores": self.scores,
             "ranges": {name: list(one) for name, one in self.ranges.items()},
@@ -126,12 +133,14 @@ class Layout:
         }
 
     def check(self) -> None:
-        numbers = (self.gamma, self.mu, self.block, self.opening)
+        numbers = (self.gamma, self.mu, self.block, self.opening, self.records)
         whole = all(isinstance(value, int) and not isinstance(value, bool) for value in numbers)
         if not whole or not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= 2**90 or min(self.block, self.opening) < 1:
             raise BadArguments(
                 "gamma must be a whole number from 1 to 2^26, mu from 0 to 2^90, block and opening at least 1."
             )
+        if self.records < 0 or (self.records < self.facts.n and self.records % BLOCK_ROWS):
+            raise BadArguments(f"records must be a multiple of {BLOCK_ROWS}, at least n, or 0.")
         if self.presence not in ("known", "secret", "ignore"):
             raise BadArguments(f"presence must be 'known', 'secret' or 'ignore', not {self.presence!r}.")
         if not self.features:
@@ -264,9 +273,21 @@ class Layout:
                     yield Tile(number, rows, columns)
 
     @cached_property
+    def chunks(self) -> list[tuple[int, int]]:
+        """The cohort's rows in ranges whose shares travel together; blocks of records never straddle two of them."""
+        widest = max(self.width(party) for party in self.parties)
+        fitting = MAXIMUM_MAIL // self.packed_bytes(BLOCK_ROWS, widest) * BLOCK_ROWS
+        rows = self.records or max(BLOCK_ROWS, fitting)
+        return [(start, min(start + rows, self.facts.n)) for start in range(0, self.facts.n, rows)]
+
+    @cached_property
     def tag(self) -> str:
         """Begins the tags of this computation's mail."""
         return binding(self.label, self.to_dict())
+
+    def rows_tag(self, number: int) -> str:
+        """The tag of the shares of one chunk of rows."""
+        return f"{self.tag}: rows {number}" if number else f"{self.tag}: rows"
 
     def zero(self, tile: Tile) -> Product:
         """A share of nothing yet."""
@@ -323,26 +344,41 @@ def within_memory(layout: Layout, megabytes: int) -> Layout:
     if isinstance(megabytes, bool) or not isinstance(megabytes, int) or megabytes < 1:
         raise BadArguments(f"memory must be a whole number of MB, not {megabytes!r}.")
     primes, members, committee = len(layout.field.primes), len(layout.roster.names), len(layout.roster.committee)
-    n, widths = layout.facts.n, {party: layout.width(party) for party in layout.parties}
-    sizes = [len(layout.entries(mask)) for mask in layout.masks]
-    largest = max(sizes)
-    mail = [0] * committee
-    for party, width in widths.items():
-        for place in whole_holders(layout.roster, party, layout.roster.threshold):
-            mail[place] += layout.packed_bytes(n, width)
-    own = 16 * n * max(widths.values())  # the dealer's numbers, and the share that it packs
-    block = 4 * primes * min(n, BLOCK_ROWS) * (2 * sum(widths.values()) + max(widths.values()))
-    holder = own + 4 * max(mail) + block
-    coordinator = 3 * sum(mail) + 8 * sum(size**2 for size in sizes)
+    largest = max(len(layout.entries(mask)) for mask in layout.masks)
     # For each entry that is opened: at a holder all members' noise, products and the reply; at the coordinator every
     # holder's reply as bytes and as residues, and what joining them takes (240 bytes measured, 3 primes and holders).
     each = max(4 * primes * (members + 7) + 16, 4 * primes * (2 * committee + 12) + 8 * primes + 32)
-    left = (megabytes << 20) - PYTHON - max(holder, coordinator)
     least = min(layout.opening, largest * largest, 1 << 14)
+    start, stop = layout.chunks[0]
+    records = stop - start
+    while True:
+        left = (megabytes << 20) - PYTHON - _resident(layout, records)
+        if left >= each * least or records <= BLOCK_ROWS:
+            break
+        records = max(BLOCK_ROWS, records // 2 // BLOCK_ROWS * BLOCK_ROWS)
     if left < each * least:
-        needed = -(-(PYTHON + max(holder, coordinator) + each * least) // (1 << 20))
+        needed = -(-(PYTHON + _resident(layout, records) + each * least) // (1 << 20))
         raise BadArguments(
             f"this job needs about {needed} MB at its busiest process; allow memory={needed}, or choose fewer columns."
         )
     opening = min(layout.opening, left // each)
-    return replace(layout, opening=opening, block=min(layout.block, max(1, math.isqrt(opening))))
+    block = min(layout.block, max(1, math.isqrt(opening)))
+    return replace(layout, opening=opening, block=block, records=records)
+
+
+def _resident(layout: Layout, records: int) -> int:
+    """Bytes at the busiest process while shares of so many cohort rows travel, besides the entries that are opened."""
+    primes, n = len(layout.field.primes), layout.facts.n
+    widths = {party: layout.width(party) for party in layout.parties}
+    mail = [0] * len(layout.roster.committee)
+    for party, width in widths.items():
+        for place in whole_holders(layout.roster, party, layout.roster.threshold):
+            mail[place] += layout.packed_bytes(records, width)
+    widest = max(widths.values())
+    own = 16 * records * widest  # the dealer's numbers, and the share that it packs
+    block = 4 * primes * min(n, BLOCK_ROWS) * (2 * sum(widths.values()) + widest)
+    # Where rows are sorted on disk: a chunk of the block in some ten copies. Keys, positions and masks have length n.
+    sorting = 0 if records >= n else 80 * min(n, chunk_rows(widest)) * widest
+    holder = own + 4 * max(mail) + block + sorting + 32 * n
+    coordinator = 3 * sum(mail) + 8 * sum(len(layout.entries(mask)) ** 2 for mask in layout.masks)
+    return max(holder, coordinator)

@@ -10,7 +10,7 @@ The proofs are in `moments.claim.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -29,13 +29,14 @@ from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Cost, Free, Relation
 from colonnade.privacy.skellam import calibrate_mu
-from colonnade.secure.bgw import Product, cross, gram, open_product
-from colonnade.secure.field import Residues
-from colonnade.secure.seeded import Shape, Share, whole
-from colonnade.statistics.dealing import deal_noise, deal_rows, held, messages, shares_of, whole_holders
+from colonnade.secure.bgw import open_product
+from colonnade.secure.seeded import whole
+from colonnade.statistics.cohort_rows import CohortRows
+from colonnade.statistics.dealing import deal_noise, deal_rows, held, messages, whole_holders
 from colonnade.statistics.features import Feature, design_chunks
 from colonnade.statistics.joint import View, colluders, join, once
 from colonnade.statistics.moment_layout import MAXIMUM_ENTRIES, Layout, Presence, Tile, within_memory
+from colonnade.statistics.moment_products import masks_of, products_of
 from colonnade.statistics.quantize import quantize
 
 if TYPE_CHECKING:
@@ -179,8 +180,9 @@ def moment_phases(layout: Layout, view: View) -> list[Phase]:
     largest = max(layout.size(number) for number in range(len(layout.rounds)))
     opened = 4 * len(layout.field.primes) * largest
     roster, degree = layout.roster, layout.roster.threshold
+    start, stop = layout.chunks[0]
     shares = max(
-        len(whole_holders(roster, party, degree)) * layout.packed_bytes(layout.facts.n, layout.width(party))
+        len(whole_holders(roster, party, degree)) * layout.packed_bytes(stop - start, layout.width(party))
         for party in layout.parties
     )
     noise = max(len(whole_holders(roster, member, 2 * degree)) for member in roster.names)
@@ -208,6 +210,17 @@ def moment_phases(layout: Layout, view: View) -> list[Phase]:
             **here,
         ),
     ]
+    if len(layout.chunks) > 1:
+        more = phase(
+            f"{layout.label}: share more rows",
+            share_more_rows,
+            {m: [{**arguments, "number": one} for one in range(1, len(layout.chunks))] for m in roster.names},
+            audience="share holders (sealed; any t of them learn nothing)",
+            discloses="secret shares of quantised rows",
+            reply_bytes=shares,
+            **here,
+        )
+        phases.insert(1, more)
     if extra:
         phases.append(
             phase(
@@ -239,6 +252,8 @@ def compute_moments(job: Job, layout: Layout, view: View) -> Moments:
     """Share, open, join: the result is exact integers plus noise, rescaled."""
     arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
     job.ask(share_rows, phase=f"{layout.label}: share rows", **arguments)
+    for number in range(1, len(layout.chunks)):
+        job.ask(share_more_rows, phase=f"{layout.label}: share more rows", number=number, **arguments)
     grams = [np.zeros((width, width)) for width in (len(layout.entries(mask)) for mask in layout.masks)]
     for number, tiles in enumerate(layout.rounds):
         if number:
@@ -342,7 +357,7 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View) -> Release:
     """Quantise, clip in integers, share. Every member also shares its noise for the first opening."""
     known = _layout(me, layout)
     if me.name in known.parties:
-        deal_rows(me, f"{known.tag}: rows", known.field, _quantised(me, known))
+        deal_rows(me, known.rows_tag(0), known.field, _quantised(me, known, 0))
         if known.presence == "known":
             for holder in me.roster.committee:
                 me.send(holder, f"{known.tag}: mask", np.packbits(me.present))
@@ -350,17 +365,43 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View) -> Release:
     return Release(None, "nothing: the shares travel sealed")
 
 
-def _quantised(me: Party, known: Layout) -> NDArray[np.integer[Any]]:
-    """This party's rows over the whole cohort, in integers; a record that it lacks is a row of zeros."""
-    rows = np.zeros((me.facts.n, known.width(me.name)), dtype=np.int16 if known.gamma < 2**15 else np.int32)
-    own = slice(1, None) if known.presence == "secret" else slice(None)
-    if known.presence == "secret":
-        rows[:, 0] = known.gamma * me.present.astype(rows.dtype)
-    for at, features in design_chunks(me, known.features, scores=known.scores):
-        rows[at, own] = quantize(
-            features, gamma=known.gamma, clip=known.bound(me.name), entry=1.0, randomness=me.randomness
-        )
-    return rows
+def _more_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
+    """A holder opens nothing unless it has all chunks of every party."""
+    return Free("more secret shares for a joint release that the first chunk has debited")
+
+
+@step(cost=_more_cost)
+def share_more_rows(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
+    """Share a later chunk of rows; a holder puts the one before away."""
+    known = _layout(me, layout)
+    if not 1 <= number < len(known.chunks):
+        raise UnsafeRequest(f"this job has no chunk {number} of rows.")
+    if me.name in me.roster.committee:
+        messages(me, known.rows_tag(number - 1), known.parties, layers=len(known.field.primes), keep=True)
+        if number == 1:
+            masks_of(me, known, keep=True)
+            messages(me, f"{known.tag}: noise 0", me.roster.names, layers=len(known.field.primes), keep=True)
+    if me.name in known.parties:
+        deal_rows(me, known.rows_tag(number), known.field, _quantised(me, known, number))
+    return Release(None, "nothing: the shares travel sealed")
+
+
+def _quantised(me: Party, known: Layout, number: int) -> NDArray[np.integer[Any]]:
+    """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
+    secret = known.presence == "secret"
+
+    def stream() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        for at, features in design_chunks(me, known.features, scores=known.scores):
+            rows = quantize(features, gamma=known.gamma, clip=known.bound(me.name), entry=1.0, randomness=me.randomness)
+            yield at, np.insert(rows, 0, known.gamma, axis=1) if secret else rows
+
+    wanted = CohortRows(
+        label=f"{known.tag}: quantised",
+        ranges=known.chunks,
+        width=known.width(me.name),
+        dtype=np.int16 if known.gamma < 2**15 else np.int32,
+    )
+    return wanted.range(me, number, stream)
 
 
 def _noise_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
@@ -388,10 +429,7 @@ def open_moments(me: Party, *, layout: dict[str, Any], view: View, number: int) 
         raise UnsafeRequest(f"this job has no opening {number}.")
     once(me, f"{known.label} {number}")
     later = len(known.rounds) > 1
-    layers = len(known.field.primes)
-    rows = messages(me, f"{known.tag}: rows", known.parties, layers=layers, keep=later)
-    shares = shares_of(me, rows, known.field, {party: (known.facts.n, known.width(party)) for party in rows})
-    products = _products(known, number, shares, _masks(me, known, keep=later))
+    products = products_of(me, known, number, keep=later)
     noise = held(me, f"{known.tag}: noise {number}", me.roster.names, known.field, lengths=(known.size(number),))
     added = {member: whole(one) for member, one in noise.items()}
     out = np.empty((len(known.field.primes), known.size(number)), dtype=np.int32)
@@ -404,60 +442,3 @@ def open_moments(me: Party, *, layout: dict[str, Any], view: View, number: int) 
         out[:, part] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(out), -1)
         start += tile.size
     return Release(out, "a share of noisy counts, sums and products")
-
-
-def _masks(me: Party, known: Layout, *, keep: bool) -> NDArray[np.bool_] | None:
-    """Which party has which record (party, record), where that is known."""
-    if known.presence != "known":
-        return None
-    packed = messages(me, f"{known.tag}: mask", known.parties, keep=keep)
-    bits = [np.asarray(packed[party], dtype=np.uint8) for party in known.parties]
-    return np.array([np.unpackbits(one, count=known.facts.n).astype(bool) for one in bits])
-
-
-def _products(
-    known: Layout, number: int, shares: Mapping[str, Share], masks: NDArray[np.bool_] | None
-) -> dict[Tile, Product]:
-    """This holder's share of every tile of one opening, summed over blocks of records."""
-    products = {tile: known.zero(tile) for tile in known.rounds[number]}
-    shape = Shape((known.facts.n,))
-    for block in range(shape.blocks):
-        columns = _columns(known, shares, block)
-        for pattern, mask in enumerate(known.masks):
-            tiles = [tile for tile in products if tile.pattern == pattern]
-            if not tiles:
-                continue
-            here = columns
-            if masks is not None:
-                wanted = known.candidates if known.pooled else [mask]
-                match = _matches(masks[:, shape.rows(block)], wanted)
-                if not match.any():
-                    continue
-                here = columns[:, match][:, :, known.shown(mask)]
-            for tile in tiles:
-                products[tile] += _tile_product(known, here, tile)
-    return products
-
-
-def _matches(masks: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> NDArray[np.bool_]:
-    """Which records have one of these patterns."""
-    match = np.zeros(masks.shape[1], dtype=bool)
-    for mask in wanted:
-        match |= np.all(masks == np.array(mask)[:, None], axis=0)
-    return match
-
-
-def _tile_product(known: Layout, columns: Residues, tile: Tile) -> Product:
-    left = columns[:, :, slice(*tile.rows)]
-    if tile.diagonal:
-        return gram(known.field, left)
-    return cross(known.field, left, columns[:, :, slice(*tile.columns)])
-
-
-def _columns(known: Layout, shares: Mapping[str, Share], block: int) -> Residues:
-    """The holder's shares of one block of records: the constant (public, so its own share) and all parties' columns."""
-    parts = [shares[party].block(block) for party in known.parties]
-    if known.constant and known.presence != "secret":
-        one = known.field.encode(np.array([[known.gamma]]))
-        parts.insert(0, np.broadcast_to(one, (len(one), parts[0].shape[1], 1)))
-    return np.concatenate(parts, axis=2)

@@ -69,7 +69,7 @@ def source_of(sort: str, frame: pd.DataFrame, folder: Path) -> Source:
 @pytest.mark.parametrize("sort", ["frame", "csv", "parquet", "duckdb"])
 def test_a_block_streams_the_encoded_table(sort: str, tmp_path: Path) -> None:
     frame = firms()
-    block = Block.load("credit", source_of(sort, frame, tmp_path), key="firm", columns=COLUMNS, chunk_rows=64)
+    block = Block.load("credit", source_of(sort, frame, tmp_path), key="firm", columns=COLUMNS, rows=64)
     assert block.n_records == len(frame)
     assert list(block.columns) == ["sector", "roa", "staff", "listed"]  # declared order; "elsewhere" is not here
     assert block.keys.tolist() == frame["firm"].tolist()
@@ -97,7 +97,7 @@ def test_keys_of_whole_numbers() -> None:
         frame["firm"].astype(object),
         frame["firm"].astype("category"),
     ):
-        block = load(frame.assign(firm=keys), chunk_rows=2)
+        block = load(frame.assign(firm=keys), rows=2)
         assert block.keys.dtype == np.int64
         assert block.keys.tolist() == [5, 3, 2**60, -1, 0]
         assert [cut.stop for cut, _ in block.chunks(rows=2)] == [2, 4, 5]
@@ -138,7 +138,7 @@ def test_missing_keys_are_counted_and_not_quoted(gap: object) -> None:
     frame = firms(9)
     frame["firm"] = [gap if i in (2, 3, 8) else f"secret{i}" for i in range(9)]
     with pytest.raises(KeyProblem, match=r"3 record.s. have no key") as caught:
-        load(frame, chunk_rows=2)
+        load(frame, rows=2)
     assert "secret" not in str(caught.value)
     with pytest.raises(KeyProblem, match=r"9 record.s. have no key"):
         load(frame.assign(firm=pd.Series([gap] * 9, dtype=object)))
@@ -153,7 +153,7 @@ def test_missing_whole_number_keys() -> None:
 def test_repeated_keys_are_counted_over_chunks_and_not_quoted() -> None:
     frame = firms(9).assign(firm=["secret", "b", "c", "secret", "e", "secret", "g", "b", "i"])
     with pytest.raises(KeyProblem, match=r"3 record.s. repeat the key") as caught:
-        load(frame, chunk_rows=2)
+        load(frame, rows=2)
     assert "secret" not in str(caught.value)
 
 
@@ -175,7 +175,7 @@ def test_keys_of_other_types(keys: Sequence, words: str) -> None:
 
 def test_keys_that_change_type_between_chunks() -> None:
     with pytest.raises(KeyProblem, match="some keys are whole numbers and some are text"):
-        load(firms(4).assign(firm=pd.Series([1, 2, "3", "4"], dtype=object)), chunk_rows=2)
+        load(firms(4).assign(firm=pd.Series([1, 2, "3", "4"], dtype=object)), rows=2)
 
 
 def test_values_outside_are_counted_over_all_chunks() -> None:
@@ -185,7 +185,7 @@ def test_values_outside_are_counted_over_all_chunks() -> None:
     with pytest.raises(
         DomainError, match=r"'credit', column 'sector': 3 cells are .*'mining'.* too: 'staff' \(2\)"
     ) as caught:
-        load(frame, chunk_rows=10)
+        load(frame, rows=10)
     assert "-5" not in str(caught.value)
 
 

@@ -33,16 +33,16 @@ def levels_of(codes: np.ndarray, values: int, *, t: int, epsilon: float = math.i
 
 
 def test_the_kernel_gives_the_sketch_of_a_plain_loop() -> None:
-    """Every id hashed on its own: half of the AES-256 block that holds it; geometric by counting zeros."""
+    """Every id hashed on its own: half of its AES-256 block; geometric by counting zeros."""
     rng = np.random.default_rng(1)
     n, values, t = 57, 4, 5
     codes = rng.integers(0, values, n)
     plain = np.zeros((t, values), dtype=int)
     for number in range(t):
-        own = hashlib.sha256(KEY + number.to_bytes(8, "big")).digest()
+        own = hashlib.sha256(KEY + (number // 2).to_bytes(8, "big")).digest()
         for record in range(n):
-            block = Cipher(algorithms.AES(own), modes.ECB()).encryptor().update((record // 2).to_bytes(16, "big"))
-            word = int.from_bytes(block[8 * (record % 2) : 8 * (record % 2) + 8], "little")
+            block = Cipher(algorithms.AES(own), modes.ECB()).encryptor().update(record.to_bytes(16, "little"))
+            word = int.from_bytes(block[8 * (number % 2) : 8 * (number % 2) + 8], "little")
             leading = 64 - word.bit_length()  # P(leading >= m) = 2^-m, so 1 + leading is geometric from 1 on
             plain[number, codes[record]] = max(plain[number, codes[record]], leading + 1)
     np.testing.assert_array_equal(levels_of(codes, values, t=t), plain)
@@ -50,6 +50,15 @@ def test_the_kernel_gives_the_sketch_of_a_plain_loop() -> None:
 
 def test_keys_are_long_enough() -> None:
     assert 8 * KEY_BYTES >= 128
+
+
+def test_sketches_of_pieces_in_any_order_merge_to_the_sketch_of_the_whole() -> None:
+    rng = np.random.default_rng(3)
+    codes, order = rng.integers(0, 4, size=(2, 100)), rng.permutation(100)
+    whole = smallest_hashes(codes, 4, key=KEY, sketches=7)
+    pieces = (order[:30], order[30:31], order[31:])
+    parts = [smallest_hashes(codes[:, ids], 4, key=KEY, sketches=7, ids=ids) for ids in pieces]
+    np.testing.assert_array_equal(np.minimum.reduce(parts), whole)
 
 
 def test_hashes_depend_on_the_key() -> None:

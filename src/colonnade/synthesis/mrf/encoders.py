@@ -134,14 +134,7 @@ def cell_codes(me: Party, schema: Schema, names: Sequence[str]) -> dict[str, NDA
     found = {name: np.full(me.facts.n, -1, dtype=np.int32) for name in names}
     for at, values in me.chunks(list(names)):
         for name in names:
-            public, encoded = schema.cells[name], values[name]
-            if public.edges is None:
-                code, empty = encoded.astype(np.int32), encoded < 0
-            else:
-                empty = np.isnan(encoded)
-                filled = np.where(empty, public.edges[0], encoded)
-                code = np.searchsorted(public.edges[1:-1], filled, side="right").astype(np.int32)
-            found[name][at] = np.where(empty, len(public) - 1 if public.missing else -1, code)
+            found[name][at] = schema.cells[name].codes(values[name])
     return found
 
 

@@ -9,7 +9,9 @@ sketches under one key: ties across columns have an unbounded likelihood ratio (
 `Unbounded("fm-sketches")`; the paper's epsilon is printed as claimed.
 
 The maximum of geometric hashes is the geometric of the minimum of uniform ones, so a hash is one 64-bit word of AES,
-and logarithms are taken once for each sketch.
+and logarithms are taken once for each sketch. Minima are mergeable: a block larger than memory is sketched a chunk at a
+time. On a party's own cluster the workers get the job's hash key, which the other data parties know too; phantoms are
+drawn in the party's process.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from colonnade.data.aggregation import Values
 from colonnade.errors import PartyLost
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
@@ -34,7 +37,8 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.privacy.randomness import Randomness
-from colonnade.synthesis.mrf.encoders import Schema, Wanted, cell_codes
+from colonnade.statistics.cells import Cells
+from colonnade.synthesis.mrf.encoders import Schema, Wanted
 from colonnade.synthesis.mrf.fit import Measurement
 from colonnade.synthesis.mrf.fo import checked_bins, column_bins
 
@@ -44,6 +48,7 @@ KEY_BYTES = 32
 GAMMA = 1.0
 """The paper does not state gamma; 1 makes the hashes powers of two."""
 _NONE = np.uint64(2**64 - 1)
+_ABSENT_ROWS = 1 << 16
 
 
 def sketch_epsilon(epsilon: float, delta: float, columns: int, sketches: int) -> float:
@@ -242,49 +247,88 @@ def sketched_columns(
             f"{', '.join(missing)} sent no part of the key; nothing is sketched. Resume when they are back."
         )
     key = hashlib.sha256(b"".join(parts[party] for party in me.roster.data_parties)).digest()
-    maps = column_bins(known, bins)
-    names = known.of(me.name)
-    codes = cell_codes(me, known, names)
-    values = [int(maps[name].max()) + 1 for name in names]
-    binned = np.stack(
-        [
-            np.where(codes[name] >= 0, maps[name][np.maximum(codes[name], 0)], size)
-            for name, size in zip(names, values, strict=True)
-        ]
-    )
-    smallest = smallest_hashes(binned, max(values) + 1, key=key, sketches=sketches)
+    maps, names = column_bins(known, bins), known.of(me.name)
+    wanted = Smallest(tuple((known.cells[name], maps[name]) for name in names), names, key, sketches)
+    smallest = me.aggregate(names, wanted)
+    absent = np.flatnonzero(~me.present)
+    for start in range(0, 0 if complete else len(absent), _ABSENT_ROWS):
+        smallest = wanted.merge(smallest, wanted.nothing(absent[start : start + _ABSENT_ROWS]))
     private = math.inf if epsilon is None else epsilon
     levels = {}
-    for at, (name, size) in enumerate(zip(names, values, strict=True)):
+    for at, (name, size) in enumerate(zip(names, wanted.values, strict=True)):
         kept = smallest[:, at, : size if complete else size + 1]
         levels[name] = private_levels(kept, epsilon=private, gamma=gamma, randomness=me.randomness)
     return Release(levels, "sketches of the records of each binned value")
 
 
-def hashes(key: bytes, number: int, n: int) -> NDArray[np.uint64]:
-    """The keyed hash `number` of the ids 0 ... n - 1: words of an AES-256 stream under a key of its own."""
-    own = hashlib.sha256(key + number.to_bytes(8, "big")).digest()
-    stream = Cipher(algorithms.AES(own), modes.CTR(bytes(16))).encryptor().update(bytes(8 * n))
-    return np.frombuffer(stream, dtype="<u8")
+@dataclass(frozen=True, eq=False)
+class Smallest:
+    """The smallest hash of each binned value's records, a minimum and so mergeable; `columns` are cells and bins.
+
+    A column has one value more than bins: the records that are not here, or whose cell is empty.
+    """
+
+    columns: tuple[tuple[Cells, Integers], ...]
+    names: tuple[str, ...]
+    key: bytes
+    sketches: int
+
+    @property
+    def values(self) -> list[int]:
+        return [int(bins.max()) + 1 for _, bins in self.columns]
+
+    def of(self, at: NDArray[np.int64], values: Values) -> NDArray[np.uint64]:
+        binned = np.empty((len(self.names), len(at)), dtype=np.int16)
+        for row, name, (cells, bins), size in zip(binned, self.names, self.columns, self.values, strict=True):
+            row[:] = np.append(bins, size)[cells.codes(values[name])]  # code -1 picks the one that is appended
+        return self._smallest(binned, at)
+
+    def nothing(self, at: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Of records that are not here."""
+        return self._smallest(np.repeat(np.array(self.values, dtype=np.int16)[:, None], len(at), axis=1), at)
+
+    def _smallest(self, binned: NDArray[np.int16], at: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return smallest_hashes(binned, max(self.values) + 1, key=self.key, sketches=self.sketches, ids=at)
+
+    def merge(self, one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return np.minimum(one, other)
 
 
-def smallest_hashes(codes: Integers, values: int, *, key: bytes, sketches: int) -> NDArray[np.uint64]:
-    """The smallest hash of each value's records: (t, columns, values), all ones where a value has none."""
-    out = np.full((sketches, len(codes), values), _NONE, dtype=np.uint64)
+def hash_pairs(key: bytes, pair: int, blocks: bytes) -> NDArray[np.uint64]:
+    """The keyed hashes 2 `pair` and 2 `pair` + 1 of some ids: the halves of AES-256 under a key of the pair's own, so
+    that each id has its hashes wherever it stands."""
+    own = hashlib.sha256(key + pair.to_bytes(8, "big")).digest()
+    hashed = Cipher(algorithms.AES(own), modes.ECB()).encryptor().update(blocks)
+    return np.frombuffer(hashed, dtype="<u8").reshape(-1, 2)
+
+
+def smallest_hashes(
+    codes: NDArray[np.integer[Any]], values: int, *, key: bytes, sketches: int, ids: NDArray[np.int64] | None = None
+) -> NDArray[np.uint64]:
+    """The smallest hash of each value's records: (t, columns, values), all ones where a value has none.
+
+    `codes` are (columns, records); `ids` are the records' own, 0, 1, ... by default.
+    """
+    out = np.full((2 * -(-sketches // 2), len(codes), values), _NONE, dtype=np.uint64)
     narrow = np.ascontiguousarray(codes.T.astype(np.int16))
-    for number in range(sketches):
-        _minima(hashes(key, number, codes.shape[1]), narrow, out[number])
-    return out
+    numbers = np.zeros((codes.shape[1], 2), dtype="<u8")
+    numbers[:, 0] = np.arange(codes.shape[1]) if ids is None else ids
+    blocks = numbers.tobytes()
+    for pair in range(len(out) // 2):
+        _minima(hash_pairs(key, pair, blocks), narrow, out[2 * pair : 2 * pair + 2])
+    return out[:sketches]
 
 
 @numba.njit(cache=True)
 def _minima(words: Any, codes: Any, out: Any) -> None:
     for record in range(codes.shape[0]):
-        word = words[record]
+        first, second = words[record, 0], words[record, 1]
         for column in range(codes.shape[1]):
             value = codes[record, column]
-            if word < out[column, value]:
-                out[column, value] = word
+            if first < out[0, column, value]:
+                out[0, column, value] = first
+            if second < out[1, column, value]:
+                out[1, column, value] = second
 
 
 def private_levels(

@@ -1,0 +1,106 @@
+"""Local statistics that are **mergeable**: a value for each chunk of rows, and how two such values become one.
+
+Sums, counts and minima are. So they stream over a block larger than memory, and the same code runs on the party's own
+Dask cluster (`data.cluster`): `of` at the workers, `merge` wherever two values meet. Both must be pure functions of
+their arguments: no noise, no secret of the party's, no place for a random number.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.data.block import Block
+from colonnade.data.cluster import OnCluster
+from colonnade.data.sources import Divisible
+
+T = TypeVar("T")
+
+Values = Mapping[str, NDArray[Any]]
+"""Encoded columns of a chunk of rows."""
+Work = Callable[[NDArray[np.int64], Values], T]
+"""A function of (cohort rows, values) of a chunk."""
+PIECE_ROWS = 1 << 18
+"""Rows of one task, if the source can be cut so finely."""
+
+
+class Aggregation(Protocol[T]):
+    """`merge` is associative, and the order of the chunks does not matter."""
+
+    def of(self, at: NDArray[np.int64], values: Values) -> T:
+        """The statistic of one chunk: cohort rows and encoded values."""
+        ...
+
+    def merge(self, one: T, other: T) -> T: ...
+
+
+def mapped(
+    block: Block,
+    positions: NDArray[np.int64],
+    names: Sequence[str],
+    work: Work[T],
+    *,
+    merge: Callable[[T, T], T] | None = None,
+) -> Iterator[T]:
+    """`work` of every chunk of a block's records in the cohort; `positions` are the cohort rows of the block's rows.
+
+    With `merge`, values of neighbouring chunks may come merged. On a cluster the workers read a source that can be cut
+    (Parquet) themselves; rows of any other source are read here and sent to them.
+    """
+    source = block.source
+    if not isinstance(source, OnCluster):
+        for at, values in inside(block, positions, names):
+            yield work(at, values)
+        return
+    if isinstance(source.source, Divisible):
+        for results in source.cluster.run(_of_piece, _pieces(block, source.source, positions, names, work, merge)):
+            yield from results
+        return
+    chunks = ((work, at, values) for at, values in inside(block, positions, names))
+    yield from source.cluster.run(_of_chunk, chunks)
+
+
+def aggregate(block: Block, positions: NDArray[np.int64], names: Sequence[str], aggregation: Aggregation[T]) -> T:
+    """The statistic of all records in the cohort."""
+    return functools.reduce(aggregation.merge, mapped(block, positions, names, aggregation.of, merge=aggregation.merge))
+
+
+def inside(
+    block: Block, positions: NDArray[np.int64], names: Sequence[str] | None, *, rows: int | None = None
+) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
+    """(cohort rows, encoded values) of the records that are in the cohort, a chunk at a time."""
+    for where, values in block.chunks(names, rows=rows):
+        at = positions[where]
+        here = at >= 0
+        yield at[here], {name: column[here] for name, column in values.items()}
+
+
+def _pieces(
+    block: Block,
+    source: Divisible,
+    positions: NDArray[np.int64],
+    names: Sequence[str],
+    work: Work[T],
+    merge: Callable[[T, T], T] | None,
+) -> Iterator[tuple[Any, ...]]:
+    start = 0
+    for rows, piece in source.pieces(PIECE_ROWS):
+        cut = slice(start, start + rows)
+        start = cut.stop
+        yield block.piece(piece, cut, names), positions[cut], work, merge
+    if start != block.n_records:
+        raise block.changed()
+
+
+def _of_piece(piece: Block, positions: NDArray[np.int64], work: Work[T], merge: Callable[[T, T], T] | None) -> list[T]:
+    """At a worker: read a piece, check that it holds the records that were loaded, and work on its chunks."""
+    results = (work(at, values) for at, values in inside(piece, positions, None))
+    return list(results) if merge is None else [functools.reduce(merge, results)]
+
+
+def _of_chunk(work: Work[T], at: NDArray[np.int64], values: Values) -> T:
+    return work(at, values)

@@ -1,0 +1,162 @@
+"""A party's own Dask cluster: where its local, mergeable statistics run if its table is larger than one machine.
+
+The cluster is inside the party's walls, like its database. It sees the party's rows, and Dask's own protocol pickles,
+so whoever controls its scheduler or a worker controls the party. It never gets noise, shares, or the party's keys; what
+it computes comes back to the party's process, which adds noise and decides what leaves. See `cluster.claim.md`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+import colonnade
+from colonnade.data.sources import ROWS, Source, Typed
+from colonnade.errors import ColonnadeError, SourceError, VersionMismatch
+
+PATIENCE = 15
+"""Seconds to wait for the scheduler."""
+AHEAD = 2
+"""Tasks in flight for each thread of the cluster: enough to keep it busy, and a bound on what waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The address of a Dask scheduler, and the files of a TLS connection to it."""
+
+    address: str
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    encryption: str = "tls"
+    """ "none" must be written to let records travel to another host in the clear."""
+
+    def __post_init__(self) -> None:
+        scheme, _, place = self.address.partition("://")
+        files = (self.ca, self.certificate, self.key)
+        if scheme not in ("tcp", "tls") or not place:
+            raise SourceError(
+                f'the address of a Dask scheduler is "tls://HOST:PORT" or "tcp://HOST:PORT", not {self.address!r}.'
+            )
+        if self.encryption not in ("tls", "none"):
+            raise SourceError(f'dask_encryption is "tls" or "none", not {self.encryption!r}; correct it.')
+        if scheme == "tls" and not all(files):
+            raise SourceError(
+                f"the Dask cluster at {self.address} needs dask_ca, dask_certificate and dask_key, the files of its "
+                "TLS connection; add them to the source."
+            )
+        if scheme == "tcp" and any(files):
+            raise SourceError(f"{self.address} has no TLS, but TLS files are given; write tls:// in dask.")
+        if scheme == "tcp" and self.encryption != "none" and not _loopback(place):
+            raise SourceError(
+                f"the connection to {self.address} would carry records in the clear; use tls:// with dask_ca, "
+                'dask_certificate and dask_key, or write dask_encryption = "none" if that network is yours alone.'
+            )
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        try:
+            distributed: Any = importlib.import_module("distributed")
+        except ImportError:
+            raise SourceError(
+                f"the Dask cluster at {self.address} needs the package distributed; install it with "
+                "`pip install colonnade[dask]`."
+            ) from None
+        security = None
+        if self.ca is not None:
+            security = distributed.Security(
+                tls_ca_file=self.ca,
+                tls_client_cert=self.certificate,
+                tls_client_key=self.key,
+                require_encryption=True,
+            )
+        try:
+            client = distributed.Client(self.address, security=security, timeout=PATIENCE, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:  # distributed raises these for a scheduler that is away
+            raise SourceError(
+                f"the Dask cluster at {self.address} cannot be reached ({type(error).__name__}); start its scheduler, "
+                "check the certificates, or take dask out of the source."
+            ) from None
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def run(self, function: Callable[..., Any], tasks: Iterable[Sequence[Any]]) -> Iterator[Any]:
+        """`function` of each task's arguments, on the workers, in order; few tasks are in flight at a time."""
+        with self._client() as client:
+            threads = sum(client.nthreads().values())
+            if not threads:
+                raise SourceError(f"the Dask cluster at {self.address} has no workers; start some.")
+            self._check_versions(client)
+            waiting: deque[Any] = deque()
+            for task in tasks:
+                waiting.append(client.submit(function, *task, pure=False))
+                if len(waiting) >= AHEAD * threads:
+                    yield self._result(waiting.popleft())
+            while waiting:
+                yield self._result(waiting.popleft())
+
+    def _check_versions(self, client: Any) -> None:
+        try:
+            found = set(client.run(_version).values())
+        except Exception as error:  # a worker without this package cannot even read the request
+            raise VersionMismatch(
+                f"a worker of the Dask cluster at {self.address} cannot load Colonnade ({type(error).__name__}); "
+                f"install version {colonnade.__version__} where the workers run."
+            ) from None
+        if found != {colonnade.__version__}:
+            raise VersionMismatch(
+                f"the workers of the Dask cluster at {self.address} run Colonnade {', '.join(sorted(found))}, this "
+                f"party {colonnade.__version__}; install the same version."
+            )
+
+    def _result(self, future: Any) -> Any:
+        try:
+            return future.result()
+        except ColonnadeError:
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"a task on the Dask cluster at {self.address} failed ({type(error).__name__}); see its workers' logs."
+            ) from error
+
+
+def _version() -> str:
+    return colonnade.__version__
+
+
+def _loopback(place: str) -> bool:
+    host = place.rpartition(":")[0].strip("[]") or place
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, eq=False)
+class OnCluster:
+    """A source whose statistics are computed on a cluster. Rows that are read here come from the source itself."""
+
+    source: Source
+    cluster: Cluster
+
+    @property
+    def description(self) -> str:
+        return self.source.description
+
+    def names(self) -> list[str]:
+        return self.source.names()
+
+    def unfit(self) -> dict[str, str]:
+        return self.source.unfit() if isinstance(self.source, Typed) else {}
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        return self.source.chunks(names, rows=rows)

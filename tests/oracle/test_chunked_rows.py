@@ -1,0 +1,117 @@
+"""Shares that travel in chunks of the cohort give the result of one chunk, bit for bit. Oracle: pooled integers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import colonnade as co
+from colonnade.data.column import Column, Columns
+from colonnade.errors import UnsafeRequest
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.local import Spec
+from colonnade.secure.field import BLOCK_ROWS
+from colonnade.statistics import moment_layout, moments
+
+PARTIES = ("clinic", "court", "bank")
+N, GAMMA = 2 * BLOCK_ROWS + 700, 64
+
+
+def gridded(n: int = N) -> dict[str, pd.DataFrame]:
+    """Two columns a party on the grid of 1/8, which quantising does not change; a tenth of the records is absent."""
+    rng = np.random.default_rng(11)
+    blocks = {}
+    for party in PARTIES:
+        names = [f"{party}_{j}" for j in range(2)]
+        frame = pd.DataFrame(rng.integers(-8, 9, size=(n, 2)) / 8, columns=names).assign(id=np.arange(n))
+        blocks[party] = frame[rng.random(n) > 0.1].sample(frac=1.0, random_state=3)
+    return blocks
+
+
+def open_federation(folder: Path, blocks: dict[str, pd.DataFrame], **options: object) -> Federation:
+    names = [name for frame in blocks.values() for name in frame if name != "id"]
+    spec = Spec(
+        blocks=blocks,
+        key="id",
+        columns=Columns([Column(name=name, kind="continuous", lower=-1.0, upper=1.0) for name in names]),
+        home=folder / "home",
+        allow=("exact-moments", "exact-tables", "presence"),
+        **options,  # type: ignore[arg-type]
+    )
+    return Federation.from_spec(spec, runs=folder / "runs")
+
+
+def pooled(blocks: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    joined = None
+    for party, frame in blocks.items():
+        one = frame.set_index("id").assign(**{f"present at {party}": 1.0})
+        joined = one if joined is None else joined.join(one, how="outer")
+    assert joined is not None
+    return joined
+
+
+@pytest.mark.parametrize("presence", ["known", "secret", "ignore"])
+@pytest.mark.parametrize("tiles", [2048, 3])
+def test_moments_of_three_chunks_equal_pooled_products(
+    presence: str, tiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the matrix is opened in several rounds, so that chunks are read again."""
+    monkeypatch.setattr(moment_layout, "MAXIMUM_MAIL", 1)
+    blocks = gridded()
+    method = co.PatternMoments(epsilon=None, presence=presence, gamma=GAMMA, block=tiles)
+    if tiles == 3:
+        monkeypatch.setattr(moments, "MAXIMUM_ENTRIES", 20)
+    with open_federation(tmp_path, blocks) as federation:
+        layout = method.layout(federation.facts, federation.roster)
+        assert [stop - start for start, stop in layout.chunks] == [BLOCK_ROWS, BLOCK_ROWS, layout.facts.n % BLOCK_ROWS]
+        assert len(layout.rounds) > 1 or tiles == 2048
+        result = method.fit(federation)
+        scratch = list((tmp_path / "home").glob("*/scratch/*"))
+    assert not scratch, "a closed job leaves no rows behind"
+    truth = pooled(blocks)
+    for mask, entries, gram in zip(result.patterns, result.entries, result.grams, strict=True):
+        rows = truth
+        if presence == "known":
+            here = [truth[f"present at {party}"].notna() == one for party, one in zip(PARTIES, mask, strict=True)]
+            rows = truth[np.logical_and.reduce(here)]
+        design = np.column_stack([np.ones(len(rows)) if name == "1" else rows[name].fillna(0.0) for name in entries])
+        if presence == "ignore":
+            expected = design.T @ design
+            assert np.array_equal(gram[1:, 1:], expected[1:, 1:])
+            assert np.array_equal(gram[0, 1:], expected[0, 1:])
+            assert gram[0, 0] == layout.facts.n
+        else:
+            assert np.array_equal(gram, design.T @ design)
+
+
+def test_tables_of_many_chunks_equal_pooled_counts(tmp_path: Path) -> None:
+    blocks = gridded(3000)
+    wanted = (("clinic_0", "court_0"), ("bank_0", "bank_1"))
+    method = co.Contingency(tables=wanted, bins=2, epsilon=None, memory=1 << 12)
+    with open_federation(tmp_path, blocks) as federation:
+        layout = method.layout(federation.facts, federation.roster)
+        assert len(layout.circuit.chunks) > 5
+        result = method.fit(federation)
+    truth = (pooled(blocks) >= 0).astype(float).where(pooled(blocks).notna())
+    for first, second in wanted:
+        both = truth[[first, second]].dropna()
+        expected = pd.crosstab(both[first], both[second]).to_numpy()
+        assert np.array_equal(result[first, second], expected)
+
+
+def test_nothing_opens_before_every_chunk_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moment_layout, "MAXIMUM_MAIL", 1)
+    method = co.PatternMoments(epsilon=1.0, presence="ignore", gamma=GAMMA)
+    with open_federation(tmp_path, gridded()) as federation:
+        plan = method.plan(federation.facts, federation.roster)
+        arguments = {"layout": method.layout(federation.facts, federation.roster).to_dict(), "view": "client"}
+        with pytest.raises(co.errors.ColonnadeError), federation.open(plan) as job:
+            job.ask(moments.share_rows, **arguments)
+            job.ask(moments.share_more_rows, number=1, **arguments)
+            job.ask(moments.open_moments, number=0, **arguments)
+        with pytest.raises(UnsafeRequest), federation.open(plan) as job:
+            job.ask(moments.share_rows, **arguments)
+            job.ask(moments.share_more_rows, number=3, **arguments)
