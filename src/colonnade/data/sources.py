@@ -21,8 +21,8 @@ import pyarrow.parquet
 from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownColumn
 
 ROWS = 65536
-CELLS = 1 << 19
-"""Cells of a chunk of a wide table: a chunk is copied some ten times on its way, 4 MB each time."""
+CELLS = 1 << 18
+"""Cells of a chunk of a wide table: a chunk is copied some ten times on its way, 2 MB each time."""
 _CSV_BLOCK_BYTES = 1 << 22
 _PARQUET_BUFFER_BYTES = 1 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds to a Parquet file for an index without a name
