@@ -10,24 +10,22 @@ each member's Skellam share. The statistic is the log likelihood ratio of normal
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from colonnade.data.column import Column
+from colonnade.evaluation.attacks.claims import claimed_curve
+from colonnade.evaluation.attacks.gram import copula_audit, corner_scores
+from colonnade.evaluation.attacks.planted import NOTHING, Planted
 from colonnade.evaluation.audit import Audit, membership_attack, sensitivity_search
-from colonnade.evaluation.bounds import PrivacyProfile, power, profile_from_pld, profile_from_point
-from colonnade.privacy.accounting import composed_pld
+from colonnade.evaluation.bounds import PrivacyProfile, profile_from_point
 from colonnade.privacy.noise import discrete_gaussian
-from colonnade.privacy.randomness import Randomness, SimulatedRandomness
-from colonnade.privacy.skellam_sampler import skellam
+from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.statistics.quantize import quantize
-from colonnade.synthesis.copula.scores import count, party_marginals, score_map
+from colonnade.synthesis.copula.scores import count
 from colonnade.synthesis.copula.sqm import CopulaSQM
 from colonnade.synthesis.copula.sqm_noise import Noise
 from support.small import COLUMNS, three_parties
@@ -36,7 +34,6 @@ RUNS = 60_000
 DELTA = 1e-5
 EPSILON = 4.0
 CONFIDENCE = 1 - 1e-6
-MEMBERS = 3
 AGE = COLUMNS["age"]
 
 
@@ -52,86 +49,34 @@ def noise(tmp_path_factory: pytest.TempPathFactory) -> Noise:
 @pytest.fixture(scope="module")
 def claim(noise: Noise) -> PrivacyProfile:
     """What the plan claims, as a whole curve: the composed privacy loss of both releases."""
-    leaves: Counter[object] = Counter()
-    for cost in noise.releases(0):
-        for leaf in cost.leaves():
-            leaves[replace(leaf, count=1)] += leaf.count
-    return profile_from_pld(composed_pld(leaves), name="CopulaSQM, server view")  # type: ignore[arg-type]
+    return claimed_curve(noise.releases(0), name="CopulaSQM, server view")
 
 
-def exact(noise: Noise, present: bool, randomness: Randomness) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(counts of the tree, upper triangle of the Gram matrix) of the one record or of nobody, before their noise."""
-    values = np.array([AGE.upper] if present else [], dtype=np.float64)
-    counts = dyadic_counts(count(AGE, values, depth=noise.depth))
-    noisy = counts + discrete_gaussian(randomness, noise.sigma * math.sqrt(noise.depth), counts.size)
-    made = party_marginals({"age": AGE}, {"age": noisy}, sigma=noise.sigma, depth=noise.depth)
-    scores = score_map(AGE, made.marginals["age"])(values, discrete=False)
-    layout = noise.layout
-    rows = quantize(
-        scores.reshape(-1, 1), gamma=layout.gamma, clip=layout.bound("clinic"), entry=1.0, randomness=randomness
-    )
-    row = np.array([layout.gamma, rows[0, 0]]) if present else np.zeros(2, dtype=np.int64)
-    return counts, np.outer(row, row)[np.triu_indices(2)]
-
-
-def audit(noise: Noise, claim: PrivacyProfile, *, sigma: float, mu: Fraction, members: int = MEMBERS) -> Audit[bool]:
-    """The mechanism with this noise, against the claim of `noise`."""
-    node = sigma * math.sqrt(noise.depth)
-    truth = {present: exact(noise, present, SimulatedRandomness(1)) for present in (True, False)}
-    moved = truth[True][0] > truth[False][0]
-    direction = truth[True][1].astype(float) / float(2 * mu * members / MEMBERS)
-
-    def run_many(present: bool, runs: int, randomness: Randomness) -> NDArray[np.float64]:
-        cells = truth[present][0][moved] + discrete_gaussian(randomness, node, runs * moved.sum()).reshape(runs, -1)
-        opened = truth[present][1] + sum(skellam(randomness, mu / MEMBERS, (runs, 3)) for _ in range(members))
-        return np.asarray(cells.sum(axis=1) / node**2 + opened @ direction)
-
-    right = math.sqrt(_parameter(noise.sigma, Fraction(noise.layout.mu), noise))
-    factor = math.sqrt(_parameter(sigma, mu * members / MEMBERS, noise)) / right
-    stated = power(claim, shift=right, sd=1.0, factor=factor, runs=RUNS, confidence=CONFIDENCE)
-    return Audit(
-        neighbours=(True, False),
-        run_many=run_many,
-        claim=claim,
-        delta=DELTA,
-        runs=RUNS,
-        confidence=CONFIDENCE,
-        stated_power=stated,
-    )
-
-
-def _parameter(sigma: float, mu: Fraction, noise: Noise) -> float:
-    """The squared Gaussian parameter of both releases: 1 / sigma^2 for the tree, delta_2^2 / (2 mu) for the moments."""
-    return 1 / sigma**2 + noise.layout.delta_2**2 / float(2 * mu)
+def audit(noise: Noise, claim: PrivacyProfile, planted: Planted = NOTHING) -> Audit[bool]:
+    """The mechanism with this bug, against the claim of `noise`."""
+    return copula_audit(noise, claim, delta=DELTA, runs=RUNS, planted=planted)
 
 
 def test_the_corner_record_reaches_both_sensitivities(noise: Noise) -> None:
     """Its score is 1 in every one of 50 runs of the marginal; it is in one node of each level."""
     for seed in range(50):
-        counts, triangle = exact(noise, True, SimulatedRandomness(seed))
+        counts, triangle = corner_scores(noise, True, SimulatedRandomness(seed))
         assert counts.sum() == noise.depth
         assert np.linalg.norm(triangle) == pytest.approx(noise.layout.delta_2)
 
 
 def test_the_claim_is_not_refuted(noise: Noise, claim: PrivacyProfile) -> None:
     """A false alarm has probability at most 1e-6. The claim is that of the plan, and it is nearly tight."""
-    result = audit(noise, claim, sigma=noise.sigma, mu=Fraction(noise.layout.mu)).run(SimulatedRandomness(11))
+    result = audit(noise, claim).run(SimulatedRandomness(11))
     assert not result.refuted, str(result)
     assert 0.97 * EPSILON < result.claimed_epsilon <= EPSILON * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
-    ("bug", "sigma", "mu", "members"),
-    [
-        ("noise / 1.4", Fraction(10, 14), Fraction(100, 196), 3),
-        ("a forgotten budget split", math.sqrt(0.5), Fraction(1, 2), 3),
-        ("a forgotten split of the marginals and a member's missing noise", math.sqrt(0.5), Fraction(1), 1),
-    ],
+    "bug", [Planted.parse("noise/1.4"), Planted.parse("forgotten-split"), Planted(silent=2)], ids=str
 )
-def test_planted_bugs_are_refuted(
-    noise: Noise, claim: PrivacyProfile, bug: str, sigma: float, mu: Fraction, members: int
-) -> None:
-    made = audit(noise, claim, sigma=noise.sigma * float(sigma), mu=noise.layout.mu * mu, members=members)
+def test_planted_bugs_are_refuted(noise: Noise, claim: PrivacyProfile, bug: Planted) -> None:
+    made = audit(noise, claim, bug)
     assert made.stated_power is not None
     assert made.stated_power.probability > 0.99, bug
     assert made.run(SimulatedRandomness(12)).refuted, bug

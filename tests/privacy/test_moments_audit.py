@@ -9,19 +9,16 @@ direction in which the two neighbours differ, which for nearly normal noise is t
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from colonnade.evaluation.attacks.claims import claimed_curve
+from colonnade.evaluation.attacks.gram import corner_moments, moments_audit
+from colonnade.evaluation.attacks.planted import NOTHING, Planted
 from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import PrivacyProfile, power, profile_from_rdp
-from colonnade.privacy.accounting import ORDERS
-from colonnade.privacy.mechanisms import mechanism_of
-from colonnade.privacy.randomness import Randomness, SimulatedRandomness
-from colonnade.privacy.skellam_sampler import skellam
+from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.moments import Layout, PatternMoments
 from colonnade.statistics.quantize import integer_bounds, quantize, stochastic_round
 from support.small import three_parties
@@ -47,65 +44,31 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
         return method.layout(federation.facts, federation.roster)
 
 
-def claim(layout: Layout) -> PrivacyProfile:
-    cost = layout._noisy("audit", "server")
-    return profile_from_rdp(ORDERS, mechanism_of(cost).rdp(cost, ORDERS), name="Gram matrix, server view")
-
-
-def exact(layout: Layout, present: bool, randomness: Randomness) -> NDArray[np.int64]:
-    """The upper triangle of the one record's Gram matrix, as the parties quantise and clip it."""
-    rows = np.ones((1, 1)) if present else np.zeros((1, 1))
-    blocks = [
-        quantize(rows, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
-        for party in layout.parties
-    ]
-    row = np.concatenate(blocks, axis=1)[0]
-    return np.outer(row, row)[np.triu_indices(len(row))]
-
-
-def audit(layout: Layout, *, mu: Fraction, members: int) -> Audit[bool]:
-    direction = exact(layout, True, SimulatedRandomness(0)).astype(float)
-    direction /= np.linalg.norm(direction)
-
-    def run_many(present: bool, runs: int, randomness: Randomness) -> NDArray[np.float64]:
-        noise = sum(skellam(randomness, mu / 3, (runs, direction.size)) for _ in range(members))
-        return (exact(layout, present, randomness) + noise) @ direction
-
-    factor = math.sqrt(layout.mu / (mu * members / 3))
-    stated = power(
-        claim(layout), shift=layout.delta_2, sd=math.sqrt(2 * layout.mu), factor=factor, runs=RUNS, confidence=1 - 1e-6
-    )
-    return Audit(
-        neighbours=(True, False),
-        run_many=run_many,
-        claim=claim(layout),
-        delta=DELTA,
-        runs=RUNS,
-        confidence=1 - 1e-6,
-        stated_power=stated,
-    )
+def audit(layout: Layout, planted: Planted = NOTHING) -> Audit[bool]:
+    claim = claimed_curve([layout._noisy("audit", "server")], name="Gram matrix, server view")
+    return moments_audit(layout, claim, delta=DELTA, runs=RUNS, planted=planted)
 
 
 def test_the_corner_record_reaches_the_sensitivity(layout: Layout) -> None:
-    assert np.linalg.norm(exact(layout, True, SimulatedRandomness(0))) == pytest.approx(layout.delta_2)
+    assert np.linalg.norm(corner_moments(layout, True, SimulatedRandomness(0))) == pytest.approx(layout.delta_2)
 
 
 def test_the_claim_is_not_refuted(layout: Layout) -> None:
     """A false alarm has probability at most 1e-6."""
-    result = audit(layout, mu=Fraction(layout.mu), members=3).run(SimulatedRandomness(11))
+    result = audit(layout).run(SimulatedRandomness(11))
     assert not result.refuted, str(result)
     assert 0.3 * EPSILON < result.claimed_epsilon <= EPSILON * (1 + 1e-6)
 
 
 def test_noise_divided_by_one_point_four_is_refuted(layout: Layout) -> None:
-    made = audit(layout, mu=Fraction(layout.mu) / Fraction(196, 100), members=3)
+    made = audit(layout, Planted(factor=1.4))
     assert made.stated_power is not None
     assert made.stated_power.probability > 0.99
     assert made.run(SimulatedRandomness(12)).refuted
 
 
 def test_a_members_missing_noise_is_refuted(layout: Layout) -> None:
-    made = audit(layout, mu=Fraction(layout.mu), members=2)
+    made = audit(layout, Planted(silent=1))
     assert made.stated_power is not None
     assert made.stated_power.probability > 0.99
     assert made.run(SimulatedRandomness(13)).refuted

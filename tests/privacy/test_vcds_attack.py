@@ -16,11 +16,12 @@ import pytest
 from scipy import stats
 
 from colonnade.data.column import Column, Columns
+from colonnade.evaluation.attacks.papers import nominal_ranks, right_rank_guesses
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.ranks import binomial_profile, perturbed_ranks
+from colonnade.statistics.ranks import binomial_profile
 from colonnade.synthesis.copula.evcds import EVCDS
 from colonnade.synthesis.copula.rank_steps import PRESENCE
 from colonnade.synthesis.copula.vcds import VCDS
@@ -41,8 +42,7 @@ def p_value(right: int, guesses: int, epsilon: float) -> float:
 
 def stated_power(n: int, guesses: int, epsilon_0: float) -> float:
     """The chance that this attack refutes the claim: a guess errs if Binomial(M, theta) exceeds M / 2."""
-    m = (n - 1) * WIDTH
-    right = float(stats.binom.cdf(m // 2, m, 1 / (1 + math.exp(epsilon_0))))
+    right = right_rank_guesses(n, WIDTH, epsilon_0)
     needed = next(k for k in range(guesses + 1) if p_value(k, guesses, NOMINAL) <= ALPHA)
     return float(stats.binom.sf(needed - 1, guesses, right))
 
@@ -92,14 +92,16 @@ def test_the_nominal_claim_falls_at_1000_records() -> None:
     n, each = 1000, 32
     epsilon_0 = METHOD.budget(PublicFacts(n=n, columns={"party": COLUMNS})).epsilon_0
     assert stated_power(n, 2 * each, epsilon_0) > 0.98
-    right, randomness = 0, SimulatedRandomness(1)
-    for highest in (True, False):
-        column = cohort(n, highest)["x0"].to_numpy()
-        for _ in range(each):
-            ranks = [
-                perturbed_ranks(column, epsilon_0=epsilon_0, randomness=randomness).debiased[0] for _ in range(WIDTH)
-            ]
-            right += (sum(ranks) > WIDTH * (n + 1) / 2) == highest
+    found = nominal_ranks(
+        records=n,
+        columns=WIDTH,
+        epsilon_0=epsilon_0,
+        nominal=NOMINAL,
+        guesses=2 * each,
+        randomness=SimulatedRandomness(1),
+    )
+    right = found.right
+    assert found.refuted
     assert p_value(right, 2 * each, NOMINAL) <= ALPHA
     # What the ledger is debited with allows it: the exact profile of the record's answers gives that many.
     exact = binomial_profile(n, WIDTH, epsilon_0)

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from colonnade.evaluation.attacks.claims import claimed_curve
+from colonnade.evaluation.attacks.gram import own_moments_audit, upper_triangle
+from colonnade.evaluation.attacks.planted import NOTHING, Planted
 from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import PrivacyProfile, power, profile_from_rdp
 from colonnade.models.vfem_private_steps import NORM_BINS, cells_of_lengths, own_sensitivity
-from colonnade.privacy.accounting import ORDERS
 from colonnade.privacy.cost import Gaussian
-from colonnade.privacy.mechanisms import mechanism_of
-from colonnade.privacy.noise import discrete_gaussian
-from colonnade.privacy.randomness import Randomness, SimulatedRandomness
+from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.quantize import quantize
 
 GAMMA, NORM, LEVEL = 64, 1.2, 0.4
@@ -27,8 +26,7 @@ RUNS, DELTA = 60_000, 1e-5
 
 
 def triangle(row: NDArray[np.int64]) -> NDArray[np.int64]:
-    extended = np.concatenate([[GAMMA], row])
-    return np.outer(extended, extended)[np.triu_indices(len(extended))]
+    return upper_triangle(np.concatenate([[GAMMA], row]))
 
 
 def test_no_row_moves_the_own_moments_by_more_than_the_sensitivity() -> None:
@@ -47,44 +45,22 @@ def test_no_row_moves_the_own_moments_by_more_than_the_sensitivity() -> None:
     assert np.sqrt((moved**2).sum(axis=1) + (other**2).sum(axis=1)).max() <= math.sqrt(2) * bound
 
 
-def claim() -> PrivacyProfile:
-    cost = Gaussian(LEVEL)
-    return profile_from_rdp(ORDERS, mechanism_of(cost).rdp(cost, ORDERS), name="own moments")
-
-
-def audit(factor: float) -> Audit[bool]:
-    """One record of the holder at its bound, or nothing, in a pattern of its own."""
-    row = quantize(
-        np.array([[1.0, math.sqrt(NORM**2 - 1)]]), gamma=GAMMA, clip=NORM, entry=1.0, randomness=SimulatedRandomness(2)
-    )[0]
-    shift = triangle(row)
-    direction = shift / np.linalg.norm(shift)
-    sigma = LEVEL * own_sensitivity(GAMMA, NORM) / factor
-
-    def run_many(present: bool, runs: int, randomness: Randomness) -> NDArray[np.float64]:
-        noise = discrete_gaussian(randomness, sigma, runs * shift.size).reshape(runs, -1)
-        return (noise + shift * present) @ direction
-
-    return Audit(
-        neighbours=(True, False),
-        run_many=run_many,
-        claim=claim(),
-        delta=DELTA,
-        runs=RUNS,
-        confidence=1 - 1e-6,
-    )
+def audit(planted: Planted = NOTHING) -> Audit[bool]:
+    claim = claimed_curve([Gaussian(LEVEL)], name="own moments")
+    return own_moments_audit(claim, level=LEVEL, delta=DELTA, runs=RUNS, gamma=GAMMA, norm=NORM, planted=planted)
 
 
 def test_the_claim_is_not_refuted() -> None:
     """A false alarm has probability at most 1e-6."""
-    result = audit(1.0).run(SimulatedRandomness(3))
+    result = audit().run(SimulatedRandomness(3))
     assert not result.refuted, str(result)
 
 
 def test_noise_divided_by_one_point_four_is_refuted() -> None:
-    stated = power(claim(), shift=1.0, sd=LEVEL, factor=1.4, runs=RUNS, confidence=1 - 1e-6)
-    assert stated.probability > 0.99
-    assert audit(1.4).run(SimulatedRandomness(4)).refuted
+    made = audit(Planted(factor=1.4))
+    assert made.stated_power is not None
+    assert made.stated_power.probability > 0.99
+    assert made.run(SimulatedRandomness(4)).refuted
 
 
 @pytest.mark.parametrize("columns", [1, 3])

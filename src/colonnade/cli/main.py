@@ -11,6 +11,7 @@ import typer
 import colonnade
 from colonnade.cli import authority, columns, ledger, party, plan, transcript
 from colonnade.cli.align import align
+from colonnade.cli.audit import audit
 from colonnade.cli.classify import classify
 from colonnade.cli.compare import compare
 from colonnade.cli.demo import demo
@@ -63,6 +64,7 @@ app.command()(pca)
 app.command()(classify)
 app.command()(compare)
 app.command()(run)
+app.command()(audit)
 app.add_typer(plan.app, name="plan")
 app.command()(resume)
 app.add_typer(ledger.app, name="ledger")

@@ -36,6 +36,7 @@ __all__ = [
     "check_epsilon",
     "dominated",
     "guarantee",
+    "kinds_of",
     "register",
     "under",
 ]
@@ -181,6 +182,14 @@ def _composition(costs: Iterable[Cost], unit: Unit, relation: Relation) -> tuple
     if without:
         return Counter(), without
     return _kinds(_as_unit(leaf, unit, relation) for leaf in leaves if leaf.mechanism != "free"), ()
+
+
+def kinds_of(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relation = "zero-out") -> Counter[Cost]:
+    """How often each mechanism is used, for `rdp_sum` and `composed_pld`; costs without a bound are refused."""
+    kinds, without = _composition(costs, unit, relation)
+    if without:
+        raise CannotAccount(f"{', '.join(without)} has no bound, so there is no curve of its privacy loss.")
+    return kinds
 
 
 def _once(costs: Iterable[Cost]) -> list[Cost]:

@@ -1,0 +1,301 @@
+"""Which method is attacked how: the claim, the attack, and whose claim it is.
+
+`audit_method` runs all attacks on one method and says what each found: a lower bound on epsilon, with confidence,
+beside the upper bound that is claimed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from colonnade.errors import BadArguments
+from colonnade.evaluation.attacks import cells, gram, papers
+from colonnade.evaluation.attacks.claims import claimed_curve, small_consortium
+from colonnade.evaluation.attacks.planted import NOTHING, Planted
+from colonnade.evaluation.audit import AuditResult
+from colonnade.evaluation.inference import InferenceResult
+from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.cost import Gaussian
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.contingency import Contingency
+from colonnade.statistics.describe import Describe
+from colonnade.statistics.moments import PatternMoments
+from colonnade.synthesis.copula.sqm import CopulaSQM
+from colonnade.synthesis.mrf.fo import proved_epsilon
+from colonnade.synthesis.mrf.vertimrf import VertiMRF
+
+DELTA = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one attack found. `ours`: the product makes this claim; otherwise a paper does, and it need not hold.
+
+    `power` is the probability of noticing the planted bug (noise / 1.4 where none is planted), where it is known.
+    """
+
+    method: str
+    attack: str
+    claim: str
+    ours: bool
+    claimed_epsilon: float
+    delta: float
+    epsilon_lower_bound: float
+    confidence: float
+    refuted: bool
+    planted: str
+    power: float | None
+    runs: int
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        if self.planted != str(NOTHING):
+            return "found" if self.refuted else "not found"
+        return "REFUTED" if self.refuted else "not refuted"
+
+    def to_dict(self) -> dict[str, Any]:
+        names = self.__dataclass_fields__
+        return {**{name: getattr(self, name) for name in names}, "verdict": self.verdict}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How an attack is run: the bug, how many times the usual runs, the seed."""
+
+    planted: Planted
+    effort: float
+    seed: int
+
+    def runs(self, usual: int) -> int:
+        return max(int(usual * self.effort), 1000)
+
+    @property
+    def randomness(self) -> SimulatedRandomness:
+        return SimulatedRandomness(self.seed)
+
+
+Run = Callable[[Setting], AuditResult | InferenceResult]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A claim in words, the attack in words, and how it is run.
+
+    `ours`: the product makes the claim. `plantable` is False where no bug can be planted; `joint` is True where three
+    members add noise together, so that one of them can fall silent.
+    """
+
+    attack: str
+    claim: str
+    run: Run
+    ours: bool = True
+    plantable: bool = True
+    joint: bool = False
+
+
+# --- the attacks --------------------------------------------------------------------------------------------
+
+
+def _describe(setting: Setting) -> AuditResult:
+    with small_consortium() as federation:
+        plan = federation.plan(Describe(epsilon=6.0, delta=DELTA))
+        leaves = [leaf for cost in plan.costs() for leaf in cost.leaves()]
+    claim = claimed_curve(plan.costs(), name="noisy counts")
+    audit = cells.counts_audit(
+        claim,
+        level=leaves[0].number("noise_multiplier"),
+        releases=sum(leaf.count for leaf in leaves),
+        delta=DELTA,
+        runs=setting.runs(60_000),
+        planted=setting.planted,
+    )
+    return audit.run(setting.randomness)
+
+
+def _hidden(setting: Setting) -> InferenceResult:
+    level = 1.0
+    claimed = guarantee([Gaussian(level, replace_factor=2**0.5)], delta=DELTA, relation="replace").epsilon
+    return cells.hidden_attribute(
+        level=level,
+        epsilon=claimed,
+        delta=DELTA,
+        trials=setting.runs(20_000),
+        randomness=setting.randomness,
+        planted=setting.planted,
+    )
+
+
+def _one_run(setting: Setting) -> InferenceResult:
+    return cells.described_once(
+        epsilon=8.0, delta=DELTA, canaries=setting.runs(1000), seed=setting.seed, planted=setting.planted
+    )
+
+
+def _tables(setting: Setting) -> AuditResult:
+    method = Contingency(tables=(("sued", "rating"), ("sector",)), epsilon=2.0, delta=DELTA, view="server")
+    with small_consortium() as federation:
+        mus = method.layout(federation.facts, federation.roster).mus
+        claim = claimed_curve(federation.plan(method).costs(), name="two contingency tables")
+    audit = cells.tables_audit(claim, mus, delta=DELTA, runs=setting.runs(100_000), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
+def _moments(setting: Setting) -> AuditResult:
+    method = PatternMoments(
+        epsilon=8.0,
+        delta=DELTA,
+        columns=("sued", "rating"),
+        presence="ignore",
+        constant=False,
+        view="server",
+        gamma=64,
+    )
+    with small_consortium() as federation:
+        layout = method.layout(federation.facts, federation.roster)
+        claim = claimed_curve(federation.plan(method).costs(), name="a Gram matrix")
+    audit = gram.moments_audit(layout, claim, delta=DELTA, runs=setting.runs(1_000_000), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
+def _copula(setting: Setting) -> AuditResult:
+    method = CopulaSQM(epsilon=4.0, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
+    with small_consortium() as federation:
+        noise = method.noise(federation.facts, federation.roster)
+        claim = claimed_curve(federation.plan(method).costs(), name="marginals and moments together")
+    audit = gram.copula_audit(noise, claim, delta=DELTA, runs=setting.runs(60_000), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
+def _rounds(setting: Setting) -> AuditResult:
+    method = VertiMRF(epsilon=2.0, delta=1e-4, view="server", tables=8)
+    with small_consortium() as federation:
+        encoder = method.sqm(federation.facts, federation.roster)
+        claim = claimed_curve(federation.plan(method).costs(), name="three rounds of tables")
+    audit = cells.tables_audit(
+        claim, encoder.mus, units=encoder.units, delta=1e-4, runs=setting.runs(80_000), planted=setting.planted
+    )
+    return audit.run(setting.randomness)
+
+
+SIZES = (5, 4, 3)
+
+
+def _reports(setting: Setting) -> AuditResult:
+    reported = proved_epsilon(1.0, 1e-4, SIZES) * setting.planted.factor
+    return papers.reports_audit(reported, claimed=1.0, delta=1e-4, sizes=SIZES, runs=setting.runs(200_000)).run(
+        setting.randomness
+    )
+
+
+def _theorem_3(setting: Setting) -> AuditResult:
+    return papers.reports_audit(2.0 / len(SIZES), claimed=1.0, delta=1e-4, sizes=SIZES, runs=setting.runs(200_000)).run(
+        setting.randomness
+    )
+
+
+def _theorem_4(setting: Setting) -> AuditResult:
+    return papers.sketches_audit(claimed=0.288, delta=1e-4, columns=15, sketches=200, runs=setting.runs(4000)).run(
+        setting.randomness
+    )
+
+
+def _own_moments(setting: Setting) -> AuditResult:
+    level = 0.4
+    claim = claimed_curve([Gaussian(level)], name="the response holder's own moments")
+    audit = gram.own_moments_audit(claim, level=level, delta=DELTA, runs=setting.runs(60_000), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
+def _nominal(setting: Setting) -> InferenceResult:
+    """The paper's epsilon 1: half of it for the ranks, spread over the party's 20 columns (its Theorem 1)."""
+    width, nominal = 20, 0.5
+    return papers.nominal_ranks(
+        records=1000,
+        columns=width,
+        epsilon_0=nominal / width,
+        nominal=nominal,
+        guesses=max(int(64 * setting.effort), 64),
+        randomness=setting.randomness,
+    )
+
+
+NEIGHBOURS = "worst-case neighbours"
+ATTACKS: dict[str, tuple[Attack, ...]] = {
+    "describe": (
+        Attack(NEIGHBOURS, "counts of every column, composed", _describe),
+        Attack("a hidden attribute", "one histogram, under replace", _hidden),
+        Attack("membership in one run", "a whole job through the border", _one_run),
+    ),
+    "contingency": (Attack(NEIGHBOURS, "two tables, composed", _tables, joint=True),),
+    "moments": (Attack(NEIGHBOURS, "one Gram matrix", _moments, joint=True),),
+    "copula-sqm": (Attack(NEIGHBOURS, "marginals and moments, composed", _copula, joint=True),),
+    "vertimrf-sqm": (Attack(NEIGHBOURS, "three rounds of tables, composed", _rounds, joint=True),),
+    "vertimrf-fo": (
+        Attack(NEIGHBOURS, "all reports of a record, as we prove it", _reports),
+        Attack(NEIGHBOURS, "all reports of a record, Theorem 3 as printed", _theorem_3, ours=False, plantable=False),
+    ),
+    "vertimrf-fm": (
+        Attack("ties of sketches", "all sketches of a record, Theorem 4", _theorem_4, ours=False, plantable=False),
+    ),
+    "vfem": (Attack(NEIGHBOURS, "the private fit's own moments", _own_moments),),
+    "vcds": (
+        Attack("ranks of an extreme record", "the nominal epsilon of the ranks", _nominal, ours=False, plantable=False),
+    ),
+}
+"""Method -> its attacks. The encoders of VertiMRF are attacked one by one."""
+
+
+def methods(planted: Planted = NOTHING) -> tuple[str, ...]:
+    """All that can be attacked, or those into which this bug can be planted."""
+    return tuple(name for name, attacks in ATTACKS.items() if any(_plantable(one, planted) for one in attacks))
+
+
+def _plantable(attack: Attack, planted: Planted) -> bool:
+    return planted.nothing or (attack.plantable and (attack.joint or not planted.silent))
+
+
+def audit_method(name: str, *, planted: Planted = NOTHING, effort: float = 1.0, seed: int = 1) -> Iterator[Finding]:
+    """Run every attack on a method, one finding after the other. `effort` multiplies the runs: more runs, more power.
+
+    [finding.verdict for finding in audit_method("contingency")]
+    """
+    if name not in ATTACKS:
+        raise BadArguments(f"no attack on {name!r}; there are attacks on {', '.join(ATTACKS)}.")
+    if not 0.001 <= effort <= 1000:
+        raise BadArguments(f"effort must lie between 0.001 and 1000, not {effort!r}.")
+    chosen = [one for one in ATTACKS[name] if planted.nothing or one.plantable]
+    if not chosen:
+        raise BadArguments(f"no bug can be planted into {name}: its claim falls as it is.")
+    if planted.silent and not any(one.joint for one in chosen):
+        raise BadArguments(f"in {name} each party adds its own noise, so no member can fall silent; plant noise/1.4.")
+    setting = Setting(planted=planted, effort=effort, seed=seed)
+    for one in chosen:
+        start = time.perf_counter()
+        found = one.run(setting)
+        stated = found.stated_power if isinstance(found, AuditResult) else None
+        yield Finding(
+            method=name,
+            attack=one.attack,
+            claim=one.claim,
+            ours=one.ours,
+            claimed_epsilon=found.claimed_epsilon,
+            delta=found.delta,
+            epsilon_lower_bound=found.epsilon_lower_bound,
+            confidence=found.confidence,
+            refuted=found.refuted,
+            planted=str(planted),
+            power=stated.probability if stated else None,
+            runs=found.runs if isinstance(found, AuditResult) else found.guesses,
+            seconds=time.perf_counter() - start,
+        )
+
+
+def as_expected(findings: list[Finding]) -> bool:
+    """Our claims stand and papers' claims that do not hold fall; or the planted bug was found by one attack."""
+    if any(one.planted != str(NOTHING) for one in findings):
+        return any(one.refuted for one in findings)
+    return all(one.refuted != one.ours for one in findings)

@@ -1,0 +1,143 @@
+"""Attacks on noisy counts: per party (`Describe`) and joint (`Contingency`, VertiMRF's tables on secret shares).
+
+Worst-case neighbours under zero-out: a record that is in one cell of every table, or nothing. The statistic is the log
+likelihood ratio of all cells that it moves.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from colonnade.data.column import Column, Columns
+from colonnade.evaluation.attacks.planted import MEMBERS, NOTHING, SELECTIONS, Planted
+from colonnade.evaluation.audit import Audit
+from colonnade.evaluation.bounds import CONFIDENCE, PrivacyProfile, power
+from colonnade.evaluation.inference import InferenceResult, attribute_inference, one_run_audit
+from colonnade.federation.coordinator import Federation
+from colonnade.privacy.accounting import calibrate, guarantee
+from colonnade.privacy.cost import Gaussian
+from colonnade.privacy.noise import discrete_gaussian
+from colonnade.privacy.randomness import Randomness, simulated_generator
+from colonnade.privacy.skellam_sampler import skellam
+from colonnade.statistics.describe import Describe
+
+Reals = NDArray[np.float64]
+
+
+def counts_audit(
+    claim: PrivacyProfile, *, level: float, releases: int, delta: float, runs: int, planted: Planted = NOTHING
+) -> Audit[bool]:
+    """A record that adds 1 to one cell of each of `releases` histograms with discrete Gaussian noise of sd `level`."""
+    sd = level / planted.factor
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        noise = discrete_gaussian(randomness, sd, runs * releases).reshape(runs, releases)
+        return np.asarray((noise + int(present)).sum(axis=1) / level**2, dtype=np.float64)
+
+    shift = math.sqrt(releases) / level
+    stated = power(claim, shift=shift, sd=1.0, factor=_looked_for(planted), runs=runs, selections=SELECTIONS)
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
+def tables_audit(
+    claim: PrivacyProfile,
+    mus: Sequence[int],
+    *,
+    delta: float,
+    runs: int,
+    units: Sequence[int] | None = None,
+    planted: Planted = NOTHING,
+) -> Audit[bool]:
+    """A record that adds 1 to one cell of every joint table; each of three members adds its share of Sk(mu).
+
+    `units` says how many tables are opened with each mu; one by default.
+    """
+    every = [(mu, count) for mu, count in zip(mus, units or [1] * len(mus), strict=True) if count]
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        score = np.zeros(runs)
+        for mu, count in every:
+            share = planted.variance(mu) / MEMBERS
+            for _ in range(count):
+                cell = int(present) + sum(skellam(randomness, share, runs) for _ in range(planted.members))
+                values, where = np.unique(cell, return_inverse=True)
+                score += (stats.skellam.logpmf(values - 1, mu, mu) - stats.skellam.logpmf(values, mu, mu))[where]
+        return score
+
+    # The score is nearly normal: in units of the noise the neighbours differ by sqrt(sum 1 / (2 mu)).
+    shift = math.sqrt(sum(count / (2 * mu) for mu, count in every))
+    stated = power(claim, shift=shift, sd=1.0, factor=_looked_for(planted), runs=runs, selections=SELECTIONS)
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
+def _looked_for(planted: Planted) -> float:
+    """Power is stated against the planted bug, or against noise / 1.4 where there is none."""
+    return 1.4 if planted.nothing else planted.effective
+
+
+# --- many people at once ------------------------------------------------------------------------------------
+
+
+def hidden_attribute(
+    *, level: float, epsilon: float, delta: float, trials: int, randomness: Randomness, planted: Planted = NOTHING
+) -> InferenceResult:
+    """The attacker knows all but one binary attribute; it sees both noisy cells and names the one that looks larger.
+
+    `epsilon` is the claim under replace: the record moves from one cell to the other.
+    """
+    truth = simulated_generator(randomness).integers(0, 2, trials)
+    noise = discrete_gaussian(randomness, level / planted.factor, 2 * trials).reshape(trials, 2)
+    shown = noise + np.eye(2, dtype=np.int64)[truth]
+    right = int((shown.argmax(axis=1) == truth).sum())
+    return attribute_inference(right, trials, values=2, claimed_epsilon=epsilon, delta=delta, confidence=CONFIDENCE)
+
+
+def described_once(
+    *, epsilon: float, delta: float, canaries: int, seed: int, planted: Planted = NOTHING
+) -> InferenceResult:
+    """One real `describe` job, through border, ledger and wire. Each canary has a category of its own.
+
+    A coin lets each canary in. One that is out stays in the cohort, through another party, and holds nothing: zero-out.
+    Membership is guessed from its noisy cell. A planted factor takes the epsilon of so much less noise.
+    """
+    rng = np.random.default_rng(seed)
+    coins = rng.random(canaries) < 0.5
+    coins[:2] = True, False  # neither block may be empty; these two are not scored
+    keys = [f"C{i:05d}" for i in range(canaries)]
+    names = tuple(f"cell {i}" for i in range(canaries))
+    columns = Columns(
+        [
+            Column(name="cell", kind="categorical", categories=names),
+            Column(name="listed", kind="binary", categories=("no", "yes")),
+        ]
+    )
+    frame = pd.DataFrame({"id": keys, "cell": names})
+    blocks = {"court": frame[coins].reset_index(drop=True), "registry": pd.DataFrame({"id": keys, "listed": "yes"})}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Federation.local(
+            blocks, key="id", columns=columns, home=Path(folder) / "home", runs=Path(folder) / "runs", seed=seed
+        ) as federation,
+    ):
+        told = Describe(epsilon=_at_less_noise(epsilon, delta, planted, releases=4), delta=delta).fit(federation)
+    counts = np.asarray(told.marginals["cell"]["counts"][:canaries], dtype=np.float64)
+    guesses = 2 * max(canaries // 20, 5)
+    return one_run_audit(
+        counts[2:], coins[2:], claimed_epsilon=epsilon, delta=delta, guesses=guesses, confidence=1 - 1e-3
+    )
+
+
+def _at_less_noise(epsilon: float, delta: float, planted: Planted, *, releases: int) -> float:
+    """The epsilon of `releases` Gaussian releases with noise `planted.factor` times smaller than that of epsilon."""
+    if planted.factor == 1:
+        return epsilon
+    level = calibrate(lambda one: [Gaussian(one).times(releases)], epsilon=epsilon, delta=delta)
+    return guarantee([Gaussian(level / planted.factor).times(releases)], delta=delta).epsilon

@@ -1,0 +1,149 @@
+"""Attacks on noisy moments: the Gram matrix of `PatternMoments`, the copula's two releases, private VFEM's own moments.
+
+Worst-case neighbours under zero-out: one record at the corner of its domain, or nothing. Quantisation, clipping and
+noise are the product's own; the statistic projects the release on the direction in which the neighbours differ.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.evaluation.attacks.claims import AGE
+from colonnade.evaluation.attacks.planted import MEMBERS, NOTHING, SELECTIONS, Planted
+from colonnade.evaluation.audit import Audit
+from colonnade.evaluation.bounds import PrivacyProfile, power
+from colonnade.models.vfem_private_steps import own_sensitivity
+from colonnade.privacy.noise import discrete_gaussian
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness
+from colonnade.privacy.skellam_sampler import skellam
+from colonnade.statistics.moment_layout import Layout
+from colonnade.statistics.quantiles import dyadic_counts
+from colonnade.statistics.quantize import quantize
+from colonnade.synthesis.copula.scores import count, party_marginals, score_map
+from colonnade.synthesis.copula.sqm_noise import Noise
+
+Reals = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def upper_triangle(row: Integers) -> Integers:
+    return np.asarray(np.outer(row, row)[np.triu_indices(len(row))])
+
+
+# --- pattern moments ----------------------------------------------------------------------------------------
+
+
+def corner_moments(layout: Layout, present: bool, randomness: Randomness) -> Integers:
+    """The upper triangle of the one record's Gram matrix, as the parties quantise and clip it."""
+    rows = np.ones((1, 1)) if present else np.zeros((1, 1))
+    blocks = [
+        quantize(rows, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
+        for party in layout.parties
+    ]
+    return upper_triangle(np.concatenate(blocks, axis=1)[0])
+
+
+def moments_audit(
+    layout: Layout, claim: PrivacyProfile, *, delta: float, runs: int, planted: Planted = NOTHING
+) -> Audit[bool]:
+    """One column of one bit at each party; three members share the Skellam noise."""
+    direction = corner_moments(layout, True, SimulatedRandomness(0)).astype(float)
+    direction /= np.linalg.norm(direction)
+    share = planted.variance(layout.mu) / MEMBERS
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        noise = sum(skellam(randomness, share, (runs, direction.size)) for _ in range(planted.members))
+        return np.asarray((corner_moments(layout, present, randomness) + noise) @ direction)
+
+    stated = power(
+        claim,
+        shift=layout.delta_2,
+        sd=math.sqrt(2 * layout.mu),
+        factor=1.4 if planted.nothing else planted.effective,
+        runs=runs,
+        selections=SELECTIONS,
+    )
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
+# --- the copula's marginals and moments -----------------------------------------------------------------------
+
+
+def corner_scores(noise: Noise, present: bool, randomness: Randomness) -> tuple[Integers, Integers]:
+    """(counts of the tree, upper triangle of the Gram matrix) of a record at the upper bound of `age`, or of nobody.
+
+    Its score is 1 whatever noise the marginal has, and it is in one cell of every level of the tree.
+    """
+    values = np.array([AGE.upper] if present else [], dtype=np.float64)
+    counts = dyadic_counts(count(AGE, values, depth=noise.depth))
+    noisy = counts + discrete_gaussian(randomness, noise.sigma * math.sqrt(noise.depth), counts.size)
+    made = party_marginals({"age": AGE}, {"age": noisy}, sigma=noise.sigma, depth=noise.depth)
+    scores = score_map(AGE, made.marginals["age"])(values, discrete=False)
+    layout = noise.layout
+    rows = quantize(
+        scores.reshape(-1, 1), gamma=layout.gamma, clip=layout.bound("clinic"), entry=1.0, randomness=randomness
+    )
+    row = np.array([layout.gamma, rows[0, 0]]) if present else np.zeros(2, dtype=np.int64)
+    return counts, upper_triangle(row)
+
+
+def copula_audit(
+    noise: Noise, claim: PrivacyProfile, *, delta: float, runs: int, planted: Planted = NOTHING
+) -> Audit[bool]:
+    """Both releases together, as an attacker sees them: the log likelihood ratio of normal noise."""
+    node = noise.sigma / planted.factor * math.sqrt(noise.depth)
+    mu = planted.variance(noise.layout.mu)
+    truth = {present: corner_scores(noise, present, SimulatedRandomness(1)) for present in (True, False)}
+    moved = truth[True][0] > truth[False][0]
+    direction = truth[True][1].astype(float) / float(2 * mu * planted.members / MEMBERS)
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        cells = truth[present][0][moved] + discrete_gaussian(randomness, node, runs * moved.sum()).reshape(runs, -1)
+        opened = truth[present][1] + sum(skellam(randomness, mu / MEMBERS, (runs, 3)) for _ in range(planted.members))
+        return np.asarray(cells.sum(axis=1) / node**2 + opened @ direction)
+
+    # Squared Gaussian parameters add up: 1 / sigma^2 for the tree, delta_2^2 / (2 mu) for the moments.
+    tree, gram = 1 / noise.sigma**2, noise.layout.delta_2**2 / (2 * noise.layout.mu)
+    looked_for = Planted(factor=1.4) if planted.nothing else planted
+    broken = looked_for.factor**2 * (tree + gram * MEMBERS / looked_for.members)
+    stated = power(
+        claim,
+        shift=math.sqrt(tree + gram),
+        sd=1.0,
+        factor=math.sqrt(broken / (tree + gram)),
+        runs=runs,
+        selections=SELECTIONS,
+    )
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
+# --- private VFEM's own moments -------------------------------------------------------------------------------
+
+
+def own_moments_audit(
+    claim: PrivacyProfile,
+    *,
+    level: float,
+    delta: float,
+    runs: int,
+    gamma: int = 64,
+    norm: float = 1.2,
+    planted: Planted = NOTHING,
+) -> Audit[bool]:
+    """A record of the response holder at its bound, or nothing, in a pattern of its own."""
+    corner = np.array([[1.0, math.sqrt(norm**2 - 1)]])
+    row = quantize(corner, gamma=gamma, clip=norm, entry=1.0, randomness=SimulatedRandomness(2))[0]
+    shift = upper_triangle(np.concatenate([[gamma], row]))
+    direction = shift / np.linalg.norm(shift)
+    sigma = level * own_sensitivity(gamma, norm) / planted.factor
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        noise = discrete_gaussian(randomness, sigma, runs * shift.size).reshape(runs, -1)
+        return np.asarray((noise + shift * present) @ direction)
+
+    factor = 1.4 if planted.nothing else planted.factor
+    stated = power(claim, shift=1.0, sd=level, factor=factor, runs=runs, selections=SELECTIONS)
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
