@@ -1,4 +1,4 @@
-"""Inference: the Markov random field that fits noisy tables best. A thin layer over mbi's mirror descent.
+"""Inference: the Markov random field that fits noisy tables best, by mirror descent over mbi's message passing.
 
 The field has one table of log-potentials for each maximal clique of a triangulated graph. The loss is the sum of
 squared differences between what the field says and what was measured, each divided by its variance. Tables may be
@@ -14,7 +14,8 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,10 @@ from colonnade.synthesis.mrf.graph import Names, Triangulation
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+LONGER, SHORTER = 1.01, 0.5
+"""The step grows after a step that was taken, and shrinks after one that was not."""
+BLOCK = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +194,45 @@ def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
     return joined + [one for one in measurements if one.coarse]
 
 
+class _State(NamedTuple):
+    """Where the descent stands: log-potentials, the field's tables there with loss and gradient, and what to try."""
+
+    potentials: Any
+    tables: Any
+    gradient: Any
+    loss: Any
+    step: Any
+    trial: Any
+
+
+@cache
+def _steps() -> Any:
+    """The compiled descent. Mirror descent with Armijo's rule, as mbi has it, but each step computes the tables of the
+    trial only: an accepted trial is the next point, so mbi's second pass over the field is saved, in the running time
+    and in the program to compile."""
+    import jax
+    import jax.numpy as jnp
+    import mbi  # type: ignore[import-untyped]
+
+    def one(state: _State, loss_fn: Any, total: Any) -> _State:
+        tables = mbi.marginal_oracles.message_passing_hugin(state.trial, total)
+        loss, gradient = jax.value_and_grad(loss_fn)(tables)
+        first = jnp.isinf(state.loss)
+        fall = 0.5 * state.step * state.gradient.dot(state.tables - tables)
+        taken = first | (state.loss - loss >= fall)
+        step = state.step * jnp.where(first, 1.0, jnp.where(taken, LONGER, SHORTER))
+        reached = _State(state.trial, tables, gradient, loss, step, state.trial - step * gradient)
+        stayed = state._replace(step=step, trial=state.potentials - step * state.gradient)
+        after: _State = jax.tree.map(lambda new, old: jnp.where(taken, new, old), reached, stayed)
+        return after
+
+    @jax.jit
+    def steps(state: _State, loss_fn: Any, total: Any, count: Any) -> Any:
+        return jax.lax.fori_loop(0, count, lambda _, now: one(now, loss_fn, total), state)
+
+    return steps
+
+
 def _descend(
     graph: Triangulation,
     structure: _Loss,
@@ -198,19 +242,21 @@ def _descend(
     iterations: int,
     start: MarkovField | None,
 ) -> MarkovField:
-    import mbi  # type: ignore[import-untyped]
+    import jax.numpy as jnp
+    import mbi
 
     domain = mbi.Domain(list(graph.sizes), list(graph.sizes.values()))
+    loss_fn = mbi.marginal_loss.MarginalLossFn(graph.cliques, structure, data, steepest)
+    zeros = mbi.CliqueVector.zeros(domain, graph.cliques)
+    potentials = zeros if start is None else _potentials(mbi, domain, start).expand(graph.cliques)
     # The first step is long; the line search halves it where it overshoots, which costs a step each time.
-    loss = mbi.marginal_loss.MarginalLossFn(graph.cliques, structure, data, steepest)
-    warm = None if start is None else _potentials(mbi, domain, start)
-    model = mbi.estimation.MirrorDescent().estimate(
-        domain, loss, known_total=float(total), iters=iterations, warm_start=warm
-    )
+    state = _State(potentials, zeros, zeros, jnp.array(jnp.inf), jnp.array(2 / (steepest * total)), potentials)
+    for done in range(0, iterations, BLOCK):  # in blocks, so that an interrupt is heard
+        state = _steps()(state, loss_fn, float(total), min(BLOCK, iterations - done))
     tables = {
-        clique: np.array(model.marginals[clique].transpose(clique).values, dtype=np.float64) for clique in graph.cliques
+        clique: np.array(state.tables[clique].transpose(clique).values, dtype=np.float64) for clique in graph.cliques
     }
-    reached = float(loss(model.marginals))
+    reached = float(state.loss)
     if not math.isfinite(reached) or not all(np.isfinite(table).all() for table in tables.values()):
         raise NotEstimable("the field did not converge; the noise is too large for these tables: raise epsilon.")
     return MarkovField(graph, tables, float(total), reached)
