@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from benchmarks.common import machine
-from benchmarks.mrf_tvd import CELLS, adult, cells_of, tvd
+from benchmarks.mrf_common import CELLS, adult, cells_of, tvd
 from colonnade.synthesis.mrf.encoders import Schema
 from colonnade.synthesis.mrf.fm import smallest_hashes
 from colonnade.synthesis.mrf.fo import column_bins

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_tvd import CELLS, Codes, Data, Lines, Pooled, adult, federated_rows, sqm_rows
+from benchmarks.mrf_common import CELLS, Codes, Data, Lines, Pooled, adult, federated_rows, sqm_rows
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.synthesis.mrf.encoders import Schema
 from colonnade.synthesis.mrf.fit import fit

@@ -6,7 +6,7 @@ import tempfile
 import time
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_tvd import CELLS, adult
+from benchmarks.mrf_common import CELLS, adult
 from colonnade.federation.job import Progress
 from colonnade.synthesis.mrf.vertimrf import VertiMRF
 

@@ -1,255 +1,100 @@
 """VertiMRF against central synthesis and against no cross-party information: total variation distance of 3-, 4- and
-5-way marginals on Adult, Bank and ACS (the paper's Figures 3 and 5).
+5-way marginals on Adult (the paper's Figures 3 and 5); Bank and ACS are in the study `mrf-tvd-transfer`.
 
-The repetitions of `sqm` draw *the same integers as the protocol* without the messages: exact tables of the pooled
-records plus Skellam noise of the total mu, then the product's own selection, fit and sampling. One real federation is
-run with the noise off and must give the same tables, count by count. `fm` and `fo` run in real federations.
+Most repetitions of `sqm` go without messages (see `mrf_common`). One federation is run with the noise off and must give
+the same tables, count by count; federations of 2, 4 and 15 parties then run the whole protocol. `fm` and `fo` always
+run in federations.
+
+The whole grid takes about 15 CPU-minutes: five runs where there is a limit, one elsewhere.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import tempfile
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property, partial
-from typing import get_args
+from functools import partial
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
-from benchmarks.common import Page, load, quick
+from benchmarks.common import Page, quick
+from benchmarks.mrf_common import (
+    CELLS,
+    Codes,
+    Data,
+    Lines,
+    Pooled,
+    adult,
+    federated_rows,
+    sqm_rows,
+)
 from benchmarks.rivals.central_mrf import central_field, independent_fields, rho_of
-from colonnade.data.column import Column, Columns
-from colonnade.federation.coordinator import Federation
-from colonnade.federation.facts import PublicFacts
-from colonnade.federation.roster import Member, Roster
-from colonnade.privacy.randomness import Randomness, SimulatedRandomness
-from colonnade.privacy.skellam_sampler import skellam
+from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.joint import View
-from colonnade.synthesis.mrf.binning import summed
-from colonnade.synthesis.mrf.encoders import Schema, Wanted
-from colonnade.synthesis.mrf.fit import Measurement, fit
-from colonnade.synthesis.mrf.sample import sample_cells
-from colonnade.synthesis.mrf.sqm import SQM, measure
-from colonnade.synthesis.mrf.sqm_round import EXACT_SD
+from colonnade.synthesis.mrf.encoders import Wanted
 from colonnade.synthesis.mrf.vertimrf import VertiMRF
 
-Codes = dict[str, NDArray[np.int64]]
-MARGINALS = 300
 LIMITS = {0.2: 0.085, 0.8: 0.052, 3.2: 0.042}
-CELLS = 16
+CENTRAL, PARTIES = 1.10, 0.05
+"""`sqm` against the central reference at epsilon 0.8 and above; other numbers of parties against two."""
+QUICK_ERROR = 1.05
+"""Limits of a quick run are wider: one run instead of five, whose mean 3-way distance has a standard deviation of about
+2 %."""
 
 
 @dataclass(frozen=True)
-class Data:
-    """A public table with declared domains. Bounds of numeric columns are round numbers around what was published."""
+class Runs:
+    """How many runs each line of a data set gets at an epsilon; 0 leaves it out."""
 
-    name: str
-    frame: pd.DataFrame
-    columns: Columns
-
-    @property
-    def n(self) -> int:
-        return len(self.frame)
-
-    def parties(self, count: int) -> dict[str, tuple[str, ...]]:
-        """Contiguous groups of columns, as even as can be: the paper's division."""
-        groups = np.array_split(np.array(list(self.columns)), count)
-        return {f"p{at:02d}": tuple(str(name) for name in group) for at, group in enumerate(groups)}
-
-    def facts(self, count: int) -> PublicFacts:
-        return PublicFacts(
-            n=self.n, columns={party: self.columns.select(names) for party, names in self.parties(count).items()}
-        )
-
-    def roster(self, count: int) -> Roster:
-        """Every party, and an independent holder where there are only two: as `Federation.local` makes it."""
-        names = list(self.parties(count)) + (["holder"] if count < 3 else [])
-        members = tuple(
-            Member(name=name, organisation=name, public_key=bytes([at + 1]) * 32, owns_data=name != "holder")
-            for at, name in enumerate(names)
-        )
-        return Roster(members=members, committee=tuple(names[:3]), threshold=1, colluders=1)
-
-    def federation(self, count: int, folder: str, **options: object) -> Federation:
-        keyed = self.frame.assign(record=np.arange(self.n))
-        blocks = {party: keyed[["record", *names]] for party, names in self.parties(count).items()}
-        more = {"holder": "holder"} if count < 3 else {}
-        return Federation.local(
-            blocks, key="record", columns=self.columns, home=f"{folder}/home", runs=f"{folder}/runs", **more, **options
-        )
-
-    @cached_property
-    def schema(self) -> Schema:
-        return Schema.declared(self.facts(1), bins=CELLS)
-
-    @cached_property
-    def codes(self) -> Codes:
-        return cells_of(self.frame, self.schema)
+    sqm: int = 1
+    client: int = 0
+    central: int = 1
+    floor: int = 1
+    paper: int = 0
 
 
-def cells_of(frame: pd.DataFrame, schema: Schema) -> Codes:
-    """The cell of each row in each column."""
-    found = {}
-    for name, public in schema.cells.items():
-        encoded = schema.facts.column(name).encode(frame[name])
-        if public.edges is None:
-            found[name] = encoded.astype(np.int64)
-        else:
-            found[name] = np.searchsorted(public.edges[1:-1], encoded, side="right").astype(np.int64)
-    return found
+LIMIT = Runs(sqm=5, client=1, central=2, floor=1, paper=1)
+GRID = {0.2: LIMIT, 0.4: Runs(floor=0), 0.8: LIMIT, 1.6: Runs(floor=0), 3.2: LIMIT}
 
 
-def count(name: str, lower: int, upper: int) -> Column:
-    return Column(name=name, kind="count", lower=lower, upper=upper)
+# --- one run of each method, by its seed --------------------------------------------------------------------------
 
 
-def _declared(frame: pd.DataFrame, numeric: Sequence[Column]) -> Columns:
-    known = {column.name: column for column in numeric}
-    made = []
-    for name in frame:
-        if name in known:
-            made.append(known[name])
-            continue
-        values = sorted(frame[name].astype(str).unique())
-        made.append(Column(name=str(name), kind="categorical", categories=tuple(values)))
-    return Columns(made)
+def _method(data: Data, epsilon: float, view: View = "server") -> VertiMRF:
+    return VertiMRF(view=view, epsilon=epsilon, delta=1 / data.n, cells=CELLS)
 
 
-def adult() -> Data:
-    """45,222 x 15. Published domains: age 17 to 90, hours 1 to 99, education 1 to 16, capital gain up to 99,999."""
-    frame = load("adult")
-    numeric = [
-        count("age", 17, 90),
-        count("fnlwgt", 0, 1_500_000),
-        count("capital_gain", 0, 99_999),
-        count("capital_loss", 0, 4_400),
-        count("hours_per_week", 1, 99),
-    ]
-    return Data("adult", _texts(frame, numeric), _declared(_texts(frame, numeric), numeric))
+def _pooled(data: Data, method: VertiMRF, parties: int, seed: int) -> Codes:
+    return sqm_rows(data, method, parties, seed=seed)
 
 
-def bank() -> Data:
-    frame = load("bank_marketing")
-    numeric = [
-        count("age", 18, 95),
-        Column(name="balance", kind="continuous", lower=-10_000, upper=110_000),
-        count("day", 1, 31),
-        count("duration", 0, 5_000),
-        count("campaign", 1, 64),
-        Column(name="pdays", kind="continuous", lower=-1, upper=900, cuts=(0.0, 90.0, 180.0, 270.0, 360.0, 450.0)),
-        count("previous", 0, 300),
-    ]
-    return Data("bank", _texts(frame, numeric), _declared(_texts(frame, numeric), numeric))
+def _federated(data: Data, method: VertiMRF, parties: int, seed: int) -> Codes:
+    return federated_rows(data, method, parties, seed=seed)
 
 
-def acs() -> Data:
-    """Occupation by the first digits of its code, birthplace by region: 529 and 223 codes are no table's columns."""
-    frame = load("acs_income_ca_tx_ny_fl")
-    frame = frame.assign(occupation=frame["occupation"] // 500, birthplace=frame["birthplace"] // 50)
-    numeric = [count("age", 17, 95), count("hours_per_week", 1, 99)]
-    return Data("acs", _texts(frame, numeric), _declared(_texts(frame, numeric), numeric))
+def _central(data: Data, rho: float, seed: int) -> Codes:
+    return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed)
 
 
-def _texts(frame: pd.DataFrame, numeric: Sequence[Column]) -> pd.DataFrame:
-    known = {column.name for column in numeric}
-    return frame.assign(**{name: frame[name].astype(str) for name in frame if name not in known})
+def _floor(data: Data, rho: float, seed: int) -> Codes:
+    return independent_fields(data.codes, data.schema.sizes, data.parties(2), rho=rho, seed=seed)
 
 
-# --- the metric -----------------------------------------------------------------------------------------------------
+def _resampled(data: Data, seed: int) -> Codes:
+    rows = np.random.default_rng(seed).integers(0, data.n, data.n)
+    return {name: codes[rows] for name, codes in data.codes.items()}
 
 
-def marginal_sets(names: Sequence[str], ways: int, *, seed: int = 1) -> list[tuple[str, ...]]:
-    """300 random sets of columns, or all if there are fewer; the same for every method."""
-    everything = list(itertools.combinations(names, ways))
-    if len(everything) <= MARGINALS:
-        return everything
-    chosen = np.random.default_rng(seed).choice(len(everything), MARGINALS, replace=False)
-    return [everything[at] for at in chosen]
-
-
-def tvd(real: Codes, made: Codes, sizes: dict[str, int], *, ways: int) -> float:
-    """Mean total variation distance over random marginals."""
-    distances = []
-    for names in marginal_sets(list(sizes), ways):
-        shape = tuple(sizes[name] for name in names)
-        first, second = (np.ravel_multi_index([one[name] for name in names], shape) for one in (real, made))
-        values, where = np.unique(np.concatenate([first, second]), return_inverse=True)
-        p = np.bincount(where[: len(first)], minlength=len(values)) / len(first)
-        q = np.bincount(where[len(first) :], minlength=len(values)) / len(second)
-        distances.append(float(np.abs(p - q).sum()) / 2)
-    return float(np.mean(distances))
-
-
-# --- the encoder without messages -----------------------------------------------------------------------------------
-
-
-class Pooled:
-    """What the rounds of `sqm` open, from the pooled records: exact counts plus Skellam noise of the total mu."""
-
-    def __init__(self, codes: Codes, schema: Schema, mus: Sequence[int], randomness: Randomness) -> None:
-        self._codes, self._schema, self._randomness = codes, schema, randomness
-        self._mus = iter(mus)
-
-    def tables(self, wanted: Sequence[Wanted]) -> list[Measurement]:
-        mu = next(self._mus)
-        found = []
-        for one in wanted:
-            exact = self.exact(one)
-            noise = np.zeros(exact.shape)
-            if mu:
-                noise = skellam(self._randomness, Fraction(mu), exact.size * one.units).reshape(one.units, *exact.shape)
-                noise = noise.mean(axis=0)
-            sd = math.sqrt(2 * mu / one.units) if mu else EXACT_SD
-            found.append(Measurement(one.columns, exact + noise, sd, one.maps()))
-        return found
-
-    def exact(self, one: Wanted) -> NDArray[np.float64]:
-        shape = tuple(self._schema.sizes[name] for name in one.columns)
-        flat = np.ravel_multi_index([self._codes[name] for name in one.columns], shape)
-        table = np.bincount(flat, minlength=math.prod(shape)).reshape(shape)
-        maps = [np.arange(size) if bins is None else np.array(bins) for size, bins in zip(shape, one.bins, strict=True)]
-        return np.asarray(summed(table, maps), dtype=np.float64)
-
-
-def sqm_rows(data: Data, method: VertiMRF, parties: int, *, seed: int, codes: Codes | None = None) -> Codes:
-    """One run of `sqm`: measure, fit, sample, as `VertiMRF.execute` does."""
-    facts, roster = data.facts(parties), data.roster(parties)
-    encoder: SQM = method.sqm(facts, roster)
-    schema = Schema.declared(facts, bins=CELLS)
-    found = measure(
-        Pooled(data.codes if codes is None else codes, schema, encoder.mus, SimulatedRandomness(seed, data.name)),
-        schema,
-        bins=method.coarse,
-        units=encoder.units[-1],
-        unit_sd=math.sqrt(2 * encoder.mus[-1]),
-        theta=method.theta,
-        theta_triples=method.theta_triples,
-        limit=method.max_clique,
-    )
-    field = fit(found.graph, found.measurements, total=found.total, iterations=method.iterations)
-    return sample_cells(field, data.n, np.random.default_rng(seed))
-
-
-def federated_rows(data: Data, method: VertiMRF, parties: int, *, seed: int) -> Codes:
-    """One run in a real federation, simulated randomness."""
-    with tempfile.TemporaryDirectory() as folder:
-        allow = ("fm-sketches",)
-        with data.federation(parties, folder, seed=seed, allow=allow, timeout=3600.0) as federation:
-            table = method.fit(federation)
-            return cells_of(table.sample(), Schema.declared(federation.facts, bins=CELLS))
+def _separate(data: Data, seed: int) -> Codes:
+    rng = np.random.default_rng(seed)
+    return {name: rng.permutation(codes) for name, codes in data.codes.items()}
 
 
 # --- the study ------------------------------------------------------------------------------------------------------
 
 
 def check_protocol(page: Page, data: Data) -> bool:
-    """The federation with the noise off against the pooled tables: one-way tables, count by count."""
+    """A federation with the noise off against the pooled tables: one-way tables and all pairs, count by count."""
     small = Data(data.name, data.frame.head(3000), data.columns)
     method = VertiMRF(epsilon=None, iterations=50, cells=CELLS, max_clique=20_000)
     with (
@@ -268,78 +113,78 @@ def check_protocol(page: Page, data: Data) -> bool:
     return same
 
 
-class Lines:
-    """The lines of one data set's table; a line is a method at an epsilon, over several runs."""
-
-    def __init__(self, data: Data, runs: int) -> None:
-        self.data, self.runs = data, runs
-        self.rows: list[list[str]] = []
-
-    def add(self, name: str, epsilon: float, make: Callable[[int], Codes]) -> float:
-        """Run it, and return its mean 3-way distance."""
-        started = time.monotonic()
-        made = [make(seed) for seed in range(self.runs)]
-        seconds = (time.monotonic() - started) / self.runs
-        real, sizes = self.data.codes, self.data.schema.sizes
-        means = [float(np.mean([tvd(real, one, sizes, ways=ways) for one in made])) for ways in (3, 4, 5)]
-        self.rows.append([name, f"{epsilon:g}", *(f"{mean:.4f}" for mean in means), f"{seconds:.0f}"])
-        print(" | ".join(self.rows[-1]), flush=True)
-        return means[0]
+def references(lines: Lines) -> None:
+    """What no method goes below, and what one without any dependence has."""
+    lines.add("rows drawn again from the records", None, partial(_resampled, lines.data))
+    lines.add("every column on its own, exact", None, partial(_separate, lines.data))
 
 
-def sqm_lines(lines: Lines, epsilon: float) -> dict[tuple[int, str], float]:
-    """Every number of parties and both views; the server view does not depend on the parties, and says so."""
+def at_epsilon(page: Page, lines: Lines, epsilon: float, runs: Runs) -> tuple[float, float]:
+    """Every method at one epsilon; returns the mean 3-way distances of `sqm` (server view) and central synthesis."""
     data = lines.data
-    found = {}
-    for parties in (2,) if quick() else (2, 4, len(data.columns)):
-        for view in get_args(View):
-            method = VertiMRF(view=view, epsilon=epsilon, delta=1 / data.n, cells=CELLS)
-            make = partial(_sqm_seed, data, method, parties)
-            found[parties, view] = lines.add(f"sqm, {view} view, {parties} parties", epsilon, make)
-    return found
+    server = lines.add("sqm, server view", epsilon, partial(_pooled, data, _method(data, epsilon), 2), runs.sqm)
+    if runs.client:
+        client = _method(data, epsilon, "client")
+        lines.add("sqm, client view, 2 parties", epsilon, partial(_pooled, data, client, 2), runs.client)
+    rho = rho_of(epsilon, 1 / data.n)
+    central = lines.add("central", epsilon, partial(_central, data, rho), runs.central)
+    if not runs.floor:
+        return server, central
+    floor = lines.add("floor: 2 parties alone", epsilon, partial(_floor, data, rho), runs.floor)
+    if server > floor:
+        page.say(f"**At epsilon {epsilon:g} the encoder sqm is worse than the parties alone.**")
+    for encoder in ("fm", "fo") if runs.paper else ():
+        method = VertiMRF(
+            encoder=encoder, complete=True, accounting="paper", epsilon=epsilon, delta=1 / data.n, cells=CELLS
+        )
+        name = f"{encoder}, 2 parties, the paper's settings"
+        if lines.add(name, epsilon, partial(_federated, data, method, 2), runs.paper) > floor:
+            page.say(f"**At epsilon {epsilon:g} the encoder {encoder} is worse than the parties alone.**")
+    return server, central
 
 
-def _sqm_seed(data: Data, method: VertiMRF, parties: int, seed: int) -> Codes:
-    return sqm_rows(data, method, parties, seed=seed)
-
-
-def _federated_seed(data: Data, method: VertiMRF, seed: int) -> Codes:
-    return federated_rows(data, method, 2, seed=seed)
-
-
-def _central_seed(data: Data, rho: float, seed: int) -> Codes:
-    return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed)
-
-
-def _floor_seed(data: Data, rho: float, seed: int) -> Codes:
-    return independent_fields(data.codes, data.schema.sizes, data.parties(2), rho=rho, seed=seed)
+def other_parties(page: Page, lines: Lines, server: float, *, epsilon: float = 0.8) -> bool:
+    """Federations of 2, 4 and all-separate parties, messages and all; and what the client view pays with each."""
+    data = lines.data
+    method, everyone = _method(data, epsilon), len(data.columns)
+    noise = {count: method.sqm(data.facts(count), data.roster(count)).mus for count in (2, 4, everyone)}
+    page.say(f"The noise of the server view is the same for {', '.join(map(str, noise))} parties: {noise[2]}.")
+    good = len(set(noise.values())) == 1
+    for count in noise:
+        found = lines.add(f"sqm, server view, federation of {count}", epsilon, partial(_federated, data, method, count))
+        good &= abs(found / server - 1) <= PARTIES
+        if count > 2:
+            client = _method(data, epsilon, "client")
+            lines.add(f"sqm, client view, {count} parties", epsilon, partial(_pooled, data, client, count))
+    return good
 
 
 def main() -> int:
-    page = Page("mrf-tvd", "VertiMRF: total variation distance of marginals")
-    good, told = True, {}
-    for data in [adult()] if quick() else [adult(), bank(), acs()]:
-        lines = Lines(data, 1 if quick() else 5)
-        page.say(f"## {data.name}: {data.n:,} x {len(data.columns)}, delta = 1/n, {lines.runs} runs; mean TVD")
-        good &= check_protocol(page, data)
-        for epsilon in (0.8,) if quick() else (0.2, 0.8, 3.2):
-            found = sqm_lines(lines, epsilon)
-            rho = rho_of(epsilon, 1 / data.n)
-            central = lines.add("central", epsilon, partial(_central_seed, data, rho))
-            floor = lines.add("floor: 2 parties alone", epsilon, partial(_floor_seed, data, rho))
-            for encoder in ("fm", "fo"):
-                method = VertiMRF(
-                    encoder=encoder, complete=True, accounting="paper", epsilon=epsilon, delta=1 / data.n, cells=CELLS
-                )
-                name = f"{encoder}, 2 parties, the paper's settings"
-                if lines.add(name, epsilon, partial(_federated_seed, data, method)) > floor:
-                    page.say(f"At epsilon {epsilon:g} the encoder {encoder} is worse than the parties alone.")
-            if data.name == "adult":
-                server = found[2, "server"]
-                told[f"adult_{epsilon:g}"] = f"{server:.4f}"
-                good &= server <= LIMITS[epsilon] and (epsilon < 0.8 or server <= 1.10 * central)
-                good &= all(abs(one / server - 1) <= 0.05 for (_, view), one in found.items() if view == "server")
-        page.table(["method", "epsilon", "3-way", "4-way", "5-way", "s/run"], lines.rows)
+    page = Page("mrf-tvd", "VertiMRF: total variation distance of marginals on Adult")
+    good, told, wider = True, {}, QUICK_ERROR if quick() else 1.0
+    data = adult()
+    lines = Lines(data)
+    page.say(
+        f"{data.n:,} records, {len(data.columns)} columns, delta = 1/n, as many synthetic rows as records; mean total"
+        " variation distance of 300 random marginals. A line is the mean over its runs; sd is that of one run's 3-way"
+        " distance. The defaults of `sqm` were tuned on this data set in earlier trials: `mrf-tvd-transfer` has others."
+    )
+    good &= check_protocol(page, data)
+    references(lines)
+    for epsilon, runs in ({0.8: Runs(client=1)} if quick() else GRID).items():
+        server, central = at_epsilon(page, lines, epsilon, runs)
+        told[f"sqm_{epsilon:g}"] = f"{server:.4f}"
+        if epsilon in LIMITS:
+            told[f"central_{epsilon:g}"] = f"{central:.4f}"
+            good &= server <= wider * LIMITS[epsilon]
+            good &= epsilon < 0.8 or server <= wider * CENTRAL * central
+        if epsilon == 0.8 and not quick():
+            good &= other_parties(page, lines, server)
+    page.table(Lines.HEAD, lines.rows)
+    page.say(
+        f"Limits on the 3-way distance of `sqm` in the server view: {LIMITS}; within {CENTRAL} times the central"
+        f" reference at epsilon 0.8 and 3.2; federations of 2, 4 and 15 parties within {PARTIES:.0%} of its mean."
+    )
     return page.finish(good, **told)
 
 

@@ -18,8 +18,10 @@ from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, Un
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
 from colonnade.synthesis.mrf.encoders import Encoded, Encoder, Schema, Wanted
+from colonnade.synthesis.mrf.fit import Measurement
 from colonnade.synthesis.mrf.fm import FMSketches
 from colonnade.synthesis.mrf.fo import FrequencyOracle, column_bins
+from colonnade.synthesis.mrf.six_phases import against_the_floor
 from colonnade.synthesis.mrf.sqm import SQM, available
 from colonnade.synthesis.mrf.vertimrf import VertiMRF
 from colonnade.synthesis.table import read_table
@@ -213,6 +215,66 @@ def test_rows_are_written_in_the_declared_domains(fitted: Any) -> None:
     assert result.cost.startswith("(2, 0.0001)")
 
 
+PAPERS: dict[str, dict[str, Any]] = {
+    "fo": {"encoder": "fo", "epsilon": 400.0, "complete": True, "records": "noisy"},
+    "fm without LocMRF": {
+        "encoder": "fm",
+        "epsilon": 4000.0,
+        "sketches": 1500,
+        "cuts": "quantiles",
+        "local_mrf": False,
+        "recover": "uniform",
+        "consistency": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_six_phases_from_end_to_end(name: str, tmp_path: Path) -> None:
+    """With a budget that leaves little noise the paper's procedure carries dependence across parties, whatever its
+    options; and the report says that the tables are above the floor."""
+    blocks = dependent_blocks(2000)
+    with three_parties(tmp_path, blocks=blocks, seed=3, allow=("fm-sketches",)) as federation:
+        method = VertiMRF(delta=1e-4, cells=5, iterations=300, rows=4000, **PAPERS[name])
+        result, run = federation.run(method)
+        made = read_table(run)
+    for column in COLUMNS.values():
+        column.encode(made[column.name])
+    real = blocks["court"].merge(blocks["bank"])
+    p = real.groupby(["sued", "rating"]).size() / len(real)
+    q = made.groupby(["sued", "rating"], observed=True).size() / len(made)
+    assert p.sub(q, fill_value=0.0).abs().sum() / 2 < 0.1
+    assert any(note.startswith("Noise moves a coarse cross-party table") for note in result.notes)
+    if method.records == "noisy":
+        assert abs(result.details["records"] - 2000) < 20
+
+
+def test_the_report_says_when_a_run_is_worse_than_the_floor() -> None:
+    """A dependence of 1/4 in 2 x 2 cells of 1,000 records, measured with little noise, with much, and not at all."""
+    table = np.array([[375.0, 125.0], [125.0, 375.0]])
+    (clear,) = against_the_floor([Measurement(("a", "b"), table, 10.0)], 1000)
+    assert clear.startswith("Noise moves a coarse cross-party table by 0.016"), "sqrt(2/pi) x 10 x 4 / 2000"
+    assert "is 0.23" in clear, "0.25 less 0.016"
+    (hidden,) = against_the_floor([Measurement(("a", "b"), table, 200.0)], 1000)
+    assert hidden.startswith("Worse than the floor")
+    (none,) = against_the_floor([], 1000)
+    assert "alone" in none
+
+
+def test_triples_take_the_place_of_their_pairs(tmp_path: Path) -> None:
+    """Small domains and a large budget: tables of three columns are measured in the last round, none of three
+    parties; all budget is spent, and a table's columns lie in one clique of the field."""
+    with three_parties(tmp_path, blocks=dependent_blocks(), seed=2) as federation:
+        method = VertiMRF(epsilon=8.0, delta=1e-4, cells=3, iterations=100, theta_triples=2.0, tables=8)
+        result, _ = federation.run(method)
+        owner = federation.facts.owner
+    triples = [table for table in result.details["tables"] if len(table) == 3]
+    assert triples
+    assert all(len({owner(name) for name in table}) <= 2 for table in triples)
+    pairs = [table for table in result.details["tables"] if len(table) == 2]
+    assert not any(set(pair) <= set(triple) for pair in pairs for triple in triples)
+
+
 def test_the_plan_spends_what_was_asked_for_in_both_views(tmp_path: Path) -> None:
     with three_parties(tmp_path) as federation:
         for view, relation in itertools.product(("client", "server"), ("zero-out", "replace")):
@@ -231,7 +293,9 @@ def test_the_plan_spends_what_was_asked_for_in_both_views(tmp_path: Path) -> Non
 def test_options_are_data() -> None:
     for made in (
         VertiMRF(),
-        VertiMRF(encoder="fm", columns=("age", "sued"), split=(0.3, 0.3, 0.4), theta_triples=4.0, bins=3, tables=7),
+        VertiMRF(
+            encoder="fm", columns=("age", "sued"), split=(0.3, 0.3, 0.4), theta_triples=math.inf, bins=3, tables=7
+        ),
     ):
         assert VertiMRF.from_options(made.options()) == made
 
@@ -247,6 +311,8 @@ def test_options_are_data() -> None:
         ({"rows": 0}, BadArguments),
         ({"max_clique": 0}, BadArguments),
         ({"theta": -1.0}, BadArguments),
+        ({"records": "noisy"}, BadArguments),
+        ({"encoder": "fo", "records": "noisy"}, BadArguments),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], error: type[Exception]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -162,3 +163,16 @@ def test_the_size_of_the_batches_changes_no_row(sampler: FieldSampler) -> None:
     pieces = pd.concat(list(sampler.batches(70_000, 5, size=30_000)), ignore_index=True)
     assert sizes == [30_000, 30_000, 10_000]
     pd.testing.assert_frame_equal(whole, pieces)
+
+
+def test_a_million_rows_stream(sampler: FieldSampler) -> None:
+    """Memory is that of a block, not of the table: a million rows of three columns would be 24 MB and more."""
+    peaks = []
+    for rows in (200_000, 1_000_000):
+        tracemalloc.start()
+        counted = sum(len(one) for one in sampler.batches(rows, 3))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert counted == rows
+    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 20e6

@@ -117,8 +117,16 @@ def test_selection_takes_a_tree_first_and_leaves_what_noise_hides() -> None:
 def test_triples_lie_in_a_clique_and_hold_enough_records() -> None:
     graph = triangulate({"a": 2, "b": 3, "c": 4, "d": 50}, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("b", "d")])
     scores = {("a", "b"): 0.1, ("a", "c"): 0.1, ("b", "c"): 0.1, ("b", "d"): 0.3, ("c", "d"): 0.3}
-    found = triples_that_pay(graph, scores, total=1000.0, sd=5.0, theta=4.0, most=9)
-    assert found == [("a", "b", "c")], "1000 / 24 >= 20, but 1000 / 600 is not"
+
+    def found(pair, chosen=tuple(scores), room=100):
+        return triples_that_pay(
+            graph, chosen, scores, total=1000.0, sd=5.0, theta=4.0, joint=lambda triple: pair, room=room
+        )
+
+    assert found(("a", "b")) == [("a", "b", "c")], "1000 / 24 >= 20, but 1000 / 600 is not"
+    assert found(None) == [], "three parties: a product of degree 3"
+    assert found(("a", "b"), [("a", "b"), ("c", "d")]) == [], "it would take the place of one pair only"
+    assert found(("a", "b"), room=5) == [], "its joint row has 6 cells"
 
 
 @given(st.integers(1, 12), st.integers(0, 40))

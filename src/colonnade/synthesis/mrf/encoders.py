@@ -104,6 +104,13 @@ class Schema:
     def of(self, party: str) -> Names:
         return tuple(name for name in self.names if name in self.facts.columns[party])
 
+    def joint_pair(self, columns: Sequence[str]) -> Names | None:
+        """Of three columns, the two of one party with the fewest joint cells: it can share them as one one-hot row, and
+        the table is a product of two shares. None if the columns belong to three parties."""
+        own = self.facts.owner
+        pairs = [pair for pair in itertools.combinations(columns, 2) if own(pair[0]) == own(pair[1])]
+        return min(pairs, key=lambda pair: self.sizes[pair[0]] * self.sizes[pair[1]]) if pairs else None
+
     def starts(self, party: str) -> dict[str, tuple[int, int]]:
         """Where each column's cells stand in the party's one-hot row."""
         found, at = {}, 0

@@ -3,15 +3,15 @@
 All pairs were measured once in coarse bins. Their R-scores say how far a pair is from independence. First a spanning
 tree of the largest scores, so that no column stands alone; then pair after pair in falling order, as long as what a
 table is expected to show exceeds what its noise hides, and the triangulated graph stays within its limit. A table of
-three columns joins the list where they lie in one clique of the graph and its cells hold many times their noise.
+three columns takes the place of its pairs where they lie in one clique of the graph and its cells hold many times their
+noise.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,15 +49,6 @@ def pair_scores(pairs: Sequence[Measurement], chances: Mapping[str, Reals], *, t
     return scores
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The tables to measure, each with a number of units of the budget, and the graph that they span."""
-
-    units: Mapping[Names, int]
-    graph: Triangulation
-    scores: Mapping[Names, float]
-
-
 def select_pairs(
     scores: Mapping[Names, float],
     sizes: Mapping[str, int],
@@ -86,16 +77,44 @@ def select_pairs(
 
 
 def triples_that_pay(
-    graph: Triangulation, scores: Mapping[Names, float], *, total: float, sd: float, theta: float, most: int
+    graph: Triangulation,
+    chosen: Sequence[Names],
+    scores: Mapping[Names, float],
+    *,
+    total: float,
+    sd: float,
+    theta: float,
+    joint: Callable[[Names], Names | None],
+    room: int,
 ) -> list[Names]:
-    """Triples inside one clique whose cells hold on average `theta` times the noise or more; most dependent first."""
-    found: set[Names] = {triple for clique in graph.cliques for triple in itertools.combinations(clique, 3)}
-    worth = {
-        triple: sum(scores.get(pair, scores.get(pair[::-1], 0.0)) for pair in itertools.combinations(triple, 2))
-        for triple in found
-        if total / math.prod(graph.sizes[name] for name in triple) >= theta * sd
+    """Triples inside one clique whose cells hold on average `theta` times the noise or more, most dependent first.
+
+    A triple says all that its pairs say, so it is measured in their place: it is worth its noise only if at least two
+    chosen pairs lie inside it that no triple before it has. Two of its columns are shared once more, as one joint
+    one-hot row; `joint` says which, and all joint rows together have at most `room` cells. A triple of three parties
+    has no such pair (its table would be a product of degree 3) and is left out.
+    """
+    sizes = graph.sizes
+    triples = {triple for clique in graph.cliques for triple in itertools.combinations(clique, 3)}
+    inside = {
+        triple: {pair for pair in chosen if set(pair) <= set(triple)}
+        for triple in triples
+        if total / math.prod(sizes[name] for name in triple) >= theta * sd
     }
-    return sorted(worth, key=lambda triple: (-worth[triple], triple))[:most]
+    worth = {triple: sum(max(scores[pair], 0.0) for pair in pairs) for triple, pairs in inside.items()}
+    taken: list[Names] = []
+    covered: set[Names] = set()
+    shared: set[Names] = set()
+    for triple in sorted(worth, key=lambda triple: (-worth[triple], triple)):
+        pair = joint(triple)
+        if pair is None or len(inside[triple] - covered) < 2:
+            continue
+        if sum(math.prod(sizes[name] for name in one) for one in shared | {pair}) > room:
+            continue
+        taken.append(triple)
+        covered |= inside[triple]
+        shared.add(pair)
+    return taken
 
 
 def share_units(tables: Sequence[Names], sizes: Mapping[str, int], *, units: int) -> dict[Names, int]:

@@ -7,7 +7,8 @@
   5. OptMRF    and then to cross-party tables too, recovered from bins and made consistent;
   6. sampling  (`sample.py`).
 
-n is public here, so nothing is spent on a noisy record count; LocEnc gets that tenth of its share too.
+n is public here, so nothing need be spent on a noisy record count, and LocEnc gets that tenth of its share too;
+`records="noisy"` spends it as the paper does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -30,11 +31,12 @@ from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_laplace
+from colonnade.statistics.describe import presence_count
 from colonnade.synthesis.mrf.binning import Recover, recover
 from colonnade.synthesis.mrf.consistency import consistent, normalised
 from colonnade.synthesis.mrf.encoders import Encoded, Encoder, Schema, Wanted, cell_codes
 from colonnade.synthesis.mrf.fit import MarkovField, Measurement, fit
-from colonnade.synthesis.mrf.fm import FMSketches, sketch_epsilon
+from colonnade.synthesis.mrf.fm import FMSketches, Sketches, sketch_epsilon
 from colonnade.synthesis.mrf.fo import (
     FrequencyOracle,
     categories,
@@ -45,12 +47,15 @@ from colonnade.synthesis.mrf.fo import (
 )
 from colonnade.synthesis.mrf.graph import Names, Triangulation, graph_com, triangulate
 from colonnade.synthesis.mrf.local_mrf import local_mrf
-from colonnade.synthesis.mrf.selection import r_score
+from colonnade.synthesis.mrf.selection import MEAN_OF_NOISE, r_score
 
 Reals = NDArray[np.float64]
 Accounting = Literal["proved", "paper"]
+Records = Literal["public", "noisy"]
 
-LOCAL, VALUES = "LocMRF", "value distributions"
+LOCAL, VALUES, COUNT = "LocMRF", "value distributions", "record count"
+COUNT_SHARE = 0.1
+"""Of LocEnc's share, where the record count is noisy (the paper's section 7)."""
 LOCAL_ITERATIONS = 300
 USEFUL = 4.0
 """theta of PrivMRF: cells hold on average this many times the noise."""
@@ -81,6 +86,7 @@ class SixPhases:
     sketches: int
     accounting: Accounting
     complete: bool
+    records: Records
 
     # --- the plan -----------------------------------------------------------------------------------------------
 
@@ -90,8 +96,15 @@ class SixPhases:
         local, encoding, values = self.split
         return (local, encoding, values) if self.local_mrf else (0.0, local + encoding, values)
 
+    @property
+    def _encoding(self) -> tuple[float, float]:
+        """The epsilon of LocEnc, and that of the record count."""
+        counted = COUNT_SHARE if self.records == "noisy" else 0.0
+        whole = self._shares[1] * self.epsilon
+        return (1 - counted) * whole, counted * whole
+
     def local_encoder(self, schema: Schema) -> Encoder:
-        epsilon, delta = self._shares[1] * self.epsilon, self.delta / 2
+        epsilon, delta = self._encoding[0], self.delta / 2
         width = len(schema.names)
         if self.encoder == "fm":
             return FMSketches(
@@ -117,6 +130,9 @@ class SixPhases:
             "iterations": LOCAL_ITERATIONS,
         }
 
+    def _count_arguments(self) -> dict[str, Any]:
+        return {"noise": "laplace", "level": self._encoding[1]}
+
     def _value_arguments(self, schema: Schema) -> dict[str, Any]:
         return {"schema": schema.to_dict(), "epsilon": self._shares[2] * self.epsilon / len(schema.names)}
 
@@ -131,6 +147,16 @@ class SixPhases:
             reply_bytes=8 * sum(schema.sizes.values()),
             **here,
         )
+        if self.records == "noisy":
+            counted = phase(
+                COUNT,
+                presence_count,
+                {schema.parties[0]: [self._count_arguments()]},
+                discloses="a noisy count of the records",
+                reply_bytes=8,
+                **here,
+            )
+            encoding = [*encoding, counted]
         if not self.local_mrf:
             return [*encoding, values]
         local = phase(
@@ -153,8 +179,8 @@ class SixPhases:
                 " what we prove."
             )
         notes.append(
-            "Worse than the floor: on Adult, two parties, epsilon 0.8, fm and fo gave a 3-way distance of .137 and"
-            " .152, fields of the parties alone .097, and the encoder sqm .046 (one run; see the study mrf-tvd)."
+            "In our studies this encoder was worse than fields of the parties alone (docs/results/mrf-tvd.md). A run's"
+            " report says what to expect of it."
         )
         return tuple(notes)
 
@@ -163,24 +189,38 @@ class SixPhases:
     def execute(self, job: Job, schema: Schema) -> tuple[MarkovField, dict[str, Any], list[str]]:
         local = self._loc_mrf(job, schema) if self.local_mrf else []
         encoded = self.local_encoder(schema).encode(job, schema)
+        total = self._record_count(job, schema)
+        if isinstance(encoded, Sketches):
+            encoded = replace(encoded, n=total)
+        local = [one.scaled(total) for one in local]
         histograms = self._value_distributions(job, schema)
         pairs = self._cross_tables(encoded, schema)
-        linked = self._graph_com(schema, local, pairs)
+        linked = self._graph_com(schema, local, pairs, total)
         graph = triangulate(schema.sizes, [*(c for one in local for c in one.cliques), *linked])
         chances = local_chances(schema, local, histograms)
-        cross = [self._recovered(pairs[pair], schema, histograms, chances) for pair in linked]
-        field = init_mrf(graph, local, cross, schema, histograms, iterations=self.iterations)
-        field = opt_mrf(graph, local, cross, schema, histograms, start=field, iterations=self.iterations)
+        cross = [self._recovered(pairs[pair], schema, histograms, chances, total) for pair in linked]
+        known = _local_measurements(local, schema, histograms, total)
+        field = init_mrf(graph, known, cross, total=total, iterations=self.iterations)
+        field = opt_mrf(graph, known, cross, total=total, start=field, iterations=self.iterations)
         details = {
             "local_tables": [list(columns) for one in local for columns in one.tables],
             "cross_tables": [list(pair) for pair in linked],
+            "records": total,
         }
-        return field, details, list(self.notes(schema, job.roster))
+        notes = [*self.notes(schema, job.roster), *against_the_floor([pairs[pair] for pair in linked], total)]
+        return field, details, notes
 
     def _loc_mrf(self, job: Job, schema: Schema) -> list[LocalAnswer]:
         """Phase 1."""
         answers = job.ask(local_mrf, phase=LOCAL, **self._local_arguments(schema))
-        return [LocalAnswer.read(answers[party], schema) for party in schema.parties]
+        return [LocalAnswer.read(answers[party]) for party in schema.parties]
+
+    def _record_count(self, job: Job, schema: Schema) -> int:
+        """n, or what the first party says: every party has every record where the count is noisy."""
+        if self.records == "public":
+            return schema.facts.n
+        party = schema.parties[0]
+        return max(int(job.ask_each(presence_count, {party: self._count_arguments()}, phase=COUNT)[party]), 1)
 
     def _value_distributions(self, job: Job, schema: Schema) -> dict[str, Reals]:
         answers = job.ask(value_distributions, phase=VALUES, **self._value_arguments(schema))
@@ -203,18 +243,23 @@ class SixPhases:
         return dict(zip(pairs, found, strict=True))
 
     def _graph_com(
-        self, schema: Schema, local: Sequence[LocalAnswer], pairs: Mapping[Names, Measurement]
+        self, schema: Schema, local: Sequence[LocalAnswer], pairs: Mapping[Names, Measurement], total: int
     ) -> list[Names]:
         """Phase 3, over the pairs whose coarse tables hold enough records a cell (d_c)."""
         scores = {}
         for pair, one in pairs.items():
             joint = normalised(one.counts)
-            if schema.facts.n / joint.size >= AVERAGE_COUNT:
+            if total / joint.size >= AVERAGE_COUNT:
                 scores[pair] = r_score(joint, joint.sum(axis=1), joint.sum(axis=0))
         return graph_com(schema.sizes, [one.cliques for one in local], scores, limit=self.limit)
 
     def _recovered(
-        self, coarse: Measurement, schema: Schema, histograms: Mapping[str, Reals], chances: Mapping[str, Reals]
+        self,
+        coarse: Measurement,
+        schema: Schema,
+        histograms: Mapping[str, Reals],
+        chances: Mapping[str, Reals],
+        total: int,
     ) -> Measurement:
         """HisRec and consistency: a cross-party table cell by cell.
 
@@ -224,7 +269,6 @@ class SixPhases:
         full = recover(
             np.maximum(coarse.counts, 0.0), maps, [histograms[name] for name in coarse.columns], by=self.recover
         )
-        total = float(schema.facts.n)
         if self.consistency:
             full = consistent(full, [chances[name] for name in coarse.columns], total=total)
         else:
@@ -234,19 +278,42 @@ class SixPhases:
 
 @dataclass(frozen=True, eq=False)
 class LocalAnswer:
-    """A party's answer to LocMRF, its tables scaled to all n records."""
+    """A party's answer to LocMRF: its graph, its tables, the noise of a count."""
 
     cliques: tuple[Names, ...]
     tables: Mapping[Names, Reals]
     sd: float
 
     @classmethod
-    def read(cls, plain: Mapping[str, Any], schema: Schema) -> LocalAnswer:
+    def read(cls, plain: Mapping[str, Any]) -> LocalAnswer:
         tables = {tuple(one["columns"]): np.asarray(one["counts"], dtype=np.float64) for one in plain["tables"]}
-        total = next(iter(tables.values())).sum()
-        factor = schema.facts.n / total if total > 0 else 1.0
-        cliques = tuple(tuple(clique) for clique in plain["cliques"])
-        return cls(cliques, {columns: table * factor for columns, table in tables.items()}, float(plain["sd"]) * factor)
+        return cls(tuple(tuple(clique) for clique in plain["cliques"]), tables, float(plain["sd"]))
+
+    def scaled(self, total: float) -> LocalAnswer:
+        """As if the party had all `total` records."""
+        own = next(iter(self.tables.values())).sum()
+        factor = total / own if own > 0 else 1.0
+        tables = {columns: table * factor for columns, table in self.tables.items()}
+        return LocalAnswer(self.cliques, tables, self.sd * factor)
+
+
+def against_the_floor(linked: Sequence[Measurement], total: float) -> list[str]:
+    """Whether the cross-party tables are expected to be worse than none: their noise, as a total variation distance,
+    against the dependence that they show once the noise is taken off (both averaged over the tables)."""
+    if not linked:
+        return ["No cross-party table was used: the table is what the parties would make alone."]
+    noise = [MEAN_OF_NOISE * one.sd * one.counts.size / (2 * total) for one in linked]
+    shown = []
+    for one, added in zip(linked, noise, strict=True):
+        joint = one.counts / total
+        shown.append(max(r_score(joint, joint.sum(axis=1), joint.sum(axis=0)) - added, 0.0))
+    told = (
+        f"Noise moves a coarse cross-party table by {np.mean(noise):.2g} (total variation, mean of {len(linked)}); the"
+        f" dependence that stands out of it is {np.mean(shown):.2g}."
+    )
+    if np.mean(noise) > np.mean(shown):
+        return [f"Worse than the floor, by expectation: fields of the parties alone would be nearer the truth. {told}"]
+    return [told]
 
 
 def local_chances(schema: Schema, local: Sequence[LocalAnswer], histograms: Mapping[str, Reals]) -> dict[str, Reals]:
@@ -260,42 +327,32 @@ def local_chances(schema: Schema, local: Sequence[LocalAnswer], histograms: Mapp
 
 
 def _local_measurements(
-    local: Sequence[LocalAnswer], schema: Schema, histograms: Mapping[str, Reals]
+    local: Sequence[LocalAnswer], schema: Schema, histograms: Mapping[str, Reals], total: float
 ) -> list[Measurement]:
     if local:
         return [Measurement(columns, table, one.sd) for one in local for columns, table in one.tables.items()]
-    n = schema.facts.n
-    return [Measurement((name,), normalised(histograms[name]) * n, math.sqrt(n)) for name in schema.names]
+    return [Measurement((name,), normalised(histograms[name]) * total, math.sqrt(total)) for name in schema.names]
 
 
 def init_mrf(
-    graph: Triangulation,
-    local: Sequence[LocalAnswer],
-    cross: Sequence[Measurement],
-    schema: Schema,
-    histograms: Mapping[str, Reals],
-    *,
-    iterations: int,
+    graph: Triangulation, known: Sequence[Measurement], cross: Sequence[Measurement], *, total: float, iterations: int
 ) -> MarkovField:
-    """Phase 4: the union of the local marginal sets; cross-party tables keep their place without weight."""
+    """Phase 4, InitMRF: the union of the local marginal sets; cross-party tables keep their place without weight."""
     silent = [Measurement(one.columns, one.counts, math.inf) for one in cross]
-    measured = [*_local_measurements(local, schema, histograms), *silent]
-    return fit(graph, measured, total=float(schema.facts.n), iterations=iterations)
+    return fit(graph, [*known, *silent], total=total, iterations=iterations)
 
 
 def opt_mrf(
     graph: Triangulation,
-    local: Sequence[LocalAnswer],
+    known: Sequence[Measurement],
     cross: Sequence[Measurement],
-    schema: Schema,
-    histograms: Mapping[str, Reals],
     *,
+    total: float,
     start: MarkovField,
     iterations: int,
 ) -> MarkovField:
-    """Phase 5: from the initial field on, cross-party tables have their weight too."""
-    measured = [*_local_measurements(local, schema, histograms), *cross]
-    return fit(graph, measured, total=float(schema.facts.n), iterations=iterations, start=start)
+    """Phase 5, OptMRF: from the initial field on, cross-party tables have their weight too."""
+    return fit(graph, [*known, *cross], total=total, iterations=iterations, start=start)
 
 
 # --- the parties' step -------------------------------------------------------------------------------------------

@@ -188,9 +188,18 @@ def measure(
     triples: list[Names] = []
     if theta_triples < math.inf:
         sd = unit_sd * math.sqrt(max(len(chosen), 1) / units)
-        paying = triples_that_pay(graph, scores, total=n, sd=sd, theta=theta_triples, most=units - len(chosen))
-        triples = [one for one in paying if len({schema.facts.owner(name) for name in one}) <= 2]
-    asked = share_units([*chosen, *triples], sizes, units=units)
+        triples = triples_that_pay(
+            graph,
+            chosen,
+            scores,
+            total=n,
+            sd=sd,
+            theta=theta_triples,
+            joint=schema.joint_pair,
+            room=sum(sizes.values()),
+        )
+    pairs_left = [pair for pair in chosen if not any(set(pair) <= set(triple) for triple in triples)]
+    asked = share_units([*pairs_left, *triples], sizes, units=units)
     fine = encoded.tables([Wanted.of(table, units=count) for table, count in asked.items()]) if asked else []
     inside = [one for one in pairs if graph.home(one.columns) is not None]
     measured = [*scaled_up(one_way, schema, present), *inside, *scaled_up(fine, schema, present)]

@@ -117,11 +117,7 @@ class Round:
 
     def joint_pair(self, one: Wanted) -> Names | None:
         """Of a table of three columns: two that one party has, which it shares as one joint one-hot row."""
-        owners = [self.schema.facts.owner(name) for name in one.columns]
-        for a, b in ((0, 1), (0, 2), (1, 2)):
-            if owners[a] == owners[b]:
-                return (one.columns[a], one.columns[b])
-        return None
+        return self.schema.joint_pair(one.columns)
 
     def axes(self, one: Wanted) -> Names:
         """The order in which a table's axes are opened: of three columns, the joint pair last."""

@@ -66,13 +66,16 @@ class VertiMRF:
     tables : `sqm`: how many tables the last round measures (a table may get several of these units);
         3.2 for each column by default.
     theta, theta_triples : a pair is measured if its R-score exceeds `theta` times what its noise adds to it, a triple
-        (of at most two parties) if its cells hold `theta_triples` times the noise; math.inf for no triples.
+        (of at most two parties) in place of its pairs if its cells hold `theta_triples` times the noise; math.inf for
+        no triples.
     iterations : of mirror descent.
     recover, consistency, local_mrf : `fm` and `fo`: how a coarse table is spread over cells, whether it is made to
         agree with the local fields, and whether parties fit local fields at all (without, LocEnc gets their budget).
     sketches : `fm`: the paper's t.
     accounting : `fo`: "proved" spends what our accountant proves; "paper" takes the paper's Theorem 3 as printed.
     complete : `fm` and `fo`: states publicly that every party has every record, as the paper assumes.
+    records : `fm` and `fo`: "public" takes the public n; "noisy" spends a tenth of LocEnc's share on a noisy record
+        count, as the paper does (needs `complete`).
     rows, format : what the run folder gets; as many rows as the cohort by default.
     view, relation : what the noise of `sqm` is calibrated for.
     """
@@ -90,7 +93,7 @@ class VertiMRF:
     split: tuple[float, ...] | None = None
     tables: int | None = None
     theta: float = 0.25
-    theta_triples: float = math.inf
+    theta_triples: float = 4.0
     iterations: int = 1500
     recover: Recover = "histogram"
     consistency: bool = True
@@ -98,6 +101,7 @@ class VertiMRF:
     sketches: int = 2000
     accounting: six_phases.Accounting = "proved"
     complete: bool = False
+    records: six_phases.Records = "public"
     rows: int | None = None
     format: Format = "parquet"
     view: View = "client"
@@ -109,11 +113,16 @@ class VertiMRF:
             ("cuts", get_args(Cuts)),
             ("recover", get_args(Recover)),
             ("accounting", get_args(six_phases.Accounting)),
+            ("records", get_args(six_phases.Records)),
             ("view", get_args(View)),
             ("relation", get_args(Relation)),
         ):
             if getattr(self, field) not in allowed:
                 raise BadArguments(f"{field} must be one of {', '.join(allowed)}, not {getattr(self, field)!r}.")
+        if self.records == "noisy" and (self.encoder == "sqm" or not self.complete):
+            raise BadArguments(
+                "records='noisy' is the paper's: it goes with encoder='fm' or 'fo' and complete=True; else n is public."
+            )
         if self.epsilon is None and self.encoder != "sqm":
             raise BadPrivacyParameter(f"the encoder {self.encoder!r} needs an epsilon; only sqm can count exactly.")
         if self.epsilon is not None:
@@ -247,6 +256,7 @@ class VertiMRF:
             sketches=self.sketches,
             accounting=self.accounting,
             complete=self.complete,
+            records=self.records,
         )
 
     # --- the coordinator's procedure ------------------------------------------------------------------------------
