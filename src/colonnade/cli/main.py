@@ -16,6 +16,7 @@ from colonnade.cli.classify import classify
 from colonnade.cli.compare import compare
 from colonnade.cli.demo import demo
 from colonnade.cli.describe import describe
+from colonnade.cli.doctor import doctor
 from colonnade.cli.output import Verbs
 from colonnade.cli.pca import pca
 from colonnade.cli.regress import regress
@@ -67,6 +68,7 @@ app.command()(run)
 app.command()(audit)
 app.add_typer(plan.app, name="plan")
 app.command()(resume)
+app.command()(doctor)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(transcript.app, name="transcript")
 app.add_typer(columns.app, name="columns")

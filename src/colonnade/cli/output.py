@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
-UNEXPECTED, USAGE, DATA, PRIVACY, BORDER, LOST, RECORD, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
+UNEXPECTED, USAGE, DATA, PRIVACY, BORDER, LOST, RECORD, UNWELL, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 8, 130
 
 EXIT_CODES: tuple[tuple[type[ColonnadeError], int], ...] = (
     (errors.BadArguments, USAGE),

@@ -20,6 +20,7 @@ from cryptography import x509
 
 from colonnade.errors import BadArguments, ColonnadeError, PartyLost, WireError
 from colonnade.federation.transports.certificates import Card, Revoked, card
+from colonnade.federation.transports.clock import add_clock
 from colonnade.federation.transports.frames import (
     ATTEND,
     GREETING,
@@ -137,6 +138,7 @@ class Network:
         service, method = ATTEND.strip("/").split("/")
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         _add_health(self._server)
+        add_clock(self._server, grpc)
         mutual = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
         try:
             port = self._server.add_secure_port(address, mutual)
