@@ -24,7 +24,7 @@ ROWS = 65536
 CELLS = 1 << 18
 """Cells of a chunk of a wide table: a chunk is copied some ten times on its way, 2 MB each time."""
 _CSV_BLOCK_BYTES = 1 << 22
-_PARQUET_BUFFER_BYTES = 1 << 20
+_PARQUET_BUFFER_BYTES = 1 << 16
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds to a Parquet file for an index without a name
 _DUCKDB_TYPES = re.compile(
     r'U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|BOOLEAN|VARCHAR|ENUM|"NULL"|BIGNUM'

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from colonnade.data.aggregation import Values
+from colonnade.data.sources import ROWS
 from colonnade.errors import PartyLost
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
@@ -48,7 +49,6 @@ KEY_BYTES = 32
 GAMMA = 1.0
 """The paper does not state gamma; 1 makes the hashes powers of two."""
 _NONE = np.uint64(2**64 - 1)
-_ABSENT_ROWS = 1 << 16
 
 
 def sketch_epsilon(epsilon: float, delta: float, columns: int, sketches: int) -> float:
@@ -250,9 +250,10 @@ def sketched_columns(
     maps, names = column_bins(known, bins), known.of(me.name)
     wanted = Smallest(tuple((known.cells[name], maps[name]) for name in names), names, key, sketches)
     smallest = me.aggregate(names, wanted)
-    absent = np.flatnonzero(~me.present)
-    for start in range(0, 0 if complete else len(absent), _ABSENT_ROWS):
-        smallest = wanted.merge(smallest, wanted.nothing(absent[start : start + _ABSENT_ROWS]))
+    present = me.present
+    for start in range(0, 0 if complete else len(present), ROWS):
+        absent = start + np.flatnonzero(~present[start : start + ROWS])
+        smallest = wanted.merge(smallest, wanted.nothing(absent))
     private = math.inf if epsilon is None else epsilon
     levels = {}
     for at, (name, size) in enumerate(zip(names, wanted.values, strict=True)):
