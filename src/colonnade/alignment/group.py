@@ -15,7 +15,7 @@ microseconds in a list of thousands, and in nothing else.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -48,20 +48,33 @@ def draw_exponent(randomness: Randomness) -> int:
 
 def hash_to_group(keys: Sequence[bytes], *, domain: str) -> Elements:
     """An element for each key; equal keys have equal elements. `domain` separates one job from every other."""
+    parts = [xs for xs, _ in _hashed(keys, domain)]
+    return np.concatenate(parts) if parts else np.empty((0, ELEMENT_BYTES), dtype=np.uint8)
+
+
+def hash_and_raise(keys: Sequence[bytes], exponent: int, *, domain: str) -> Elements:
+    """`hash_to_group`, then `raise_to`, without finding each y again."""
+    secret = ec.derive_private_key(exponent, _CURVE)
+    parts = [_multiplied(secret, xs, ys) for xs, ys in _hashed(keys, domain)]
+    return np.concatenate(parts) if parts else np.empty((0, ELEMENT_BYTES), dtype=np.uint8)
+
+
+def _hashed(keys: Sequence[bytes], domain: str) -> Iterator[tuple[Elements, Elements]]:
+    """(x, y) of each key's point, a batch at a time."""
     salt = hashlib.sha256(_LABEL + domain.encode()).digest()
-    out = np.empty((len(keys), ELEMENT_BYTES), dtype=np.uint8)
     for start in range(0, len(keys), BATCH):
         part = keys[start : start + BATCH]
+        xs, ys = (np.empty((len(part), ELEMENT_BYTES), dtype=np.uint8) for _ in range(2))
         waiting = np.arange(len(part))
         counter = 0
         while waiting.size:
             prefix = salt + counter.to_bytes(4, "big")
             digests = b"".join(hashlib.sha256(prefix + part[at]).digest() for at in waiting.tolist())
             candidates = np.frombuffer(digests, dtype=np.uint8).reshape(-1, ELEMENT_BYTES)
-            good = lift(candidates)[1]
-            out[start + waiting[good]] = candidates[good]
+            lifted, good = lift(candidates)
+            xs[waiting[good]], ys[waiting[good]] = candidates[good], lifted[good]
             waiting, counter = waiting[~good], counter + 1
-    return out
+        yield xs, ys
 
 
 def random_elements(count: int, randomness: Randomness) -> Elements:
@@ -95,12 +108,15 @@ def raise_to(elements: Elements, exponent: int) -> Elements:
         ys, good = lift(part)
         if not good.all():
             raise SecureError("a group element is not on the curve; align with the same version at every party.")
-        points = np.empty((len(part), 1 + 2 * ELEMENT_BYTES), dtype=np.uint8)
-        points[:, 0], points[:, 1:33], points[:, 33:] = 4, part, ys  # 4: an uncompressed point follows (SEC 1)
-        encoded = points.tobytes()
-        raised = [
-            secret.exchange(_ECDH, ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, encoded[at : at + 65]))
-            for at in range(0, len(encoded), 65)
-        ]
-        out[start : start + len(part)] = np.frombuffer(b"".join(raised), dtype=np.uint8).reshape(-1, ELEMENT_BYTES)
+        out[start : start + len(part)] = _multiplied(secret, part, ys)
     return out
+
+
+def _multiplied(secret: ec.EllipticCurvePrivateKey, xs: Elements, ys: Elements) -> Elements:
+    """The x coordinates of points times the secret; OpenSSL checks again that each point is on the curve."""
+    points = np.empty((len(xs), 1 + 2 * ELEMENT_BYTES), dtype=np.uint8)
+    points[:, 0], points[:, 1:33], points[:, 33:] = 4, xs, ys  # 4: an uncompressed point follows (SEC 1)
+    encoded, exchange = points.tobytes(), secret.exchange
+    decode = ec.EllipticCurvePublicKey.from_encoded_point
+    raised = [exchange(_ECDH, decode(_CURVE, encoded[at : at + 65])) for at in range(0, len(encoded), 65)]
+    return np.frombuffer(b"".join(raised), dtype=np.uint8).reshape(-1, ELEMENT_BYTES)

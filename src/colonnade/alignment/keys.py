@@ -36,7 +36,10 @@ def check_rules(rules: Sequence[str]) -> tuple[str, ...]:
 
 def normal_form(key: int | str, rules: Sequence[str]) -> bytes:
     """The bytes that stand for a key: two records are the same if and only if these are equal."""
-    return SEPARATOR.join(_part(part, rules) for part in str(key).split(SEPARATOR)).encode()
+    text = str(key)
+    if not rules and text.isascii():
+        return text.encode()  # NFC leaves it as it is
+    return SEPARATOR.join(_part(part, rules) for part in text.split(SEPARATOR)).encode()
 
 
 def _part(text: str, rules: Sequence[str]) -> str:

@@ -24,13 +24,17 @@ class Listed:
     tags: NDArray[Any]
     real: NDArray[np.bool_]
 
-    def found(self) -> dict[bytes, int]:
-        """The place of each record's tag."""
-        rows = self.tags.view(np.uint8).reshape(len(self.tags), -1)
-        places = {rows[at].tobytes(): int(at) for at in np.flatnonzero(self.real)}
-        if len(places) < int(self.real.sum()):
+    def found(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        """The tags of the records in rising order, and the place of each.
+
+        All tags have one length, so numpy compares them exactly, although it ends a text at its last byte above 0.
+        """
+        rows = np.ascontiguousarray(self.tags).view(np.uint8).reshape(len(self.tags), -1)
+        places = np.flatnonzero(self.real)
+        tags, first = np.unique(rows[places].view(f"S{rows.shape[1]}")[:, 0], return_index=True)
+        if len(tags) < len(places):
             raise KeyProblem("a party's list has a key twice; check the keys of every party, then align again.")
-        return places
+        return tags, places[first]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +58,10 @@ def number_fixed(
     presence[:, 0] = True
     rows = {include: mine}
     for column, (party, listed) in enumerate(others.items(), start=1):
-        places = own[party].found()
+        (here, at_home), (there, away) = own[party].found(), listed.found()
+        _, left, right = np.intersect1d(here, there, assume_unique=True, return_indices=True)
         rows[party] = np.full(len(listed.real), -1, dtype=np.int64)
-        for tag, at in listed.found().items():
-            if tag in places:
-                rows[party][at] = mine[places[tag]]
+        rows[party][away[right]] = mine[at_home[left]]
         inside = rows[party][rows[party] >= 0]
         if not inside.size:
             raise EmptyParty(
@@ -71,16 +74,16 @@ def number_fixed(
 
 def number_union(lists: Mapping[str, Listed], *, randomness: UniformWords) -> Numbered:
     """Every record that anybody has."""
-    numbers: dict[bytes, int] = {}
-    drafts = {party: np.full(len(listed.real), -1, dtype=np.int64) for party, listed in lists.items()}
-    for party, listed in lists.items():
-        for tag, at in listed.found().items():
-            drafts[party][at] = numbers.setdefault(tag, len(numbers))
-    order = permutation(len(numbers), randomness)
-    rows = {party: np.where(draft >= 0, order[draft], -1) for party, draft in drafts.items()}
-    presence = np.zeros((len(numbers), len(lists)), dtype=np.bool_)
-    for column, found in enumerate(rows.values()):
-        presence[found[found >= 0], column] = True
+    found = {party: listed.found() for party, listed in lists.items()}
+    everybody = np.unique(np.concatenate([tags for tags, _ in found.values()]))
+    order = permutation(len(everybody), randomness)
+    rows = {}
+    for party, (tags, places) in found.items():
+        rows[party] = np.full(len(lists[party].real), -1, dtype=np.int64)
+        rows[party][places] = order[np.searchsorted(everybody, tags)]
+    presence = np.zeros((len(everybody), len(lists)), dtype=np.bool_)
+    for column, one in enumerate(rows.values()):
+        presence[one[one >= 0], column] = True
     return Numbered(Cohort(tuple(lists), presence), rows)
 
 

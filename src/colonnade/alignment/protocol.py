@@ -18,13 +18,12 @@ from colonnade.alignment.group import (
     ELEMENT_BYTES,
     check_elements,
     draw_exponent,
-    hash_to_group,
     random_elements,
 )
 from colonnade.alignment.keys import check_rules
 from colonnade.alignment.listing import collect_places, listed_keys, only, real_places, terms
 from colonnade.alignment.numbering import Listed, number_fixed, number_union
-from colonnade.alignment.raising import raise_list
+from colonnade.alignment.raising import blind_list, raise_list
 from colonnade.alignment.result import Aligned, pattern_counts, possible, write_overlap
 from colonnade.alignment.routes import UNION, Route, Routes, routes
 from colonnade.data.cohort import Alignment
@@ -257,7 +256,7 @@ def blind(me: Party, *, include: str, matcher: str, capacity: dict[str, int], no
     exponent = draw_exponent(me.randomness)
     me.keep("exponent", exponent.to_bytes(ELEMENT_BYTES, "big"))
     elements = np.empty((capacity[me.name], ELEMENT_BYTES), dtype=np.uint8)
-    elements[places] = raise_list(hash_to_group(forms, domain=me.job), exponent)
+    elements[places] = blind_list(forms, exponent, domain=me.job)
     free = np.setdiff1d(np.arange(len(elements)), places)
     elements[free] = random_elements(len(free), me.randomness)
     for route in chosen.of(me.name):

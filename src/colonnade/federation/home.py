@@ -144,9 +144,10 @@ class Home:
 def keys_digest(keys: Iterable[Any]) -> str:
     """Binds an alignment to a block's keys in their order. It stays in the party's folder."""
     hasher = hashlib.sha256()
-    for key in np.asarray(keys, dtype=object):
-        text = repr(key).encode()
-        hasher.update(len(text).to_bytes(8, "big") + text)
+    whole = keys if isinstance(keys, np.ndarray) else np.asarray(keys, dtype=object)
+    for start in range(0, len(whole), 4096):  # objects for all keys at once would take more memory than the keys
+        texts = [repr(key).encode() for key in whole[start : start + 4096].astype(object)]
+        hasher.update(b"".join(len(text).to_bytes(8, "big") + text for text in texts))
     return hasher.hexdigest()
 
 

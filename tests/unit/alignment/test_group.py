@@ -15,6 +15,7 @@ from colonnade.alignment.group import (
     Elements,
     check_elements,
     draw_exponent,
+    hash_and_raise,
     hash_to_group,
     raise_to,
     random_elements,
@@ -167,6 +168,10 @@ def test_workers_give_the_same_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raising, "WORTHWHILE", 1)
     monkeypatch.setenv("COLONNADE_WORKERS", "2")
     assert np.array_equal(raising.raise_list(elements, 12345), raise_to(elements, 12345))
+    keys = [b"", b"a", "größe".encode(), b"x" * 300, b"0"]
+    expected = raise_to(hash_to_group(keys, domain="täg"), 12345)
+    assert np.array_equal(hash_and_raise(keys, 12345, domain="täg"), expected)
+    assert np.array_equal(raising.blind_list(keys, 12345, domain="täg"), expected)
     with pytest.raises(SecureError, match="not on the curve"):
         raising.raise_list(np.full((3, 32), 255, dtype=np.uint8), 5)
 
