@@ -321,11 +321,15 @@ def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     last = done.stdout.splitlines()[-1]
-    assert last.startswith(f"Report: {tmp_path / 'demo' / 'runs'}")
-    assert Path(last.removeprefix("Report: ")).is_file()
+    assert last == f"Open: {tmp_path / 'demo' / 'index.html'}"
+    index = Path(last.removeprefix("Open: ")).read_text(encoding="utf-8")
+    linked = [tmp_path / "demo" / name for name in re.findall(r'href="(runs/[^"]+)"', index)]
+    assert [path.parent.name.split("-")[0] for path in linked] == ["align", "describe", "copula", "vfem"]
     assert "A person's total over all parties' releases" in done.stdout
     assert "enforcement" in done.stdout
-    assert "Beside the truth" in Path(last.removeprefix("Report: ")).read_text(encoding="utf-8")
+    assert "Beside the truth" in linked[2].read_text(encoding="utf-8")
+    for step in ("1. Align", "2. Describe", "3. Plan", "4. Synthesize", "5. Regress"):
+        assert step in done.stdout
     assert time.monotonic() - begun < 180
 
 
@@ -396,6 +400,7 @@ def test_130_interrupted_run_resumes_without_a_second_debit(tmp_path: Path) -> N
     "verb",
     [
         *("demo", "align", "describe", "synthesize", "regress", "select", "pca", "classify", "plan", "resume"),
+        *("compare", "audit", "report"),
         *("ledger", "transcript", "columns", "authority", "party", "coordinator"),
     ],
 )

@@ -20,6 +20,7 @@ from colonnade.cli.doctor import doctor
 from colonnade.cli.output import Verbs
 from colonnade.cli.pca import pca
 from colonnade.cli.regress import regress
+from colonnade.cli.report import report
 from colonnade.cli.resume import resume
 from colonnade.cli.run import run
 from colonnade.cli.select import select
@@ -64,6 +65,7 @@ app.command()(select)
 app.command()(pca)
 app.command()(classify)
 app.command()(compare)
+app.command()(report)
 app.command()(run)
 app.command()(audit)
 app.add_typer(plan.app, name="plan")

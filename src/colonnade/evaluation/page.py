@@ -150,6 +150,7 @@ svg .truth { fill: none; stroke: var(--noise); stroke-width: 1.5; }
 svg .spine { stroke: var(--bar); stroke-width: 2; } svg .median { stroke: var(--paper); stroke-width: 3; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-size: .9rem; }
 summary:focus-visible, .wide:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }
+a { color: var(--bar); } a:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }
 code { font: .88em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
 @media print {

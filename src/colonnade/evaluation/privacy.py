@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from colonnade.errors import BadPrivacyParameter
@@ -39,6 +39,30 @@ def belief(prior: float, *, epsilon: float, delta: float = 0.0, event: float = L
 def right_guesses(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relation = "zero-out") -> float:
     """The largest share of right guesses between two neighbours that were equally likely before; 0.5 is a coin."""
     return (1 + advantage(costs, unit=unit, relation=relation)) / 2
+
+
+PRESENCE = frozenset({"presence", "presence-to-coordinator", "alignment"})
+"""Releases that show who holds which pseudonymous record, and no value of a column."""
+
+
+def presence_fixed(costs: Iterable[Cost]) -> list[Cost] | None:
+    """The costs with who is present held fixed: what is claimed about values beside a mask that was shown.
+
+    None if nothing like that was shown, or if something else has no bound.
+    """
+    every = list(costs)
+    names = {str(leaf["name"]) for cost in every for leaf in cost.leaves() if leaf.mechanism == "unbounded"}
+    if not names or not names <= PRESENCE:
+        return None
+    return [kept for cost in every if (kept := _bounded(cost)) is not None]
+
+
+def _bounded(cost: Cost) -> Cost | None:
+    if cost.mechanism == "unbounded":
+        return None
+    if cost.mechanism != "composed":
+        return cost
+    return replace(cost, parts=tuple(kept for part in cost.parts if (kept := _bounded(part)) is not None))
 
 
 @dataclass(frozen=True, kw_only=True)

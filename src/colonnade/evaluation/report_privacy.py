@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from colonnade.evaluation.page import Html, join, listing, paragraph, section, table, tag
-from colonnade.evaluation.privacy import LEAST_EVENT, belief, costs_by_audience, right_guesses
+from colonnade.evaluation.privacy import LEAST_EVENT, belief, costs_by_audience, presence_fixed, right_guesses
 from colonnade.evaluation.words import in_plain_words, pair
 from colonnade.federation.plan import Phase, Plan
 from colonnade.privacy.accounting import Guarantee, guarantee
 from colonnade.privacy.cost import Cost, Relation
 
+SHOWN = "Who holds which pseudonymous record was shown ({})."
 PRIORS = (0.5, 0.1, 0.01)
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 
@@ -25,15 +26,21 @@ class Spent:
     by_party: Mapping[str, Sequence[Cost]]
     total: Mapping[Relation, Guarantee]
     right: Mapping[Relation, float]
+    shown: tuple[str, ...] = ()
+    """Releases of presence, by name: then the totals hold with who is present held fixed."""
 
     @classmethod
     def of(cls, plan: Plan, costs: Mapping[str, Any]) -> Spent:
         by_party = {party: [Cost.from_dict(one) for one in each] for party, each in costs["costs"].items()}
         everything = [cost for each in by_party.values() for cost in each]
+        fixed = presence_fixed(everything)
+        counted = everything if fixed is None else fixed
+        names = () if fixed is None else guarantee(everything, delta=plan.delta).unbounded
         return cls(
             by_party,
-            {one: guarantee(everything, delta=plan.delta, relation=one) for one in RELATIONS},
-            {one: right_guesses(everything, relation=one) for one in RELATIONS},
+            {one: guarantee(counted, delta=plan.delta, relation=one) for one in RELATIONS},
+            {one: right_guesses(counted, relation=one) for one in RELATIONS},
+            names,
         )
 
     @property
@@ -72,6 +79,9 @@ def _cost_card(spent: Spent) -> Html:
         return paragraph(in_plain_words(whole), class_="strong")
     return join(
         [
+            paragraph(tag("strong", SHOWN.format(", ".join(spent.shown))), " Apart from that:")
+            if spent.shown
+            else None,
             paragraph(
                 tag("strong", f"epsilon {_rounded_up(whole.epsilon)}, delta {whole.delta:g}"),
                 f" ({whole.relation}; {_rounded_up(spent.total['replace'].epsilon)} under replace).",
@@ -151,6 +161,13 @@ def _attacker(plan: Plan, spent: Spent) -> Html:
     return join(
         [
             paragraph(
+                f"{SHOWN.format(', '.join(spent.shown))} That has no bound, and the parties allowed it by name. What"
+                " follows is about the values, with who is present held fixed.",
+                class_="warning",
+            )
+            if spent.shown
+            else None,
+            paragraph(
                 "Think of an attacker who knows everything about everybody except one person's record: all other"
                 " records, this program, and every number that was released. It wants to know whether that record was"
                 " used at all (zero-out), or which of two versions of it is the true one (replace)."
@@ -191,13 +208,16 @@ def _cost_tables(plan: Plan, spent: Spent) -> list[Html | None]:
         (f"{party}'s releases alone", *(pair(guarantee(each, delta=plan.delta, relation=one)) for one in RELATIONS))
         for party, each in spent.by_party.items()
     ]
-    total = ("A person's total over all parties", *(pair(spent.total[relation]) for relation in RELATIONS))
-    numeric = (1, 2) if spent.bounded else ()
+    whole = [guarantee(spent.everything, delta=plan.delta, relation=one) for one in RELATIONS]
+    total = [("A person's total over all parties", *map(pair, whole))]
+    if spent.shown:
+        total.append(("with who is present held fixed", *(pair(spent.total[relation]) for relation in RELATIONS)))
+    numeric = (1, 2) if not whole[0].unbounded else ()
     seen = costs_by_audience(spent.everything, delta=plan.delta)
     by_audience = [(one.audience, one.unit, *(pair(one.bounds[relation]) for relation in RELATIONS)) for one in seen]
     return [
         table(
-            ("(epsilon, delta) per record", *RELATIONS), [total, *by_party], label="Cost of this run", numeric=numeric
+            ("(epsilon, delta) per record", *RELATIONS), [*total, *by_party], label="Cost of this run", numeric=numeric
         ),
         table(
             ("what is shown to", "protects one", *RELATIONS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,12 +20,13 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BadPrivacyParameter, CorruptRecord, RunError
 from colonnade.evaluation import charts, report_description, words
 from colonnade.evaluation.page import VOID, Html, join, table, tag
-from colonnade.evaluation.privacy import belief, costs_by_audience, right_guesses
+from colonnade.evaluation.privacy import belief, costs_by_audience, presence_fixed, right_guesses
 from colonnade.evaluation.report import SIMULATED, write_report
+from colonnade.evaluation.report_index import write_index
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
 from colonnade.privacy.accounting import guarantee
-from colonnade.privacy.cost import Gaussian, Laplace, RandomizedResponse, Unbounded, compose
+from colonnade.privacy.cost import Cost, Gaussian, Laplace, RandomizedResponse, Unbounded, compose
 from colonnade.statistics.describe import Describe
 from support.small import three_parties
 
@@ -285,3 +287,43 @@ def test_costs_are_told_apart_by_audience_and_unit() -> None:
         ("coordinator", "block"): 0.5,
     }
     assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_presence_that_was_shown_is_named_and_the_rest_is_bounded_with_it_held_fixed(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    # Oracle: `guarantee` of the bounded part by hand.
+    noisy = Gaussian(noise_multiplier=3.0)
+    mixed = compose([noisy, Unbounded("presence", "who has what")])
+    (kept,) = presence_fixed([mixed]) or [None]
+    assert guarantee([kept], delta=1e-6).epsilon == guarantee([noisy], delta=1e-6).epsilon
+    assert presence_fixed([noisy]) is None
+    assert presence_fixed([mixed, Unbounded("exact-moments", "sums")]) is None
+    copy = RunFolder(tmp_path / "shown")
+    shutil.copytree(run.path, copy.path)
+    costs = copy.read_json("costs.json")
+    costs["costs"]["court"] = [mixed.to_dict()]
+    copy.write_json("costs.json", costs)
+    text = Document(write_report(copy).read_text(encoding="utf-8")).text
+    assert "Who holds which pseudonymous record was shown (presence)." in text
+    assert "with who is present held fixed" in text
+    assert "unbounded: presence" in text
+
+
+def test_an_index_composes_the_costs_of_all_runs(federation: Federation, run: RunFolder, tmp_path: Path) -> None:
+    # Oracle: `guarantee` of both runs' costs; two runs of (1, 1e-6) cost more than one and less than two.
+    _, other = federation.run(Describe(epsilon=1.0, columns=("visits",)), name="second")
+    for one in (run, other):
+        write_report(one)
+    text = Document(write_index(tmp_path / "index.html", [run, other], title="Two runs").read_text("utf-8")).text
+    both = [
+        Cost.from_dict(one)
+        for each in (run, other)
+        for costs in each.read_json("costs.json")["costs"].values()
+        for one in costs
+    ]
+    total = guarantee(both, delta=1e-6)
+    assert str(total) in text
+    assert 1.0 < total.epsilon < 2.0
+    with pytest.raises(RunError, match="no finished run"):
+        write_index(tmp_path / "none.html", [], title="Nothing")
