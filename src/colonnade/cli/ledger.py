@@ -84,6 +84,49 @@ def verify(home: Where, run: Run = None) -> None:
         out.result(f"It still contains what it told {run}.")
 
 
+@app.command()
+def backup(
+    home: Where,
+    out: Annotated[Path, typer.Option("--out", help="A new file for the copy.", show_default=False)],
+) -> None:
+    """Copy a party's records while it serves, and verify the copy."""
+    from colonnade.federation.recovery import backup as copied
+
+    head = copied(home_of(home), out)
+    Output().result(f"{out}: an intact copy with {head.rows} ledger rows, ending in {head.hash[:16]}.")
+
+
+@app.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(help="A copy that `colonnade ledger backup` made.", show_default=False)],
+    home: Where,
+) -> None:
+    """Put a copy in the place of a party's records. What was spent since must be recovered then."""
+    from colonnade.federation.recovery import restore as put_back
+
+    head, kept = put_back(copy, home_of(home))
+    out = Output()
+    out.result(f"Restored {head.rows} ledger rows, ending in {head.hash[:16]}.")
+    if kept is not None:
+        out.say(f"What was there before is in {kept}.")
+    out.say("Before this party serves: `colonnade ledger recover HOME --runs RUNS` with the coordinator's run folders.")
+
+
+@app.command()
+def recover(
+    home: Where,
+    runs: Annotated[Path, typer.Option("--runs", help="The coordinator's folder of runs.", show_default=False)],
+) -> None:
+    """Count again what runs have spent since the copy that was restored."""
+    from colonnade.federation.recovery import recover as made_up
+
+    out = Output()
+    found = made_up(home_of(home), party_of(home), runs)
+    for one in found:
+        out.say(f"{one.job}: {one.phases} phases counted again")
+    out.result(f"{len(found)} runs were missing from the ledger of {_party(home)}, which now answers for them.")
+
+
 def _party(home: Path) -> str:
     return party_of(home) if (home_of(home) / "party.json").is_file() else str(home)
 

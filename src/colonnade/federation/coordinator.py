@@ -25,7 +25,7 @@ from colonnade.federation.messages import Reply, Request
 from colonnade.federation.method import Method, Result, method
 from colonnade.federation.plan import Plan, phase
 from colonnade.federation.roster import Roster
-from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.run_folder import RunFolder, newest_heads
 from colonnade.federation.step import Step
 from colonnade.federation.transports import Transport
 from colonnade.federation.transports.certificates import AUTHORITY
@@ -152,8 +152,11 @@ class Federation:
         """Every party is there, runs the same version, and has pinned the same roster and facts."""
         if self._greeted:
             return
+        # On the network, each party must still have the ledger that it had at its newest run (see `recovery`).
+        heads = newest_heads(self.runs) if self._signer is not None else {}
         for party in self.transport.parties:
-            reply = self._say(party, Request(kind="hello", arguments={}))
+            told = {} if party not in heads else {"head": {"rows": heads[party].rows, "hash": heads[party].hash}}
+            reply = self._say(party, Request(kind="hello", arguments=told))
             if reply["version"] != colonnade.__version__:
                 raise VersionMismatch(
                     f"party {party!r} runs Colonnade {reply['version']}, the coordinator {colonnade.__version__};"

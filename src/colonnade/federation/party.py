@@ -32,11 +32,13 @@ import colonnade
 from colonnade.data import aggregation
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
-from colonnade.durable import Database
+from colonnade.durable import Database, Head
 from colonnade.errors import (
     AwaitingApproval,
+    BadArguments,
     ColonnadeError,
     ColumnNotOffered,
+    CorruptRecord,
     EmptyParty,
     NotApproved,
     NotARelease,
@@ -332,6 +334,12 @@ class Party:
         )
 
     def _hello(self, request: Request, data: bytes) -> bytes:
+        told = request.arguments.get("head")
+        if told is not None and not self.ledger.contains(_head(told)):
+            raise CorruptRecord(
+                f"the ledger in {self.home} no longer contains what it told the coordinator's newest run: an older copy"
+                " was restored; stop serving and run `colonnade ledger recover` with the coordinator's run folders."
+            )
         value = {
             "party": self.name,
             "version": colonnade.__version__,
@@ -519,6 +527,13 @@ class Party:
         for handler in list(self._log.handlers):
             handler.close()
             self._log.removeHandler(handler)
+
+
+def _head(told: Any) -> Head:
+    try:
+        return Head(int(told["rows"]), str(told["hash"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadArguments("a greeting names a head by rows and hash.") from error
 
 
 def _file_logger(name: str, path: Path) -> logging.Logger:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
+from colonnade.durable import Head
 from colonnade.errors import RunError, StorageError
 from colonnade.federation.plan import Plan
 
@@ -65,6 +66,13 @@ class RunFolder:
     def job(self) -> dict[str, Any]:
         return self.read_json("job.json")
 
+    def heads(self) -> dict[str, Head]:
+        """The head of each party's ledger when the run ended; none before."""
+        if not (self.path / "costs.json").is_file():
+            return {}
+        stated = self.read_json("costs.json").get("heads", {})
+        return {party: Head(**one["ledger"]) for party, one in stated.items()}
+
     def plan(self) -> Plan:
         return Plan.from_dict(self.read_json("plan.json"))
 
@@ -96,3 +104,15 @@ class RunFolder:
         except OSError as error:
             raise StorageError(f"writing {path} failed ({error}); free disk space.") from error
         return path
+
+
+def newest_heads(runs: Path) -> dict[str, Head]:
+    """The last head of its ledger that each party handed out, over all runs that ended."""
+    found: dict[str, tuple[float, Head]] = {}
+    for path in runs.glob("*/job.json"):
+        run = RunFolder(path.parent)
+        finished = float(run.job.get("finished", 0.0))
+        for party, head in run.heads().items() if finished else ():
+            if finished > found.get(party, (0.0, head))[0]:
+                found[party] = (finished, head)
+    return {party: head for party, (_, head) in found.items()}

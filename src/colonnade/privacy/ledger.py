@@ -104,6 +104,31 @@ class Ledger:
                     }
                 )
 
+    def contains(self, head: Head) -> bool:
+        """Whether this is still the ledger that handed out `head`, or one that answers for having lost it."""
+        if head.rows == 0:
+            return True
+        if self.database.execute("SELECT 1 FROM ledger WHERE number = ? AND hash = ?", (head.rows, head.hash)):
+            return True
+        return bool(
+            self.database.execute(
+                "SELECT 1 FROM ledger WHERE kind = 'reserve' AND json_extract(body, '$.lost.rows') = ?"
+                " AND json_extract(body, '$.lost.hash') = ?",
+                (head.rows, head.hash),
+            )
+        )
+
+    def make_up(self, job: str, reservations: Sequence[Reservation], *, lost: Head | None) -> None:
+        """Count what was spent after the copy that this ledger was restored from: whatever the budget says, since it
+        is spent. No request can be made under it. `lost` is the head that the ledger had handed out by then."""
+        with self.database.transaction():
+            now = self._now()
+            counted = [(f"recovered: {one.phase}", one.step, one.cost) for one in reservations]
+            for phase, step, cost in counted or [("recovered", "", compose([]))]:
+                body = {"kind": "reserve", "time": now, "job": job, "phase": phase, "step": step, "count": 0}
+                noted = {} if lost is None else {"lost": {"rows": lost.rows, "hash": lost.hash}}
+                self.chain.append({**body, "cost": cost.to_dict(), **noted})
+
     def _check_budget(self, wanted: Sequence[Cost], now: float) -> None:
         if self.budget is None:
             return

@@ -1,0 +1,62 @@
+"""The deployment files: systemd accepts the units, and what they and the walk-through call exists."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from colonnade.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+PROGRAM = "/opt/colonnade/.venv/bin/colonnade"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    names = []
+    for unit in [*DEPLOY.glob("*.service"), *DEPLOY.glob("*.timer")]:
+        text = unit.read_text().replace(PROGRAM, "/bin/true")
+        (tmp_path / unit.name).write_text(text)
+        names.append(str(tmp_path / unit.name))
+    assert len(names) == 3
+    command = ["systemd-analyze", "verify", "--man=no"]
+    done = subprocess.run([*command, *names], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    broken = tmp_path / "colonnade-party.service"
+    broken.write_text(broken.read_text().replace("ProtectSystem=strict", "ProtectSystme=strict"))
+    assert (
+        "ProtectSystme" in subprocess.run([*command, str(broken)], capture_output=True, text=True, check=False).stderr
+    )
+
+
+def test_the_verbs_that_the_units_and_the_container_call_exist() -> None:
+    called = [
+        words
+        for unit in DEPLOY.glob("*.service")
+        for words in re.findall(rf"{PROGRAM} ([a-z]+(?: [a-z]+)?)", unit.read_text())
+    ]
+    assert sorted(called) == ["doctor", "ledger backup", "party serve"]
+    for words in [*called, "party console", "ledger restore", "ledger recover", "authority revoke", "coordinator init"]:
+        assert CliRunner().invoke(app, [*words.split(), "--help"]).exit_code == 0, words
+    container = (DEPLOY / "Containerfile").read_text()
+    assert 'CMD ["party", "serve", "party.toml"]' in container
+    for copied in re.findall(r"^COPY (?!--from)(.*) \./?\S*$", container, re.MULTILINE):
+        for name in copied.split():
+            assert (ROOT / name).exists(), name
+
+
+def test_commands_in_the_deployment_notes_exist() -> None:
+    text = (ROOT / "docs" / "deployment.md").read_text()
+    named = set(re.findall(r"colonnade ((?:party|ledger|authority|coordinator|transcript) [a-z]+)", text))
+    named |= set(re.findall(r"colonnade (doctor|align|describe|resume|run)\b", text))
+    assert len(named) > 10
+    for words in named:
+        assert CliRunner().invoke(app, [*words.split(), "--help"]).exit_code == 0, words
+    for name in re.findall(r"`(deploy/[\w.-]+)`", text):
+        assert (ROOT / name).is_file()
