@@ -5,13 +5,13 @@
 - a message of 200 MB passes, there and back, unchanged;
 - an empty round (the smallest request and answer at every party), for the page.
 
-A round of VFEM is one exchange of predictors and residuals. Half of the rounds run embedded, then all over the network,
-then the other half embedded, so that a machine that others use too is unfair to neither. QUICK=1 makes one pass of
-each with as many rounds.
+A round of VFEM is one exchange of predictors and residuals. The order is embedded, network, network, embedded, so that a
+machine that others use too is unfair to neither. QUICK=1 makes one pass of each with as many rounds.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import sys
@@ -91,7 +91,7 @@ def vfem(transport: str) -> tuple[list[float], int]:
             opened.run(method, progress=note)
         except NotEstimable:
             pass  # the rounds asked for are over
-    taken = [end - start for (start, _), (end, _) in zip(ends, ends[1:], strict=False)]
+    taken = [end - start for (start, _), (end, _) in itertools.pairwise(ends)]
     return taken, (ends[-1][1] - ends[0][1]) // len(taken)
 
 
@@ -149,8 +149,8 @@ def main() -> int:
     seconds = large_message()
     page.say(
         f"The network takes {ratio:.2f} times the embedded transport (limit {RATIO:g}). A message of 200 MB passed in"
-        f" {seconds:.1f} s. Parties that are processes of their own compute at the same time, which the embedded ones in"
-        " one interpreter do only in part."
+        f" {seconds:.1f} s. Parties that are processes of their own compute at the same time, which the embedded ones"
+        " in one interpreter do only in part."
     )
     enough = all(len(taken) + order.count(transport) >= ROUNDS for transport, taken in found.items())
     return page.finish(
