@@ -1,8 +1,8 @@
 """200 runs, each with one process killed, paused, or one connection cut, silenced or held up, at a random request.
 
-Three parties and a coordinator over mutual TLS on this machine. Where a run does not heal by itself, the dead process is
-started again and the run resumed. Nothing of this may happen: a result other than the undisturbed one, a request that is
-debited or answered twice, an attempt that does not end in time, a ledger or a transcript that does not verify.
+Three parties and a coordinator over mutual TLS on this machine. Where a run does not heal by itself, the dead process
+is started again and the run resumed. Nothing of this may happen: a result other than the undisturbed one, a request
+that is debited or answered twice, an attempt that does not end in time, a ledger or a transcript that does not verify.
 QUICK=1 makes 40 runs.
 """
 

@@ -2,8 +2,8 @@
 
 The parties dial small proxies, so that a connection can be cut, held up or made silent. The coordinator is a process
 too; it says when a chosen request is about to leave, and the fault strikes at that moment or a little later. Processes
-come from a fork server that has imported everything, so that one which was killed is soon back; the product itself never
-forks. Everything is a simulation under one seed, so that every run of a job must end in the same result.
+come from a fork server that has imported everything, so that one which was killed is soon back; the product itself
+never forks. Everything is a simulation under one seed, so that every run of a job must end in the same result.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 - a message of 200 MB passes, there and back, unchanged;
 - an empty round (the smallest request and answer at every party), for the page.
 
-A round of VFEM is one exchange of predictors and residuals. The order is embedded, network, network, embedded, so that a
-machine that others use too is unfair to neither. QUICK=1 makes one pass of each with as many rounds.
+A round of VFEM is one exchange of predictors and residuals. The order is embedded, network, network, embedded, so that
+a machine that others use too is unfair to neither. QUICK=1 makes one pass of each with as many rounds.
 """
 
 from __future__ import annotations
