@@ -324,6 +324,8 @@ class Stage:
                     return "done"
         except (EOFError, OSError):
             outcome.errors.append("the coordinator was killed")
+            assert self._coordinator is not None
+            self._coordinator.join(timeout=10)
             return "killed"
         outcome.wrong.append(f"an attempt took more than {LIMIT:g} s")
         return "hang"

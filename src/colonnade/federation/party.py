@@ -63,7 +63,7 @@ from colonnade.federation.step import Public, Release, registered
 from colonnade.federation.store import Store
 from colonnade.federation.transcript import Message, Transcript
 from colonnade.privacy.cost import Cost
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.ledger import Ledger, since_boot
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness
 from colonnade.secure.sealed import Identity, pair_key, seal, unseal
 
@@ -119,7 +119,7 @@ class Party:
         home.mkdir(parents=True, exist_ok=True)
         self._log = _file_logger(name, home / "log.txt")
         self.database = Database(home / "party.db", flushed=lasting and not simulation)
-        self.ledger = Ledger(self.database, budget=self.policy.budget)
+        self.ledger = Ledger(self.database, budget=self.policy.budget, steady=since_boot)
         self.transcript = Transcript(self.database)
         self.store = Store(self.database, home / "spool")
         self.approvals = Approvals(

@@ -22,6 +22,8 @@ from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import Cost, Relation, Unit, compose
 
 DEFAULT_DELTA = 1e-6
+DRIFT = 300.0
+"""Seconds by which a clock may be corrected while a party runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +63,26 @@ class Ledger:
         budget: Budget | None = None,
         clock: Callable[[], float] = time.time,
         create: bool = True,
+        steady: Callable[[], float] | None = None,
     ) -> None:
+        """`steady` is a clock that nobody can set. With it, a `clock` that is set ahead while this object lives does
+        not bring a budget's period to an end."""
         self.database = database
         self.budget = budget
         self.chain = Chain(database, "ledger", indexed=("kind", "job", "seq"), create=create)
         self._clock = clock
+        self._steady = steady
+        self._opened = (clock(), steady()) if steady is not None else (0.0, 0.0)
         self._tallies: OrderedDict[str, _Tally] = OrderedDict()
 
     def _now(self) -> float:
-        """The clock, but never earlier than the newest row: a clock set back must not renew a budget."""
+        """The clock, but never earlier than the newest row, and never further on than the steady clock allows: a budget
+        is renewed neither by a clock set back nor by one set ahead."""
         newest = self.database.execute("SELECT json_extract(body, '$.time') FROM ledger ORDER BY number DESC LIMIT 1")
-        return max(float(self._clock()), float(newest[0][0]) if newest else 0.0)
+        now = float(self._clock())
+        if self._steady is not None:
+            now = min(now, self._opened[0] + (self._steady() - self._opened[1]) + DRIFT)
+        return max(now, float(newest[0][0]) if newest else 0.0)
 
     def check(self, wanted: Sequence[Cost], *, allow: Collection[str] = ()) -> None:
         """Refuse what may not be spent: an unbounded release that is not allowed by name, or more than the budget."""
@@ -237,6 +248,11 @@ def against(budget: Budget, spent: Sequence[Cost], wanted: Sequence[Cost] = ()) 
     """What counts against a budget: every bounded release. One without a bound is a matter of `allow`."""
     bounded = [leaf for cost in [*spent, *wanted] for leaf in _alone(cost).leaves() if not leaf.unbounded]
     return guarantee(bounded, delta=budget.delta, relation=budget.relation)
+
+
+def since_boot() -> float:
+    """Seconds that nobody can set, also while the machine sleeps where the system counts those."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _alone(cost: Cost) -> Cost:

@@ -210,3 +210,21 @@ def test_a_late_request_is_checked_as_fast_as_an_early_one(tmp_path: Path) -> No
     for seq in range(1, 201):
         assert debit(book, seq=seq)
     assert max(read) == 1
+
+
+def test_a_clock_set_ahead_does_not_renew_a_budget(tmp_path: Path) -> None:
+    """While the party runs. The steady clock says how long that really was; what really passes still counts."""
+    wall, steady = [1_000_000.0], [50.0]
+    book = ledger(
+        tmp_path,
+        budget=Budget(epsilon=0.1, period_days=30),
+        clock=lambda: wall[0],
+        steady=lambda: steady[0],
+    )
+    book.reserve("a", [reservation()])
+    wall[0] += 400 * DAY
+    steady[0] += 60
+    with pytest.raises(BudgetExceeded):
+        book.reserve("b", [reservation()])
+    steady[0] += 31 * DAY
+    book.reserve("b", [reservation()])

@@ -209,7 +209,9 @@ class Network:
         if owner.serial in self._revoked:
             raise PartyLost(f"the certificate of {owner.name!r} is revoked; ask the authority for a new one.")
         if owner.expires is None or owner.expires <= datetime.datetime.now(datetime.UTC):
-            raise PartyLost(f"the certificate of {owner.name!r} has expired; ask the authority for a new one.")
+            raise PartyLost(
+                f"the certificate of {owner.name!r} has expired; ask the authority for a new one, or set the clock."
+            )
 
     def _announce(self) -> None:
         self._changed.set()
