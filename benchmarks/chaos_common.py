@@ -87,10 +87,23 @@ def embedded(root: Path, blocks: dict[str, Path]) -> Federation:
 # --- what runs in the processes ---------------------------------------------------------------------------
 
 
+def _leave_with_the_study() -> None:
+    """End this process when the study has ended, however that was."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def attend(home: Path, port: int, credentials: Path) -> None:
     """A party's process, as `colonnade party serve` runs it, with pings that suit a short study."""
     from colonnade.federation.transports.attend import attend as dial
 
+    _leave_with_the_study()
     party = open_party(home)
     asyncio.run(dial(party.handle, coordinator=f"127.0.0.1:{port}", folder=credentials, ping=PING))
 
@@ -98,6 +111,8 @@ def attend(home: Path, port: int, credentials: Path) -> None:
 def coordinate(pipe: Connection, root: Path, port: int) -> None:
     """The coordinator's process: runs and resumes jobs, and says "now" before the request that was chosen."""
     from colonnade.federation.transports.network import Network
+
+    _leave_with_the_study()
 
     class Telling(Network):
         left = 0

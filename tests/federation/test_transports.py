@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from colonnade.federation import wire
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.plan import Plan, phase
+from colonnade.federation.transports.embedded import Embedded
 from colonnade.statistics.describe import Describe
 from support import steps
 from support.small import three_parties
@@ -111,6 +114,31 @@ def test_a_message_of_another_protocol_version_is_refused(federation: Federation
     data = bytearray(Request(kind="hello", arguments={}).encode())
     data[3] += 1
     assert Reply.decode(federation.transport.exchange("clinic", bytes(data), timeout=60)).error == VersionMismatch.code
+
+
+@pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="needs /proc")
+def test_no_party_opens_a_port(federation: Federation) -> None:
+    """So nobody can call a step on it but whom it has dialled."""
+    if isinstance(federation.transport, Embedded):
+        pytest.skip("an embedded party has no process of its own")
+    federation.handshake()
+    for name in federation.transport.parties:
+        assert not _listening(federation.transport.pid(name))  # type: ignore[attr-defined]
+    with socket.create_server(("127.0.0.1", 0)):
+        assert _listening(os.getpid()), "the check can see a port"
+
+
+def _listening(pid: int) -> set[str]:
+    """The inodes of sockets of a process on which it listens."""
+    inodes = set()
+    for name in ("tcp", "tcp6"):
+        rows = [line.split() for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
+        inodes |= {row[9] for row in rows if row[3] == "0A"}
+    own = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            own.add(str(link.readlink()).removeprefix("socket:[").removesuffix("]"))
+    return inodes & own
 
 
 def test_transports_agree_under_one_seed(tmp_path: Path) -> None:

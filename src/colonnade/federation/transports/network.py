@@ -80,7 +80,7 @@ class _Seat:
     def take(self, exchange: int, data: bytes) -> None:
         """An answer; one that nobody waits for any more (a time-out) is dropped."""
         waiting = self._answers.get(exchange)
-        if exchange > self._count:
+        if not 1 <= exchange <= self._count:
             raise WireError(f"an answer to request {exchange}, which was never sent.")
         if waiting is not None and not waiting.done():
             waiting.set_result(data)
