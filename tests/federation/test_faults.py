@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from colonnade.durable import Database
-from colonnade.errors import PartyLost, StorageError
+from colonnade.errors import PartyLost, RunError, StorageError
 from colonnade.federation.messages import Request
 from colonnade.federation.plan import JOB
 from colonnade.federation.transports import Transport
@@ -167,3 +167,49 @@ class TooLate(Unruly):
         if party == "court" and Request.decode(data).kind == "ask":
             raise PartyLost(f"party {party!r} did not answer within {timeout:g} s.")
         return answer
+
+
+class LostAtTheEnd(Unruly):
+    """One party is lost when it is told to close; another has closed and forgotten its replies by then."""
+
+    def exchange(self, party: str, data: bytes, *, timeout: float) -> bytes:
+        if party == "court" and Request.decode(data).kind == "close":
+            raise PartyLost(f"party {party!r} ended before it answered.")
+        return self.inner.exchange(party, data, timeout=timeout)
+
+
+def test_a_loss_while_the_job_is_being_closed(tmp_path: Path) -> None:
+    method = Describe(epsilon=1.0)
+    expected = undisturbed(tmp_path, method)
+    with three_parties(tmp_path, seed=3) as federation:
+        inner = federation.transport
+        federation.transport = LostAtTheEnd(inner)
+        for _ in range(2):  # again while it is still away
+            with pytest.raises(PartyLost, match="court"):
+                if (tmp_path / "runs" / "run").exists():
+                    federation.resume(tmp_path / "runs" / "run")
+                else:
+                    federation.run(method, name="run")
+        federation.transport = inner
+        _, run = federation.resume(tmp_path / "runs" / "run")
+        assert run.job["state"] == "done"
+        assert run.read_json("result.json") == expected
+        assert set(run.read_json("costs.json")["heads"]) == set(PARTIES)
+        all_is_well(tmp_path, run)
+        with pytest.raises(RunError, match="is finished"):
+            federation.resume(tmp_path / "runs" / "run")
+
+
+def test_a_coordinator_killed_before_it_proposed_anything(tmp_path: Path) -> None:
+    """Its folder has no job.json, so there is nothing to resume, and the name is free; anything else is kept."""
+    with three_parties(tmp_path, seed=3) as federation:
+        begun = tmp_path / "runs" / "run"
+        begun.mkdir(parents=True)
+        (begun / "plan.json").write_text("{}")
+        (begun / "job.json.partial").write_text("{")
+        _, run = federation.run(Describe(epsilon=1.0), name="run")
+        assert run.job["state"] == "done"
+        (tmp_path / "runs" / "other").mkdir()
+        (tmp_path / "runs" / "other" / "notes.txt").write_text("mine")
+        with pytest.raises(RunError, match="exists already"):
+            federation.run(Describe(epsilon=1.0), name="other")

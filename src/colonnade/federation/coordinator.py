@@ -201,6 +201,19 @@ class Federation:
 
     @contextlib.contextmanager
     def _job(self, plan: Plan, run: RunFolder, progress: Callable[[Progress], None] | None) -> Iterator[Job]:
+        with self._failing(plan, run, progress) as job:
+            job.propose()
+            yield job
+            job.finish()
+
+    def _finished(self, run: RunFolder, progress: Callable[[Progress], None] | None) -> None:
+        """Close a job whose procedure has ended: parties that have closed it have forgotten their replies."""
+        with self._failing(run.plan(), run, progress) as job:
+            job.finish()
+
+    @contextlib.contextmanager
+    def _failing(self, plan: Plan, run: RunFolder, progress: Callable[[Progress], None] | None) -> Iterator[Job]:
+        """A job whose error is noted in its run folder."""
         job = Job(
             plan=plan,
             run=run,
@@ -212,9 +225,7 @@ class Federation:
             signer=self._signer,
         )
         try:
-            job.propose()
             yield job
-            job.finish()
         except BaseException as error:
             job.fail(error)
             raise
@@ -231,7 +242,11 @@ class Federation:
         return result, job.run
 
     def resume(self, path: str | Path, *, progress: Callable[[Progress], None] | None = None) -> tuple[Any, RunFolder]:
-        """Continue an interrupted run: what was answered is replayed byte for byte, nothing is debited twice."""
+        """Continue an interrupted run: what was answered is replayed byte for byte, nothing is debited twice.
+
+        A run whose result is written and that only has to be closed at some parties is closed; its result is None, and
+        in the run folder.
+        """
         run = RunFolder.open(Path(path))
         described = run.job
         if described["state"] == "done":
@@ -241,6 +256,9 @@ class Federation:
                 f"{path} was started by Colonnade {described['version']}; resume it with that version, not"
                 f" {colonnade.__version__}."
             )
+        if described.get("closing"):
+            self._finished(run, progress)
+            return None, run
         resumed = method(described["method"], described["options"])
         plan = self.plan(resumed)
         if plan.fingerprint != run.plan().fingerprint:

@@ -218,7 +218,12 @@ class Job:
         return [cost.with_joint(lambda joint: joint.replace(JOB, self.id)) for cost in self.plan.costs()]
 
     def finish(self) -> None:
-        """Close the job at every party and write down what it cost."""
+        """Close the job at every party and write down what it cost.
+
+        A party that has closed a job has forgotten its replies. So the run folder first says that nothing but closing
+        is left: an interruption from here on is resumed here.
+        """
+        self.run.update(closing=True)
         request = Request(kind="close", job=self.id, arguments={})
         heads = {
             party: reply.value for party, reply in self._exchange(dict.fromkeys(self._concerned(), request)).items()

@@ -34,10 +34,12 @@ class RunFolder:
         """A new folder `parent/METHOD-TIME-RANDOM`, or `parent/name`."""
         job = f"{plan.method.lower()}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
         folder = cls(parent / (name or job))
-        if folder.path.exists():
+        if folder.path.exists() and not folder._never_begun():
             raise RunError(f"{folder.path} exists already; choose another name or resume it.")
-        folder.path.mkdir(parents=True)
-        folder.write_json(
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.write_json("plan.json", plan.to_dict())
+        folder.write("plan.txt", plan.text() + "\n")
+        folder.write_json(  # last: a folder with a job.json is whole
             "job.json",
             {
                 "job": job,
@@ -51,9 +53,12 @@ class RunFolder:
                 "started": time.time(),
             },
         )
-        folder.write_json("plan.json", plan.to_dict())
-        folder.write("plan.txt", plan.text() + "\n")
         return folder
+
+    def _never_begun(self) -> bool:
+        """Whether this is all that a coordinator left which was killed before it proposed anything."""
+        before = {"plan.json", "plan.txt", "plan.json.partial", "plan.txt.partial", "job.json.partial"}
+        return self.path.is_dir() and all(one.name in before for one in self.path.iterdir())
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
