@@ -24,10 +24,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.rivals import vertigan
 from benchmarks.sparse_selection import LAMBDAS, LLA, RATIO, Quality, fit_pooled, quality
 from colonnade.data.column import Columns
 from colonnade.data.simulated import Example
 from colonnade.data.simulated.example import design_matrix
+from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
@@ -171,6 +173,16 @@ def mean_imputed(example: Example) -> pd.DataFrame:
             filled = column.decode(codes.astype(np.int32) if column.discrete else codes)
             table[name] = filled.set_axis(table.index)
     return table
+
+
+def vertigan_rows(example: Example, *, epsilon: float, delta: float, seed: int) -> pd.DataFrame:
+    """Of the rival VertiGAN, with epsilon for one party's block of a person, as the papers claim it."""
+    made = vertigan.synthesize(
+        example.blocks, example.columns, epsilon=epsilon, delta=delta, n=ROWS, seed=seed, unit="block"
+    )
+    if made[next(iter(example.truth.equations.values())).response].nunique() < 2:
+        raise NotEstimable("VertiGAN's response is constant, so nothing can be fitted to it.")
+    return made
 
 
 # --- CopulaSQM on pooled rows -----------------------------------------------------------------------------------------

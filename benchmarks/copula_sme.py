@@ -33,6 +33,7 @@ from benchmarks.copula_common import (
     mean_imputed,
     numbers,
     sparse_fit,
+    vertigan_rows,
     with_blocks,
 )
 from colonnade.data.column import Columns
@@ -134,6 +135,7 @@ def tables(example: Example, seed: int, rounds: int) -> dict[str, Callable[[], p
         "IEVCDS": synthetic(iterated),
         "CopulaSQM, epsilon 1": synthetic(CopulaSQM(epsilon=1.0, delta=DELTA)),
         "CopulaSQM, epsilon 3": synthetic(CopulaSQM(epsilon=3.0, delta=DELTA)),
+        "VertiGAN, epsilon 3 per block": lambda: vertigan_rows(example, epsilon=3.0, delta=DELTA, seed=seed),
         "CopulaSQM, epsilon 3, presence known": synthetic(CopulaSQM(epsilon=3.0, delta=DELTA, presence="known")),
     }
 

@@ -25,9 +25,11 @@ from benchmarks.mrf_common import (
     Lines,
     Pooled,
     adult,
+    cells_of,
     federated_rows,
     sqm_rows,
 )
+from benchmarks.rivals import vertigan
 from benchmarks.rivals.central_mrf import central_field, independent_fields, rho_of
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.joint import View
@@ -78,6 +80,12 @@ def _central(data: Data, rho: float, seed: int) -> Codes:
 
 def _floor(data: Data, rho: float, seed: int) -> Codes:
     return independent_fields(data.codes, data.schema.sizes, data.parties(2), rho=rho, seed=seed)
+
+
+def _vertigan(data: Data, epsilon: float, seed: int) -> Codes:
+    blocks = {party: data.frame[list(names)] for party, names in data.parties(2).items()}
+    made = vertigan.synthesize(blocks, data.columns, epsilon=epsilon, delta=1 / data.n, n=data.n, seed=seed)
+    return cells_of(made, data.schema)
 
 
 def _resampled(data: Data, seed: int) -> Codes:
@@ -131,6 +139,7 @@ def at_epsilon(page: Page, lines: Lines, epsilon: float, runs: Runs) -> tuple[fl
     if not runs.floor:
         return server, central
     floor = lines.add("floor: 2 parties alone", epsilon, partial(_floor, data, rho), runs.floor)
+    lines.add("VertiGAN, 2 parties", epsilon, partial(_vertigan, data, epsilon))
     if server > floor:
         page.say(f"**At epsilon {epsilon:g} the encoder sqm is worse than the parties alone.**")
     for encoder in ("fm", "fo") if runs.paper else ():
