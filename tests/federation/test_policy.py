@@ -139,10 +139,14 @@ def test_only_the_organisations_named_may_ask(federation: Federation, authority:
     university, rival = coordinator(authority, "University"), coordinator(authority, "Rival Ltd")
     assert proposed(here, federation, plan, "one", university).value == {"state": "approved"}
     assert proposed(here, federation, plan, "two", rival).error == NotApproved.code
-    assert proposed(here, federation, plan, "three").error == NotApproved.code, "nobody signed"
+    assert proposed(here, federation, plan, "three").error == UnsafeRequest.code, "nobody signed"
     assert [stored.job for stored in here.store.jobs()] == ["one"]
-    here = clinic(federation)  # no rule: every certified coordinator
+    here = clinic(federation)  # no rule: every certified coordinator, and nobody else
     assert proposed(here, federation, plan, "four", rival).value == {"state": "approved"}
+    assert proposed(here, federation, plan, "five").error == UnsafeRequest.code
+    here = clinic(federation, askers=("University",))
+    here._authority = None  # one machine, no certificates: the rule cannot be met
+    assert proposed(here, federation, plan, "six", university).error == NotApproved.code
 
 
 def test_a_signature_is_for_one_job_and_one_plan(federation: Federation, authority: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def requests(file: PartyToml, as_json: AsJson = False) -> None:
     for card in waiting:
         forecast = desk.forecast(card)
         output.say(card.job)
-        output.say(f"Asked by {card.asker or 'somebody who did not sign'}.")
+        output.say(f"Asked by {card.asker or 'whoever runs this machine'}.")
         if not forecast.genuine:
             output.say(f"Take care: the sentences of this plan are the coordinator's. {forecast.doubt}")
         output.say(card.plan.text())

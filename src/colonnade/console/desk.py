@@ -20,14 +20,14 @@ from typing import Any, Literal
 
 from colonnade.durable import Database, Row
 from colonnade.errors import ColonnadeError, CorruptRecord, PrivacyError, RunError
-from colonnade.federation.approvals import operator, plan_of, reservations
+from colonnade.federation.approvals import operator, reservations
 from colonnade.federation.asker import named
 from colonnade.federation.consortium import PartyFile
 from colonnade.federation.home import Home
 from colonnade.federation.messages import Request
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import columns_of, own_plan
-from colonnade.federation.store import JobState, Maker, StoredJob
+from colonnade.federation.store import JobState, Maker
 from colonnade.federation.transcript import Transcript
 from colonnade.privacy.accounting import Guarantee
 from colonnade.privacy.budget import DAY, Budget
@@ -40,21 +40,52 @@ MOST_POINTS = 48
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobCard:
-    """One job at this party. `asker` is the organisation that signed the proposal; None: nobody did (one machine)."""
+class Asked:
+    """A proposal. `asker` is the organisation that signed it; None: nobody did, since all parties share a machine."""
 
-    job: str
-    state: JobState
     plan: Plan
     asker: str | None
     seeded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What the transcript has of one job."""
+
+    first: float | None = None
+    last: float | None = None
+    messages: int = 0
+    bytes: int = 0
+
+    def and_one(self, when: float, size: int) -> Traffic:
+        first = when if self.first is None else self.first
+        return Traffic(first=first, last=when, messages=self.messages + 1, bytes=self.bytes + size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobCard:
+    """One job at this party."""
+
+    job: str
+    state: JobState
+    asked: Asked
     decided: tuple[Maker, float] | None
-    first: float | None
-    last: float | None
-    messages: int
-    bytes: int
+    traffic: Traffic
     phases: tuple[tuple[str, int, int], ...] = ()
     """(phase, requests answered, requests that the plan may make) at this party."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.asked.plan
+
+    @property
+    def asker(self) -> str | None:
+        return self.asked.asker
+
+    @property
+    def first(self) -> float | None:
+        """When it was proposed."""
+        return self.traffic.first
 
     @property
     def answered(self) -> int:
@@ -138,24 +169,58 @@ class Desk:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not {"jobs", "ledger", "transcript"} <= tables:
                 return []
-            stored = [StoredJob(*row) for row in database.execute("SELECT job, proposal, content, state FROM jobs")]
+            stored = database.execute("SELECT job, proposal, state FROM jobs")
+            asked = {proposal: self._asked(database, job, proposal) for job, proposal, _ in stored}
             decided: dict[str, tuple[Maker, float]] = {}
             if "decisions" in tables:
                 rows = database.execute("SELECT job, maker, time FROM decisions")
                 decided = {job: (maker, when) for job, maker, when in rows}
-            seen = {
-                job: rest
-                for job, *rest in database.execute(
-                    "SELECT job, MIN(json_extract(body, '$.time')), MAX(json_extract(body, '$.time')), COUNT(*),"
-                    " SUM(json_extract(body, '$.bytes')) FROM transcript GROUP BY job"
-                )
-            }
+            traffic = self._traffic(database)
             phases = self._phases(database)
         cards = [
-            _card(one, decided.get(one.job), seen.get(one.job, [None, None, 0, 0]), phases.get(one.job, ()))
-            for one in stored
+            JobCard(
+                job=job,
+                state=state,
+                asked=asked[proposal],
+                decided=decided.get(job),
+                traffic=traffic.get(job, Traffic()),
+                phases=phases.get(job, ()),
+            )
+            for job, proposal, state in stored
         ]
         return sorted(cards, key=lambda card: card.first or 0.0, reverse=True)
+
+    def _asked(self, database: Database, job: str, proposal: str) -> Asked:
+        """A proposal never changes, so it is read once."""
+        key = ("asked", proposal)
+        if key not in self._cache:
+            [(content,)] = database.execute("SELECT content FROM jobs WHERE job = ?", (job,))
+            arguments = Request.decode(content).arguments
+            asker = arguments.get("asker")
+            self._cache[key] = Asked(
+                plan=Plan.from_dict(arguments["plan"]),
+                asker=None if asker is None else named(asker).organisation,
+                seeded=arguments.get("seed") is not None,
+            )
+        found: Asked = self._cache[key]
+        return found
+
+    def _traffic(self, database: Database) -> dict[str, Traffic]:
+        """The transcript only grows, so each row is added up once; a file that was exchanged is read anew."""
+        with self._lock:
+            last, hashed, sums = self._cache.get("traffic", (0, "", {}))
+            if last and not database.execute("SELECT 1 FROM transcript WHERE number = ? AND hash = ?", (last, hashed)):
+                last, sums = 0, {}
+            sums = dict(sums)
+            for job, when, size in database.execute(
+                "SELECT job, json_extract(body, '$.time'), json_extract(body, '$.bytes') FROM transcript"
+                " WHERE number > ? ORDER BY number",
+                (last,),
+            ):
+                sums[job] = sums.get(job, Traffic()).and_one(when, size)
+            newest = database.execute("SELECT number, hash FROM transcript ORDER BY number DESC LIMIT 1")
+            self._cache["traffic"] = (*(newest[0] if newest else (0, "")), sums)
+            return sums
 
     def _phases(self, database: Database) -> dict[str, tuple[tuple[str, int, int], ...]]:
         debits = {
@@ -244,7 +309,7 @@ class Desk:
 
     # --- the budget ---------------------------------------------------------------------------------------
 
-    def spending(self, *, delta: float) -> Spending:
+    def spending(self, *, delta: float, history: bool = False) -> Spending:
         budget = self.now().policy.budget
         if not self.served:
             nothing = against(budget or Budget(epsilon=1.0, delta=delta), [])
@@ -260,7 +325,11 @@ class Desk:
         now = time.time()
         if budget is None:
             return Spending(
-                budget=None, window=None, lifetime=lifetime, history=_history(scale, rows, now), waiting=None
+                budget=None,
+                window=None,
+                lifetime=lifetime,
+                history=_history(scale, rows, now) if history else (),
+                waiting=None,
             )
         spent = _within(scale, rows, now)
         wanted = [cost for card in waiting for cost in card.plan.costs(self.name)]
@@ -268,7 +337,7 @@ class Desk:
             budget=budget,
             window=against(scale, spent),
             lifetime=lifetime,
-            history=_history(scale, rows, now),
+            history=_history(scale, rows, now) if history else (),
             waiting=against(scale, spent, wanted).epsilon if wanted else None,
         )
 
@@ -301,40 +370,19 @@ class Desk:
             head = chain.chain.head()
             with self._lock:
                 known = self._cache.get(("verified", record))
-                if known is None or known[0] != head:
+                if known is None or (known[0] != head and time.monotonic() > known[3]):
+                    begun = time.monotonic()
                     try:
                         if not chain.chain.guarded():
                             raise CorruptRecord(f"What keeps the {record} append-only is gone: the file was changed.")
                         chain.verify()
-                        known = (head, True, f"Intact: {head.rows:,} rows, ending in {head.hash[:16]}.")
+                        outcome = (True, f"Intact: {head.rows:,} rows, ending in {head.hash[:16]}.")
                     except ColonnadeError as error:
-                        known = (head, False, str(error))
+                        outcome = (False, str(error))
+                    # A long chain that grows is not verified all the time: one part in twenty of it at most.
+                    known = (head, *outcome, time.monotonic() + 20 * (time.monotonic() - begun))
                     self._cache["verified", record] = known
         return known[1], known[2]
-
-
-def _card(
-    stored: StoredJob,
-    decided: tuple[Maker, float] | None,
-    seen: list[Any],
-    phases: tuple[tuple[str, int, int], ...],
-) -> JobCard:
-    arguments = Request.decode(stored.content).arguments
-    asker = arguments.get("asker")
-    first, last, messages, size = seen
-    return JobCard(
-        job=stored.job,
-        state=stored.state,
-        plan=plan_of(stored),
-        asker=None if asker is None else named(asker).organisation,
-        seeded=arguments.get("seed") is not None,
-        decided=decided,
-        first=first,
-        last=last,
-        messages=messages,
-        bytes=size or 0,
-        phases=phases,
-    )
 
 
 def _within(budget: Budget, rows: list[Row], now: float) -> list[Cost]:

@@ -65,7 +65,7 @@ def overview(desk: Desk, at: Place) -> Page:
 
 
 def budget(desk: Desk, at: Place) -> Page:
-    spending = desk.spending(delta=DEFAULT_DELTA)
+    spending = desk.spending(delta=DEFAULT_DELTA, history=True)
     parts: list[str | None] = [tag("h1", "Budget")]
     stated = spending.budget
     if stated is None:
@@ -190,8 +190,8 @@ def runs(desk: Desk, at: Place) -> Page:
             _progress(card),
             _phase_list(card),
             paragraph(
-                f"{card.messages:,} messages, {size(card.bytes)}. ",
-                "" if card.last is None else f"Last message {moment(card.last)}. ",
+                f"{card.traffic.messages:,} messages, {size(card.traffic.bytes)}. ",
+                "" if card.traffic.last is None else f"Last message {moment(card.traffic.last)}. ",
                 tag(
                     "a",
                     "Its messages",

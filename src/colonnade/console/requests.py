@@ -58,7 +58,7 @@ def request(desk: Desk, at: Place, job: str, *, complaint: str | None = None) ->
 
 
 def _who(card: JobCard) -> str:
-    return card.asker or "not signed (a federation on one machine)"
+    return card.asker or "whoever runs this machine (a federation without certificates)"
 
 
 def _request_summary(card: JobCard, desk: Desk, at: Place) -> list[Html | None]:
@@ -70,7 +70,7 @@ def _request_summary(card: JobCard, desk: Desk, at: Place) -> list[Html | None]:
     return [
         tag("h2", purpose(card)),
         paragraph(
-            f"{card.asker or 'Somebody who did not sign'} asks for ",
+            f"{card.asker or 'Whoever runs this machine'} asks for ",
             tag("code", card.job),
             "" if card.first is None else f", received {moment(card.first)}.",
         ),
@@ -106,7 +106,7 @@ def _facts(card: JobCard, desk: Desk, forecast: Forecast | None) -> Html:
         ("Method", card.plan.method),
         ("Columns it reads here", columns or ""),
         ("Rounds", f"{card.plan.rounds():,} in {len(card.plan.phases)} phases"),
-        ("Simulation", "yes: a seed makes the noise predictable, so nobody is protected" if card.seeded else ""),
+        ("Simulation", "yes: a seed makes the noise predictable, so nobody is protected" if card.asked.seeded else ""),
     ]
     return tag("dl", *(join([tag("dt", term), tag("dd", text)]) for term, text in entries if text))
 

@@ -404,12 +404,12 @@ class Party:
         return plan
 
     def _check_asker(self, request: Request) -> None:
-        """A signature must verify wherever there is an authority; the policy may want one of certain organisations."""
+        """Where there is an authority somebody must sign; the policy may want one of certain organisations."""
         asker, owner = request.arguments.get("asker"), None
-        if asker is not None and self._authority is not None:
+        if self._authority is not None:
             owner = verified(asker, request.job, request.arguments, authority=self._authority)
         if self.policy.askers is not None and (owner is None or owner.organisation not in self.policy.askers):
-            who = "somebody who did not sign" if owner is None else repr(owner.organisation)
+            who = "whoever runs this machine" if owner is None else repr(owner.organisation)
             raise NotApproved(f"{who} may not ask here; add the organisation to askers in [policy] to let it.")
 
     def decide(self, job: str, *, approve: bool) -> None:
