@@ -3,7 +3,8 @@
 Both parties hold `n` text keys and share half of them. Everything runs through the federation (seals, ledger,
 transcript, stores); CPU time is that of the thread in which a party handles its requests, with one worker, so it holds
 the whole work of that side. 100,000 x 100,000 keys may take 30 CPU seconds a side; time per key must not grow by more
-than a quarter from the smallest size to the largest. QUICK=1 takes small sizes. A million keys a side: `benchmarks/align_million.py`.
+than a quarter from the smallest size to the largest. QUICK=1 takes small sizes. For a million keys a side there is
+`benchmarks/align_million.py`.
 """
 
 from __future__ import annotations
