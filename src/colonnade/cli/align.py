@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from colonnade.cli.describe import FederationFile
+from colonnade.cli.models import Name, Yes
 from colonnade.cli.output import Output, Quiet
-from colonnade.errors import NotApproved, SchemaError
+from colonnade.errors import SchemaError
 
 Include = Annotated[
     str | None,
@@ -39,8 +39,8 @@ def align(
     epsilon: Annotated[
         float, typer.Option("--epsilon", help="Of the noisy overlap counts; 0 leaves them out.", min=0.0)
     ] = 1.0,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the run folder; made up by default.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="On a terminal: run without asking.")] = False,
+    name: Name = None,
+    yes: Yes = False,
     quiet: Quiet = False,
 ) -> None:
     """Line the parties' records up, without showing who is not shared.
@@ -50,7 +50,7 @@ def align(
     """
     from colonnade.alignment.protocol import Align
     from colonnade.alignment.session import prepare
-    from colonnade.cli.running import finish
+    from colonnade.cli.running import agreed, execute, finish
     from colonnade.federation.consortium import CoordinatorFile
     from colonnade.federation.coordinator import Federation
     from colonnade.federation.local import Spec
@@ -74,10 +74,8 @@ def align(
     with Federation.from_spec(spec, runs=runs, origin=str(federation.absolute()), aligned=False) as opened:
         for note in opened.plan(method).notes:
             out.say(note)
-        if out.terminal and sys.stdin.isatty() and not (yes or quiet) and not typer.confirm("Run it?"):
-            raise NotApproved("not run: you said no; nothing was compared.")
-        with out.progress() as progress:
-            _, run = opened.run(method, name=name, progress=progress)
+        agreed(out, yes=yes, spent="compared")
+        run = execute(opened, method, out, name=name)
         out.say(f"Exact numbers are at each party: {Path(str(spec.home)) / 'PARTY' / 'aligned' / 'overlap.json'}")
         finish(opened, run, out)
 
@@ -95,7 +93,7 @@ def _across_the_network(
 ) -> None:
     """Every member states its capacity in consortium.toml; it adopts the cohort when the job is closed."""
     from colonnade.alignment.protocol import Align
-    from colonnade.cli.running import conduct
+    from colonnade.cli.running import agreed, conduct
     from colonnade.federation.consortium import Consortium, CoordinatorFile
     from colonnade.federation.coordinator import Federation
     from colonnade.federation.transports.certificates import AUTHORITY
@@ -119,9 +117,8 @@ def _across_the_network(
     with Federation.from_toml(path) as opened:
         for note in opened.plan(method).notes:
             out.say(note)
-        if out.terminal and sys.stdin.isatty() and not (yes or out.quiet) and not typer.confirm("Run it?"):
-            raise NotApproved("not run: you said no; nothing was compared.")
-        conduct(opened, method, out, name=name, again="resume it with `colonnade resume RUN`")
+        agreed(out, yes=yes, spent="compared")
+        conduct(opened, method, out, name=name)
 
 
 def _capacities(listed: list[str]) -> dict[str, int]:

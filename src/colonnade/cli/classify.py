@@ -17,6 +17,7 @@ from colonnade.cli.models import (
     RelationOption,
     ViewOption,
     Yes,
+    names_of,
     norms,
     run,
 )
@@ -57,7 +58,7 @@ def classify(
         epsilon=epsilon,
         delta=delta,
         gamma=gamma,
-        columns=None if columns is None else tuple(one.strip() for each in columns for one in each.split(",")),
+        columns=names_of(columns),
         clip=norms(clip),
         presence=presence,
         view=view,

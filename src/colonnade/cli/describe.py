@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from colonnade.cli.models import Name, Yes, names_of, run
 from colonnade.cli.output import Output, Quiet
-from colonnade.cli.running import conduct, open_federation, say_total
-from colonnade.errors import NotApproved
 
 if TYPE_CHECKING:
     from colonnade.statistics.describe import Describe
@@ -40,24 +38,15 @@ def describe(
     marginals: Marginals = "histogram",
     bins: Bins = 20,
     columns: ColumnNames = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the run folder; made up by default.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="On a terminal: run without asking.")] = False,
+    name: Name = None,
+    yes: Yes = False,
     quiet: Quiet = False,
 ) -> None:
     """Count each party's records and describe each column, with differential privacy.
 
     Shows the plan, asks on a terminal, runs, and writes a run folder with the report.
     """
-    out = Output(quiet=quiet)
-    method = chosen(epsilon, delta, marginals, bins, columns)
-    with open_federation(federation, out) as opened:
-        plan = opened.plan(method)
-        say_total(plan, out)
-        for note in plan.notes:
-            out.say(note)
-        if out.terminal and sys.stdin.isatty() and not (yes or quiet) and not typer.confirm("Run it?"):
-            raise NotApproved("not run: you said no; nothing was spent.")
-        conduct(opened, method, out, name=name, again="resume it with `colonnade resume RUN`")
+    run(federation, chosen(epsilon, delta, marginals, bins, columns), Output(quiet=quiet), name=name, yes=yes)
 
 
 def chosen(
@@ -70,5 +59,4 @@ def chosen(
     """The method that the options ask for."""
     from colonnade.statistics.describe import Describe
 
-    names = None if columns is None else tuple(name.strip() for each in columns for name in each.split(","))
-    return Describe(epsilon=epsilon, delta=delta, marginals=marginals, bins=bins, columns=names)
+    return Describe(epsilon=epsilon, delta=delta, marginals=marginals, bins=bins, columns=names_of(columns))

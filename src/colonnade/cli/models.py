@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from colonnade.cli.output import Output
-from colonnade.cli.running import conduct, open_federation, say_total
-from colonnade.errors import BadArguments, NotApproved
+from colonnade.cli.running import agreed, conduct, open_federation, say_total
+from colonnade.errors import BadArguments
 
 if TYPE_CHECKING:
     from colonnade.federation.method import Method
@@ -85,6 +84,5 @@ def run(federation: Path, method: Method, out: Output, *, name: str | None, yes:
         say_total(plan, out)
         for note in plan.notes:
             out.say(note)
-        if out.terminal and sys.stdin.isatty() and not (yes or out.quiet) and not typer.confirm("Run it?"):
-            raise NotApproved("not run: you said no; nothing was spent.")
-        conduct(opened, method, out, name=name, again="resume it with `colonnade resume RUN`")
+        agreed(out, yes=yes)
+        conduct(opened, method, out, name=name)

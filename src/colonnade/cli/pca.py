@@ -18,6 +18,7 @@ from colonnade.cli.models import (
     RelationOption,
     ViewOption,
     Yes,
+    names_of,
     norms,
     run,
 )
@@ -53,7 +54,7 @@ def pca(
         epsilon=epsilon,
         delta=delta,
         gamma=gamma,
-        columns=None if columns is None else tuple(one.strip() for each in columns for one in each.split(",")),
+        columns=names_of(columns),
         clip=norms(clip),
         centre=centre,
         presence=presence,

@@ -27,11 +27,12 @@ def resume(
     from colonnade.federation.run_folder import RunFolder
 
     out = Output(quiet=quiet)
-    origin = federation or RunFolder.open(run).job["federation"]
+    job = RunFolder.open(run).job
+    origin = federation or job["federation"]
     if origin is None:
         raise RunError(
             f"{run} was started from Python, without a federation.toml; resume it there with federation.resume(...),"
             " or name a federation.toml of the same parties with --federation."
         )
-    with open_federation(Path(origin), out) as opened:
+    with open_federation(Path(origin), out, aligned=job["method"] != "align") as opened:
         go_on(opened, run, out)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shlex
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+import typer
+
 from colonnade.cli.output import Output
-from colonnade.errors import AwaitingApproval, PartyLost, StorageError
+from colonnade.errors import AwaitingApproval, NotApproved, PartyLost, StorageError
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -20,19 +23,28 @@ if TYPE_CHECKING:
     from colonnade.federation.run_folder import RunFolder
 
 
-def open_federation(path: Path, out: Output) -> Federation:
+RESUME = "resume it with `colonnade resume RUN`"
+
+
+def open_federation(path: Path, out: Output, *, aligned: bool = True) -> Federation:
     from colonnade.federation.coordinator import Federation
 
-    with out.busy("loading the blocks and joining their keys"):
-        return Federation.from_toml(path)
+    with out.busy("loading the blocks" + " and joining their keys" * aligned):
+        return Federation.from_toml(path, aligned=aligned)
 
 
-def conduct(federation: Federation, method: Method, out: Output, *, name: str | None, again: str) -> None:
+def agreed(out: Output, *, yes: bool, spent: str = "spent") -> None:
+    """Ask on a terminal, unless `yes` or --quiet has answered."""
+    if out.terminal and sys.stdin.isatty() and not (yes or out.quiet) and not typer.confirm("Run it?"):
+        raise NotApproved(f"not run: you said no; nothing was {spent}.")
+
+
+def conduct(federation: Federation, method: Method, out: Output, *, name: str | None, again: str = RESUME) -> None:
     """Run a method on a federation and say what came out."""
     finish(federation, execute(federation, method, out, name=name, again=again), out)
 
 
-def execute(federation: Federation, method: Method, out: Output, *, name: str | None, again: str) -> RunFolder:
+def execute(federation: Federation, method: Method, out: Output, *, name: str | None, again: str = RESUME) -> RunFolder:
     """Run a method with a progress bar. `again` says how to go on after an interruption, with RUN for the folder."""
     name = name or f"{method.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     run = federation.runs / name
@@ -43,7 +55,7 @@ def execute(federation: Federation, method: Method, out: Output, *, name: str | 
 
 def go_on(federation: Federation, path: Path, out: Output) -> None:
     """Continue an interrupted run."""
-    with _resumable(path, "resume it with `colonnade resume RUN`"), out.progress() as progress:
+    with _resumable(path, RESUME), out.progress() as progress:
         _, folder = federation.resume(path, progress=progress)
     finish(federation, folder, out)
 

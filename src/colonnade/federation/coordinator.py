@@ -71,12 +71,15 @@ class Federation:
         return cls.from_spec(Spec(blocks=blocks, key=key, columns=columns, **options), runs=runs)
 
     @classmethod
-    def from_toml(cls, path: str | Path) -> Federation:
-        """The federation that a federation.toml describes, or the one that a coordinator.toml serves."""
+    def from_toml(cls, path: str | Path, *, aligned: bool = True) -> Federation:
+        """The federation that a federation.toml describes, or the one that a coordinator.toml serves.
+
+        `aligned=False` is for a federation.toml whose records are about to be lined up.
+        """
         if CoordinatorFile.is_one(Path(path)):
             return cls.serve(CoordinatorFile.from_toml(Path(path)), origin=str(Path(path).absolute()))
         spec, runs = Spec.from_toml(Path(path))
-        return cls.from_spec(spec, runs=runs, origin=str(Path(path).absolute()))
+        return cls.from_spec(spec, runs=runs, origin=str(Path(path).absolute()), aligned=aligned)
 
     @classmethod
     def serve(cls, file: CoordinatorFile, *, origin: str | None = None, patience: float = 120.0) -> Federation:
