@@ -166,17 +166,19 @@ class Chain:
         rows = self.database.execute(f"SELECT number, hash FROM {self.table} ORDER BY number DESC LIMIT 1")
         return Head(rows[0][0], rows[0][1]) if rows else Head(0, GENESIS)
 
-    def append(self, body: Mapping[str, Any]) -> Row:
+    def append(self, *bodies: Mapping[str, Any]) -> Head:
+        """New rows, all or none; returns the head that they leave."""
         with self.database.transaction():
             head = self.head()
-            text = canonical(body)
-            number = head.rows + 1
-            hashed = _link(number, head.hash, text)
-            self.database.execute(
-                f"INSERT INTO {self.table} (number, body, previous, hash) VALUES (?, ?, ?, ?)",
-                (number, text, head.hash, hashed),
-            )
-            return Row(number, json.loads(text), head.hash, hashed)
+            for body in bodies:
+                text, number = canonical(body), head.rows + 1
+                hashed = _link(number, head.hash, text)
+                self.database.execute(
+                    f"INSERT INTO {self.table} (number, body, previous, hash) VALUES (?, ?, ?, ?)",
+                    (number, text, head.hash, hashed),
+                )
+                head = Head(number, hashed)
+            return head
 
     def rows(self, *, after: int = 0, **where: Any) -> list[Row]:
         """Rows in order, those `after` a number, restricted to indexed fields that equal the given values."""

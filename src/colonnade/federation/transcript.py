@@ -56,9 +56,7 @@ class Transcript:
         self.chain = Chain(database, "transcript", indexed=("job", "direction"), create=create)
 
     def record(self, *messages: Message) -> None:
-        with self.chain.database.transaction():
-            for message in messages:
-                self.chain.append(message.body())
+        self.chain.append(*(message.body() for message in messages))
 
     def rows(self, **where: Any) -> list[Row]:
         return self.chain.rows(**where)

@@ -260,6 +260,8 @@ def dominated(spent: Sequence[Cost], reserved: Sequence[Cost]) -> bool:
             [leaf for leaf in leaves if (leaf.unit, leaf.relation) == (unit, relation) and not leaf.unbounded]
             for leaves in (all_spent, all_reserved)
         )
+        if not _kinds(used) - _kinds(allowed):  # the very releases that were reserved, as most requests are
+            continue
         targets: set[Relation] = {relation, "replace"}
         for target in targets:
             if not _covers(
