@@ -82,6 +82,17 @@ def test_an_expired_certificate_gets_nothing(tmp_path: Path, network: Network, a
         network.exchange("bank", b"question", timeout=3)
 
 
+def test_a_renewed_certificate_needs_no_restart(tmp_path: Path, network: Network, authority: Path) -> None:
+    folder = credential(tmp_path / "bank", authority, "bank", days=1e-6)
+    time.sleep(0.2)
+    with attending(folder, network.port) as party:
+        with pytest.raises(PartyLost, match="not connected"):
+            network.exchange("bank", b"question", timeout=1)
+        certificates.sign(authority, folder / REQUEST, tmp_path / "renewed.pem", role="party")
+        shutil.move(tmp_path / "renewed.pem", folder / CERTIFICATE)
+        assert network.exchange("bank", b"question", timeout=30) == b"question", party.said
+
+
 def test_swapped_certificates_get_nothing(tmp_path: Path, network: Network, authority: Path) -> None:
     """Another member's certificate without its key opens no connection; with both, it is not this party's home."""
     bank, clinic = (credential(tmp_path / name, authority, name) for name in PARTIES)

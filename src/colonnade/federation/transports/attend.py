@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import PartyLost, RosterError, WireError
+from colonnade.errors import PartyLost, RosterError, StorageError, WireError
 from colonnade.federation.home import open_party
 from colonnade.federation.party import Party
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, signed_by
@@ -46,11 +46,10 @@ async def attend(
     """Answer until cancelled. Raises only where coming back cannot help: a refusal, or a second process.
 
     A request that is being answered when the connection breaks is answered to the end; the coordinator asks again and
-    gets the stored bytes.
+    gets the stored bytes. The certificate is read again for each connection: a renewed one needs no restart.
     """
     grpc = grpc_module()
     key, certificate, authority = credentials(folder)
-    mutual = grpc.ssl_channel_credentials(authority, key, certificate)
     instance = secrets.token_bytes(GREETING)
     final = {grpc.StatusCode.PERMISSION_DENIED: RosterError, grpc.StatusCode.ALREADY_EXISTS: PartyLost}
     pause, told = FIRST_PAUSE, ""
@@ -62,6 +61,9 @@ async def attend(
 
     while True:
         try:
+            with contextlib.suppress(StorageError):  # it is being replaced: the old one may still do
+                key, certificate, authority = credentials(folder)
+            mutual = grpc.ssl_channel_credentials(authority, key, certificate)
             async with grpc.aio.secure_channel(coordinator, mutual, options=keep_alive(ping)) as channel:
                 await _session(grpc, channel, handle, instance, welcomed)
                 state = "the coordinator closed the connection"
