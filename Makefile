@@ -27,8 +27,11 @@ bench: $(STAMP)
 study: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(NAME),$(NAME),--list)
 
+# The site, in site/: warnings are errors, links are checked, nothing is loaded from outside.
 docs: $(STAMP)
-	$(BIN)/python -m pytest -q tests/unit/test_docs.py
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
+	$(BIN)/python docs/check_site.py site
+	@echo "Open: $(CURDIR)/site/index.html"
 
 # Needs Chromium; writes docs/images/console-*.png from a party with simulated jobs.
 screenshots: $(STAMP)

@@ -12,9 +12,12 @@ import colonnade
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+TAUGHT = ("tutorials", "how-to", "explanation")
+"""Their blocks run in tests/e2e/test_docs_run.py, with the shell's."""
+RUN_HERE = [page for page in PAGES if CODE.search(page.read_text()) and page.parent.name not in TAUGHT]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if CODE.search(page.read_text())], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", RUN_HERE, ids=lambda p: p.name)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

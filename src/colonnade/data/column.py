@@ -42,6 +42,20 @@ class Column:
     `lower` and `upper` bound a continuous or count column; `categories` lists a discrete one (in order for
     ordinal; first 0, then 1 for binary). `missing`: may a present record have this cell empty? `draft`: the domain
     was read off the data and nobody confirmed it. `cuts`: public inner cut points for histograms.
+
+    Parameters
+    ----------
+    name, kind : its name, and one of "continuous", "count", "ordinal", "binary", "categorical".
+    lower, upper, categories, missing, draft, cuts : as above.
+
+    Returns
+    -------
+    A value with `encode` and `decode` between cells and numbers.
+
+    Example
+    -------
+    >>> co.Column(name="age", kind="count", lower=0, upper=120).kind
+    'count'
     """
 
     name: str
@@ -184,7 +198,21 @@ class Column:
 
 
 class Columns(Mapping[str, Column]):
-    """Declared columns by name, in their declared order. Immutable."""
+    """Declared columns by name, in their declared order. Immutable.
+
+    Parameters
+    ----------
+    columns : `Column` values, in order; or read a file with `from_toml`.
+
+    Returns
+    -------
+    A mapping from names to `Column`, with `select`, `to_toml` and `from_toml`.
+
+    Example
+    -------
+    >>> list(co.Columns([co.Column(name="age", kind="count", lower=0, upper=120)]))
+    ['age']
+    """
 
     def __init__(self, columns: Iterable[Column]) -> None:
         self._by_name: dict[str, Column] = {}

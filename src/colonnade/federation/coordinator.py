@@ -32,7 +32,23 @@ from colonnade.federation.transports.certificates import AUTHORITY
 
 
 class Federation:
-    """All parties, through one transport. Use it as a context manager, or call `close`."""
+    """All parties, through one transport. Use it as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    Make it with `Federation.local` (all blocks here) or `Federation.from_toml` (a federation.toml, or the
+    coordinator.toml of a consortium), not by itself.
+
+    Returns
+    -------
+    `plan(method)` gives every cost and message in advance; `run(method)` gives the result and its run folder.
+
+    Example
+    -------
+    >>> plan = federation.plan(co.Describe(epsilon=1.0))
+    >>> print(plan.total())
+    (1, 1e-06) per record, zero-out
+    """
 
     def __init__(
         self,
@@ -65,7 +81,7 @@ class Federation:
     ) -> Federation:
         """All parties on this machine; see `federation.local.Spec` for every option.
 
-        Keys are joined **in the clear**: whoever runs this sees all keys, as they already own all blocks. Without
+        Keys are joined in the clear: whoever runs this sees all keys, as they already own all blocks. Without
         `home`, ledgers last as long as this object; give a folder to keep them.
         """
         return cls.from_spec(Spec(blocks=blocks, key=key, columns=columns, **options), runs=runs)

@@ -70,7 +70,7 @@ class SQMLogistic:
     intercept : whether to fit one.
     presence : for "moments", as in `SQMPCA`; "minibatch" takes an absent block as zeros.
     view, relation : what the noise is calibrated for. In "minibatch" the share holders see every intermediate
-        weight and the data parties know the batches; so the client view is **always** debited, without
+        weight and the data parties know the batches; so the client view is always debited, without
         amplification, and with `view="server"` it is larger than `epsilon`. The plan prints both.
     ridge : the penalty per record; by default half the noise level (see `noise_ridge`).
     sampling, rounds, learning_rate, radius : of "minibatch": the probability of a record to be in a batch, the
@@ -79,6 +79,16 @@ class SQMLogistic:
     Attributes
     ----------
     coef_ (1 x features), intercept_ (1), classes_, feature_names_, noise_sd_, n_iter_, result_.
+
+    Returns
+    -------
+    `fit(federation)` gives the fitted model itself, as in scikit-learn.
+
+    Example
+    -------
+    >>> model = co.SQMLogistic(response="failed", epsilon=8.0, columns=("capital", "investors")).fit(federation)
+    >>> model.coef_.shape
+    (1, 2)
     """
 
     name: ClassVar[str] = "classify"

@@ -70,6 +70,16 @@ class SQMPCA:
     ----------
     components_ (n_components x features, orthonormal rows), explained_variance_ (of the noisy matrix, per record),
     mean_, feature_names_, noise_sd_ (of one entry of the Gram matrix), result_.
+
+    Returns
+    -------
+    `fit(federation)` gives the fitted model itself, as in scikit-learn.
+
+    Example
+    -------
+    >>> model = co.SQMPCA(n_components=1, epsilon=8.0, columns=("capital", "investors", "changes")).fit(federation)
+    >>> model.components_.shape
+    (1, 3)
     """
 
     name: ClassVar[str] = "pca"

@@ -83,6 +83,17 @@ class SparseGLM:
     epsilon, delta, view, relation : a person's total; see `sparse_glm_private.py`. A binomial response goes through the
         surrogate too; a poisson one is refused.
     clip : {party: norm of its part of a row, if each column has deviation 0.4}, with `epsilon`; see `ScaledMoments`.
+
+    Returns
+    -------
+    `fit(federation)` gives a result with `params`, `support` (the chosen features), the path, and `summary()`.
+
+    Example
+    -------
+    >>> columns = ("capital", "investors", "changes", "profit_growth")
+    >>> fit = co.SparseGLM(response="profit_growth", columns=columns).fit(federation)
+    >>> "investors" in fit.support
+    True
     """
 
     name: ClassVar[str] = "sparse-glm"

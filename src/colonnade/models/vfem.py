@@ -85,6 +85,17 @@ class VFEM:
 
     Without epsilon the moments are exact: every party must allow "exact-moments". Either way it must allow "presence"
     (the share holders, and with epsilon the response holder, see the mask).
+
+    Returns
+    -------
+    `fit(federation)` gives results as in statsmodels: `params`, `bse`, `pvalues`, `conf_int()`, `summary()`.
+
+    Example
+    -------
+    >>> columns = ("capital", "investors", "changes", "profit_growth")
+    >>> fit = co.VFEM(response="profit_growth", columns=columns).fit(federation)
+    >>> bool(fit.params["investors"] > 0)
+    True
     """
 
     name: ClassVar[str] = "vfem"

@@ -18,6 +18,21 @@ class Budget:
     """At most (epsilon, delta) per record; with `period_days`, within any window of that length.
 
     A period's budget renews itself, a person's loss does not: whoever shows a period also shows the lifetime total.
+
+    Parameters
+    ----------
+    epsilon, delta : the most that one party may spend.
+    relation : "zero-out" or "replace".
+    period_days : the length of the window; None for ever.
+
+    Returns
+    -------
+    A value that a party's ledger checks before it debits anything.
+
+    Example
+    -------
+    >>> co.Budget(epsilon=3.0, delta=1e-6, period_days=365).epsilon
+    3.0
     """
 
     epsilon: float

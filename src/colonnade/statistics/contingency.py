@@ -60,6 +60,16 @@ class Contingency:
         Equal by default.
     view, relation : what the noise is calibrated for; see `docs/threat-model.md`.
     memory : bytes of one share in one round; less memory, more rounds.
+
+    Returns
+    -------
+    `fit(federation)` gives `Tables`: `tables["scale", "removed"]` is an array of noisy counts, `noise_sd` their noise.
+
+    Example
+    -------
+    >>> tables = co.Contingency(tables=(("scale", "removed"),), epsilon=1.0).fit(federation)
+    >>> tables["scale", "removed"].shape
+    (3, 2)
     """
 
     name: ClassVar[str] = "contingency"

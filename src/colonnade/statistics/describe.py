@@ -54,10 +54,14 @@ class Describe:
     bins : cells of a continuous or long count column.
     columns : which columns; all by default.
 
+    Returns
+    -------
+    `fit(federation)` gives a `Description`: `presence` and `marginals`, with their noise.
+
     Example
     -------
-    >>> from colonnade.data.simulated import five_institutions          # doctest: +SKIP
-    >>> Describe(epsilon=1.0).fit(federation).presence                  # doctest: +SKIP
+    >>> sorted(co.Describe(epsilon=1.0, columns=("roa",)).fit(federation).presence)
+    ['commerce', 'court', 'credit', 'enforcement', 'market']
     """
 
     name: ClassVar[str] = "describe"

@@ -69,6 +69,16 @@ class PatternMoments:
     block : the width of the tiles in which the matrix is computed.
     memory : the most memory, in MB, that the coordinator or a party may use; it decides the tiles and how many entries
         one round opens. Less memory takes more rounds. Refused in the plan if the job cannot be done with it.
+
+    Returns
+    -------
+    `fit(federation)` gives moments by pattern, with `noise_sd`, the noise of one entry.
+
+    Example
+    -------
+    >>> moments = co.PatternMoments(epsilon=2.0, columns=("capital", "roa"), presence="secret").fit(federation)
+    >>> moments.noise_sd > 0
+    True
     """
 
     name: ClassVar[str] = "moments"

@@ -66,6 +66,17 @@ class PolynomialSum:
     bounds : {feature: size} below 1; larger values are clipped: less noise, some bias.
     view, relation : what the noise is calibrated for; see `docs/threat-model.md`.
     memory : bytes of one share in one round; less memory, more rounds.
+
+    Returns
+    -------
+    `fit(federation)` gives the noisy sums.
+
+    Example
+    -------
+    >>> from colonnade.statistics.polynomial import Polynomial
+    >>> square = Polynomial.of([(1.0, {"roa": 2})])
+    >>> co.PolynomialSum(polynomial=square, epsilon=8.0).fit(federation).values.shape
+    (1,)
     """
 
     name: ClassVar[str] = "polynomial"

@@ -72,8 +72,8 @@ def copula_paper(
     _check(n, p, parties, sparsity, response, missing, rates, shuffle)
     structure, data, gaps, rows = (np.random.default_rng([seed, stream]) for stream in range(4))
     names = [f"x{j + 1:03d}" for j in range(p)]
-    clients = [f"party{k + 1}" for k in range(parties)]
-    held = {party: names[k * p // parties : (k + 1) * p // parties] for k, party in enumerate(clients)}
+    named = [f"party{k + 1}" for k in range(parties)]
+    held = {party: names[k * p // parties : (k + 1) * p // parties] for k, party in enumerate(named)}
 
     order = structure.permutation(p)
     kinds = np.repeat(PAPER_KINDS, [len(part) for part in np.array_split(np.arange(p), 4)])[order]
@@ -94,8 +94,8 @@ def copula_paper(
     )
 
     blocks = [covariates[:, k * p // parties : (k + 1) * p // parties] for k in range(parties)]
-    seen = _presence(missing, rates, blocks, y, clients, may_miss, gaps)
-    presence = pd.DataFrame(seen, columns=clients, index=complete[key]).assign(**{HOLDER: True})
+    seen = _presence(missing, rates, blocks, y, named, may_miss, gaps)
+    presence = pd.DataFrame(seen, columns=named, index=complete[key]).assign(**{HOLDER: True})
     # The design codes a multinomial column 0, 1, 2 and the paper 1, 2, 3: the difference is an intercept.
     intercept = float(beta[kinds == "multinomial"].sum())
     equation = Equation(
@@ -110,7 +110,7 @@ def copula_paper(
         key=key,
         blocks=cut_into_blocks(complete, {**held, HOLDER: ["y"]}, presence, key=key, rng=rows),
         columns=columns,
-        organisations={**{party: f"Client {k + 1}" for k, party in enumerate(clients)}, HOLDER: "Response holder"},
+        organisations={**{party: f"Party {k + 1}" for k, party in enumerate(named)}, HOLDER: "Response holder"},
         responses={"y": columns["y"].kind},
         response_holder=HOLDER,
         truth=Truth(complete=complete, presence=presence, equations={"y": equation}, columns=columns),
@@ -213,22 +213,20 @@ def _presence(
     rates: Rates,
     blocks: Sequence[NDArray[np.float64]],
     y: NDArray[np.float64],
-    clients: Sequence[str],
+    named: Sequence[str],
     may_miss: Sequence[str] | None,
     rng: np.random.Generator,
 ) -> Presence:
     if missing is None:
-        return np.ones((y.size, len(clients)), dtype=np.bool_)
+        return np.ones((y.size, len(named)), dtype=np.bool_)
     if missing == "mcar":
-        return bernoulli_presence(y.size, observed_rates(len(clients), rates), rng)
+        return bernoulli_presence(y.size, observed_rates(len(named), rates), rng)
     if may_miss is None:
-        mask = draw_may_miss(len(clients), rng)
+        mask = draw_may_miss(len(named), rng)
     else:
-        if strangers := sorted(set(may_miss) - set(clients)):
-            raise BadArguments(
-                f"may_miss names {strangers[0]!r}; the parties with covariates are {', '.join(clients)}."
-            )
-        mask = np.isin(clients, list(may_miss))
+        if strangers := sorted(set(may_miss) - set(named)):
+            raise BadArguments(f"may_miss names {strangers[0]!r}; the parties with covariates are {', '.join(named)}.")
+        mask = np.isin(named, list(may_miss))
     return mar_presence(blocks, mask, rng, response=y if missing == "mar-complicated" else None)
 
 

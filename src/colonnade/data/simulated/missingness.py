@@ -1,4 +1,4 @@
-"""Client-wise missingness: which party has which record.
+"""Block-wise missingness: which party has which record.
 
 All functions return presence, a records x parties array that is True where the party **has** the record. The
 papers write M = 1 for a missing block; `presence = ~M`.

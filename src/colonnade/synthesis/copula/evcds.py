@@ -71,7 +71,21 @@ class AdjustedSynthesizer(RankSynthesizer):
 
 @dataclass(frozen=True, kw_only=True)
 class EVCDS(AdjustedSynthesizer):
-    """Synthetic rows whose marginals are adjusted for absent records. `RankSynthesizer` has the other options."""
+    """Synthetic rows whose marginals are adjusted for absent records. `RankSynthesizer` has the other options.
+
+    Parameters
+    ----------
+    epsilon, delta, columns, accounting, split, noise : as in `VCDS`; `draws` says how the adjusted rows are drawn.
+
+    Returns
+    -------
+    `fit(federation)` gives a `SyntheticTable`.
+
+    Example
+    -------
+    >>> federation.plan(co.EVCDS(epsilon=1.0, accounting="nominal", columns=("capital", "roa"))).method
+    'evcds'
+    """
 
     name: ClassVar[str] = "evcds"
 

@@ -38,12 +38,23 @@ Imputation = Literal["conditional", "ranked"]
 class IEVCDS(AdjustedSynthesizer):
     """Synthetic rows from columns that are completed and ranked again. `RankSynthesizer` has the other options.
 
+    Parameters
+    ----------
     iterations : T, how often ranks are released; each time costs.
     per_iteration : with accounting="nominal", does each round get the rank budget of one (the paper's tables: the
         nominal total is then T epsilon_1 + epsilon_2) or its share of it?
     imputation : how the latent values of absent records are drawn from round 2 on: "conditional" on what the record
         has, as in round 1; or "ranked", as printed: between their neighbours in rank, where they hardly move, so that
         the noise of each round's ranks adds up in them.
+
+    Returns
+    -------
+    `fit(federation)` gives a `SyntheticTable`.
+
+    Example
+    -------
+    >>> federation.plan(co.IEVCDS(epsilon=1.0, accounting="nominal", columns=("capital", "roa"))).method
+    'ievcds'
     """
 
     name: ClassVar[str] = "ievcds"

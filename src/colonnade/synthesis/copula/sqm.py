@@ -61,6 +61,16 @@ class CopulaSQM:
     view, relation : what the noise is calibrated for; the plan prints the others too.
 
     Categorical columns are taken in their declared order (`model.py` says why).
+
+    Returns
+    -------
+    `fit(federation)` gives a `SyntheticTable`: `sample(rows)` draws a DataFrame, `cost` and `notes` say the rest.
+
+    Example
+    -------
+    >>> table = co.CopulaSQM(epsilon=8.0, delta=1e-6, columns=("capital", "roa")).fit(federation)
+    >>> list(table.sample(100).columns)
+    ['roa', 'capital']
     """
 
     name: ClassVar[str] = "copula-sqm"

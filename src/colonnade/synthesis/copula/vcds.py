@@ -25,10 +25,21 @@ from colonnade.synthesis.table import SyntheticTable
 class VCDS(RankSynthesizer):
     """Synthetic rows from perturbed ranks and private marginals. `RankSynthesizer` has the options.
 
+    Parameters
+    ----------
+    epsilon, delta : a person's total, or with accounting="nominal" the paper's number (not what a person loses).
+    columns, rows, format : which columns, and what the run folder gets.
+    accounting, split, noise : "record" or "nominal"; how a nominal epsilon is divided; "exact" flips or "skellam".
+
+    Returns
+    -------
+    `fit(federation)` gives a `SyntheticTable`.
+
     Example
     -------
-    >>> table = VCDS(epsilon=1.0, accounting="nominal", noise="skellam").fit(federation)   # doctest: +SKIP
-    >>> table.sample(10_000)                                                               # doctest: +SKIP
+    >>> method = co.VCDS(epsilon=1.0, accounting="nominal", noise="skellam", columns=("capital", "roa"))
+    >>> list(method.fit(federation).sample(10).columns)
+    ['roa', 'capital']
     """
 
     name: ClassVar[str] = "vcds"

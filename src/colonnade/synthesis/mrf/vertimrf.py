@@ -78,6 +78,16 @@ class VertiMRF:
         count, as the paper does (needs `complete`).
     rows, format : what the run folder gets; as many rows as the cohort by default.
     view, relation : what the noise of `sqm` is calibrated for.
+
+    Returns
+    -------
+    `fit(federation)` gives a `SyntheticTable`.
+
+    Example
+    -------
+    >>> method = co.VertiMRF(epsilon=4.0, columns=("scale", "removed", "penalty_1"))
+    >>> federation.plan(method).total().epsilon <= 4.0
+    True
     """
 
     name: ClassVar[str] = "vertimrf"

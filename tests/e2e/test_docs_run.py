@@ -1,0 +1,133 @@
+"""The documentation site builds without a warning, its links lead somewhere, and what it shows runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import colonnade as co
+from colonnade.cli.main import app
+from colonnade.data.simulated import five_institutions
+from colonnade.federation.coordinator import Federation
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+BLOCKS = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
+TAUGHT = [
+    page
+    for folder in ("tutorials", "how-to", "explanation")
+    for page in sorted((DOCS / folder).glob("*.md"))
+    if BLOCKS.search(page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("page", TAUGHT, ids=lambda page: page.stem)
+def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the page, in one folder: Python in one namespace, `colonnade` through its own command line."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for language, block in BLOCKS.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            exec(compile(block, str(page), "exec"), names)
+            continue
+        for line in block.strip().splitlines():
+            if line.startswith("colonnade "):
+                done = CliRunner().invoke(app, shlex.split(line)[1:])
+                assert done.exit_code == 0, f"{line}\n{done.output}"
+            else:
+                subprocess.run(line, shell=True, check=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("notebook", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run_and_are_stored_without_output(
+    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    made = nbformat.read(notebook, as_version=4)
+    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in made.cells)
+    nbclient.NotebookClient(
+        made, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    assert any(cell.get("outputs") for cell in made.cells)
+
+
+# --- the site ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("furo")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(DOCS), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_links_lead_somewhere_and_nothing_is_loaded_from_outside(site: Path, tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("check_site", DOCS / "check_site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    check_site = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(check_site)
+    assert check_site.problems(site) == []
+    (tmp_path / "bad.html").write_text(
+        '<a href="no.html"></a><a href="#no"></a><script src="https://example.org/x.js"></script>'
+    )
+    assert len(check_site.problems(tmp_path)) == 3
+
+
+def test_the_api_reference_has_every_public_name(site: Path) -> None:
+    text = (site / "reference" / "api.html").read_text(encoding="utf-8")
+    for name in co.__all__:
+        assert f'id="colonnade.{name}"' in text, name
+
+
+def test_every_page_is_reached_from_the_contents(site: Path) -> None:
+    contents = (site / "index.html").read_text(encoding="utf-8")
+    for page in DOCS.rglob("*.md"):
+        where = page.relative_to(DOCS).with_suffix(".html").as_posix()
+        if where != "index.html" and not where.startswith("results/"):
+            assert f'href="{where}"' in contents, where
+
+
+# --- docstrings ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    example = five_institutions(3000, seed=1)
+    with Federation.local(
+        example.blocks,
+        key=example.key,
+        columns=example.columns,
+        organisations=example.organisations,
+        home=tmp_path_factory.mktemp("home"),
+        runs=tmp_path_factory.mktemp("runs"),
+        allow=("presence", "exact-moments", "presence-to-coordinator"),
+        seed=1,
+    ) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", [name for name in co.__all__ if name != "__version__"])
+def test_a_public_docstring_has_parameters_returns_and_an_example_that_runs(name: str, federation: Federation) -> None:
+    told = inspect.getdoc(getattr(co, name)) or ""
+    for part in ("Parameters\n---", "Returns\n---", "Example\n---"):
+        assert part in told, f"{name} says no {part.split()[0]}"
+    test = doctest.DocTestParser().get_doctest(told, {"co": co, "federation": federation}, name, None, 0)
+    assert test.examples
+    failed = doctest.DocTestRunner(verbose=False).run(test).failed
+    assert failed == 0

@@ -1,0 +1,71 @@
+"""The design's words, and only these: a test greps for their synonyms in documentation and code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAID = {
+    "party": r"\b(silos?|participants?|data (owners?|holders?|sites?)|(active|passive|guest) part(y|ies))\b",
+    "coordinator": r"\b(aggregators?|orchestrators?|(central|trusted|aggregation) servers?|master node)\b",
+    "response holder": r"\b(label (holders?|owners?|part(y|ies)))\b",
+    "block": r"\b(data (silo|shard|partition)s?|vertical partitions?)\b",
+    "alignment": r"\b(entity resolution|record linkage|private set intersection|PSI)\b",
+    "missing at random, missing block": r"\b(nonresponse|non-response)\b",
+    "cost, budget": r"\bprivacy (loss )?budgets? (spend|tracker)\b",
+}
+"""Our word -> its synonyms, anywhere in docs and source."""
+CLIENT = re.compile(r"\b[Cc]lients?\b(?! view|$)")
+SERVER = re.compile(r"\b[Ss]ervers?\b(?! view|$)")
+NEITHER_PARTY_NOR_COORDINATOR = re.compile(
+    r"src/colonnade/(console|federation/(transports|doctor_network)|data/cluster|data/(sources|postgresql))|docs/(console|sources|decisions|known-issues|faults)"
+)
+"""Where a client or a server is one of TLS, HTTP, Dask or PostgreSQL, or a decision quotes another project."""
+SPOKEN_OF = re.compile(
+    r"paper's|the paper|protocol|'client' or 'server'|[\"'|`](client|server)|PostgreSQL|Dask|HTTP|gRPC|TLS|view|console"
+)
+
+TEXTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "src").rglob("*.py")),
+    *sorted((ROOT / "src").rglob("*.md")),
+]
+
+
+def offenders(text: str, where: str) -> list[str]:
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        for ours, theirs in SAID.items():
+            if hit := re.search(theirs, line):
+                found.append(f"{where}:{number} says {hit[0]!r}; say {ours}")
+        if NEITHER_PARTY_NOR_COORDINATOR.search(where) or SPOKEN_OF.search(line):
+            continue
+        for pattern, ours in ((CLIENT, "party"), (SERVER, "coordinator or response holder")):
+            if hit := pattern.search(line):
+                found.append(f"{where}:{number} says {hit[0]!r}; say {ours}")
+    return found
+
+
+def test_no_synonym_of_the_designs_words() -> None:
+    found = [one for path in TEXTS for one in offenders(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["each silo sends", "The aggregator sums", "ask every client", "the server owns", "the label holder", "PSI first"],
+)
+def test_the_test_sees_a_synonym(line: str) -> None:
+    assert offenders(line, "docs/some.md")
+
+
+@pytest.mark.parametrize(
+    "line", ["in the client view", "the paper's server holds y", 'view="server"', "each party sends"]
+)
+def test_words_that_are_right_pass(line: str) -> None:
+    assert not offenders(line, "docs/some.md")
