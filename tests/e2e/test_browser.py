@@ -64,11 +64,15 @@ def test_a_page_that_is_too_wide_is_measured(browser: Browser, tmp_path: Path) -
 
 
 def test_a_control_out_of_reach_or_without_focus_ring_is_found(browser: Browser, tmp_path: Path) -> None:
-    body = '<button tabindex="-1">lost</button><a href="#x" style="outline: none">blind</a>'
+    body = (
+        '<button tabindex="-1">lost</button><a href="#x" style="outline: none">blind</a>'
+        '<button style="position: absolute; width: 1px; height: 1px; padding: 0; border: 0">tiny</button>'
+    )
     with shown(browser, tmp_path, body) as watched:
         found = " ".join(watched.unreachable())
         assert "button lost" in found
         assert "no visible focus: a blind" in found
+        assert "no visible focus: button tiny" in found
 
 
 def test_axe_finds_a_serious_fault(browser: Browser, tmp_path: Path) -> None:

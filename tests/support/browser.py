@@ -169,8 +169,9 @@ _FOCUSED = (
     + """
 const e = document.activeElement;
 if (!e || e === document.body || e === document.documentElement) return null;
-const style = getComputedStyle(e);
-const seen = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== "none";
+const style = getComputedStyle(e), box = e.getBoundingClientRect();
+const ringed = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== "none";
+const seen = ringed && Math.min(box.width, box.height) >= 8;
 return {place: place(e), what: what(e), seen}; }"""
 )
 _CONTROLS = (

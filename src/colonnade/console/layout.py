@@ -31,11 +31,12 @@ a { color: var(--accent); text-underline-offset: .15em; }
 .skip { position: absolute; left: -999rem; } .skip:focus { left: 1rem; top: .5rem; background: var(--paper);
   padding: .5rem .75rem; z-index: 2; }
 header { border-bottom: 1px solid var(--line); background: var(--panel); }
-.top { max-width: 72rem; margin: 0 auto; padding: .75rem 1rem 0; display: flex; flex-wrap: wrap; gap: .25rem 1rem;
+.top { max-width: 72rem; margin: 0 auto; padding: .75rem 1rem 0; display: flex; gap: .5rem;
   align-items: baseline; justify-content: space-between; }
 .mark { display: inline-block; width: 1.25rem; height: 1.25rem; margin: 0 .45rem 0 0; vertical-align: -.22rem;
   fill: var(--accent); }
-.brand { font-weight: 700; letter-spacing: .01em; } .brand span { color: var(--soft); font-weight: 400; }
+.brand { min-width: 0; overflow-wrap: anywhere; font-weight: 700; letter-spacing: .01em; }
+.brand span { color: var(--soft); font-weight: 400; }
 header form { margin: 0; }
 nav ul { list-style: none; margin: .4rem 0 0 -.6rem; padding: 0; display: flex; flex-wrap: wrap; }
 nav { max-width: 72rem; margin: 0 auto; padding: 0 1rem; }
@@ -70,7 +71,7 @@ button { font: inherit; font-weight: 600; padding: .5rem 1.1rem; border-radius: 
   border: 1.5px solid var(--accent); background: var(--paper); color: var(--accent); }
 button.main { background: var(--accent); color: var(--paper); }
 button.refuse { border-color: var(--bad); color: var(--bad); }
-button.quiet { border: 0; background: none; padding: .1rem .2rem; font-weight: 400; text-decoration: underline;
+button.textual { border: 0; background: none; padding: .1rem .2rem; font-weight: 400; text-decoration: underline;
   color: var(--accent); text-underline-offset: .15em; }
 button:hover { filter: brightness(1.08); } button:disabled { opacity: .55; cursor: not-allowed; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.1rem; margin: .75rem 0; max-width: 60rem; }
@@ -183,7 +184,7 @@ def framed(
     leave = tag(
         "form",
         tag("input", type="hidden", name="form", value=form_token),
-        tag("button", "Leave", class_="quiet"),
+        tag("button", "Leave", class_="textual"),
         method="post",
         action=f"{base}leave",
     )

@@ -82,7 +82,7 @@ def in_plain_words(bound: Guarantee) -> str:
     if not math.isfinite(bound.epsilon):
         return f"There is no finite bound at delta {bound.delta:g}."
     neighbour = {"zero-out": "held nothing", "replace": "held any other record's values"}[bound.relation]
-    factor = math.exp(bound.epsilon)
+    factor = math.exp(min(bound.epsilon, 700.0))  # beyond, e^epsilon is written as such
     times = f"{factor:.3g}" if factor < 100 else f"{factor:,.0f}" if factor < 1e6 else f"e^{bound.epsilon:.3g}"
     plus = f", plus {bound.delta:g}" if bound.delta else ""
     return (
