@@ -47,6 +47,8 @@ BUILT_IN = (
     "colonnade.models.sparse_glm_admm",
     "colonnade.synthesis.copula.scores",
     "colonnade.synthesis.copula.rank_steps",
+    "colonnade.completion.split.steps",
+    "colonnade.completion.steps",
 )
 """The modules whose steps every installation registers."""
 

@@ -7,6 +7,7 @@ In order of dependence:
 - `shamir`: secret sharing among holders;
 - `bgw`: products of shares, degree reduction, and opening with noise;
 - `pads`: masked sums, for totals without share holders;
+- `ckks`: sums of encrypted floats, for an adder who can read nothing;
 - `sealed`: identities, sealed messages from party to party, pair keys.
 
 `claim.md` says what each promises, what any t holders learn, and what is not claimed.

@@ -1,0 +1,1 @@
+"""How the columns of missing records are filled in, by networks, by moments, or by means."""

@@ -1,0 +1,85 @@
+"""Dense layers and their optimiser: what the networks of completion are made of. jax, float32.
+
+The trained state of a network is one pytree; a party keeps it between steps as one vector of float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+Array = jax.Array
+Layers = list[tuple[Array, Array]]
+
+SLOPE = 0.2
+"""Of LeakyReLU on the negative side, as in the FedPSG paper."""
+
+
+def dense(key: Array, sizes: Sequence[int], *, last: float = 1.0) -> Layers:
+    """Weights of variance 2 / inputs and no bias; `last` scales the last layer."""
+    keys = jax.random.split(key, max(len(sizes) - 1, 1))
+    layers = []
+    for at, (one, wide, high) in enumerate(zip(keys, sizes[:-1], sizes[1:], strict=False)):
+        scale = math.sqrt(2.0 / max(wide, 1)) * (last if at == len(sizes) - 2 else 1.0)
+        layers.append((scale * jax.random.normal(one, (wide, high), jnp.float32), jnp.zeros(high, jnp.float32)))
+    return layers
+
+
+def leaky(x: Array) -> Array:
+    return jax.nn.leaky_relu(x, SLOPE)
+
+
+def apply(
+    layers: Layers,
+    x: Array,
+    *,
+    dropout: tuple[Array, float] | None = None,
+    activation: Callable[[Array], Array] = leaky,
+) -> Array:
+    """An activation between layers, nothing after the last; with `dropout` (key, rate) after every activation."""
+    for at, (weights, bias) in enumerate(layers):
+        x = x @ weights + bias
+        if at == len(layers) - 1:
+            break
+        x = activation(x)
+        if dropout is not None and dropout[1] > 0:
+            kept = jax.random.bernoulli(jax.random.fold_in(dropout[0], at), 1.0 - dropout[1], x.shape)
+            x = jnp.where(kept, x / (1.0 - dropout[1]), 0.0)
+    return x
+
+
+def adam(rate: float, iterations: int, *, decay: float = 0.0) -> optax.GradientTransformation:
+    """Adam, its rate falling to nothing along a cosine over all iterations; `decay` of weights apart from it."""
+    return optax.adamw(optax.cosine_decay_schedule(rate, max(iterations, 1)), weight_decay=decay)
+
+
+def constant_adam(rate: float) -> optax.GradientTransformation:
+    """Adam at one rate, as the GAIN papers use it."""
+    return optax.adam(rate)
+
+
+def flat(tree: Any) -> NDArray[np.float32]:
+    """A pytree as one vector. Counts of iterations are below 2^24, so float32 holds them exactly."""
+    leaves = [np.asarray(leaf, dtype=np.float32).reshape(-1) for leaf in jax.tree_util.tree_leaves(tree)]
+    return np.concatenate(leaves) if leaves else np.zeros(0, dtype=np.float32)
+
+
+def shaped(like: Any) -> Callable[[NDArray[np.float32]], Any]:
+    """The inverse of `flat` for pytrees of this shape."""
+    leaves, tree = jax.tree_util.tree_flatten(like)
+    shapes = [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves]
+    cuts = np.cumsum([math.prod(shape) for shape, _ in shapes])[:-1]
+
+    def restore(vector: NDArray[np.float32]) -> Any:
+        parts = np.split(np.asarray(vector), cuts)
+        made = [jnp.asarray(part.reshape(shape).astype(kind)) for part, (shape, kind) in zip(parts, shapes, strict=True)]
+        return jax.tree_util.tree_unflatten(tree, made)
+
+    return restore

@@ -1,0 +1,155 @@
+"""A regression network split between parties: bottoms on each party's columns, a top at the active party.
+
+    a = sum_k b_k(x_k),     y_hat = T(LeakyReLU(a))
+
+Each bottom ends in the slice of the top's first layer that belongs to it, so only the sum a is needed to go on. The loss
+is squared error over the known entries of y. Since a one-hot column's squared error is proper, y_hat are frequencies.
+
+All functions are compiled once for a shape and run many iterations in one call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from colonnade.completion.networks import Array, Layers, adam, apply, dense, leaky
+
+Key = Array
+
+
+class State(NamedTuple):
+    """What training moves. A party without inputs has no bottom; only the active party has a top."""
+
+    bottom: Layers
+    top: Layers
+    optimiser: Any
+
+
+class Data(NamedTuple):
+    """One party's side: `x` (n x inputs) with `here` (n), whether it has the record; `y`, `known` at the active."""
+
+    x: Array
+    here: Array
+    y: Array
+    known: Array
+
+
+@dataclass(frozen=True)
+class Regressor:
+    """The shape of one party's part. `inputs` or `outputs` may be 0."""
+
+    inputs: int
+    outputs: int
+    hidden: int
+    cut: int
+    rate: float
+    iterations: int
+    decay: float = 1e-2
+    dropout: float = 0.0
+
+    @partial(jax.jit, static_argnums=0)
+    def init(self, key: Key, means: Array | NDArray[np.float32] | None = None) -> State:
+        """`means` of the outputs are where the top starts."""
+        bottom = dense(jax.random.fold_in(key, 0), (self.inputs, self.hidden, self.cut)) if self.inputs else []
+        top: Layers = []
+        if self.outputs:
+            top = dense(jax.random.fold_in(key, 1), (self.cut, self.hidden, self.outputs), last=0.1)
+            if means is not None:
+                top[-1] = (top[-1][0], jnp.asarray(means, jnp.float32))
+        return State(bottom, top, self._optimiser.init((bottom, top)))
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return adam(self.rate, self.iterations, decay=self.decay)
+
+    # --- forward -------------------------------------------------------------------------------------------------
+
+    def _bottom(self, layers: Layers, x: Array, here: Array, key: Key | None) -> Array:
+        if not self.inputs:
+            return jnp.zeros((*x.shape[:-1], self.cut), jnp.float32)
+        out = apply(layers, x, dropout=None if key is None else (key, self.dropout))
+        return jnp.where(here[..., None], out, 0.0)
+
+    def _top(self, layers: Layers, total: Array, key: Key | None) -> Array:
+        return apply(layers, leaky(total), dropout=None if key is None else (key, self.dropout))
+
+    @partial(jax.jit, static_argnums=0)
+    def partials(self, state: State, data: Data, rows: Array, keys: Array) -> Array:
+        """This party's part of the sum for Q batches of rows (Q x B), each with its key."""
+
+        def one(at: tuple[Array, Array]) -> Array:
+            batch, key = at
+            return self._bottom(state.bottom, data.x[batch], data.here[batch], jax.random.fold_in(key, 7))
+
+        return jax.lax.map(one, (rows, keys))
+
+    @partial(jax.jit, static_argnums=0)
+    def outputs_of(self, state: State, data: Data, rows: Array) -> Array:
+        """This party's part of the sum for some rows, without dropout."""
+        return self._bottom(state.bottom, data.x[rows], data.here[rows], None)
+
+    @partial(jax.jit, static_argnums=0)
+    def predict(self, state: State, data: Data, rows: Array, others: Array) -> Array:
+        """What the top says about some rows, from the sum of the others' parts and this party's own."""
+        own = self._bottom(state.bottom, data.x[rows], data.here[rows], None)
+        return self._top(state.top, own + others, None)
+
+    # --- backward ------------------------------------------------------------------------------------------------
+
+    def _loss(self, top: Layers, total: Array, y: Array, known: Array, key: Key) -> Array:
+        """Summed over entries, averaged over records; a record's loss depends on that record alone."""
+        found = self._top(top, total, jax.random.fold_in(key, 8))
+        return jnp.sum(jnp.where(known, found - y, 0.0) ** 2) / y.shape[0]
+
+    @partial(jax.jit, static_argnums=0)
+    def lead(
+        self, state: State, data: Data, rows: Array, others: Array, keys: Array
+    ) -> tuple[State, Array, Array]:
+        """Q iterations at the active party: (state, gradients for the others (Q x 1 x B x cut), losses).
+
+        `others` (Q x B x cut) is the sum of the other parties' parts as it was when the round began.
+        """
+
+        def one(state: State, at: tuple[Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
+            batch, rest, key = at
+
+            def loss(layers: tuple[Layers, Layers], probe: Array) -> Array:
+                own = self._bottom(layers[0], data.x[batch], data.here[batch], jax.random.fold_in(key, 7))
+                return self._loss(layers[1], own + rest + probe, data.y[batch], data.known[batch], key)
+
+            value, (moves, slopes) = jax.value_and_grad(loss, argnums=(0, 1))(
+                (state.bottom, state.top), jnp.zeros_like(rest)
+            )
+            return self._moved(state, moves), (slopes[None], value)
+
+        state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, keys))
+        return state, slopes, losses
+
+    @partial(jax.jit, static_argnums=0)
+    def follow(self, state: State, data: Data, rows: Array, slopes: Array, keys: Array) -> State:
+        """Q iterations at another party, along the gradients that the active party sent."""
+
+        def one(state: State, at: tuple[Array, Array, Array]) -> tuple[State, None]:
+            batch, slope, key = at
+
+            def along(bottom: Layers) -> Array:
+                own = self._bottom(bottom, data.x[batch], data.here[batch], jax.random.fold_in(key, 7))
+                return jnp.sum(own * slope[0])
+
+            return self._moved(state, (jax.grad(along)(state.bottom), state.top)), None
+
+        return jax.lax.scan(one, state, (rows, slopes, keys))[0]
+
+    def _moved(self, state: State, gradient: tuple[Layers, Layers]) -> State:
+        layers = (state.bottom, state.top)
+        change, optimiser = self._optimiser.update(gradient, state.optimiser, layers)
+        bottom, top = optax.apply_updates(layers, change)
+        return State(bottom, top, optimiser)

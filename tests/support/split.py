@@ -1,0 +1,79 @@
+"""Two and three parties that train a split network, without the method around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from colonnade.completion.split.rounds import History, hold_meeting, meeting_phases, train, training_phases
+from colonnade.completion.split.training import Training
+from colonnade.data.column import Column, Columns
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.plan import Plan
+
+ALLOWED = ("presence", "split-training")
+
+
+def curved_pair(n: int = 400, *, missing: float = 0.3, seed: int = 1) -> tuple[dict[str, pd.DataFrame], Columns]:
+    """`left` has two numbers and a category for everybody, `right` three columns that bend with them, for some."""
+    rng = np.random.default_rng(seed)
+    u, v = rng.random(n), rng.random(n)
+    kind = rng.choice(["a", "b", "c"], n)
+    bump = np.sin(3 * u) * (kind == "a") + v * (kind == "b")
+    left = pd.DataFrame({"id": np.arange(n), "u": u, "v": v, "kind": kind})
+    right = pd.DataFrame(
+        {
+            "id": np.arange(n),
+            "bump": np.clip(bump + 0.1 * rng.normal(size=n), -1, 2),
+            "high": np.where(u + 0.2 * rng.normal(size=n) > 0.5, "yes", "no"),
+            "steps": np.clip(np.rint(10 * u * v + rng.normal(size=n)), 0, 12).astype(int),
+        }
+    )
+    columns = Columns(
+        [
+            Column(name="u", kind="continuous", lower=0, upper=1),
+            Column(name="v", kind="continuous", lower=0, upper=1),
+            Column(name="kind", kind="categorical", categories=("a", "b", "c")),
+            Column(name="bump", kind="continuous", lower=-1, upper=2),
+            Column(name="high", kind="binary", categories=("no", "yes")),
+            Column(name="steps", kind="count", lower=0, upper=12),
+        ]
+    )
+    there = rng.random(n) >= missing
+    return {"left": left, "right": right[there].reset_index(drop=True)}, columns
+
+
+def regression_of(**more: Any) -> Training:
+    """`right`'s columns from `left`'s."""
+    options: dict[str, Any] = {
+        "label": "regression",
+        "network": "regressor",
+        "active": "right",
+        "parties": ("left", "right"),
+        "inputs": {"left": ("u", "v", "kind")},
+        "outputs": ("bump", "high", "steps"),
+        "iterations": 60,
+        "local": 5,
+        "batch": 32,
+        "hidden": 16,
+        "cut": 8,
+        "seed": 3,
+    }
+    return Training(**{**options, **more})
+
+
+def run_training(
+    federation: Federation, training: Training, *, first: Mapping[str, int] | None = None
+) -> tuple[History, Any]:
+    """Meet and train as a job of its own: (history, job)."""
+    phases = [
+        *meeting_phases(training.parties, training.protect, federation.facts, federation.roster),
+        *training_phases(training, federation.facts, federation.roster),
+    ]
+    with federation.open(Plan(method="ask", options={}, phases=tuple(phases))) as job:
+        keys = hold_meeting(job, training.parties, training.protect)
+        history = train(job, training, keys, dict(first or {}))
+    return history, job
