@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from colonnade.completion.fedpsg import FedPSG as FedPSG
     from colonnade.data.column import Column as Column
     from colonnade.data.column import Columns as Columns
     from colonnade.federation.coordinator import Federation as Federation
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from colonnade.synthesis.mrf.vertimrf import VertiMRF as VertiMRF
 
 _PUBLIC = {
+    "FedPSG": "colonnade.completion.fedpsg",
     "CopulaSQM": "colonnade.synthesis.copula.sqm",
     "VCDS": "colonnade.synthesis.copula.vcds",
     "EVCDS": "colonnade.synthesis.copula.evcds",
@@ -59,6 +61,7 @@ __all__ = [
     "CopulaSQM",
     "Describe",
     "EVCDS",
+    "FedPSG",
     "Federation",
     "IEVCDS",
     "PatternMoments",

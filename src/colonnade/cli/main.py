@@ -14,6 +14,7 @@ from colonnade.cli.align import align
 from colonnade.cli.audit import audit
 from colonnade.cli.classify import classify
 from colonnade.cli.compare import compare
+from colonnade.cli.complete import complete
 from colonnade.cli.demo import demo
 from colonnade.cli.describe import describe
 from colonnade.cli.doctor import doctor
@@ -64,6 +65,7 @@ app.command()(regress)
 app.command()(select)
 app.command()(pca)
 app.command()(classify)
+app.command()(complete)
 app.command()(compare)
 app.command()(report)
 app.command()(run)

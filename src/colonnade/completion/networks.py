@@ -43,16 +43,30 @@ def apply(
     dropout: tuple[Array, float] | None = None,
     activation: Callable[[Array], Array] = leaky,
 ) -> Array:
-    """An activation between layers, nothing after the last; with `dropout` (key, rate) after every activation."""
+    """An activation between layers, nothing after the last. `dropout` is (uniform numbers, rate) for the first one."""
     for at, (weights, bias) in enumerate(layers):
         x = x @ weights + bias
         if at == len(layers) - 1:
             break
         x = activation(x)
-        if dropout is not None and dropout[1] > 0:
-            kept = jax.random.bernoulli(jax.random.fold_in(dropout[0], at), 1.0 - dropout[1], x.shape)
-            x = jnp.where(kept, x / (1.0 - dropout[1]), 0.0)
+        if at == 0 and dropout is not None and dropout[1] > 0:
+            x = jnp.where(dropout[0] >= dropout[1], x / (1.0 - dropout[1]), 0.0)
     return x
+
+
+def key_of(seed: int | Array) -> Array:
+    """A key of the generator that compiles and draws fastest; nothing here protects anybody."""
+    return jax.random.key(seed, impl="rbg")
+
+
+def words_of(key: Array) -> NDArray[np.uint32]:
+    """The four words of a key, to be kept; `key_from` is the inverse."""
+    return np.asarray(jax.random.key_data(key), dtype=np.uint32)
+
+
+def key_from(words: Any) -> Array:
+    found: Array = jax.random.wrap_key_data(jnp.asarray(words), impl="rbg")
+    return found
 
 
 def adam(rate: float, iterations: int, *, decay: float = 0.0) -> optax.GradientTransformation:
@@ -79,7 +93,9 @@ def shaped(like: Any) -> Callable[[NDArray[np.float32]], Any]:
 
     def restore(vector: NDArray[np.float32]) -> Any:
         parts = np.split(np.asarray(vector), cuts)
-        made = [jnp.asarray(part.reshape(shape).astype(kind)) for part, (shape, kind) in zip(parts, shapes, strict=True)]
+        made = [
+            jnp.asarray(part.reshape(shape).astype(kind)) for part, (shape, kind) in zip(parts, shapes, strict=True)
+        ]
         return jax.tree_util.tree_unflatten(tree, made)
 
     return restore

@@ -77,6 +77,11 @@ def treatment(method: str, options: Mapping[str, Any]) -> str | None:
         if options.get("family", "gaussian") == "gaussian":
             return "Moments of all records by EM: right if records are missing at random."
         return "Rounds use the records that every party has: right if records are missing completely at random."
+    if method == "fedpsg":
+        return (
+            "The records that a party lacks are filled in from what the other parties know about them, as in the"
+            " records that it has: right if records are missing at random given the other parties' columns."
+        )
     if method in ("pca", "classify"):
         if options.get("presence", "ignore") == "ignore":
             return "A block that a record lacks counts as zeros."

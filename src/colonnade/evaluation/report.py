@@ -15,6 +15,7 @@ import colonnade
 from colonnade.errors import RunError
 from colonnade.evaluation import (
     report_alignment,
+    report_completion,
     report_description,
     report_models,
     report_privacy,
@@ -82,6 +83,14 @@ def _selection(result: Mapping[str, Any]) -> list[Shown]:
     return [Shown(told.title(result), told.COEFFICIENT_HEAD, told.coefficient_rows(result), (1,))]
 
 
+def _completion(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_completion
+    shown = [Shown(told.title(result), told.PARTY_HEAD, told.party_rows(result), (1, 2, 3, 4, 5))]
+    if result["downstream"]:
+        shown.append(Shown("Classification", told.DOWNSTREAM_HEAD, told.downstream_rows(result), (1, 2, 3)))
+    return shown
+
+
 def _synthetic(result: Mapping[str, Any]) -> list[Shown]:
     told = report_synthetic
     return [Shown(told.title(result), told.COLUMN_HEAD, told.column_rows(result))]
@@ -141,6 +150,13 @@ KINDS: dict[str, Kind] = {
         details=report_selection.details,
         terminal=_selection,
         quality=report_selection.quality,
+    ),
+    "completion": Kind(
+        title=report_completion.title,
+        answer=report_completion.answer,
+        details=report_completion.details,
+        terminal=_completion,
+        quality=report_completion.quality,
     ),
     "synthetic-table": Kind(
         title=report_synthetic.title,

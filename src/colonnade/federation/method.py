@@ -28,6 +28,7 @@ METHODS: dict[str, tuple[str, str]] = {
     "align": ("colonnade.alignment.protocol", "Align"),
     "presence-total": ("colonnade.statistics.secure_sum", "PresenceTotal"),
     "vertimrf": ("colonnade.synthesis.mrf.vertimrf", "VertiMRF"),
+    "fedpsg": ("colonnade.completion.fedpsg", "FedPSG"),
     "copula-sqm": ("colonnade.synthesis.copula.sqm", "CopulaSQM"),
 }
 """Name -> (module, class) of every method that a run folder may name."""

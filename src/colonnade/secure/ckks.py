@@ -7,8 +7,8 @@ Security: with ternary secrets, the Homomorphic Encryption Standard (2018) bound
 ring degree at 128-bit security; `check_parameters` refuses anything above. Here: degree 8192, 120 of at most 218 bits.
 
 Precision: at scale 2^40 a decrypted sum of a few vectors is off by less than `PRECISION` for values up to `BOUND`
-(measured 2e-8). CKKS is not exact, and its decryptions carry the noise of the key: they must not be shown to someone who
-lacks the secret key and has the ciphertext (Li and Micciancio, Eurocrypt 2021). What we build on it never does.
+(measured 2e-8). CKKS is not exact, and its decryptions carry the noise of the key: they must not be shown to someone
+who lacks the secret key and has the ciphertext (Li and Micciancio, Eurocrypt 2021). What we build on it never does.
 
 Every ciphertext ends in a check value, so that a wrong key is an error and not a number.
 """

@@ -116,7 +116,9 @@ def add(parts: Mapping[str, Sealed], *, protect: Protect, senders: Sequence[str]
         assert key is not None
         return _public(key).add([_ciphertexts(parts[sender]) for sender in senders])
     arrays = [parts[sender] for sender in senders]
-    if not all(isinstance(one, np.ndarray) and one.dtype == np.uint64 and one.shape == _shape(arrays) for one in arrays):
+    if not all(
+        isinstance(one, np.ndarray) and one.dtype == np.uint64 and one.shape == _shape(arrays) for one in arrays
+    ):
         raise SecureError("masked vectors must be uint64 and of one size; check the parties' installations.")
     total = np.zeros(_shape(arrays), dtype=np.uint64)
     for one in arrays:
@@ -126,7 +128,7 @@ def add(parts: Mapping[str, Sealed], *, protect: Protect, senders: Sequence[str]
 
 
 def _shape(arrays: Sequence[Sealed]) -> tuple[int, ...]:
-    return np.shape(arrays[0])  # type: ignore[arg-type]
+    return np.shape(arrays[0])
 
 
 def _ciphertexts(value: Any) -> list[bytes]:

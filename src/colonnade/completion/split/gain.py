@@ -10,8 +10,8 @@ D and T minimise the cross-entropy of the mask on unhinted entries; G_k minimise
 times the reconstruction error of observed ones (squared, or softmax cross-entropy of a one-hot column). Both move at
 the same time along gradients at the same point, so that one exchange serves both.
 
-`hide` hides that share of a party's blocks from its generator in each batch, although they are observed: a record that a
-party lacks is missing as a whole, and a generator that never saw an empty block has nothing to say about one. Hidden
+`hide` hides that share of a party's blocks from its generator in each batch, although they are observed: a record that
+a party lacks is missing as a whole, and a generator that never saw an empty block has nothing to say about one. Hidden
 entries count as missing for D, and for the reconstruction as observed. GAIN itself has hide = 0.
 
 The hints, hidden blocks and batches follow from a public key; they are no secrets.
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from colonnade.completion.networks import Array, Layers, apply, constant_adam, dense, leaky
+from colonnade.completion.networks import Array, Layers, apply, constant_adam, dense, key_from, leaky
 
 Kind = Literal["gain", "vgain", "cgain"]
 
@@ -112,47 +112,61 @@ class Gain:
 
     # --- one batch -----------------------------------------------------------------------------------------------
 
-    def _bits(self, place: int, rows: int, public: Array) -> tuple[Array, Array]:
-        """(hinted, shown) of one party's entries of a batch, which everybody can work out."""
-        key = jax.random.fold_in(public, place)
-        hinted = jax.random.bernoulli(jax.random.fold_in(key, 0), self.hint, (rows, self.widths[place]))
-        hide = self.hide[place] if self.hide else 0.0
-        shown = jax.random.bernoulli(jax.random.fold_in(key, 1), 1.0 - hide, (rows, 1))
-        return hinted, shown
+    def _bits(self, rows: int, public: Array) -> tuple[Array, Array]:
+        """(hinted, shown) of all parties' entries of a batch, which everybody can work out."""
+        total = sum(self.widths)
+        drawn = jax.random.uniform(public, (rows, total + len(self.widths)))
+        hide = jnp.asarray(self.hide or (0.0,) * len(self.widths))
+        shown = jnp.repeat(drawn[:, total:] >= hide, np.array(self.widths), axis=1, total_repeat_length=total)
+        return drawn[:, :total] < self.hint, shown
+
+    @property
+    def _mine(self) -> slice:
+        start = sum(self.widths[: self.place])
+        return slice(start, start + self.width)
+
+    def _drawn(self, rows: int, key: Array) -> Array:
+        """Uniform numbers for the noise of missing values, two dropouts, and a variational generator."""
+        return jax.random.uniform(key, (rows, self.width + 2 * self.hidden + self.latent))
 
     def _own(self, data: Data, batch: Array, public: Array) -> tuple[Array, Array, Array, Array, Array]:
         """(values, observed, shown to the generator, hint, context) of this party's part of a batch."""
-        hinted, shown = self._bits(self.place, batch.shape[0], public)
+        hinted, shown = self._bits(batch.shape[0], public)
         observed = data.mask[batch]
-        mask = observed & shown
-        hint = jnp.where(hinted, mask.astype(jnp.float32), 0.5)
+        mask = observed & shown[:, self._mine]
+        hint = jnp.where(hinted[:, self._mine], mask.astype(jnp.float32), 0.5)
         return data.x[batch], observed, mask, hint, data.context[batch]
 
     def _spread(self, raw: Array) -> Array:
         """Outputs in [0, 1]: a sigmoid for numbers, a softmax over each one-hot column."""
-        out = jax.nn.sigmoid(raw)
+        parts, at = [], 0
         for start, stop in self.groups:
-            out = out.at[:, start:stop].set(jax.nn.softmax(raw[:, start:stop], axis=1))
-        return out
+            parts += [jax.nn.sigmoid(raw[:, at:start]), jax.nn.softmax(raw[:, start:stop], axis=1)]
+            at = stop
+        return jnp.concatenate([*parts, jax.nn.sigmoid(raw[:, at:])], axis=1)
 
-    def _generate(self, generator: Any, x: Array, mask: Array, context: Array, key: Array) -> tuple[Array, Array, Array]:
-        """(outputs, raw outputs, KL divergence); `key` draws the noise."""
-        filled = jnp.where(mask, x, NOISE * jax.random.uniform(jax.random.fold_in(key, 0), x.shape))
+    def _generate(
+        self, generator: Any, x: Array, mask: Array, context: Array, drawn: Array
+    ) -> tuple[Array, Array, Array]:
+        """(outputs, raw outputs, KL divergence)."""
+        filled = jnp.where(mask, x, NOISE * drawn[:, : self.width])
         seen = jnp.concatenate([filled, mask.astype(jnp.float32), context], axis=1)
         kl = jnp.zeros(())
         if self.kind == "vgain":
             both = apply(generator["encoder"], seen, activation=jax.nn.relu)
             mean, spread = both[:, : self.latent], jnp.clip(both[:, self.latent :], -8.0, 8.0)
             kl = 0.5 * jnp.mean(jnp.sum(mean**2 + jnp.exp(spread) - 1.0 - spread, axis=1))
-            drawn = mean + jnp.exp(0.5 * spread) * jax.random.normal(jax.random.fold_in(key, 1), mean.shape)
-            raw = apply(generator["decoder"], jnp.concatenate([drawn, context], axis=1), activation=jax.nn.relu)
+            normal = jax.scipy.special.ndtri(jnp.clip(drawn[:, -self.latent :], 1e-6, 1 - 1e-6))
+            latent = mean + jnp.exp(0.5 * spread) * normal
+            raw = apply(generator["decoder"], jnp.concatenate([latent, context], axis=1), activation=jax.nn.relu)
         else:
             raw = apply(generator["layers"], seen, activation=jax.nn.relu)
         return self._spread(raw), raw, kl
 
-    def _judged(self, bottom: Layers, filled: Array, hint: Array, context: Array, key: Array) -> Array:
+    def _judged(self, bottom: Layers, filled: Array, hint: Array, context: Array, drawn: Array) -> Array:
         parts = [filled, hint] + ([context] if self.kind == "cgain" else [])
-        return apply(bottom, jnp.concatenate(parts, axis=1), dropout=(key, self.dropout))
+        uniform = drawn[:, self.width : self.width + self.hidden]
+        return apply(bottom, jnp.concatenate(parts, axis=1), dropout=(uniform, self.dropout))
 
     def _reconstruction(self, raw: Array, made: Array, x: Array, observed: Array) -> Array:
         """Mean over the observed entries: squared error of numbers, cross-entropy of one-hot columns."""
@@ -165,13 +179,13 @@ class Gain:
         total += jnp.sum(jnp.where(observed & jnp.asarray(numeric), made - x, 0.0) ** 2)
         return total / jnp.maximum(jnp.sum(observed), 1.0)
 
-    def _part(self, generator: Any, bottom: Layers, own: tuple[Array, ...], key: Array) -> tuple[Array, Array]:
+    def _part(self, generator: Any, bottom: Layers, own: tuple[Array, ...], drawn: Array) -> tuple[Array, Array]:
         """(this party's part of the sum, alpha x reconstruction + KL) of one batch."""
         x, observed, mask, hint, context = own
-        made, raw, kl = self._generate(generator, x, mask, context, jax.random.fold_in(key, 0))
+        made, raw, kl = self._generate(generator, x, mask, context, drawn)
         filled = jnp.where(mask, x, made)
         local = self.alpha * (self._reconstruction(raw, made, x, observed) + self.kl * kl)
-        return self._judged(bottom, filled, hint, context, jax.random.fold_in(key, 1)), local
+        return self._judged(bottom, filled, hint, context, drawn), local
 
     # --- what parties do -----------------------------------------------------------------------------------------
 
@@ -181,9 +195,11 @@ class Gain:
 
         def one(at: tuple[Array, Array, Array]) -> Array:
             batch, common, key = at
-            return self._part(state.generator, state.bottom, self._own(data, batch, common), key)[0]
+            drawn = self._drawn(batch.shape[0], key)
+            return self._part(state.generator, state.bottom, self._own(data, batch, common), drawn)[0]
 
-        return jax.lax.map(one, (rows, public, keys))
+        found: Array = jax.lax.map(one, (rows, public, keys))
+        return found
 
     @partial(jax.jit, static_argnums=0)
     def lead(
@@ -193,20 +209,15 @@ class Gain:
 
         def one(state: State, at: tuple[Array, Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
             batch, rest, common, key = at
-            own = self._own(data, batch, common)
-            bits = [self._bits(place, batch.shape[0], common) for place in range(len(self.widths))]
-            hinted = jnp.concatenate([hint for hint, _ in bits], axis=1)
-            shown = jnp.concatenate(
-                [jnp.broadcast_to(show, (batch.shape[0], wide)) for (_, show), wide in zip(bits, self.widths, strict=True)],
-                axis=1,
-            )
+            own, drawn = self._own(data, batch, common), self._drawn(batch.shape[0], key)
+            hinted, shown = self._bits(batch.shape[0], common)
             mask = data.masks[batch] & shown
             truth = mask.astype(jnp.float32)
 
             def logits(generator: Any, bottom: Layers, top: Layers, probe: Array) -> tuple[Array, Array]:
-                part, local = self._part(generator, bottom, own, key)
-                total = part + rest + probe
-                return apply(top, leaky(total), dropout=(jax.random.fold_in(key, 2), self.dropout)), local
+                part, local = self._part(generator, bottom, own, drawn)
+                uniform = drawn[:, self.width + self.hidden : self.width + 2 * self.hidden]
+                return apply(top, leaky(part + rest + probe), dropout=(uniform, self.dropout)), local
 
             def judge(layers: tuple[Layers, Layers], probe: Array) -> Array:
                 found, _ = logits(jax.lax.stop_gradient(state.generator), layers[0], layers[1], probe)
@@ -235,14 +246,14 @@ class Gain:
 
         def one(state: State, at: tuple[Array, Array, Array, Array]) -> tuple[State, None]:
             batch, slope, common, key = at
-            own = self._own(data, batch, common)
+            own, drawn = self._own(data, batch, common), self._drawn(batch.shape[0], key)
 
             def judge(bottom: Layers) -> Array:
-                part, _ = self._part(jax.lax.stop_gradient(state.generator), bottom, own, key)
+                part, _ = self._part(jax.lax.stop_gradient(state.generator), bottom, own, drawn)
                 return jnp.sum(part * slope[0])
 
             def fool(generator: Any) -> Array:
-                part, local = self._part(generator, state.bottom, own, key)
+                part, local = self._part(generator, state.bottom, own, drawn)
                 return jnp.sum(part * slope[1]) + local
 
             moved = self._moved(state, jax.grad(fool)(state.generator), (jax.grad(judge)(state.bottom), state.top))
@@ -251,16 +262,14 @@ class Gain:
         return jax.lax.scan(one, state, (rows, slopes, public, keys))[0]
 
     @partial(jax.jit, static_argnums=0)
-    def impute(self, state: State, data: Data, rows: Array, seed: int) -> Array:
+    def impute(self, state: State, data: Data, rows: Array, words: Array) -> Array:
         """What the generator says about every entry of some rows."""
-        key = jax.random.PRNGKey(seed)
-        return self._generate(state.generator, data.x[rows], data.mask[rows], data.context[rows], key)[0]
+        drawn = self._drawn(rows.shape[0], key_from(words))
+        return self._generate(state.generator, data.x[rows], data.mask[rows], data.context[rows], drawn)[0]
 
     def _moved(self, state: State, move: Any, judge_move: tuple[Layers, Layers]) -> State:
         judges = (state.bottom, state.top)
         change, generator_optimiser = self._optimiser.update(move, state.generator_optimiser, state.generator)
         judge_change, judge_optimiser = self._optimiser.update(judge_move, state.judge_optimiser, judges)
         bottom, top = optax.apply_updates(judges, judge_change)
-        return State(
-            optax.apply_updates(state.generator, change), bottom, top, generator_optimiser, judge_optimiser
-        )
+        return State(optax.apply_updates(state.generator, change), bottom, top, generator_optimiser, judge_optimiser)

@@ -36,6 +36,8 @@ def presence_of(me: Party) -> dict[str, NDArray[np.bool_]]:
 
 def own_matrix(me: Party, layout: Layout) -> Matrix:
     """This party's columns over the cohort; NaN where the record or the cell is missing."""
+    if not layout.width:
+        return np.zeros((me.facts.n, 0), dtype=np.float32)
     return layout.encode({name: me.column(name) for name in layout.columns})
 
 
@@ -53,7 +55,7 @@ class Live:
     rows: NDArray[np.int64]
     watched: NDArray[np.int64]
     truth: NDArray[np.float32]
-    base: int
+    base: NDArray[np.uint32]
     state: Any = None
     number: int = 0
     restore: Any = field(default=None, repr=False)
@@ -61,12 +63,13 @@ class Live:
     def keys(self, number: int) -> tuple[jax.Array, jax.Array]:
         """(public, own) keys of the iterations of a round."""
         first = number * self.training.local
-        return _keys(self.training.seed, first, self.training.local), _keys(self.base, first, self.training.local)
+        public = networks.words_of(networks.key_of(self.training.seed))
+        return _keys(public, first, self.training.local), _keys(self.base, first, self.training.local)
 
 
 @partial(jax.jit, static_argnums=2)
-def _keys(seed: int, first: int, count: int) -> jax.Array:
-    base = jax.random.PRNGKey(seed)
+def _keys(words: Any, first: int, count: int) -> jax.Array:
+    base = networks.key_from(words)
     return jax.vmap(lambda one: jax.random.fold_in(base, one))(first + jnp.arange(count))
 
 
@@ -79,7 +82,7 @@ def live(me: Party, training: Training) -> Live:
     number = int(me.recall(f"{training.tag}: number"))
     found = _alive.setdefault(me, {}).get(tag)
     if found is None or found.number != number:
-        found = begin(me, training, base=int(me.recall(f"{training.tag}: key")))
+        found = begin(me, training, base=np.array(me.recall(f"{training.tag}: key")))
         found.state = found.restore(me.recall(f"{training.tag}: state"))
         found.number = number
         _remember(me, tag, found)
@@ -109,7 +112,7 @@ def expect(one: Live, number: int) -> None:
         raise UnsafeRequest(f"round {number} of {one.training.label!r} was asked for, and {one.number} is next.")
 
 
-def begin(me: Party, training: Training, *, base: int) -> Live:
+def begin(me: Party, training: Training, *, base: NDArray[np.uint32]) -> Live:
     """Data, network and fresh weights, drawn from the key `base`."""
     if me.name not in training.parties:
         raise UnsafeRequest(f"{me.name!r} takes no part in {training.label!r}.")
@@ -125,14 +128,14 @@ def begin(me: Party, training: Training, *, base: int) -> Live:
 # --- a regressor --------------------------------------------------------------------------------------------------
 
 
-def _regressor(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], base: int) -> Live:
+def _regressor(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], base: NDArray[np.uint32]) -> Live:
     layout = training.layout(me.facts, me.name)
     here = presence[me.name]
     matrix = own_matrix(me, layout)
     if training.rows == "completed" and me.kept(COMPLETED):
         whole = Layout(me.facts.columns[me.name])
         matrix = np.asarray(me.recall(COMPLETED))[:, whole.places(layout.columns)]
-        here = ~np.isnan(matrix).all(axis=1) if layout.width else here
+        here = np.asarray(~np.isnan(matrix).all(axis=1)) if layout.width else here
     x = features(matrix, layout, private=training.mu > 0)
     leads = me.name == training.active
     outputs = training.output_layout(me.facts)
@@ -156,16 +159,14 @@ def _regressor(me: Party, training: Training, presence: dict[str, NDArray[np.boo
     if leads:
         # The overall mean of a column is a sum over records too, so private training starts in the middle instead.
         means = np.full(outputs.width, 0.5, dtype=np.float32) if training.mu else _means(y[rows])
-    data = regressor.Data(
-        jnp.asarray(x), jnp.asarray(here), jnp.asarray(np.nan_to_num(y)), jnp.asarray(known)
-    )
-    state = model.init(jax.random.PRNGKey(base), means)
+    data = regressor.Data(jnp.asarray(x), jnp.asarray(here), jnp.asarray(np.nan_to_num(y)), jnp.asarray(known))
+    state = model.init(networks.key_from(base), means)
     return Live(training, model, data, rows, watched, y, base, state)
 
 
 def _means(y: NDArray[np.float32]) -> NDArray[np.float32]:
     known = ~np.isnan(y)
-    return (np.nan_to_num(y).sum(axis=0) / np.maximum(known.sum(axis=0), 1)).astype(np.float32)
+    return np.asarray(np.nan_to_num(y).sum(axis=0) / np.maximum(known.sum(axis=0), 1), dtype=np.float32)
 
 
 def features(matrix: Matrix, layout: Layout, *, private: bool) -> NDArray[np.float32]:
@@ -200,7 +201,7 @@ def features(matrix: Matrix, layout: Layout, *, private: bool) -> NDArray[np.flo
 # --- a GAN --------------------------------------------------------------------------------------------------------
 
 
-def _gan(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], base: int) -> Live:
+def _gan(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], base: NDArray[np.uint32]) -> Live:
     layout = training.layout(me.facts, me.name)
     truth = own_matrix(me, layout)
     seen = truth.copy()
@@ -242,7 +243,7 @@ def _gan(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], 
         dropout=training.dropout,
     )
     data = gain.Data(jnp.asarray(np.nan_to_num(seen)), jnp.asarray(mask), jnp.asarray(context), jnp.asarray(masks))
-    state = model.init(jax.random.PRNGKey(base))
+    state = model.init(networks.key_from(base))
     return Live(training, model, data, training.training_rows(presence), watched, truth, base, state)
 
 

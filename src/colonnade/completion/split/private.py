@@ -60,8 +60,8 @@ def sensitivity(training: Training, count: int) -> float:
     return training.gamma * (1 + 1e-4) + float(np.sqrt(count))
 
 
-def noise_for(training: Training, facts: PublicFacts, *, epsilon: float, delta: float) -> int:
-    """The mu at which all parties' weights together cost (epsilon, delta)."""
+def noise_for(training: Training, facts: PublicFacts, *, epsilon: float, delta: float, trainings: int = 1) -> int:
+    """The mu at which all parties' weights, in so many trainings like this one, together cost (epsilon, delta)."""
     if training.epochs < 1:
         raise BadPrivacyParameter("private training needs a number of epochs; choose epochs=10, say.")
     counts = [parameters(training, facts, party) for party in training.parties]
@@ -73,7 +73,7 @@ def noise_for(training: Training, facts: PublicFacts, *, epsilon: float, delta: 
         delta_1=delta_1_bound(sensitivity(training, most), most),
         delta_2=sensitivity(training, most),
         parties=1,
-        steps=training.epochs * len(trained),
+        steps=training.epochs * len(trained) * trainings,
         dimension=most,
     )
 
@@ -107,14 +107,21 @@ def lead(me: Party, one: Live, rows: Array, others: Array, keys: Array) -> tuple
     """`Regressor.lead` with noise."""
     known = one.training
     count = parameters(known, me.facts, me.name)
-    return _lead(one.model, known.clip, known.gamma, one.state, one.data, rows, others, keys, _drawn(me, known, count))
+    noise = _drawn(me, known, count)
+    found: tuple[State, Array, Array] = _lead(
+        one.model, known.clip, known.gamma, one.state, one.data, rows, others, keys, noise
+    )
+    return found
 
 
 def follow(me: Party, one: Live, rows: Array, slopes: Array, keys: Array) -> State:
     """`Regressor.follow` with noise."""
     known = one.training
     count = parameters(known, me.facts, me.name)
-    return _follow(one.model, known.clip, known.gamma, one.state, one.data, rows, slopes, keys, _drawn(me, known, count))
+    found: State = _follow(
+        one.model, known.clip, known.gamma, one.state, one.data, rows, slopes, keys, _drawn(me, known, count)
+    )
+    return found
 
 
 def noisy_sum(gradient: Callable[[Array], Any], batch: int, like: Any, clip: float, gamma: int, noise: Array) -> Any:

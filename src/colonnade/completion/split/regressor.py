@@ -2,8 +2,9 @@
 
     a = sum_k b_k(x_k),     y_hat = T(LeakyReLU(a))
 
-Each bottom ends in the slice of the top's first layer that belongs to it, so only the sum a is needed to go on. The loss
-is squared error over the known entries of y. Since a one-hot column's squared error is proper, y_hat are frequencies.
+Each bottom ends in the slice of the top's first layer that belongs to it, so only the sum a is needed to go on. The
+loss is squared error over the known entries of y. Since a one-hot column's squared error is proper, y_hat are
+frequencies.
 
 All functions are compiled once for a shape and run many iterations in one call.
 """
@@ -75,11 +76,16 @@ class Regressor:
     def _bottom(self, layers: Layers, x: Array, here: Array, key: Key | None) -> Array:
         if not self.inputs:
             return jnp.zeros((*x.shape[:-1], self.cut), jnp.float32)
-        out = apply(layers, x, dropout=None if key is None else (key, self.dropout))
+        out = apply(layers, x, dropout=self._dropped(x, key))
         return jnp.where(here[..., None], out, 0.0)
 
     def _top(self, layers: Layers, total: Array, key: Key | None) -> Array:
-        return apply(layers, leaky(total), dropout=None if key is None else (key, self.dropout))
+        return apply(layers, leaky(total), dropout=self._dropped(total, key))
+
+    def _dropped(self, x: Array, key: Key | None) -> tuple[Array, float] | None:
+        if key is None or not self.dropout:
+            return None
+        return jax.random.uniform(key, (*x.shape[:-1], self.hidden)), self.dropout
 
     @partial(jax.jit, static_argnums=0)
     def partials(self, state: State, data: Data, rows: Array, keys: Array) -> Array:
@@ -89,7 +95,8 @@ class Regressor:
             batch, key = at
             return self._bottom(state.bottom, data.x[batch], data.here[batch], jax.random.fold_in(key, 7))
 
-        return jax.lax.map(one, (rows, keys))
+        found: Array = jax.lax.map(one, (rows, keys))
+        return found
 
     @partial(jax.jit, static_argnums=0)
     def outputs_of(self, state: State, data: Data, rows: Array) -> Array:
@@ -110,9 +117,7 @@ class Regressor:
         return jnp.sum(jnp.where(known, found - y, 0.0) ** 2) / y.shape[0]
 
     @partial(jax.jit, static_argnums=0)
-    def lead(
-        self, state: State, data: Data, rows: Array, others: Array, keys: Array
-    ) -> tuple[State, Array, Array]:
+    def lead(self, state: State, data: Data, rows: Array, others: Array, keys: Array) -> tuple[State, Array, Array]:
         """Q iterations at the active party: (state, gradients for the others (Q x 1 x B x cut), losses).
 
         `others` (Q x B x cut) is the sum of the other parties' parts as it was when the round began.

@@ -49,7 +49,9 @@ class History:
 # --- phases -------------------------------------------------------------------------------------------------------
 
 
-def meeting_phases(members: Sequence[str], protect: exchange.Protect, facts: PublicFacts, roster: Roster) -> list[Phase]:
+def meeting_phases(
+    members: Sequence[str], protect: exchange.Protect, facts: PublicFacts, roster: Roster
+) -> list[Phase]:
     arguments = {"members": list(members), "protect": protect}
     key = 260_000 if protect == "ckks" else 0
     return [
@@ -219,8 +221,8 @@ def _round(
     answer = job.ask(lead, phase=f"{label}: active", total=total, **turn)[active]
     if not answer["sound"]:
         raise NotEstimable(
-            f"the training of {label!r} diverged in round {number} (a loss is not a number, or hidden vectors ran away);"
-            " nothing is returned: choose a smaller rate=, or fewer iterations."
+            f"the training of {label!r} diverged in round {number} (a loss is not a number, or hidden vectors ran"
+            " away); nothing is returned: choose a smaller rate=, or fewer iterations."
         )
     if answer["losses"]:
         history.losses.append([float(one) for one in answer["losses"]])

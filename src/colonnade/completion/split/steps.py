@@ -93,7 +93,11 @@ def start(me: Party, *, training: dict[str, Any], key: int | None = None) -> Rel
     once(me, known.tag)
     if key is not None and not me.randomness.simulated:
         raise UnsafeRequest("only a simulation may choose a party's first weights; others draw them here.")
-    base = key if key is not None else int.from_bytes(me.randomness.bytes(4), "little")
+    base = (
+        networks.words_of(networks.key_of(key))
+        if key is not None
+        else np.frombuffer(me.randomness.bytes(16), dtype=np.uint32)
+    )
     if known.gan and me.name == known.active:
         got = me.received(f"{known.tag}: masks")
         me.keep(f"{known.tag}: masks", {sender: got[sender] for sender in known.senders})
@@ -106,13 +110,12 @@ def start(me: Party, *, training: dict[str, Any], key: int | None = None) -> Rel
     return Release({"rows": len(one.rows)} if me.name == known.active else None, "the number of records used")
 
 
-def _follow_cost(
-    public: Public, *, training: dict[str, Any], number: int, watch: bool, better: bool
-) -> Cost:
+def _follow_cost(public: Public, *, training: dict[str, Any], number: int, watch: bool, better: bool) -> Cost:
     known = _training(training)
     return Unbounded(
         TRAINING,
-        f"sums of hidden vectors by record, to {known.active!r}" + ("; an error over hidden records" if known.gan else ""),
+        f"sums of hidden vectors by record, to {known.active!r}"
+        + ("; an error over hidden records" if known.gan else ""),
         audience=known.active,
     )
 
@@ -345,5 +348,3 @@ def predictions(me: Party, training: Training) -> NDArray[np.float32]:
     )
     found[~reached] = np.nan
     return found
-
-

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from colonnade.completion.layout import Layout
 from colonnade.completion.split.exchange import Protect
-from colonnade.errors import BadArguments, UnsafeRequest
+from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.statistics.joint import binding
 
@@ -166,6 +166,11 @@ class Training:
     def batches(self, rows: NDArray[np.int64], number: int) -> NDArray[np.int32]:
         """The batches (local x batch) of round `number`."""
         size = min(self.batch, len(rows))
+        if self.mu and size < self.batch:
+            # A record that fills a batch up would be in it twice, and count twice.
+            raise NotEstimable(
+                f"private training of {self.label!r} has fewer records than a batch; choose batch=16, say."
+            )
         each = max(len(rows) // size, 1)
         found = np.empty((self.local, self.batch), dtype=np.int32)
         order, epoch = rows, -1

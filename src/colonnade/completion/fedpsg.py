@@ -1,0 +1,571 @@
+"""`FedPSG`: fill in the records that parties lack (the FedPSG-CAG paper, read with corrections).
+
+1. The parties tell each other which records they have.
+2. For each party that lacks records: a regression across the parties predicts its columns from the others'.
+3. It chooses `n_correlated` of its columns and draws them for the missing records with a local generator, given those
+   predictions (`condition="aligned"`) or not (`"none"`, the paper).
+4. An imputer fills in the rest: the regression itself, a vertical GAN, a copula, chained equations, or means.
+5. Each party writes its completed table in its own folder, generated entries flagged, and tells how near to the truth
+   it came on records that were hidden to find out.
+
+`claim.md` says who learns what. Nothing here is private towards the party that is completed unless it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+
+from colonnade.completion.imputation.linear import Maps, chained_maps, copula_maps, plain_marginals
+from colonnade.completion.layout import Layout
+from colonnade.completion.result import FedPSGResult
+from colonnade.completion.split import exchange, private
+from colonnade.completion.split.exchange import Protect
+from colonnade.completion.split.rounds import History, _phase, hold_meeting, meeting_phases, train, training_phases
+from colonnade.completion.split.training import Network, Training, row_chunks
+from colonnade.completion.steps import (
+    collect_linear,
+    complete,
+    count_missing,
+    generate_correlated,
+    keep_context,
+    keep_labels,
+    linear_part,
+    score_label,
+    share_labels,
+)
+from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.plan import Phase, Plan
+from colonnade.federation.roster import Roster
+from colonnade.privacy.accounting import check_delta, check_epsilon
+from colonnade.statistics.features import features
+from colonnade.statistics.marginals import Marginal
+from colonnade.statistics.moments import PatternMoments, compute_moments, moment_phases
+from colonnade.synthesis.copula.estimate import estimate
+from colonnade.synthesis.copula.score_moments import available, gaussian_moments, visible_patterns
+from colonnade.synthesis.copula.scores import party_marginals, release_marginals
+from colonnade.synthesis.copula.sqm import MARGINALS, CopulaSQM
+
+if TYPE_CHECKING:
+    from colonnade.federation.coordinator import Federation
+
+Imputer = Literal["regression", "gain", "vgain", "cgain", "copula-mean", "copula-draw", "mice", "mean"]
+Condition = Literal["aligned", "none"]
+GeneratorName = Literal["tabddpm", "tvae", "copula"]
+
+GANS = ("gain", "vgain", "cgain")
+LINEAR = ("copula-mean", "copula-draw", "mice")
+
+SMALL, SMALL_DROPOUT = 5000, 0.5
+"""Below so many records in the cohort networks drop half of their hidden units, unless told otherwise: they overfit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedPSG:
+    """Completes the records that parties lack.
+
+    Parameters
+    ----------
+    n_correlated : columns that a local generator draws before the rest is filled in; 0 leaves all to the imputer. The
+        paper has 5. Drawn columns keep their scatter; the imputer's are expected values.
+    generator : of the correlated columns: "tabddpm", "tvae" or "copula".
+    imputer : "regression" (a network across the parties), "gain", "vgain", "cgain" (with `label`), "copula-mean",
+        "copula-draw", "mice" or "mean". The copula and mice need a committee of three, as `PatternMoments`.
+    condition : "aligned": the correlated columns, and a GAN's generator, are conditioned on what the other parties know
+        about the record; "none": on nothing, as in the paper.
+    protect : hidden vectors travel under pairwise pads ("masks") or CKKS encryption ("ckks"), which is slower.
+    complete : the parties to complete; all that lack records by default.
+    label : a column with categories. "cgain" conditions on it (allow "labels"); any other imputer reports how well it
+        is classified with and without completed records.
+    iterations, batch, rate, hidden, cut, dropout : of the networks; `cut` is the length of the hidden vectors that
+        travel.
+    local : iterations between two exchanges; 1 is plain gradient descent of the whole network, with `local` times the
+        messages.
+    generator_steps : of the generator's training.
+    validation, patience : the share of records that is hidden to watch the error, and the looks without a better one
+        after which training stops.
+    epsilon, delta, epochs, clip : private training of the regression's weights (`split/private.py`): a person's total
+        over all parties, passes over the data, and the norm that a record's gradient is clipped to. Needs
+        imputer="regression" and n_correlated=0: nothing else here is private.
+    seed : of batches, hints and the hidden records, which are public.
+    format : of the completed tables, "parquet" or "csv".
+    """
+
+    name: ClassVar[str] = "fedpsg"
+
+    n_correlated: int = 0
+    generator: GeneratorName = "tabddpm"
+    imputer: Imputer = "regression"
+    condition: Condition = "aligned"
+    protect: Protect = "masks"
+    complete: tuple[str, ...] | None = None
+    label: str | None = None
+    iterations: int = 10_000
+    local: int = 25
+    batch: int = 128
+    rate: float = 1e-3
+    hidden: int = 256
+    cut: int = 32
+    dropout: float | None = None
+    generator_steps: int = 2000
+    validation: float = 0.1
+    patience: int = 12
+    epsilon: float | None = None
+    delta: float = 1e-6
+    epochs: int = 10
+    clip: float = 1.0
+    seed: int = 0
+    format: Literal["parquet", "csv"] = "parquet"
+
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("imputer", Imputer),
+            ("condition", Condition),
+            ("generator", GeneratorName),
+            ("protect", Protect),
+        ):
+            if getattr(self, name) not in get_args(kind):
+                listed = ", ".join(map(repr, get_args(kind)))
+                raise BadArguments(f"{name} must be one of {listed}, not {getattr(self, name)!r}.")
+        if isinstance(self.n_correlated, bool) or not isinstance(self.n_correlated, int) or self.n_correlated < 0:
+            raise BadArguments(f"n_correlated must be a whole number of at least 0, not {self.n_correlated!r}.")
+        if isinstance(self.complete, str):
+            raise BadArguments(f"complete is a list of parties; write complete=({self.complete!r},).")
+        if self.complete is not None:
+            object.__setattr__(self, "complete", tuple(self.complete))
+        if not 0 < self.rate < 1 or not self.clip > 0:
+            raise BadArguments("rate must lie between 0 and 1, and clip above 0.")
+        for name in ("iterations", "local", "batch", "hidden", "cut", "generator_steps", "patience"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadArguments(f"{name} must be a whole number of at least 1, not {value!r}.")
+        if not 0 < self.validation < 1 or not (self.dropout is None or 0 <= self.dropout < 1):
+            raise BadArguments("validation and dropout are shares between 0 and 1.")
+        if self.format not in ("parquet", "csv"):
+            raise BadArguments(f"format must be 'parquet' or 'csv', not {self.format!r}.")
+        if self.imputer == "cgain" and self.label is None:
+            raise BadArguments("imputer='cgain' conditions on a label; name its column with label=.")
+        if self.epsilon is None:
+            return
+        check_epsilon(self.epsilon)
+        if check_delta(self.delta) == 0:
+            raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
+        if self.imputer != "regression" or self.n_correlated or self.label:
+            raise BadArguments(
+                "epsilon is for imputer='regression' with n_correlated=0 and without label: no other part of a"
+                " completion is trained privately here."
+            )
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int) or self.epochs < 1:
+            raise BadPrivacyParameter(f"epochs must be a whole number of at least 1, not {self.epochs!r}.")
+
+    # --- what it will do -----------------------------------------------------------------------------------------
+
+    def fit(self, federation: Federation) -> FedPSGResult:
+        """Run it; the run folder is in `federation.runs`, the completed tables are in the parties' own folders."""
+        found: FedPSGResult = federation.run(self)[0]
+        return found.located(federation)
+
+    def targets(self, facts: PublicFacts) -> tuple[str, ...]:
+        """The parties that may be completed."""
+        if len(facts.parties) < 2:
+            raise BadArguments("completion needs at least two parties with data: one knows what another lacks.")
+        for party in self.complete or ():
+            if party not in facts.parties:
+                raise BadArguments(f"complete names {party!r}; the parties are {', '.join(facts.parties)}.")
+        return tuple(party for party in facts.parties if self.complete is None or party in self.complete)
+
+    @property
+    def _regresses(self) -> bool:
+        """Is a regression across the parties needed?"""
+        if self.imputer == "regression":
+            return True
+        return self.condition == "aligned" and (self.n_correlated > 0 or self.imputer in GANS)
+
+    def regression(self, facts: PublicFacts, target: str) -> Training:
+        """The network that predicts a party's columns from the others'."""
+        made = self._training(
+            facts,
+            label=f"regression for {target}",
+            network="regressor",
+            active=target,
+            parties=(*(party for party in facts.parties if party != target), target),
+            inputs={party: tuple(columns) for party, columns in facts.columns.items() if party != target},
+            outputs=tuple(facts.columns[target]),
+        )
+        if self.epsilon is None:
+            return made
+        silent = replace(made, clip=self.clip, gamma=private.GAMMA, epochs=self.epochs, dropout=0.0)
+        many = len(self.targets(facts))
+        return replace(
+            silent, mu=private.noise_for(silent, facts, epsilon=self.epsilon, delta=self.delta, trainings=many)
+        )
+
+    def gan(self, facts: PublicFacts, given: Mapping[str, tuple[str, ...]], targets: tuple[str, ...]) -> Training:
+        """The imputation GAN over all parties; the first that may be completed has the top discriminator."""
+        network: Network = self.imputer  # type: ignore[assignment]
+        labels = (
+            0
+            if self.imputer != "cgain"
+            else Layout(facts.columns[facts.owner(str(self.label))].select([str(self.label)])).width
+        )
+        told = self.condition == "aligned"
+        return self._training(
+            facts,
+            label=f"{self.imputer}",
+            network=network,
+            active=self.targets(facts)[0],
+            parties=facts.parties,
+            inputs={party: tuple(columns) for party, columns in facts.columns.items()},
+            rows="all",
+            given=dict(given),
+            context={party: labels + (Layout(facts.columns[party]).width if told else 0) for party in targets},
+            dropout=0.5,
+            hidden=min(self.hidden, 64),
+        )
+
+    def classifier(self, facts: PublicFacts, *, completed: bool) -> Training:
+        """The label from all parties' columns, on the records that all have, or on completed ones."""
+        label = str(self.label)
+        holder = facts.owner(label)
+        return self._training(
+            facts,
+            label="classifier with completed records" if completed else "classifier without completed records",
+            network="regressor",
+            active=holder,
+            parties=(*(party for party in facts.parties if party != holder), holder),
+            inputs={party: tuple(one for one in columns if one != label) for party, columns in facts.columns.items()},
+            outputs=(label,),
+            rows="completed" if completed else "complete",
+        )
+
+    def _training(self, facts: PublicFacts, **stated: Any) -> Training:
+        options: dict[str, Any] = {
+            "protect": self.protect,
+            "iterations": self.iterations,
+            "local": self.local,
+            "batch": self.batch,
+            "rate": self.rate,
+            "hidden": self.hidden,
+            "cut": self.cut,
+            "dropout": (SMALL_DROPOUT if facts.n < SMALL else 0.1) if self.dropout is None else self.dropout,
+            "seed": self.seed,
+            "validation": self.validation,
+            "patience": self.patience,
+            "every": max(250 // self.local, 1),
+        }
+        return Training(**{**options, **stated})
+
+    def _copula(self) -> CopulaSQM:
+        return CopulaSQM(epsilon=None, presence="known")
+
+    def _moments(self) -> PatternMoments:
+        return PatternMoments(epsilon=None, presence="known", gamma=2**16)
+
+    def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
+        targets, members = self.targets(facts), facts.parties
+        if self.label is not None and facts.column(self.label).categories is None:
+            raise BadArguments(f"label must be a column with categories, and {self.label!r} has none.")
+        phases: list[Phase] = meeting_phases(members, self.protect, facts, roster)
+        phases.append(
+            _phase("missing", count_missing, targets, 1, {}, facts, roster, "how many records a party lacks", 9)
+        )
+        if self._regresses:
+            for target in targets:
+                phases += training_phases(self.regression(facts, target), facts, roster)
+        if self.n_correlated:
+            arguments = self._generation(None, ())
+            what = "the names of the chosen columns"
+            phases.append(_phase("generate", generate_correlated, targets, 1, arguments, facts, roster, what, 200))
+        if self.imputer == "cgain":
+            holder = facts.owner(str(self.label))
+            sharing = {"label": str(self.label), "members": list(members)}
+            size = facts.n * 4
+            phases += [
+                _phase("share labels", share_labels, [holder], 1, sharing, facts, roster, "labels, sealed", size),
+                _phase("keep labels", keep_labels, members, 1, {"label": str(self.label)}, facts, roster, "nothing", 0),
+            ]
+        if self.imputer in GANS:
+            context = {"label": "", "training": None, "tag": None}
+            phases.append(_phase("context", keep_context, targets, 1, context, facts, roster, "nothing", 0))
+            phases += training_phases(self.gan(facts, {}, targets), facts, roster)
+        if self.imputer in LINEAR:
+            phases += self._linear_phases(facts, roster, targets)
+        finishing = {"imputer": self.imputer, "training": None, "linear": {}, **self._watching, "format": self.format}
+        what = "how near completed entries are to the truth, on hidden records"
+        phases.append(_phase("complete", complete, targets, 1, finishing, facts, roster, what, 2000))
+        if self.label is not None:
+            for completed in (False, True):
+                one = self.classifier(facts, completed=completed)
+                phases += training_phases(one, facts, roster)
+                told = {"training": one.to_dict()}
+                phases.append(
+                    _phase(f"{one.label}: score", score_label, [one.active], 1, told, facts, roster, "accuracy", 60)
+                )
+        return Plan(
+            method=self.name, options=self.options(), phases=tuple(phases), notes=self._notes(facts), delta=self.delta
+        )
+
+    @property
+    def _watching(self) -> dict[str, Any]:
+        return {"share": self.validation, "seed": self.seed}
+
+    def _generation(self, training: Training | None, labels: tuple[str, ...]) -> dict[str, Any]:
+        return {
+            "count": self.n_correlated,
+            "name": self.generator,
+            "steps": self.generator_steps,
+            "training": None if training is None else training.to_dict(),
+            "keep_for": list(labels),
+            **self._watching,
+        }
+
+    def _linear_phases(self, facts: PublicFacts, roster: Roster, targets: tuple[str, ...]) -> list[Phase]:
+        made: list[Phase] = []
+        if self.imputer == "mice":
+            made += moment_phases(self._moments().layout(facts, roster), "client")
+        else:
+            made += self._copula().plan(facts, roster).phases
+        chunks = len(row_chunks(facts.n))
+        for target in targets:
+            others = [party for party in facts.parties if party != target]
+            arguments = self._linear_arguments(facts, target)
+            size = 8 * min(facts.n, 4096) * 64
+            vectors = f"linear predictors, which only {target!r} can open, summed over the senders"
+            kind = arguments["kind"]
+            made.append(
+                _phase(
+                    f"linear parts for {target}",
+                    linear_part,
+                    others,
+                    chunks,
+                    {**arguments, "target": target, "maps": {}, "marginals": {}, "part": 0},
+                    facts,
+                    roster,
+                    vectors,
+                    size,
+                )
+            )
+            opened = {**arguments, "kind": kind, "part": 0, "wide": 1, "total": None}
+            made.append(
+                _phase(
+                    f"linear sums at {target}", collect_linear, [target], chunks, opened, facts, roster, "nothing", 0
+                )
+            )
+        return made
+
+    def _linear_arguments(self, facts: PublicFacts, target: str) -> dict[str, Any]:
+        return {
+            "label": f"linear parts for {target}",
+            "kind": "features" if self.imputer == "mice" else "latent",
+            "members": list(facts.parties),
+            "protect": self.protect,
+        }
+
+    def _notes(self, facts: PublicFacts) -> tuple[str, ...]:
+        notes = [
+            "Completed tables stay with their parties; generated entries are flagged in them.",
+            f"{100 * self.validation:.0f} % of the records of each completed party are hidden from all networks, to"
+            " tell how near to the truth the completed entries are.",
+        ]
+        if len(facts.parties) == 2 and self.imputer != "mean":
+            notes.append(
+                "With two parties the sum that is opened is the other party's own hidden vector: the completed party"
+                " learns it by record."
+            )
+        if self.epsilon is not None:
+            notes.append(
+                "epsilon bounds what the trained weights, and so the completed entries, say about a person. The hidden"
+                " vectors and gradients that travel while training are not bounded: they are 'split-training'."
+            )
+        return tuple(notes)
+
+    # --- the coordinator's procedure -----------------------------------------------------------------------------
+
+    def execute(self, job: Job) -> FedPSGResult:
+        facts = job.facts
+        keys = hold_meeting(job, facts.parties, self.protect)
+        missing: dict[str, int] = job.ask(count_missing, phase="missing")
+        targets = tuple(party for party, count in missing.items() if count)
+        if not targets:
+            raise NotEstimable(
+                "none of these parties lacks a record that another party has; nothing is to be completed."
+            )
+        histories: dict[str, History] = {}
+        regressions: dict[str, Training] = {}
+        if self._regresses:
+            for target in targets:
+                one = regressions[target] = self.regression(facts, target)
+                histories[one.label] = train(job, one, keys, self._first(job, one))
+        chosen: dict[str, tuple[str, ...]] = {}
+        if self.n_correlated:
+            labels = (self.imputer,) if self.imputer in GANS else ()
+            asked = {
+                target: self._generation(regressions.get(target) if self.condition == "aligned" else None, labels)
+                for target in targets
+            }
+            chosen = {party: tuple(names) for party, names in job.ask_each(generate_correlated, asked).items()}
+        trainings: dict[str, Training] = dict(regressions)
+        if self.imputer in GANS:
+            gan = self._train_gan(job, keys, targets, regressions, chosen, histories)
+            trainings = dict.fromkeys(targets, gan)
+        linear: dict[str, dict[str, Any]] = {target: {} for target in targets}
+        if self.imputer in LINEAR:
+            linear = self._linear(job, keys, targets)
+        asked = {
+            target: {
+                "imputer": self.imputer,
+                "training": trainings[target].to_dict() if self.imputer in ("regression", *GANS) else None,
+                "linear": linear[target],
+                **self._watching,
+                "format": self.format,
+            }
+            for target in targets
+        }
+        finished = job.ask_each(complete, asked)
+        downstream = self._downstream(job, keys, histories) if self.label is not None else {}
+        return FedPSGResult(
+            options=self.options(),
+            n=facts.n,
+            parties=finished,
+            missing=missing,
+            chosen=chosen,
+            histories={label: one.to_dict() for label, one in histories.items()},
+            downstream=downstream,
+            cost=str(job.plan.total()),
+            simulated=job.simulated,
+        )
+
+    def _first(self, job: Job, training: Training) -> dict[str, int] | None:
+        """First weights of a simulation follow from its seed alone, so that ways of protection can be compared."""
+        if not job.simulated:
+            return None
+        draw = job.generator(f"first weights of {training.label}")
+        return {party: int(draw.integers(2**31)) for party in training.parties}
+
+    def _train_gan(
+        self,
+        job: Job,
+        keys: dict[str, bytes | None],
+        targets: tuple[str, ...],
+        regressions: Mapping[str, Training],
+        chosen: Mapping[str, tuple[str, ...]],
+        histories: dict[str, History],
+    ) -> Training:
+        facts = job.facts
+        if self.imputer == "cgain":
+            label = str(self.label)
+            job.ask(share_labels, label=label, members=list(facts.parties))
+            job.ask(keep_labels, label=label)
+        gan = self.gan(facts, chosen, targets)
+        told = self.condition == "aligned"
+        if any(gan.context.values()):
+            job.ask_each(
+                keep_context,
+                {
+                    target: {
+                        "label": gan.label,
+                        "training": regressions[target].to_dict() if told else None,
+                        "tag": self.label if self.imputer == "cgain" else None,
+                    }
+                    for target in targets
+                },
+            )
+        histories[gan.label] = train(job, gan, keys, self._first(job, gan))
+        return gan
+
+    def _linear(self, job: Job, keys: dict[str, bytes | None], targets: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+        """Moments first; then each target gets the sum of the others' linear parts."""
+        facts = job.facts
+        marginals: dict[str, Marginal] = {}
+        maps: dict[str, Maps] = {}
+        starts: dict[str, Any] = {}
+        if self.imputer == "mice":
+            each = features(facts)
+            moments = compute_moments(job, self._moments().layout(facts, job.roster), "client")
+            used = visible_patterns(moments)
+            owner = np.array([facts.parties.index(one.party) for one in each], dtype=np.intp)
+            mean, covariance = gaussian_moments(moments, used, available(moments, used, owner))
+            for target in targets:
+                others = [party for party in facts.parties if party != target]
+                maps[target] = chained_maps(each, mean, covariance, target, others)
+                starts[target] = mean[[k for k, one in enumerate(each) if one.party == target]]
+        else:
+            copula = self._copula()
+            noise = copula.noise(facts, job.roster)
+            counts = job.ask_each(release_marginals, noise.requests(), phase=MARGINALS)
+            released = {
+                party: party_marginals(
+                    noise.columns[party],
+                    {name: np.asarray(one, dtype=np.int64) for name, one in counts[party].items()},
+                    sigma=noise.sigma,
+                    depth=noise.depth,
+                )
+                for party in noise.layout.parties
+            }
+            moments = compute_moments(job, noise.layout, "client")
+            marginals = {name: one for party in released.values() for name, one in party.marginals.items()}
+            found = estimate(moments, marginals, correlation="auto")
+            marginals = dict(found.marginals)
+            for target in targets:
+                maps[target] = copula_maps(facts, marginals, found.correlation, target)
+        told: dict[str, dict[str, Any]] = {}
+        for target in targets:
+            self._linear_sums(job, keys, target, maps[target], marginals)
+            own = {name: marginals[name] for name in facts.columns[target]} if marginals else {}
+            told[target] = {
+                "target": maps[target].target,
+                "marginals": plain_marginals(own),
+                "start": starts.get(target, np.zeros(0)),
+            }
+        return told
+
+    def _linear_sums(
+        self, job: Job, keys: dict[str, bytes | None], target: str, maps: Maps, marginals: Mapping[str, Marginal]
+    ) -> None:
+        facts = job.facts
+        others = [party for party in facts.parties if party != target]
+        arguments = self._linear_arguments(facts, target)
+        wide = next(iter(next(iter(maps.senders.values())).values())).shape[0]
+        for part in range(len(row_chunks(facts.n))):
+            asked = {
+                party: {
+                    **arguments,
+                    "target": target,
+                    "maps": maps.senders[party],
+                    "marginals": plain_marginals(
+                        {name: marginals[name] for name in facts.columns[party]} if marginals else {}
+                    ),
+                    "part": part,
+                }
+                for party in others
+            }
+            parts = job.ask_each(linear_part, asked, phase=f"linear parts for {target}")
+            hidden = {party: one["parts"] for party, one in parts.items()}
+            total = exchange.add(hidden, protect=self.protect, senders=others, key=keys.get(target))
+            job.ask(collect_linear, phase=f"linear sums at {target}", part=part, wide=wide, total=total, **arguments)
+
+    def _downstream(self, job: Job, keys: dict[str, bytes | None], histories: dict[str, History]) -> dict[str, Any]:
+        """The label classified across the parties, with and without completed records."""
+        found: dict[str, Any] = {}
+        for completed in (False, True):
+            one = self.classifier(job.facts, completed=completed)
+            histories[one.label] = train(job, one, keys, self._first(job, one))
+            phase = f"{one.label}: score"
+            found[one.label] = job.ask(score_label, phase=phase, training=one.to_dict())[one.active]
+        return found
+
+    # --- as data -------------------------------------------------------------------------------------------------
+
+    def options(self) -> dict[str, Any]:
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**plain, "complete": None if self.complete is None else list(self.complete)}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        complete = options["complete"]
+        return cls(**{**options, "complete": None if complete is None else tuple(complete)})

@@ -1,0 +1,73 @@
+"""How good completed entries are, where the truth is known: on the scale of the layout, over the given entries only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.completion.layout import Layout
+
+Values = NDArray[Any]
+
+
+def rmse(found: Values, truth: Values) -> float:
+    """Over the entries that are known in the truth; NaN if there are none."""
+    known = ~np.isnan(truth)
+    if not known.any():
+        return float("nan")
+    gap = np.asarray(found, dtype=np.float64)[known] - np.asarray(truth, dtype=np.float64)[known]
+    return float(np.sqrt(np.mean(gap**2)))
+
+
+def marginal_distance(layout: Layout, found: Values, truth: Values) -> dict[str, float]:
+    """For each column: the area between the distribution functions (numbers, on the scale [0, 1]), or half the summed
+    difference of the frequencies (categories). 0 is the same distribution."""
+    distances = {}
+    for name, at in layout.slices.items():
+        kept = ~np.isnan(truth[:, at.start])
+        a, b = found[kept, at].astype(np.float64), truth[kept, at].astype(np.float64)
+        if not len(a):
+            continue
+        if layout.numeric_mask[at.start]:
+            distances[name] = float(np.mean(np.abs(np.sort(a[:, 0]) - np.sort(b[:, 0]))))
+        else:
+            distances[name] = float(np.abs(a.mean(axis=0) - b.mean(axis=0)).sum() / 2)
+    return distances
+
+
+def correlations(matrix: Values) -> Values:
+    """Pearson, 0 where an entry does not vary."""
+    filled = np.nan_to_num(np.asarray(matrix, dtype=np.float64))
+    centred = filled - filled.mean(axis=0)
+    spread = centred.std(axis=0)
+    scaled = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 1e-9)
+    return np.asarray(scaled.T @ scaled / max(len(filled), 1))
+
+
+def pairwise_distance(layout: Layout, found: Values, truth: Values) -> float:
+    """Mean absolute difference of the correlations of entries of two different columns. 0 is the same association;
+    conditional means overstate it, since they carry no scatter of their own."""
+    whole = ~np.isnan(truth).any(axis=1)
+    if whole.sum() < 3:
+        return float("nan")
+    gap = np.abs(correlations(found[whole]) - correlations(truth[whole]))
+    owner = np.concatenate([np.full(at.stop - at.start, k) for k, at in enumerate(layout.slices.values())])
+    across = owner[:, None] != owner[None, :]
+    return float(gap[across].mean()) if across.any() else 0.0
+
+
+def summary(layout: Layout, found: Values, truth: Values, means: Values) -> dict[str, Any]:
+    """RMSE of the expected and of the legal values beside that of the means, and both kinds of fidelity."""
+    legal = layout.legal(found)
+    marginals = marginal_distance(layout, legal, truth)
+    return {
+        "records": len(truth),
+        "rmse": rmse(found, truth),
+        "rmse of the table": rmse(legal, truth),
+        "rmse of the mean": rmse(np.broadcast_to(means, truth.shape), truth),
+        "marginal distance": float(np.mean(list(marginals.values()))) if marginals else float("nan"),
+        "marginals": marginals,
+        "pairwise distance": pairwise_distance(layout, legal, truth),
+    }

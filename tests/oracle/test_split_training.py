@@ -1,0 +1,200 @@
+"""Split networks train as the whole network would: against plain twins, and between ways of protection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from colonnade.completion.layout import Layout
+from colonnade.completion.networks import apply, key_of, leaky
+from colonnade.completion.split import gain, private
+from colonnade.completion.split.live import features
+from colonnade.completion.split.regressor import Regressor
+from colonnade.errors import NotEstimable
+from colonnade.federation.coordinator import Federation
+from support.split import ALLOWED, curved_pair, regression_of, run_training
+
+
+def test_split_regression_is_the_training_of_the_whole_network(tmp_path: Path) -> None:
+    """Losses of 40 rounds with one iteration each, against one network that sees both tables (optax, jax.grad)."""
+    blocks, columns = curved_pair(300, missing=0.2)
+    training = regression_of(iterations=40, local=1, every=100, dropout=0.0)
+    with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED, home=tmp_path / "h") as opened:
+        history, _ = run_training(opened, training, first={"left": 11, "right": 22})
+        parties: Any = opened.transport
+        at = {name: parties[name].rows for name in blocks}
+    n = opened.facts.n
+    whole: dict[str, np.ndarray[Any, Any]] = {}
+    for party, frame in blocks.items():
+        layout = Layout(columns.select([name for name in frame.columns if name != "id"]))
+        matrix = np.full((n, layout.width), np.nan, dtype=np.float32)
+        matrix[at[party]] = layout.encode({name: columns[name].encode(frame[name]) for name in layout.columns})
+        whole[party] = matrix
+    x = jnp.asarray(features(whole["left"], Layout(columns.select(["u", "v", "kind"])), private=False))
+    present = {party: ~np.isnan(one[:, 0]) for party, one in whole.items()}
+    rows = training.training_rows(present)
+    y = jnp.asarray(np.nan_to_num(whole["right"]))
+    here = jnp.asarray(present["left"])
+
+    left = Regressor(x.shape[1], 0, 16, 8, training.rate, 40, decay=training.decay)
+    right = Regressor(0, y.shape[1], 16, 8, training.rate, 40, decay=training.decay)
+    means = np.asarray(y[rows].mean(axis=0))
+    weights = (left.init(key_of(11)).bottom, right.init(key_of(22), means).top)
+    optimiser = optax.adamw(optax.cosine_decay_schedule(training.rate, 40), weight_decay=training.decay)
+    state = optimiser.init(weights)
+
+    @jax.jit
+    def step(weights: Any, state: Any, batch: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            hidden = jnp.where(here[batch][:, None], apply(weights[0], x[batch]), 0.0)
+            return jnp.sum((apply(weights[1], leaky(hidden)) - y[batch]) ** 2) / batch.shape[0]
+
+        value, slope = jax.value_and_grad(loss)(weights)
+        change, state = optimiser.update(slope, state, weights)
+        return optax.apply_updates(weights, change), state, value
+
+    twin = []
+    for number in range(40):
+        weights, state, value = step(weights, state, jnp.asarray(training.batches(rows, number)[0]))
+        twin.append(float(value))
+    assert np.allclose([one[0] for one in history.losses], twin, rtol=2e-4)
+    assert twin[-1] < 0.8 * twin[0]
+
+
+def test_ckks_and_masks_train_alike_for_fifty_steps_and_a_simulation_repeats() -> None:
+    blocks, columns = curved_pair(300)
+    found = {}
+    for run in ("masks", "ckks", "masks again"):
+        training = regression_of(protect=run.split()[0], iterations=50, local=1, every=10, hidden=8, cut=4)
+        with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED) as opened:
+            found[run], _ = run_training(opened, training, first={"left": 1, "right": 2})
+    assert found["masks"].losses == found["masks again"].losses
+    masks, ckks = (np.array([one[0] for one in found[way].losses]) for way in ("masks", "ckks"))
+    assert len(masks) == 50
+    assert np.allclose(masks, ckks, rtol=1e-5)
+    assert found["masks"].best["right"] == pytest.approx(found["ckks"].best["right"], rel=1e-5)
+
+
+def test_training_that_runs_away_is_an_error() -> None:
+    blocks, columns = curved_pair(300)
+    runaway = regression_of(iterations=400, local=20, rate=80.0, patience=100)
+    with (
+        Federation.local(blocks, key="id", columns=columns, allow=ALLOWED) as opened,
+        pytest.raises(NotEstimable, match="diverged"),
+    ):
+        run_training(opened, runaway)
+
+
+def test_training_stops_when_the_hidden_records_see_nothing_better() -> None:
+    blocks, columns = curved_pair(300)
+    with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED) as opened:
+        training = regression_of(iterations=400, local=20, every=1, patience=3, rate=0.05)
+        history, _ = run_training(opened, training, first={"left": 1, "right": 2})
+    assert history.rounds < training.rounds
+    assert "no better" in history.stopped
+
+
+def plain_gain(
+    x: np.ndarray[Any, Any], mask: np.ndarray[Any, Any], batches: np.ndarray[Any, Any], model: gain.Gain, seeds: Any
+) -> list[list[float]]:
+    """GAIN written down once more, of one table, with optax: losses of the discriminator and the generator."""
+    state = model.init(key_of(seeds["weights"]))
+    weights, judges = state.generator["layers"], (state.bottom, state.top)
+    optimiser = optax.adam(model.rate)
+    state_g, state_d = optimiser.init(weights), optimiser.init(judges)
+    width, hidden = x.shape[1], model.hidden
+
+    def forward(weights: Any, judges: Any, values: Any, seen: Any, public: Any, own: Any) -> Any:
+        bits = jax.random.uniform(public, (len(values), width + 1))
+        drawn = jax.random.uniform(own, (len(values), width + 2 * hidden + model.latent))
+        hinted = bits[:, :width] < model.hint
+        filled = jnp.concatenate([jnp.where(seen, values, 0.01 * drawn[:, :width]), seen.astype(jnp.float32)], 1)
+        for at, (w, b) in enumerate(weights):
+            filled = filled @ w + b
+            filled = jnp.maximum(filled, 0) if at < len(weights) - 1 else filled
+        made = 1 / (1 + jnp.exp(-filled))
+        hint = jnp.where(hinted, seen.astype(jnp.float32), 0.5)
+        out = jnp.concatenate([jnp.where(seen, values, made), hint], 1)
+        for layers in judges:
+            (w1, b1), (w2, b2) = layers
+            out = jax.nn.leaky_relu(out @ w1 + b1, 0.2) @ w2 + b2
+            out = jax.nn.leaky_relu(out, 0.2) if layers is judges[0] else out
+        return made, out, hinted
+
+    @jax.jit
+    def step(weights: Any, judges: Any, state_g: Any, state_d: Any, batch: Any, public: Any, own: Any) -> Any:
+        values, seen = jnp.asarray(x)[batch], jnp.asarray(mask)[batch]
+
+        def judge(judges: Any) -> Any:
+            _, out, hinted = forward(weights, judges, values, seen, public, own)
+            p = jax.nn.sigmoid(out)
+            cross = -jnp.where(seen, jnp.log(p), jnp.log(1 - p))
+            return jnp.sum(cross * ~hinted) / jnp.sum(~hinted)
+
+        def fool(weights: Any) -> Any:
+            made, out, _ = forward(weights, judges, values, seen, public, own)
+            lost = -jnp.sum(~seen * jnp.log(jax.nn.sigmoid(out))) / seen.size
+            return lost + model.alpha * jnp.sum(seen * (made - values) ** 2) / jnp.sum(seen)
+
+        d, slope_d = jax.value_and_grad(judge)(judges)
+        g, slope_g = jax.value_and_grad(fool)(weights)
+        change_d, state_d = optimiser.update(slope_d, state_d)
+        change_g, state_g = optimiser.update(slope_g, state_g)
+        return optax.apply_updates(weights, change_g), optax.apply_updates(judges, change_d), state_g, state_d, d, g
+
+    losses = []
+    for number, batch in enumerate(batches):
+        public = jax.random.fold_in(key_of(seeds["public"]), number)
+        own = jax.random.fold_in(key_of(seeds["weights"]), number)
+        weights, judges, state_g, state_d, d, g = step(
+            weights, judges, state_g, state_d, jnp.asarray(batch), public, own
+        )
+        losses.append([float(d), float(g)])
+    return losses
+
+
+def test_vf_gain_with_all_columns_at_one_party_is_plain_gain() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((200, 5)).astype(np.float32)
+    mask = rng.random((200, 5)) > 0.2
+    model = gain.Gain(
+        kind="gain", widths=(5,), place=0, active=True, groups=(), context=0, hidden=6, cut=6, rate=1e-3, dropout=0.0
+    )
+    data = gain.Data(jnp.asarray(np.where(mask, x, 0)), jnp.asarray(mask), jnp.zeros((200, 0)), jnp.asarray(mask))
+    batches = rng.integers(0, 200, (30, 32))
+    keys = {
+        name: jax.vmap(lambda i, s=seed: jax.random.fold_in(key_of(s), i))(jnp.arange(30))
+        for name, seed in (("public", 5), ("weights", 7))
+    }
+    state = model.init(key_of(7))
+    _, _, losses = model.lead(
+        state, data, jnp.asarray(batches), jnp.zeros((30, 32, 6)), keys["public"], keys["weights"]
+    )
+    twin = plain_gain(np.where(mask, x, 0).astype(np.float32), mask, batches, model, {"public": 5, "weights": 7})
+    assert np.allclose(np.asarray(losses), twin, rtol=1e-3)
+
+
+def test_the_sensitivity_of_private_sums_holds() -> None:
+    """The rounded sum of clipped gradients moves by at most the stated length when one record becomes anything else,
+    and by more when the clipping is left out (the planted bug)."""
+    rng = np.random.default_rng(1)
+    rows = jnp.asarray(rng.normal(size=(16, 40)) * 10.0)
+    other = rows.at[3].set(0.0)
+    like = jnp.zeros(40)
+    quiet = jnp.zeros(40)
+
+    def total(data: Any, clip: float) -> Any:
+        return np.asarray(private.noisy_sum(lambda at: data[at], 16, like, clip, private.GAMMA, quiet)) * 16
+
+    unit = 1.0 / private.GAMMA
+    moved = np.linalg.norm(total(rows, 1.0) - total(other, 1.0)) / unit
+    training = regression_of(mu=1, gamma=private.GAMMA, clip=1.0, epochs=1)
+    assert moved <= private.sensitivity(training, 40)
+    unclipped = np.linalg.norm(total(rows, 1e6) - total(other, 1e6)) / unit
+    assert unclipped > private.sensitivity(training, 40)
