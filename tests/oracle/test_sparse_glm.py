@@ -85,10 +85,10 @@ def pooled_lasso(family: str, x: Array, y: Array, weights: Array) -> Array:
     return np.concatenate([z[:1], z[1 : p + 1] - z[p + 1 :]])
 
 
-def pooled(family: str, penalty: str, x: Array, y: Array, lam: float) -> tuple[float, Array]:
-    """Objective and solution; SCAD and MCP as LLA from the lasso, `LLA` steps."""
+def pooled(family: str, penalty: str, x: Array, y: Array, lam: float, steps: int = LLA) -> tuple[float, Array]:
+    """Objective and solution; SCAD and MCP as LLA from the lasso."""
     found = pooled_lasso(family, x, y, np.full(x.shape[1], lam))
-    for _ in range(LLA if penalty != "lasso" else 0):
+    for _ in range(steps if penalty != "lasso" else 0):
         found = pooled_lasso(family, x, y, slope(penalty, np.abs(found[1:]), lam))
     return mean_loss(family, found[0] + x @ found[1:], y)[0] + value(penalty, np.abs(found[1:]), lam), found
 
@@ -194,7 +194,7 @@ def admm_in_one_process(
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_papers_admm_reaches_the_same_optimum(family: str, penalty: str, table: pd.DataFrame) -> None:
-    """All nine pairs, by the very functions that the parties run."""
+    """All nine pairs, by the very functions that the parties run, and with three LLA steps."""
     x, y = standardised(table), numbers(table, family)
     y = (y - 10) / 20 if family == "gaussian" else y
     lam = two_lambdas(table, family)[1] / (20 if family == "gaussian" else 1)
@@ -257,6 +257,42 @@ def test_admm_over_a_federation_is_admm_in_one_process(table: pd.DataFrame, part
     again = replace(asked, penalty="scad").fit(parties)
     assert rounds < again.rounds < 2 * rounds + 20
     assert again.lla_steps[0] == 1
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """Sixty records and a federation for them: hundreds of rounds of ADMM go quickly."""
+    table = related_table(60, seed=1)
+    with selection_federation(tmp_path_factory.mktemp("few"), table) as made:
+        yield table, made
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nine_pairs_by_the_papers_admm_over_a_federation(
+    family: str, penalty: str, few: tuple[pd.DataFrame, Federation]
+) -> None:
+    """Objective to 1e-6 relative and support as the pooled solver's, with masked sums; a column of each party."""
+    table, opened = few
+    columns = ["x0", "x4", "x7"]
+    x, y = table[columns].to_numpy(), numbers(table, family)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    lam = 0.3 * float(np.abs(x.T @ (y - y.mean()) / len(y)).max())
+    fit = SparseGLM(
+        family=family,  # type: ignore[arg-type]
+        penalty=penalty,  # type: ignore[arg-type]
+        response=RESPONSES[family],
+        columns=tuple(columns),
+        via="admm",
+        lambdas=(lam,),
+        lla_steps=1,
+        tolerance=1e-6,
+    ).fit(opened)
+    objective, solution = pooled(family, penalty, x, y, lam, steps=1)
+    assert fit.objective[0] == pytest.approx(objective, rel=1e-6)
+    np.testing.assert_array_equal(fit.path.iloc[0, 1:].to_numpy() != 0, np.abs(solution[1:]) > 1e-6)
+    if penalty == "lasso":
+        assert fit.residual < 1e-4
 
 
 # --- choosing lambda ------------------------------------------------------------------------------------------
