@@ -58,6 +58,8 @@ PRESENCE = "presence-to-coordinator"
 """The name by which a party allows the coordinator to see which pseudonymous records it has."""
 MINIMUM_SHARED = 10
 """Records that two columns must share for their correlation to be estimated at all."""
+SCARCE, LEAVE = 0.1, 0.05
+"""Of a pair that less than this share of the cohort has: the largest sampling error (sd) with which it is believed."""
 
 LARGEST_ORDER = 8
 """Of the iterated Bernstein operator; its weights grow like 2^order, and the noise with them."""
@@ -282,15 +284,27 @@ class LatentCorrelation:
     unmeasured: tuple[tuple[int, int], ...]
 
 
+def sampling_error(coefficients: Reals, shared: NDArray[np.int64]) -> Reals:
+    """The sd of each latent correlation near 0 from so many records: that of a score covariance over the bridge's slope.
+
+    For two continuous columns it is 1 / sqrt(shared), nearly; for a rare category it is much larger.
+    """
+    deviation, slope = np.sqrt((coefficients**2).sum(axis=1)), np.maximum(np.abs(coefficients[:, 0]), 1e-6)
+    factor = deviation / slope
+    return np.asarray(np.outer(factor, factor) / np.sqrt(np.maximum(shared, 1)), dtype=np.float64)
+
+
 def latent_correlation(ranks: Reals, marginals: Mapping[str, Marginal]) -> LatentCorrelation:
     """From debiased ranks over the records that two columns share.
 
     The noise of two columns is independent, so it biases no covariance, and the variance of the true ranks is known:
     the noisy diagonal is not used. Two continuous columns: 2 sin(pi rho / 6); otherwise the Hermite bridge. Pairs that
-    share fewer than `MINIMUM_SHARED` records get the entries of the largest determinant.
+    share fewer than `MINIMUM_SHARED` records, or a small part of the cohort that leaves an error above `LEAVE`, get
+    the entries of the largest determinant: their errors would spoil the repair of all others.
     """
     covariance = rank_covariance(ranks)
-    found = invert_bridge(covariance.scores, hermite_coefficients(marginals))
+    coefficients = hermite_coefficients(marginals)
+    found = invert_bridge(covariance.scores, coefficients)
     smooth = np.flatnonzero([not one.discrete for one in marginals.values()])
     sizes = np.diag(covariance.shared)[smooth]
     spread = np.sqrt([rank_variance(int(size)) / size**2 for size in sizes])
@@ -299,7 +313,9 @@ def latent_correlation(ranks: Reals, marginals: Mapping[str, Marginal]) -> Laten
     limit = LARGEST_CORRELATION
     found[both] = np.clip(latent_from_spearman(rho), -limit, limit)
     np.fill_diagonal(found, 1.0)
-    known = covariance.shared >= MINIMUM_SHARED
+    error = sampling_error(coefficients, covariance.shared)
+    scarce = (covariance.shared < SCARCE * len(ranks)) & (error > LEAVE)
+    known = (covariance.shared >= MINIMUM_SHARED) & ~scarce
     np.fill_diagonal(known, True)
     matrix = complete(found, known).correlation
     largest = float(np.abs(matrix - np.eye(len(matrix))).max(initial=0.0))
