@@ -141,7 +141,7 @@ def tables(example: Example, seed: int, rounds: int) -> dict[str, Callable[[], p
 
 
 def main() -> int:
-    n, many, rounds = (8000, 2, 3) if quick() else (20_000, 3, 10)
+    n, many, rounds = (8000, 2, 3) if quick() else (20_000, 2, 10)
     page = Page("copula-sme", "Which firms will fail (the copula paper's Table 9, on simulated firms)")
     found: dict[str, list[Prediction]] = defaultdict(list)
     complete, best = [], []

@@ -112,6 +112,23 @@ def test_masked_messages_hide_each_predictor_and_plain_ones_show_it(
     assert np.linalg.matrix_rank(totals - totals.mean(axis=0), tol=1e-6) <= len(COVARIATES)
 
 
+def test_while_one_party_has_coefficients_the_total_is_its_predictor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a sparse path shows, masked or not: an event that depends on the bank's x4 alone, at lambdas that select it
+    alone. The totals then have rank one, and are the bank's column up to scale."""
+    table = related_table(N, seed=4)
+    strong = table["x4"] + 0.3 * np.random.default_rng(0).normal(size=N)
+    table["event"] = np.where(strong > 0, "yes", "no")
+    with monkeypatch.context() as patch, watched(patch) as seen, selection_federation(tmp_path, table) as parties:
+        fit = SparseGLM(
+            family="binomial", penalty="lasso", response="event", columns=COVARIATES, n_lambdas=2, ratio=0.7
+        ).fit(parties)
+    assert tuple(fit.path.columns[1:][fit.path.iloc[-1, 1:] != 0]) == ("x4",)
+    last = seen["total"][-1]
+    assert abs(np.corrcoef(last, seen["columns"][0][:, 2])[0, 1]) > 1 - 1e-9
+
+
 def test_the_holder_and_the_coordinator_together_recover_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,7 +130,8 @@ class SparseLayout:
             )
         return Unbounded(
             "total-predictor",
-            "the sum of all parties' linear predictors, record by record, in every round",
+            "the sum of all parties' linear predictors, record by record, in every round; while one other party alone"
+            " has coefficients, that is its predictor",
             audience=f"response holder {self.holder}",
             joint=f"{job} total predictor",
         )

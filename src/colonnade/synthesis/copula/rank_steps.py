@@ -285,7 +285,8 @@ class LatentCorrelation:
 
 
 def sampling_error(coefficients: Reals, shared: NDArray[np.int64]) -> Reals:
-    """The sd of each latent correlation near 0 from so many records: that of a score covariance over the bridge's slope.
+    """The sd of each latent correlation near 0, from so many records: that of a score covariance over the bridge's
+    slope.
 
     For two continuous columns it is 1 / sqrt(shared), nearly; for a rare category it is much larger.
     """
