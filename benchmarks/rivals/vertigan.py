@@ -119,7 +119,6 @@ def synthesize(
         categories=tuple(
             (layout.slices[name].start, layout.slices[name].stop - layout.slices[name].start) for name in layout.one_hot
         ),
-        private=epsilon is not None,
     )
     params = _trained(shape, chosen, real, sizes, places, sampling, multiplier, seed)
     parts = [
@@ -177,7 +176,6 @@ class _Shape:
     width: int
     slots: int
     categories: tuple[tuple[int, int], ...]
-    private: bool
 
 
 def _start(shape: _Shape, options: Options, key: jax.Array) -> tuple[Any, Any]:
@@ -223,7 +221,7 @@ def _critic(one: Any, row: Any) -> Any:
     return jax.nn.leaky_relu(row @ one["w"] + one["b"], 0.2) @ one["v"]
 
 
-def clipped_sum(critics: Any, rows: Any, present: Any, bound: float) -> Any:
+def clipped_sum(critics: Any, rows: Any, present: Any, bound: Any) -> Any:
     """For each party, the sum over its rows (parties x rows x slots) of the gradient of D(row), each of norm at most
     `bound`.
 
@@ -283,12 +281,13 @@ def _trained(
     state = (generator, critics, optimizer.init(generator), optimizer.init(critics), generator)
     draw = np.random.default_rng(seed)
     data, where = jnp.asarray(real), jnp.asarray(places)
+    bound, deviation = (options.clip, multiplier * options.clip) if multiplier else (math.inf, 0.0)
+    pace = (jnp.float32(sampling), jnp.asarray(sizes, jnp.float32), jnp.float32(bound), jnp.float32(deviation))
     for start in range(0, options.rounds, chunk):
         many = min(chunk, options.rounds - start)
         picked = poisson_batches(sizes, sampling, many * options.critic_steps, draw)
         batches = jnp.asarray(picked.reshape(many, options.critic_steps, *picked.shape[1:]))
         keys = jax.random.split(jax.random.fold_in(key, start), many)
-        pace = (jnp.float32(sampling), jnp.asarray(sizes, jnp.float32), jnp.float32(multiplier))
         state = _rounds(shape, options, state, data, where, batches, keys, pace)
     found = jax.device_get(state[-1])
     if not all(np.isfinite(one).all() for one in found.values()):
@@ -301,7 +300,7 @@ def _rounds(
     shape: _Shape, options: Options, state: Any, real: Any, places: Any, batches: Any, keys: Any, pace: Any
 ) -> Any:
     optimizer = optax.rmsprop(options.rate)
-    sampling, sizes, multiplier = pace
+    sampling, sizes, bound, deviation = pace
     fake_rows = options.batch
 
     def fakes(generator: Any, key: jax.Array) -> Any:
@@ -311,14 +310,12 @@ def _rounds(
     def slope(critics: Any, rows: Any, present: Any, fake: Any, key: jax.Array) -> Any:
         """Of mean D(fake) - mean D(real). Only the real part sees data; both are clipped, or else they would differ
         even where fake rows are as good as real ones."""
-        bound = options.clip if shape.private else math.inf
         total = clipped_sum(critics, rows, present, bound)
-        if shape.private:
-            noisy = jax.random.split(key, len(total))
-            total = {
-                name: one + multiplier * options.clip * jax.random.normal(noisy[at], one.shape, dtype=jnp.float32)
-                for at, (name, one) in enumerate(total.items())
-            }
+        noisy = jax.random.split(key, len(total))
+        total = {
+            name: one + deviation * jax.random.normal(noisy[at], one.shape, dtype=jnp.float32)
+            for at, (name, one) in enumerate(total.items())
+        }
         against = clipped_sum(critics, fake, jnp.ones(fake.shape[:2], dtype=bool), bound)
         # The mean over the batch that is expected at each party: the size of the one that was drawn is not public.
         each = sampling * sizes

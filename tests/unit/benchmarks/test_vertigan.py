@@ -41,7 +41,7 @@ def two_blocks(n: int, *, seed: int) -> dict[str, pd.DataFrame]:
 
 
 def test_it_learns_what_goes_together_within_a_party() -> None:
-    options = Options(rounds=400, hidden=32, noise=8)
+    options = Options(rounds=300, hidden=32, noise=8)
     for epsilon, least in ((None, 0.7), (1e4, 0.5)):
         made = synthesize(
             two_blocks(2000, seed=1), COLUMNS, epsilon=epsilon, delta=1e-5, n=3000, seed=2, options=options

@@ -20,8 +20,8 @@ from colonnade.errors import BadArguments, NotEstimable, TrainingDiverged
 
 SMALL = {
     "copula": {},
-    "tabddpm": {"steps": 1000, "batch": 256, "hidden": (96, 96), "diffusion_steps": 50},
-    "tvae": {"steps": 1000, "batch": 256, "hidden": (64, 64), "latent": 6},
+    "tabddpm": {"steps": 700, "batch": 256, "hidden": (64, 64), "diffusion_steps": 40},
+    "tvae": {"steps": 700, "batch": 256, "hidden": (64, 64), "latent": 6},
 }
 TOLERANCE = {"copula": 0.05, "tabddpm": 0.07, "tvae": 0.1}
 """Of a correlation or a share. The copula's latent model is right here, but for the category."""
