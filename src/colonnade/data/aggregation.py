@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from colonnade.data.block import Block
 from colonnade.data.cluster import OnCluster
-from colonnade.data.sources import Divisible
+from colonnade.data.sources import Divisible, chunk_rows
 
 T = TypeVar("T")
 
@@ -88,7 +88,9 @@ def _pieces(
     merge: Callable[[T, T], T] | None,
 ) -> Iterator[tuple[Any, ...]]:
     start = 0
-    for rows, piece in source.pieces(PIECE_ROWS):
+    # Values that are not merged come back as large as they are: a piece then holds a few chunks.
+    wanted = PIECE_ROWS if merge is not None else min(PIECE_ROWS, 4 * chunk_rows(1 + len(names)))
+    for rows, piece in source.pieces(wanted):
         cut = slice(start, start + rows)
         start = cut.stop
         yield block.piece(piece, cut, names), positions[cut], work, merge

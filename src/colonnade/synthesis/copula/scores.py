@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.data.aggregation import Values
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments
 from colonnade.federation.party import Party
@@ -154,10 +155,7 @@ def marginals_cost(steps: int, trees: int, *, sigma: float, depth: int) -> Cost:
 def release_marginals(me: Party, *, label: str, columns: list[str], sigma: float, depth: int) -> Release:
     """Noisy counts of this party's records in the public cells; its score maps stay here, under `label`."""
     wanted = _wanted(me.block.columns, columns)
-    exact = {name: np.zeros(_cells(column, depth), dtype=np.int64) for name, column in wanted.items()}
-    for _, values in me.chunks(list(wanted)):
-        for name, column in wanted.items():
-            exact[name] += count(column, values[name], depth=depth)
+    exact = me.aggregate(list(wanted), MarginalCounts(wanted, depth))
     noisy = {}
     for name, column in wanted.items():
         counts = exact[name] if stepwise(column) else dyadic_counts(exact[name])
@@ -168,6 +166,20 @@ def release_marginals(me: Party, *, label: str, columns: list[str], sigma: float
     made = party_marginals(wanted, noisy, sigma=sigma, depth=depth).marginals
     keep_scores(me, label, {name: score_map(wanted[name], one) for name, one in made.items()})
     return Release(noisy, "noisy counts of the public cells of each column")
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalCounts:
+    """Exact counts of all columns' cells, or leaves of their trees."""
+
+    columns: Mapping[str, Column]
+    depth: int
+
+    def of(self, at: Integers, values: Values) -> dict[str, Integers]:
+        return {name: count(column, values[name], depth=self.depth) for name, column in self.columns.items()}
+
+    def merge(self, one: dict[str, Integers], other: dict[str, Integers]) -> dict[str, Integers]:
+        return {name: counts + other[name] for name, counts in one.items()}
 
 
 def _cells(column: Column, depth: int) -> int:
