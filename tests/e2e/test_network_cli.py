@@ -66,6 +66,7 @@ def test_an_operator_decides(consortium: Consortium) -> None:
         assert job.startswith("align-")
         assert "alignment" in listed
         assert "Asked by University." in listed
+        assert f"job {job} waits for a decision" in (consortium.root / name / "serve.txt").read_text()
         if name == "market":  # the same decision through its web console, beside the process that serves
             with served(Desk(consortium.root / name / "party.toml")) as (console, _):
                 assert Visitor(console).decide(job, "approve")[0] == 303

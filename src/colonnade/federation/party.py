@@ -125,6 +125,8 @@ class Party:
         self.approvals = Approvals(
             name=name, database=self.database, ledger=self.ledger, store=self.store, policy=self.policy
         )
+        self.said: Callable[[str], None] = lambda _: None
+        """For the operator's terminal: that a job waits."""
         self._one_at_a_time = threading.Lock()
         self._closed = False
         self._work: _Work | None = None
@@ -376,6 +378,9 @@ class Party:
                 self.store.add_job(request.job, proposal, data, state)
                 if state == "approved":
                     self.store.decided(request.job, "policy", self.policy.columns)
+            if state == "waiting":
+                self._log.info("job %s (%s) waits for the operator", request.job, plan.method)
+                self.said(f"job {request.job} waits for a decision: `colonnade party requests`, or `party console`")
         current = self.store.job(request.job)
         assert current is not None
         if current.state == "denied":

@@ -115,14 +115,22 @@ class Serving:
     `prepare` writes the party's folder from its own files, and adopts such a cohort.
     """
 
-    def __init__(self, home: Path, *, prepare: Callable[[], object] = lambda: None) -> None:
-        self._home, self._prepare = home, prepare
+    def __init__(
+        self,
+        home: Path,
+        *,
+        prepare: Callable[[], object] = lambda: None,
+        said: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._home, self._prepare, self._said = home, prepare, said
         self.party = self._open()
 
     def _open(self) -> Party:
         self._prepare()
         self._seen = self._newest()
-        return open_party(self._home)
+        party = open_party(self._home)
+        party.said = self._said
+        return party
 
     def _newest(self) -> int | None:
         """When an alignment last wrote here."""
@@ -148,7 +156,7 @@ def serve(
 ) -> None:
     """Open the party in `home` and attend until SIGINT or SIGTERM."""
     owner = signed_by(folder / AUTHORITY, folder / CERTIFICATE)
-    serving = Serving(home, prepare=prepare)
+    serving = Serving(home, prepare=prepare, said=said)
     try:
         party = serving.party
         if owner.name != party.name or owner.sealing_key != party.roster.member(party.name).public_key:
