@@ -58,7 +58,14 @@ def test_no_synonym_of_the_designs_words() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["each silo sends", "The aggregator sums", "ask every client", "the server owns", "the label holder", "PSI first"],
+    [
+        "each silo sends",
+        "The aggregator sums",
+        "ask every client for it",
+        "the server owns it",
+        "the label holder",
+        "PSI first",
+    ],
 )
 def test_the_test_sees_a_synonym(line: str) -> None:
     assert offenders(line, "docs/some.md")
