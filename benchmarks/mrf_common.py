@@ -7,6 +7,7 @@ plus Skellam noise of the total mu, then the product's own selection, fit and sa
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import tempfile
 import time
@@ -21,7 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.common import load
+from benchmarks.common import REPOSITORY, load, quick
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
@@ -253,6 +254,10 @@ def federated_rows(data: Data, method: VertiMRF, parties: int, *, seed: int) -> 
             return cells_of(table.sample(), Schema.declared(federation.facts, bins=CELLS))
 
 
+SITTINGS = REPOSITORY / ".studies" / "mrf.jsonl"
+"""Lines that a full run has finished: a run that was cut off goes on from here. Delete it to start afresh."""
+
+
 class Lines:
     """The lines of one data set's table; a line is a method at an epsilon, over several runs."""
 
@@ -264,6 +269,12 @@ class Lines:
 
     def add(self, name: str, epsilon: float | None, make: Callable[[int], Codes], runs: int = 1) -> float:
         """Run it, and return its mean 3-way distance."""
+        key = [self.data.name, name, epsilon, runs]
+        known = _finished(key)
+        if known is not None:
+            self.rows.append(known)
+            print(" | ".join(known), "(from an earlier sitting)", flush=True)
+            return float(known[2])
         started = time.process_time()
         made = [make(seed) for seed in range(runs)]
         seconds = (time.process_time() - started) / runs
@@ -274,4 +285,15 @@ class Lines:
         at = "" if epsilon is None else f"{epsilon:g}"
         self.rows.append([name, at, f"{three:.4f}", spread, f"{four:.4f}", f"{five:.4f}", str(runs), f"{seconds:.0f}"])
         print(" | ".join(self.rows[-1]), flush=True)
+        if not quick():
+            SITTINGS.parent.mkdir(exist_ok=True)
+            with SITTINGS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, "row": self.rows[-1]}) + "\n")
         return three
+
+
+def _finished(key: list[Any]) -> list[str] | None:
+    if quick() or not SITTINGS.is_file():
+        return None
+    found = [json.loads(line) for line in SITTINGS.read_text(encoding="utf-8").splitlines()]
+    return next((list(one["row"]) for one in found if one["key"] == key), None)

@@ -10,12 +10,15 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.statistics.cells import cells
 from colonnade.synthesis.mrf.fit import MarkovField, Measurement, fit
 from colonnade.synthesis.mrf.graph import triangulate
+from colonnade.synthesis.mrf.messages import calibrated
 from colonnade.synthesis.mrf.sample import FieldSampler, sample_cells
 
 SIZES = {"a": 3, "b": 2, "c": 4, "d": 2}
@@ -46,6 +49,30 @@ def test_a_chain_is_recovered_from_its_pairs(fitted) -> None:
         np.testing.assert_allclose(field.marginal(columns), joint.sum(axis=axes), atol=1.0)
     np.testing.assert_allclose(field.marginal(("d", "b", "a")), joint.sum(axis=2).transpose(2, 1, 0), atol=1.0)
     assert field.loss < 1.0
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.integers(0, 2**32), st.floats(0.1, 30.0))
+def test_belief_propagation_is_that_of_mbi(seed: int, spread: float) -> None:
+    """A graph in two pieces, random potentials of any spread: against mbi's own message passing, in logarithms."""
+    import jax
+    import mbi
+
+    sizes = {"a": 3, "b": 2, "c": 4, "d": 2, "e": 3, "f": 2}
+    graph = triangulate(sizes, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("e", "f")])
+    rng = np.random.default_rng(seed)
+    with jax.enable_x64(True):
+        domain = mbi.Domain(list(sizes), list(sizes.values()))
+        made = {
+            clique: mbi.Factor(domain.project(clique), rng.normal(0, spread, [sizes[name] for name in clique]))
+            for clique in graph.cliques
+        }
+        potentials = mbi.CliqueVector(domain, graph.cliques, made)
+        ours = calibrated(potentials, 1000.0)
+        theirs = mbi.marginal_oracles.message_passing_hugin(potentials, 1000.0)
+        for clique in graph.cliques:
+            expected = np.asarray(theirs[clique].transpose(clique).values)
+            np.testing.assert_allclose(np.asarray(ours[clique].values), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_samples_follow_the_field(fitted) -> None:

@@ -1,4 +1,4 @@
-"""Inference: the Markov random field that fits noisy tables best, by mirror descent over mbi's message passing.
+"""Inference: the Markov random field that fits noisy tables best, by mirror descent on mbi's potentials and losses.
 
 The field has one table of log-potentials for each maximal clique of a triangulated graph. The loss is the sum of
 squared differences between what the field says and what was measured, each divided by its variance. Tables may be
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.synthesis.mrf.graph import Names, Triangulation
+from colonnade.synthesis.mrf.messages import calibrated
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -212,10 +213,9 @@ def _steps() -> Any:
     and in the program to compile."""
     import jax
     import jax.numpy as jnp
-    import mbi  # type: ignore[import-untyped]
 
     def one(state: _State, loss_fn: Any, total: Any) -> _State:
-        tables = mbi.marginal_oracles.message_passing_hugin(state.trial, total)
+        tables = calibrated(state.trial, total)
         loss, gradient = jax.value_and_grad(loss_fn)(tables)
         first = jnp.isinf(state.loss)
         fall = 0.5 * state.step * state.gradient.dot(state.tables - tables)
@@ -243,7 +243,7 @@ def _descend(
     start: MarkovField | None,
 ) -> MarkovField:
     import jax.numpy as jnp
-    import mbi
+    import mbi  # type: ignore[import-untyped]
 
     domain = mbi.Domain(list(graph.sizes), list(graph.sizes.values()))
     loss_fn = mbi.marginal_loss.MarginalLossFn(graph.cliques, structure, data, steepest)
