@@ -1,4 +1,9 @@
-"""Speed of VertiMRF on Adult with two parties: `fm` encoding, and `sqm` end to end; the limits of issue 6 beside."""
+"""Speed and memory of VertiMRF on Adult with two parties, t = 2000 (the paper's section 7.3 and Table 2).
+
+Limits are compared with CPU seconds, all threads together: what a run takes on a machine that others use too says
+nothing. Compilation is included. `server` is what the coordinator does after the last answer of a party: graph, fit,
+sampling, files.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,9 @@ import time
 
 import numpy as np
 
-from benchmarks.common import machine
-from benchmarks.mrf_common import CELLS, adult, cells_of, tvd
+from benchmarks.common import Page, quick
+from benchmarks.mrf_common import CELLS, Data, adult, cells_of, tvd
+from colonnade.federation.job import Progress
 from colonnade.synthesis.mrf.encoders import Schema
 from colonnade.synthesis.mrf.fm import smallest_hashes
 from colonnade.synthesis.mrf.fo import column_bins
@@ -17,12 +23,18 @@ from colonnade.synthesis.mrf.sample import FieldSampler
 from colonnade.synthesis.mrf.vertimrf import VertiMRF
 
 SKETCHES = 2000
-LIMITS = {"fm encoding of a party, CPU-s": 10.0, "sqm end to end, s": 180.0, "memory, MB": 2000.0}
+LIMITS = {
+    "fm encoding of a party, CPU-s": 10.0,
+    "fm server, CPU-s": 180.0,
+    "sqm server, CPU-s": 180.0,
+    "sqm end to end, CPU-s": 180.0,
+    "memory, MB": 2000.0,
+}
+PAPER = {"fm encoding of a party, CPU-s": "23.1 min", "fm server, CPU-s": "67 min"}
 
 
-def encoding_seconds(sketches: int) -> float:
+def encoding_seconds(data: Data, sketches: int) -> float:
     """CPU seconds in which one party sketches its columns: the larger of two parties."""
-    data = adult()
     maps = column_bins(data.schema, 4)
     codes = np.stack([maps[name][data.codes[name]] for name in data.parties(2)["p00"]])
     smallest_hashes(codes[:, :100], 5, key=bytes(32), sketches=2)  # the kernel is compiled
@@ -31,29 +43,61 @@ def encoding_seconds(sketches: int) -> float:
     return time.process_time() - started
 
 
-def main() -> int:
-    print(machine())
-    found = {"fm encoding of a party, CPU-s": encoding_seconds(SKETCHES)}
-    data = adult()
-    method = VertiMRF(epsilon=0.8, delta=1 / data.n, cells=CELLS, view="server")
-    with tempfile.TemporaryDirectory() as folder, data.federation(2, folder, seed=1, timeout=3600.0) as federation:
+class LastAnswer:
+    """When the parties had answered for the last time."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        self.at = time.process_time()
+
+
+def end_to_end(data: Data, method: VertiMRF, found: dict[str, float]) -> FieldSampler:
+    """One embedded federation: seconds, and how near its rows are."""
+    name, last = method.encoder, LastAnswer()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        data.federation(2, folder, seed=1, timeout=3600.0, allow=("fm-sketches",)) as federation,
+    ):
         started, used = time.monotonic(), time.process_time()
-        table = method.fit(federation)
-        found["sqm end to end, s"] = time.monotonic() - started
-        found["sqm end to end, CPU-s"] = time.process_time() - used
+        table, _ = federation.run(method, progress=last)
+        found[f"{name} end to end, CPU-s"] = time.process_time() - used
+        found[f"{name} end to end, s on this machine today"] = time.monotonic() - started
+        found[f"{name} server, CPU-s"] = time.process_time() - last.at
         made = cells_of(table.sample(), Schema.declared(federation.facts, bins=CELLS))
-        found["sqm 3-way TVD"] = tvd(data.codes, made, data.schema.sizes, ways=3)
+        found[f"{name} 3-way TVD"] = tvd(data.codes, made, data.schema.sizes, ways=3)
     assert isinstance(table.model, FieldSampler)
-    started = time.monotonic()
-    for _ in table.model.batches(1_000_000, 1):
+    return table.model
+
+
+def main() -> int:
+    page = Page("mrf", "VertiMRF: speed and memory")
+    data = adult()
+    page.say(f"Adult, {data.n:,} records, {len(data.columns)} columns, two parties, embedded, epsilon 0.8, delta 1/n.")
+    found = {"fm encoding of a party, CPU-s": encoding_seconds(data, SKETCHES)}
+    method = VertiMRF(epsilon=0.8, delta=1 / data.n, cells=CELLS, view="server")
+    model = end_to_end(data, method, found)
+    started = time.process_time()
+    for _ in model.batches(1_000_000, 1):
         pass
-    found["a million rows, s"] = time.monotonic() - started
+    found["a million rows, CPU-s"] = time.process_time() - started
+    if not quick():
+        fm = VertiMRF(encoder="fm", epsilon=0.8, delta=1 / data.n, cells=CELLS, complete=True, sketches=SKETCHES)
+        end_to_end(data, fm, found)
     found["memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    for name, value in found.items():
-        print(f"{name}: {value:.4g}" + (f" (limit {LIMITS[name]:g})" if name in LIMITS else ""))
-    good = all(found[name] <= limit for name, limit in LIMITS.items())
-    print(f"mrf: {'ok' if good else 'short'}")
-    return 0 if good else 1
+    rows = [
+        [name, f"{value:.3g}", f"{LIMITS[name]:g}" if name in LIMITS else "", PAPER.get(name, "")]
+        for name, value in found.items()
+    ]
+    page.table(["what", "measured", "limit", "the paper"], rows)
+    good = all(found[name] <= limit for name, limit in LIMITS.items() if name in found)
+    return page.finish(
+        good,
+        fm_encoding=f"{found['fm encoding of a party, CPU-s']:.1f}",
+        sqm=f"{found['sqm end to end, CPU-s']:.0f}",
+        memory=f"{found['memory, MB']:.0f}",
+    )
 
 
 if __name__ == "__main__":

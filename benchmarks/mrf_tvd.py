@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -53,10 +53,11 @@ class Runs:
     central: int = 1
     floor: int = 1
     paper: int = 0
+    gan: int = 0
 
 
 LIMIT = Runs(sqm=5, client=1, central=2, floor=1, paper=1)
-GRID = {0.2: LIMIT, 0.4: Runs(floor=0), 0.8: LIMIT, 1.6: Runs(floor=0), 3.2: LIMIT}
+GRID = {0.2: LIMIT, 0.4: Runs(floor=0), 0.8: replace(LIMIT, gan=1), 1.6: Runs(floor=0), 3.2: LIMIT}
 
 
 # --- one run of each method, by its seed --------------------------------------------------------------------------
@@ -142,6 +143,8 @@ def at_epsilon(page: Page, lines: Lines, epsilon: float, runs: Runs) -> tuple[fl
     lines.add("VertiGAN, 2 parties", epsilon, partial(_vertigan, data, epsilon))
     if server > floor:
         page.say(f"**At epsilon {epsilon:g} the encoder sqm is worse than the parties alone.**")
+    if runs.gan:
+        lines.add("VertiGAN, 2 parties", epsilon, partial(_vertigan, data, epsilon), runs.gan)
     for encoder in ("fm", "fo") if runs.paper else ():
         method = VertiMRF(
             encoder=encoder, complete=True, accounting="paper", epsilon=epsilon, delta=1 / data.n, cells=CELLS

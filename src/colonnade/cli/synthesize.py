@@ -35,6 +35,9 @@ KNOWN_BY: dict[str, tuple[str, ...]] = {
     "view": ("copula-sqm", "vertimrf"),
     "relation": ("copula-sqm", "vertimrf"),
     "encoder": ("vertimrf",),
+    "cells": ("vertimrf",),
+    "cuts": ("vertimrf",),
+    "max_clique": ("vertimrf",),
     "accounting": RANKS,
     "split": RANKS,
     "noise": RANKS,
@@ -65,6 +68,16 @@ def synthesize(
     encoder: Annotated[
         Literal["sqm", "fm", "fo"] | None, typer.Option("--encoder", help="vertimrf: how cross-party tables are made.")
     ] = None,
+    cells: Annotated[
+        int | None, typer.Option("--cells", help="vertimrf: cells of a number without declared cuts; 16 by default.")
+    ] = None,
+    cuts: Annotated[
+        Literal["declared", "quantiles"] | None,
+        typer.Option("--cuts", help="vertimrf: these cells have equal width, or edges at private quantiles."),
+    ] = None,
+    max_clique: Annotated[
+        int | None, typer.Option("--max-clique", help="vertimrf: most cells of the field: its time and memory.")
+    ] = None,
     accounting: Annotated[
         Literal["record", "nominal"] | None,
         typer.Option("--accounting", help="vcds, evcds, ievcds: what epsilon means; nominal is not private."),
@@ -92,6 +105,9 @@ def synthesize(
         "presence": presence,
         "clip": party_norms(clip),
         "encoder": encoder,
+        "cells": cells,
+        "cuts": cuts,
+        "max_clique": max_clique,
         "accounting": accounting,
         "split": split,
         "noise": noise,
@@ -110,9 +126,9 @@ def chosen(method: str, common: dict[str, Any], special: dict[str, Any]) -> Meth
     """The method with its options; an option that it does not know is refused by name."""
     for option in special:
         if method not in KNOWN_BY[option]:
+            name = option.replace("_", "-")
             raise BadArguments(
-                f"--{option} has no meaning for --method {method}; it belongs to {', '.join(KNOWN_BY[option])}: leave"
-                " it out."
+                f"--{name} has no meaning for --method {method}; it belongs to {', '.join(KNOWN_BY[option])}: leave it out."
             )
     from colonnade.federation.method import method_class
 
