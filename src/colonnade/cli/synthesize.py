@@ -126,10 +126,8 @@ def chosen(method: str, common: dict[str, Any], special: dict[str, Any]) -> Meth
     """The method with its options; an option that it does not know is refused by name."""
     for option in special:
         if method not in KNOWN_BY[option]:
-            name = option.replace("_", "-")
-            raise BadArguments(
-                f"--{name} has no meaning for --method {method}; it belongs to {', '.join(KNOWN_BY[option])}: leave it out."
-            )
+            name, known = option.replace("_", "-"), ", ".join(KNOWN_BY[option])
+            raise BadArguments(f"--{name} has no meaning for --method {method}; it belongs to {known}: leave it out.")
     from colonnade.federation.method import method_class
 
     made: Method = method_class(method)(**common, **special)
