@@ -257,6 +257,8 @@ def test_7_records(tmp_path: Path) -> None:
     colonnade_says("describe", "-f", file, "--epsilon", "1", "--name", "run")
     run, home = tmp_path / "runs" / "run", tmp_path / "home" / "clinic"
     assert "is finished" in colonnade_says("resume", run, code=7)
+    (run / "report.html").unlink()  # killed after the job was done and before its report
+    assert colonnade_says("resume", run).rstrip().endswith(f"Report: {run / 'report.html'}")
     assert "exists already" in colonnade_says("describe", "-f", file, "--epsilon", "1", "--name", "run", code=7)
     assert "holds no ledger" in colonnade_says("ledger", "show", run, code=7)
     assert "holds no transcript" in colonnade_says("transcript", "verify", tmp_path, code=7)
@@ -399,7 +401,7 @@ def test_130_interrupted_run_resumes_without_a_second_debit(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "verb",
     [
-        *("demo", "align", "describe", "synthesize", "regress", "select", "pca", "classify", "plan", "resume"),
+        *("demo", "align", "describe", "synthesize", "regress", "select", "pca", "classify", "run", "plan", "resume"),
         *("compare", "audit", "report"),
         *("ledger", "transcript", "columns", "authority", "party", "coordinator"),
     ],

@@ -54,7 +54,13 @@ def execute(federation: Federation, method: Method, out: Output, *, name: str | 
 
 
 def go_on(federation: Federation, path: Path, out: Output) -> None:
-    """Continue an interrupted run."""
+    """Continue an interrupted run; one that lacks nothing but its report gets that."""
+    from colonnade.federation.run_folder import RunFolder
+
+    done = RunFolder.open(path)
+    if done.job["state"] == "done" and not (path / "report.html").exists():
+        finish(federation, done, out)
+        return
     with _resumable(path, RESUME), out.progress() as progress:
         _, folder = federation.resume(path, progress=progress)
     finish(federation, folder, out)
