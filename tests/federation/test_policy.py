@@ -12,6 +12,7 @@ import pytest
 from colonnade.errors import BudgetExceeded, ColumnNotOffered, NotApproved, SchemaError, UnsafeRequest
 from colonnade.federation.approvals import operator
 from colonnade.federation.asker import Signer
+from colonnade.federation.consortium import PartyFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
@@ -23,6 +24,7 @@ from colonnade.federation.transports.embedded import Embedded
 from colonnade.privacy.budget import Budget
 from colonnade.secure.sealed import Identity
 from colonnade.statistics.describe import Describe
+from support.consortium import Consortium
 from support.small import three_parties
 
 
@@ -234,3 +236,32 @@ def test_a_policy_survives_its_file() -> None:
     )
     assert Policy.from_dict(rules.to_dict()) == rules
     assert Policy.from_dict(Policy().to_dict()) == Policy()
+
+
+def test_every_rule_can_be_written_into_party_toml(tmp_path: Path) -> None:
+    file = tmp_path / "party.toml"
+    file.write_text(
+        'consortium = "consortium.toml"\nname = "clinic"\nsource = "clinic.csv"\n[policy]\napprove = "auto"\n'
+        'methods = ["describe"]\ncolumns = ["age"]\naskers = ["University"]\nallow = ["alignment"]\n'
+        "minimum_cohort = 50\n[budget]\nepsilon = 1.0\nperiod_days = 30\n"
+    )
+    assert PartyFile.from_toml(file).policy == Policy(
+        approve="auto",
+        methods=("describe",),
+        columns=("age",),
+        askers=("University",),
+        allow=("alignment",),
+        minimum_cohort=50,
+        budget=Budget(epsilon=1.0, period_days=30),
+    )
+    file.write_text(file.read_text().replace("askers", "asker"))
+    with pytest.raises(SchemaError, match="asker"):
+        PartyFile.from_toml(file)
+
+
+def test_a_policy_offers_no_column_that_is_not_declared(tmp_path: Path) -> None:
+    made = Consortium(tmp_path, n=200)
+    file = made.root / "credit" / "party.toml"
+    file.write_text(file.read_text().replace("[policy]", '[policy]\ncolumns = ["roa", "salary"]'))
+    with pytest.raises(SchemaError, match="offers 'salary'"):
+        PartyFile.from_toml(file).prepare()

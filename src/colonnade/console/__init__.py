@@ -3,6 +3,8 @@
 desk      what the operator may see and decide, read from the party's folder while the party serves
 figures   the budget and the progress of a run as inline SVG
 layout    the frame of every page: style, navigation, the one script
-pages     one function for each page
+parts     what several pages share
+requests  the requests, and one with its plan in plain words and the decision
+pages     overview, budget, ledger, transcript, runs
 server    who gets in: loopback only, a one-time link, no other site
 """

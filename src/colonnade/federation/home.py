@@ -46,7 +46,7 @@ class Home:
         file = self.path / "identity.pem"
         if file.exists():
             return Identity.load(file)
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = Identity.generate()
         made.save(file)
         return made
