@@ -193,15 +193,23 @@ def oracles(case: Case) -> dict[str, Score]:
 
 def completed(case: Case, method: FedPSG, **federation: Any) -> tuple[Score, FedPSGResult]:
     """Run a method and score its expected values against the truth."""
+    started = time.process_time()
+    found, result = _fitted(case, method, **federation)
+    return score(case, found, time.process_time() - started), result
+
+
+def expected_values(case: Case, method: FedPSG) -> Matrix:
+    """What a method says about the records that B lacks, in the order of the frame."""
+    return _fitted(case, method)[0]
+
+
+def _fitted(case: Case, method: FedPSG, **federation: Any) -> tuple[Matrix, FedPSGResult]:
     with tempfile.TemporaryDirectory() as folder:
-        started = time.process_time()
         with case.federation(label=method.label is not None, home=folder, **federation) as opened:
             result = method.fit(opened)
             told = result.expected("B").set_index("cohort row")
             rows = _cohort_rows(opened, case)
-        seconds = time.process_time() - started
-        found = told.loc[rows].to_numpy()
-    return score(case, found, seconds), result
+        return told.loc[rows].to_numpy(), result
 
 
 def _cohort_rows(federation: Federation, case: Case) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import pytest
 
 from colonnade.completion.layout import Layout
 from colonnade.completion.networks import apply, key_of, leaky
-from colonnade.completion.split import gain, private
+from colonnade.completion.split import gain, live, private
 from colonnade.completion.split.live import features
 from colonnade.completion.split.regressor import Regressor
 from colonnade.errors import NotEstimable
@@ -79,6 +79,27 @@ def test_ckks_and_masks_train_alike_for_fifty_steps_and_a_simulation_repeats() -
     assert len(masks) == 50
     assert np.allclose(masks, ckks, rtol=1e-5)
     assert found["masks"].best["right"] == pytest.approx(found["ckks"].best["right"], rel=1e-5)
+
+
+def test_a_party_that_was_restarted_goes_on_where_the_last_round_ended() -> None:
+    """What is in memory is dropped after every look; the losses are those of an undisturbed run."""
+    blocks, columns = curved_pair(300)
+    losses = []
+    for forgetful in (False, True):
+        with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED) as opened:
+            if forgetful:
+                inner = opened.transport.exchange
+
+                def exchange(party: str, data: bytes, *, timeout: float, inner: Any = inner) -> bytes:
+                    live._alive.clear()
+                    found: bytes = inner(party, data, timeout=timeout)
+                    return found
+
+                opened.transport.exchange = exchange  # type: ignore[method-assign]
+            training = regression_of(iterations=8, local=1, hidden=8, cut=4, every=3)
+            history, _ = run_training(opened, training, first={"left": 1, "right": 2})
+            losses.append(history.losses)
+    assert losses[0] == losses[1]
 
 
 def test_training_that_runs_away_is_an_error() -> None:
