@@ -5,6 +5,8 @@ Seeds are fixed; each tolerance is at least 5 standard errors, a false alarm of 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -12,7 +14,8 @@ from scipy import stats
 from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.ranks import mid_ranks
 from colonnade.synthesis.copula.latent import adjusted_latent, adjusted_marginal, in_categories, truncated_normal
-from colonnade.synthesis.copula.rank_steps import MINIMUM_SHARED, latent_correlation
+from colonnade.synthesis.copula.model import hermite_coefficients
+from colonnade.synthesis.copula.rank_steps import MINIMUM_SHARED, latent_correlation, sampling_error
 
 OMEGA = np.array([[1.0, 0.6, -0.3], [0.6, 1.0, 0.2], [-0.3, 0.2, 1.0]])
 
@@ -153,6 +156,35 @@ def test_columns_that_share_too_few_records_are_completed_and_named() -> None:
     found = latent_correlation(ranks, dict.fromkeys(("a", "b", "c"), flat()))
     assert found.unmeasured == ((0, 2),)
     assert found.matrix[0, 2] == pytest.approx(found.matrix[0, 1] * found.matrix[1, 2], abs=1e-6)
+
+
+@pytest.mark.parametrize(("shared", "left"), [(200, ((0, 2),)), (900, ())])
+def test_a_pair_that_few_records_show_is_completed_where_its_error_is_large(shared: int, left: tuple[Any, ...]) -> None:
+    """Of 6,000 records 200 leave an error of 0.07 and 900 one of 0.03. In a cohort of 200, where all share, the same
+    200 are believed: there is nothing better."""
+    z = latent_cohort(6000, 14)
+    ranks = np.full_like(z, np.nan)
+    first, second = slice(0, 3000), slice(3000 - shared, 6000)
+    for place, here in enumerate((first, slice(None), second)):
+        ranks[here, place] = mid_ranks(z[here, place])
+    assert latent_correlation(ranks, dict.fromkeys("abc", flat())).unmeasured == left
+    few = np.column_stack([mid_ranks(column) for column in z[:200].T])
+    assert latent_correlation(few, dict.fromkeys("abc", flat())).unmeasured == ()
+
+
+def test_the_sampling_error_is_the_spread_over_samples() -> None:
+    """Of a continuous column with a rare event (10 %), independent, 400 records: 80 samples tell its sd to 8 %."""
+    rng = np.random.default_rng(15)
+    rare = Marginal(np.arange(2.0), np.array([0.9, 1.0]), discrete=True)
+    marginals = {"a": flat(), "rare": rare}
+    found = []
+    for _ in range(80):
+        shown = rng.normal(size=400), (rng.random(400) < 0.1).astype(float)
+        ranks = np.column_stack([mid_ranks(column) for column in shown])
+        found.append(latent_correlation(ranks, marginals).matrix[0, 1])
+    stated = sampling_error(hermite_coefficients(marginals), np.full((2, 2), 400))[0, 1]
+    assert stated > 0.06
+    assert float(np.std(found)) == pytest.approx(stated, rel=0.35)
 
 
 def test_a_column_with_one_category_is_correlated_with_nothing() -> None:
