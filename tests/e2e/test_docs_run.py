@@ -116,7 +116,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         organisations=example.organisations,
         home=tmp_path_factory.mktemp("home"),
         runs=tmp_path_factory.mktemp("runs"),
-        allow=("presence", "exact-moments", "presence-to-coordinator"),
+        allow=("presence", "exact-moments", "presence-to-coordinator", "completion-quality"),
         seed=1,
     ) as made:
         yield made

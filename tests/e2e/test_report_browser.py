@@ -25,6 +25,7 @@ __all__ = ["browser"]
 
 NUMBERS = ("capital", "roa", "inspections", "profit_growth")
 FEW = ("capital", "profit_growth")
+ALLOWED = ("presence", "exact-moments", "presence-to-coordinator", "split-training", "completion-quality")
 CASES: dict[str, tuple[str, Any]] = {
     "describe": ("description", lambda: Describe(epsilon=1.0, delta=1e-6)),
     "copula": ("synthetic-table", lambda: co.CopulaSQM(epsilon=3.0, delta=1e-6, columns=NUMBERS)),
@@ -33,6 +34,7 @@ CASES: dict[str, tuple[str, Any]] = {
     "regress": ("vfem", lambda: co.VFEM(response="profit_growth", columns=NUMBERS)),
     "regress private": ("vfem", lambda: co.VFEM(response="profit_growth", columns=FEW, epsilon=10.0)),
     "select": ("sparse-glm", lambda: co.SparseGLM(response="profit_growth", columns=NUMBERS)),
+    "complete": ("completion", lambda: co.FedPSG(imputer="mean", complete=("market",))),
     "pca": ("pca", lambda: co.SQMPCA(n_components=2, epsilon=4.0, delta=1e-6, columns=("capital", "roa", "fines"))),
     "classify": ("classifier", lambda: co.SQMLogistic(response="failed", epsilon=4.0, columns=("capital", "roa"))),
 }
@@ -50,7 +52,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         organisations=example.organisations,
         home=folder / "home",
         runs=folder / "runs",
-        allow=("presence", "exact-moments", "presence-to-coordinator"),
+        allow=ALLOWED,
         seed=1,
     ) as made:
         yield made

@@ -94,6 +94,16 @@ class FedPSG:
         imputer="regression" and n_correlated=0: nothing else here is private.
     seed : of batches, hints and the hidden records, which are public.
     format : of the completed tables, "parquet" or "csv".
+
+    Returns
+    -------
+    `fit(federation)` gives a result: `table(party)` is a completed table, `quality(party)` its errors.
+
+    Example
+    -------
+    >>> result = co.FedPSG(imputer="mean", complete=("market",)).fit(federation)
+    >>> "inspections (generated)" in result.table("market").columns
+    True
     """
 
     name: ClassVar[str] = "fedpsg"

@@ -82,6 +82,12 @@ def treatment(method: str, options: Mapping[str, Any]) -> str | None:
             "The records that a party lacks are filled in from what the other parties know about them, as in the"
             " records that it has: right if records are missing at random given the other parties' columns."
         )
+    if method == "fedpsg":
+        return (
+            "They are what is filled in, from the records that parties share: right if records are missing at random"
+            " given the other parties' columns. One value is written for each; intervals that take it for real are too"
+            " short."
+        )
     if method in ("pca", "classify"):
         if options.get("presence", "ignore") == "ignore":
             return "A block that a record lacks counts as zeros."

@@ -136,7 +136,7 @@ def test_monotone_missingness_is_recognised_in_any_order_of_the_parties() -> Non
 def test_every_method_that_people_call_says_what_it_does_with_missing_blocks() -> None:
     silent = {"moments", "contingency", "polynomial", "presence-total", "align"}
     told = {name: missingness.treatment(name, {"epsilon": 1.0, "presence": "ignore"}) for name in METHODS}
-    assert {name for name, words in told.items() if words is None} <= silent | {"complete"}
+    assert {name for name, words in told.items() if words is None} <= silent
     assert "at random" in str(missingness.treatment("vfem", {}))
     assert "completely" in str(missingness.treatment("vfem", {"missing": "complete-case"}))
 
