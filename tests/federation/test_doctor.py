@@ -24,7 +24,7 @@ from colonnade.federation.messages import Request
 from colonnade.federation.transports import clock
 from colonnade.federation.transports.certificates import make_authority, make_request, revoke, sign
 from colonnade.federation.transports.network import Network
-from support.consortium import MEMBERS, Consortium
+from support.consortium import MEMBERS, Consortium, says
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +179,23 @@ def test_a_revoked_member_and_a_missing_list(root: Path) -> None:
     assert "member 'market' is revoked" in found(root / "coordinator" / "coordinator.toml", "fault")
     (root / "authority" / "revoked.txt").unlink()
     assert "nobody counts as revoked" in found(root / "coordinator" / "coordinator.toml", "warning")
+
+
+@pytest.mark.parametrize("sealing", [False, True], ids=["a new TLS key", "a new sealing key too"])
+def test_keys_are_rotated_as_the_deployment_notes_say(root: Path, sealing: bool) -> None:
+    here = root / "credit"
+    before = (here / "home" / "identity.pem").read_bytes()
+    for name in ("tls.key", "request.pem", "certificate.pem"):
+        (here / "credentials" / name).rename(here / f"old-{name}")
+    if sealing:
+        (here / "home" / "identity.pem").rename(here / "old-identity.pem")
+    says("party", "init", "party.toml", "--organisation", "credit Ltd", cwd=here)
+    assert ((here / "home" / "identity.pem").read_bytes() == before) != sealing
+    renew(root, "credit", days=90)
+    for name in MEMBERS:
+        assert not found(root / name / "party.toml", "fault")
+        PartyFile.from_toml(root / name / "party.toml").prepare()  # everybody can serve
+    assert not found(root / "coordinator" / "coordinator.toml", "fault")
 
 
 # --- the way to the coordinator, clocks, versions ---------------------------------------------------------

@@ -162,6 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _other(self) -> None:
         def no() -> None:
+            self._session()
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and POST mean something here.")
 
         self._answer(no)
