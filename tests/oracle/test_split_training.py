@@ -208,7 +208,7 @@ def test_the_sensitivity_of_private_sums_holds() -> None:
     rows = jnp.asarray(rng.normal(size=(16, 40)) * 10.0)
     other = rows.at[3].set(0.0)
     like = jnp.zeros(40)
-    quiet = jnp.zeros(40)
+    quiet = jnp.zeros(40, dtype=jnp.int32)
 
     def total(data: Any, clip: float) -> Any:
         return np.asarray(private.noisy_sum(lambda at: data[at], 16, like, clip, private.GAMMA, quiet)) * 16
@@ -219,3 +219,12 @@ def test_the_sensitivity_of_private_sums_holds() -> None:
     assert moved <= private.sensitivity(training, 40)
     unclipped = np.linalg.norm(total(rows, 1e6) - total(other, 1e6)) / unit
     assert unclipped > private.sensitivity(training, 40)
+
+
+def test_noise_is_added_in_whole_numbers_modulo_2_32() -> None:
+    """In float32 the largest noise plus one would be rounded before it is added, and no longer hide the sum."""
+    one = jnp.ones((1, 3)) / 3**0.5
+    most = jnp.full(3, 2**31 - 1, dtype=jnp.int32)
+    found = np.asarray(private.noisy_sum(lambda at: one[at], 1, jnp.zeros(3), 1.0, private.GAMMA, most))
+    expected = (np.rint(np.float32(private.GAMMA / 3**0.5)) - 2**31 - 1) / private.GAMMA
+    assert np.allclose(found, expected, rtol=1e-6)

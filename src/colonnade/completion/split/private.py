@@ -7,8 +7,9 @@ weights cost `epochs` such releases, and a person's total composes over the part
 Sensitivity: a record moves the sum by at most clip in L2, so the rounded sum by at most gamma + sqrt(p), since rounding
 moves each of the p coordinates by less than one unit more. Sums are in float32: 1e-4 of gamma covers their error.
 
-The noise is drawn outside the compiled step, by the exact sampler, from the operating system's generator. A sum in
-float32 of a whole number below 2^24 and the noise is a function of their exact sum, so it is post-processing.
+The noise is drawn outside the compiled step, by the exact sampler, from the operating system's generator, and added in
+whole numbers modulo 2^32. All that follows, back to float32 too, is post-processing. The records that are watched take no
+part in this: the weights are those of the last round, whatever the error on them.
 
 This bounds what the **weights**, and with them predictions and generated records, say about a person. It bounds nothing
 of the hidden vectors that the active party opens while training, nor of the gradients: those stay `split-training`.
@@ -36,7 +37,7 @@ from colonnade.federation.party import Party
 from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
-from colonnade.privacy.skellam_sampler import skellam
+from colonnade.privacy.skellam_sampler import largest_draw, skellam
 
 GAMMA = 2**15
 """Units in one clipped gradient: rounding 10,000 weights then adds 0.3 % to the sensitivity."""
@@ -67,7 +68,7 @@ def noise_for(training: Training, facts: PublicFacts, *, epsilon: float, delta: 
     counts = [parameters(training, facts, party) for party in training.parties]
     trained = [count for count in counts if count]
     most = max(trained)
-    return calibrate_mu(
+    found = calibrate_mu(
         epsilon=epsilon,
         delta=delta,
         delta_1=delta_1_bound(sensitivity(training, most), most),
@@ -76,6 +77,12 @@ def noise_for(training: Training, facts: PublicFacts, *, epsilon: float, delta: 
         steps=training.epochs * len(trained) * trainings,
         dimension=most,
     )
+    if largest_draw(found) + training.batch * training.gamma >= 2**31:
+        raise BadPrivacyParameter(
+            f"epsilon = {epsilon:g} over {training.epochs} epochs takes noise beyond 32 bits; choose a larger epsilon or"
+            " fewer epochs."
+        )
+    return found
 
 
 def cost(training: Training, public: Public) -> Cost:
@@ -100,7 +107,7 @@ def cost(training: Training, public: Public) -> Cost:
 
 
 def _drawn(me: Party, training: Training, count: int) -> Array:
-    return jnp.asarray(skellam(me.randomness, training.mu, (training.local, count)).astype(np.float32))
+    return jnp.asarray(skellam(me.randomness, training.mu, (training.local, count)).astype(np.int32))
 
 
 def lead(me: Party, one: Live, rows: Array, others: Array, keys: Array) -> tuple[State, Array, Array]:
@@ -136,7 +143,7 @@ def noisy_sum(gradient: Callable[[Array], Any], batch: int, like: Any, clip: flo
         return jnp.where(jnp.isfinite(norm), vector, 0.0) * scale
 
     total = jnp.sum(jax.vmap(clipped)(jnp.arange(batch)), axis=0)
-    whole = jnp.rint(total * (gamma / clip)) + noise
+    whole = jnp.rint(total * (gamma / clip)).astype(jnp.int32) + noise
     return unravel(whole * (clip / gamma) / batch)
 
 

@@ -148,7 +148,8 @@ def hold_meeting(job: Job, members: Sequence[str], protect: exchange.Protect) ->
 def train(job: Job, training: Training, keys: dict[str, bytes | None], first: dict[str, int] | None = None) -> History:
     """Rounds until the plan's number, or until looks have stopped to improve. Raises if training diverges.
 
-    `first` are keys of the first weights, which only a simulation may choose.
+    `first` are keys of the first weights, which only a simulation may choose. Private training makes all its rounds: where
+    to stop would be a release about the hidden records.
     """
     plain = training.to_dict()
     label, active = training.label, training.active
@@ -175,7 +176,7 @@ def train(job: Job, training: Training, keys: dict[str, bytes | None], first: di
         better = _improved(errors, best)
         history.looks.append((number, errors))
         waited = 0 if better else waited + 1
-        if waited >= training.patience:
+        if waited >= training.patience and not training.mu:
             history.stopped = f"no better error over hidden records in {waited} looks"
             break
     else:

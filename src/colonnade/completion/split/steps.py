@@ -185,9 +185,10 @@ def _along(me: Party, one: Live) -> None:
 
 
 def _settle_look(me: Party, one: Live, better: bool) -> None:
-    """What was looked at last becomes the best so far."""
+    """What was looked at last becomes the best so far. Private training takes its last weights: a choice by the error on
+    hidden records would say something about these, and no noise covers that."""
     name = f"{one.training.tag}: looked"
-    if better and me.kept(name):
+    if better and not one.training.mu and me.kept(name):
         me.keep(f"{one.training.tag}: best", me.recall(name))
 
 
