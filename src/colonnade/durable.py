@@ -78,8 +78,7 @@ class Database:
                 yield
                 return
             try:
-                if not flush:
-                    self._flush_at_commit(False)
+                self._flush_at_commit(flush and self.flushed)
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
@@ -93,7 +92,8 @@ class Database:
                 raise
             finally:
                 if not flush:
-                    self._flush_at_commit(self.flushed)
+                    with contextlib.suppress(sqlite3.Error):  # the next transaction sets it before it begins
+                        self._flush_at_commit(self.flushed)
 
     def _flush_at_commit(self, wanted: bool) -> None:
         """In write-ahead mode FULL flushes the log at every commit, NORMAL only before it is written back."""
