@@ -6,6 +6,7 @@ data changes with the data; the column's declaration says what the text means (`
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownC
 ROWS = 65536
 CELLS = 1 << 18
 """Cells of a chunk of a wide table: a chunk is copied some ten times on its way, 2 MB each time."""
-_CSV_BLOCK_BYTES = 1 << 22
+_CSV_BLOCK_BYTES = 1 << 20
 _PARQUET_BUFFER_BYTES = 1 << 16
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas adds to a Parquet file for an index without a name
 _DUCKDB_TYPES = re.compile(
@@ -120,12 +121,17 @@ class CSVSource:
         self._separator, self._encoding = separator, encoding
         self.description = f"the CSV file {self._path}"
 
+    def _block_bytes(self) -> int:
+        """Arrow reads 32 blocks ahead, and a row must fit into one: the header tells how long a row may be."""
+        with pa.input_stream(str(self._path)) as file, io.BufferedReader(file) as buffered:
+            return max(_CSV_BLOCK_BYTES, 64 * len(buffered.readline(_CSV_BLOCK_BYTES)))
+
     def _open(self, convert: pa.csv.ConvertOptions | None = None) -> Any:
         return pa.csv.open_csv(
             self._path,
             # One thread: an error then names its row.
             read_options=pa.csv.ReadOptions(
-                use_threads=False, block_size=_CSV_BLOCK_BYTES, encoding=self._encoding.replace("utf-8", "utf8")
+                use_threads=False, block_size=self._block_bytes(), encoding=self._encoding.replace("utf-8", "utf8")
             ),
             parse_options=pa.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
             convert_options=convert,
@@ -229,11 +235,12 @@ class DuckDBSource:
     """The rows of a query on a DuckDB database, which is opened for reading only.
 
     A block reads its source more than once and expects one order of rows: end the query with ORDER BY, unless it
-    is a plain selection from one table.
+    is a plain selection from one table. `memory_limit` ("1GB") is DuckDB's own: 80 % of the machine by default.
     """
 
-    def __init__(self, database: str | Path, query: str) -> None:
+    def __init__(self, database: str | Path, query: str, *, memory_limit: str | None = None) -> None:
         self._database, self._query = str(database), query.strip().rstrip(";")
+        self._config: dict[str, Any] = {} if memory_limit is None else {"memory_limit": memory_limit}
         self.description = f"a query on the DuckDB database {self._database}"
 
     @contextmanager
@@ -245,7 +252,8 @@ class DuckDBSource:
                 f"{self.description} needs the package duckdb; install it with `pip install colonnade[duckdb]`."
             ) from None
         try:
-            with closing(duckdb.connect(self._database, read_only=self._database != ":memory:")) as connection:
+            opened = duckdb.connect(self._database, read_only=self._database != ":memory:", config=self._config)
+            with closing(opened) as connection:
                 # Otherwise a table name in the query could find a variable of this program.
                 connection.execute("SET python_enable_replacements = false")
                 yield connection
@@ -306,7 +314,7 @@ def _from_path(path: Path) -> Source:
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "csv": (set(), {"separator", "encoding"}),
     "parquet": (set(), set()),
-    "duckdb": ({"query"}, set()),
+    "duckdb": ({"query"}, {"memory_limit"}),
     "postgresql": ({"query"}, set()),
 }
 """For each sort of source the fields that it must have and those that it may have, besides its own."""
@@ -328,8 +336,9 @@ def _from_mapping(spec: Mapping[str, str]) -> Source:
     needed, allowed = _FIELDS[sort]
     options = {field: value for field, value in spec.items() if field != sort}
     if not needed <= set(options) <= needed | allowed:
-        fields = ", ".join([sort, *sorted(needed | allowed)])
-        raise SourceError(f"a {sort} source has the fields {fields}, not {', '.join(spec)}; correct them.")
+        may = f" and may have {', '.join(sorted(allowed))}" if allowed else ""
+        fields = ", ".join([sort, *sorted(needed)])
+        raise SourceError(f"a {sort} source has the fields {fields}{may}, not {', '.join(spec)}; correct them.")
     if not all(isinstance(value, str | Path) for value in spec.values()):
         raise SourceError(f"the fields of a {sort} source are text; put quotation marks around them.")
     match sort:
@@ -338,7 +347,7 @@ def _from_mapping(spec: Mapping[str, str]) -> Source:
         case "parquet":
             return ParquetSource(spec[sort])
         case "duckdb":
-            return DuckDBSource(spec[sort], options["query"])
+            return DuckDBSource(spec[sort], **options)
         case _:
             from colonnade.data.postgresql import PostgreSQLSource
 
