@@ -24,7 +24,7 @@ from support.split import ALLOWED, curved_pair, regression_of, run_training
 def test_split_regression_is_the_training_of_the_whole_network(tmp_path: Path) -> None:
     """Losses of 40 rounds with one iteration each, against one network that sees both tables (optax, jax.grad)."""
     blocks, columns = curved_pair(300, missing=0.2)
-    training = regression_of(iterations=40, local=1, every=100, dropout=0.0)
+    training = regression_of(iterations=40, local=1, every=100, rate=0.02)
     with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED, home=tmp_path / "h") as opened:
         history, _ = run_training(opened, training, first={"left": 11, "right": 22})
         parties: Any = opened.transport
@@ -42,10 +42,10 @@ def test_split_regression_is_the_training_of_the_whole_network(tmp_path: Path) -
     y = jnp.asarray(np.nan_to_num(whole["right"]))
     here = jnp.asarray(present["left"])
 
-    left = Regressor(x.shape[1], 0, 16, 8, training.rate, 40, decay=training.decay)
-    right = Regressor(0, y.shape[1], 16, 8, training.rate, 40, decay=training.decay)
+    left = Regressor(x.shape[1], 0, 8, 4, decay=training.decay)
+    right = Regressor(0, y.shape[1], 8, 4, decay=training.decay)
     means = np.asarray(y[rows].mean(axis=0))
-    weights = (left.init(key_of(11)).bottom, right.init(key_of(22), means).top)
+    weights = (left.init(key_of(11), 1e-3, 40).bottom, right.init(key_of(22), 1e-3, 40, means).top)
     optimiser = optax.adamw(optax.cosine_decay_schedule(training.rate, 40), weight_decay=training.decay)
     state = optimiser.init(weights)
 
@@ -64,14 +64,14 @@ def test_split_regression_is_the_training_of_the_whole_network(tmp_path: Path) -
         weights, state, value = step(weights, state, jnp.asarray(training.batches(rows, number)[0]))
         twin.append(float(value))
     assert np.allclose([one[0] for one in history.losses], twin, rtol=2e-4)
-    assert twin[-1] < 0.8 * twin[0]
+    assert np.mean(twin[-5:]) < 0.9 * np.mean(twin[:5])
 
 
 def test_ckks_and_masks_train_alike_for_fifty_steps_and_a_simulation_repeats() -> None:
     blocks, columns = curved_pair(300)
     found = {}
     for run in ("masks", "ckks", "masks again"):
-        training = regression_of(protect=run.split()[0], iterations=50, local=1, every=10, hidden=8, cut=4)
+        training = regression_of(protect=run.split()[0], iterations=50, local=1, every=10)
         with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED) as opened:
             found[run], _ = run_training(opened, training, first={"left": 1, "right": 2})
     assert found["masks"].losses == found["masks again"].losses
@@ -96,7 +96,7 @@ def test_a_party_that_was_restarted_goes_on_where_the_last_round_ended() -> None
                     return found
 
                 opened.transport.exchange = exchange  # type: ignore[method-assign]
-            training = regression_of(iterations=8, local=1, hidden=8, cut=4, every=3)
+            training = regression_of(iterations=8, local=1, every=3)
             history, _ = run_training(opened, training, first={"left": 1, "right": 2})
             losses.append(history.losses)
     assert losses[0] == losses[1]
@@ -104,7 +104,7 @@ def test_a_party_that_was_restarted_goes_on_where_the_last_round_ended() -> None
 
 def test_training_that_runs_away_is_an_error() -> None:
     blocks, columns = curved_pair(300)
-    runaway = regression_of(iterations=400, local=20, rate=80.0, patience=100)
+    runaway = regression_of(iterations=100, rate=80.0, patience=100)
     with (
         Federation.local(blocks, key="id", columns=columns, allow=ALLOWED) as opened,
         pytest.raises(NotEstimable, match="diverged"),
@@ -115,7 +115,7 @@ def test_training_that_runs_away_is_an_error() -> None:
 def test_training_stops_when_the_hidden_records_see_nothing_better() -> None:
     blocks, columns = curved_pair(300)
     with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED) as opened:
-        training = regression_of(iterations=400, local=20, every=1, patience=3, rate=0.05)
+        training = regression_of(iterations=400, every=1, patience=3, rate=0.05)
         history, _ = run_training(opened, training, first={"left": 1, "right": 2})
     assert history.rounds < training.rounds
     assert "no better" in history.stopped

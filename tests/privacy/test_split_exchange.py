@@ -59,7 +59,7 @@ def tapped(protect: str, monkeypatch: pytest.MonkeyPatch | None = None, change: 
                 return plain(me, values, **more)
 
             monkeypatch.setattr(exchange, "hide", watched)
-        training = regression_of(protect=protect, iterations=4, local=2, hidden=8, cut=4, every=2)
+        training = regression_of(protect=protect, iterations=10, every=2)
         run_training(opened, training, first=FIRST)
     return tap, hidden
 

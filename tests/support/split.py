@@ -58,8 +58,8 @@ def regression_of(**more: Any) -> Training:
         "iterations": 60,
         "local": 5,
         "batch": 32,
-        "hidden": 16,
-        "cut": 8,
+        "hidden": 8,
+        "cut": 4,
         "seed": 3,
     }
     return Training(**{**options, **more})

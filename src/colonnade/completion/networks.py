@@ -9,11 +9,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 from numpy.typing import NDArray
+
+from colonnade.errors import RunError
+
+try:
+    import jax
+    import jax.numpy as jnp
+    import optax
+except ImportError as error:
+    raise RunError("completion needs jax and optax; install colonnade[completion].") from error
 
 Array = jax.Array
 Layers = list[tuple[Array, Array]]
@@ -69,9 +75,15 @@ def key_from(words: Any) -> Array:
     return found
 
 
-def adam(rate: float, iterations: int, *, decay: float = 0.0) -> optax.GradientTransformation:
-    """Adam, its rate falling to nothing along a cosine over all iterations; `decay` of weights apart from it."""
-    return optax.adamw(optax.cosine_decay_schedule(rate, max(iterations, 1)), weight_decay=decay)
+def adam(decay: float) -> optax.GradientTransformation:
+    """The direction of Adam with `decay` of weights apart from it; `falling` says how far to go."""
+    return optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(decay))
+
+
+def falling(schedule: Array, done: Array) -> Array:
+    """The rate after so many iterations: along a cosine from schedule[0] to nothing at schedule[1]. As data, so that
+    another rate needs no other program."""
+    return schedule[0] * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(done / schedule[1], 1.0)))
 
 
 def constant_adam(rate: float) -> optax.GradientTransformation:

@@ -364,9 +364,9 @@ def _given_correlated(
     trained = rows[~np.isin(rows, held)]
     y = seen[:, targets]
     local, batch, iterations = 50, 128, 2000
-    model = Regressor(x.shape[1], targets.size, 64, 32, 1e-3, iterations, dropout=0.1)
+    model = Regressor(x.shape[1], targets.size, 64, 32, dropout=0.1)
     data = Data(jnp.asarray(x), jnp.ones(len(x), bool), jnp.asarray(np.nan_to_num(y)), jnp.asarray(~np.isnan(y)))
-    state = best = model.init(key_of(seed), _means(y[trained]).astype(np.float32))
+    state = best = model.init(key_of(seed), 1e-3, iterations, _means(y[trained]).astype(np.float32))
     draw = np.random.default_rng((seed, 5))
     nothing, least = jnp.zeros((local, batch, 32)), float("inf")
     for number in range(iterations // local):

@@ -150,8 +150,6 @@ def _regressor(me: Party, training: Training, presence: dict[str, NDArray[np.boo
         outputs=outputs.width if leads else 0,
         hidden=training.hidden,
         cut=training.cut,
-        rate=training.rate,
-        iterations=training.iterations,
         decay=training.decay,
         dropout=training.dropout,
     )
@@ -160,7 +158,7 @@ def _regressor(me: Party, training: Training, presence: dict[str, NDArray[np.boo
         # The overall mean of a column is a sum over records too, so private training starts in the middle instead.
         means = np.full(outputs.width, 0.5, dtype=np.float32) if training.mu else _means(y[rows])
     data = regressor.Data(jnp.asarray(x), jnp.asarray(here), jnp.asarray(np.nan_to_num(y)), jnp.asarray(known))
-    state = model.init(networks.key_from(base), means)
+    state = model.init(networks.key_from(base), training.rate, training.iterations, means)
     return Live(training, model, data, rows, watched, y, base, state)
 
 

@@ -18,7 +18,7 @@ of the hidden vectors that the active party opens while training, nor of the gra
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -38,6 +38,8 @@ from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
 from colonnade.privacy.skellam_sampler import largest_draw, skellam
+
+_calibrated = lru_cache(maxsize=64)(calibrate_mu)  # for the plan at every party, and again when it is executed
 
 GAMMA = 2**15
 """Units in one clipped gradient: rounding 10,000 weights then adds 0.3 % to the sensitivity."""
@@ -68,7 +70,7 @@ def noise_for(training: Training, facts: PublicFacts, *, epsilon: float, delta: 
     counts = [parameters(training, facts, party) for party in training.parties]
     trained = [count for count in counts if count]
     most = max(trained)
-    found = calibrate_mu(
+    found = _calibrated(
         epsilon=epsilon,
         delta=delta,
         delta_1=delta_1_bound(sensitivity(training, most), most),

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from colonnade.completion.networks import Array, Layers, adam, apply, dense, leaky
+from colonnade.completion.networks import Array, Layers, adam, apply, dense, falling, leaky
 
 Key = Array
 
@@ -32,6 +32,8 @@ class State(NamedTuple):
     bottom: Layers
     top: Layers
     optimiser: Any
+    schedule: Array
+    """The first rate, and the iterations along which it falls."""
 
 
 class Data(NamedTuple):
@@ -51,13 +53,11 @@ class Regressor:
     outputs: int
     hidden: int
     cut: int
-    rate: float
-    iterations: int
     decay: float = 1e-2
     dropout: float = 0.0
 
     @partial(jax.jit, static_argnums=0)
-    def init(self, key: Key, means: Array | NDArray[np.float32] | None = None) -> State:
+    def init(self, key: Key, rate: float, iterations: int, means: Array | NDArray[np.float32] | None = None) -> State:
         """`means` of the outputs are where the top starts."""
         bottom = dense(jax.random.fold_in(key, 0), (self.inputs, self.hidden, self.cut)) if self.inputs else []
         top: Layers = []
@@ -65,11 +65,12 @@ class Regressor:
             top = dense(jax.random.fold_in(key, 1), (self.cut, self.hidden, self.outputs), last=0.1)
             if means is not None:
                 top[-1] = (top[-1][0], jnp.asarray(means, jnp.float32))
-        return State(bottom, top, self._optimiser.init((bottom, top)))
+        schedule = jnp.stack([jnp.asarray(rate, jnp.float32), jnp.maximum(jnp.asarray(iterations, jnp.float32), 1.0)])
+        return State(bottom, top, self._optimiser.init((bottom, top)), schedule)
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return adam(self.rate, self.iterations, decay=self.decay)
+        return adam(self.decay)
 
     # --- forward -------------------------------------------------------------------------------------------------
 
@@ -156,5 +157,6 @@ class Regressor:
     def _moved(self, state: State, gradient: tuple[Layers, Layers]) -> State:
         layers = (state.bottom, state.top)
         change, optimiser = self._optimiser.update(gradient, state.optimiser, layers)
-        bottom, top = optax.apply_updates(layers, change)
-        return State(bottom, top, optimiser)
+        rate = falling(state.schedule, state.optimiser[0].count)
+        bottom, top = jax.tree_util.tree_map(lambda weights, one: weights - rate * one, layers, change)
+        return State(bottom, top, optimiser, state.schedule)
