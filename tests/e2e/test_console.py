@@ -202,6 +202,12 @@ def test_a_request_says_what_leaves_and_who_asks(console: Console, busy: Operate
     text = visitor.page(f"requests/{regression.job}")
     assert "without a bound" in text
     assert "Your policy allows it by name" in text
+    finished = next(card for card in busy.desk.jobs() if card.state == "closed")
+    text = visitor.page(f"requests/{finished.job}")
+    assert "approved by the operator" in text
+    assert "Your budget" not in text, "its cost is part of what was spent"
+    assert "Your decision" not in text
+    assert "the coordinator&#x27;s" not in text
 
 
 def propose(busy: Operated, plan: object, job: str) -> None:

@@ -98,7 +98,8 @@ class JobCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What approving a job would mean. `refused` is the sentence of a rule that forbids it."""
+    """What approving a job would mean. `refused` is the sentence of a rule that forbids it; `before` and `after` are
+    what counts against the budget, while the job waits."""
 
     here: Guarantee
     person: Guarantee
@@ -108,7 +109,8 @@ class Forecast:
     after: Guarantee | None
     refused: str | None
     columns: tuple[str, ...]
-    genuine: bool
+    genuine: bool | None
+    """Whether this installation makes the same plan; None once it is decided, since the facts may have changed."""
     doubt: str
 
 
@@ -262,7 +264,7 @@ class Desk:
             ledger = Ledger(database, budget=policy.budget, create=False)
             wanted = [one.cost for one in reservations(self.name, card.job, card.plan)]
             before = after = None
-            if policy.budget is not None:
+            if policy.budget is not None and card.state == "waiting":
                 spent = ledger.costs(since=policy.budget.since(time.time()))
                 before, after = against(policy.budget, spent), against(policy.budget, spent, wanted)
             refused = None
@@ -277,7 +279,7 @@ class Desk:
             for leaf in cost.leaves()
             if leaf.mechanism == "unbounded"
         }
-        genuine, doubt = self._genuine(card)
+        genuine, doubt = self._genuine(card) if card.state == "waiting" else (None, "")
         mine: Mapping[str, Any] = Home(path=self.home).pinned()[1].columns.get(self.name, {})
         return Forecast(
             here=card.plan.total(party=self.name),

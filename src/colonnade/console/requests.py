@@ -40,7 +40,7 @@ def request(desk: Desk, at: Place, job: str, *, complaint: str | None = None) ->
         _facts(card, desk, forecast),
         paragraph(complaint, class_="warning", role="alert") if complaint else None,
         paragraph(unaccountable, class_="warning") if unaccountable else None,
-        _trust(forecast) if forecast else None,
+        _trust(forecast) if forecast and forecast.genuine is not None else None,
         section("What leaves this institution", _leaves(mine, desk.name, card.plan.delta)),
     ]
     if forecast is not None:
