@@ -87,6 +87,11 @@ def test_a_seed_repeats_everything(name: str) -> None:
     assert not np.array_equal(rows, first.sample(4000, seed=3))
 
 
+def test_no_bit_of_a_seed_is_lost() -> None:
+    keys = [jax.random.key_data(new_key(seed)).tobytes() for seed in (5, 5 + 2**31, 5 + 2**40, 5 + 2**63, 5 + 2**100)]
+    assert len(set(keys)) == 5
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_given_a_condition_the_regression_is_found(name: str) -> None:
     """x1 = 0.8 c1 - 0.4 c2 + N(0, 0.3^2), x2 = noise alone, and a coin whose chance is Phi(c2)."""

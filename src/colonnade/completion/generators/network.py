@@ -40,8 +40,12 @@ AVERAGE = 0.998
 
 
 def new_key(seed: int) -> jax.Array:
-    """A key of the generator that is quickest to compile and to run."""
-    return jax.random.key(seed, impl="rbg")
+    """A key of the generator that is quickest to compile and to run; jax takes 31 bits of a seed at a time."""
+    key = jax.random.key(seed % 2**31, impl="rbg")
+    rest = seed % 2**256 // 2**31
+    while rest:
+        key, rest = jax.random.fold_in(key, rest % 2**31), rest // 2**31
+    return key
 
 
 def drawn(log_chance: jax.Array, gumbel: jax.Array) -> jax.Array:
