@@ -83,9 +83,16 @@ def _floor(data: Data, rho: float, seed: int) -> Codes:
     return independent_fields(data.codes, data.schema.sizes, data.parties(2), rho=rho, seed=seed)
 
 
+VERTIGAN = vertigan.Options(batch=512, rounds=600, critic_steps=2)
+"""More records a batch than its default, for less noise: on Adult at epsilon 0.8 the 3-way distance was 0.42 in a trial,
+0.49 with the default."""
+
+
 def _vertigan(data: Data, epsilon: float, seed: int) -> Codes:
     blocks = {party: data.frame[list(names)] for party, names in data.parties(2).items()}
-    made = vertigan.synthesize(blocks, data.columns, epsilon=epsilon, delta=1 / data.n, n=data.n, seed=seed)
+    made = vertigan.synthesize(
+        blocks, data.columns, epsilon=epsilon, delta=1 / data.n, n=data.n, seed=seed, options=VERTIGAN
+    )
     return cells_of(made, data.schema)
 
 
