@@ -102,6 +102,18 @@ class Block:
         if start != self.n_records:
             raise self.changed()
 
+    def check_schema(self) -> None:
+        """That the source can be reached and still has the key and the columns, of types that fit. No row is read."""
+        there = Counter(self.source.names())
+        for name in (self.key, *self.columns):
+            if there[name] != 1:
+                lost = "no longer has" if not there[name] else "has more than one"
+                raise UnknownColumn(
+                    f"party {self.party!r}: {self.source.description} {lost} column {name!r}; put it right, or "
+                    "load the block again."
+                )
+        _refuse_types(self.party, self.source, self.columns)
+
     def piece(self, source: Source, rows: slice, names: Sequence[str]) -> Block:
         """Some of this block's rows, as another source gives them; they are held to the same keys."""
         return Block(self.party, self.key, self.columns.select(names), source, self.keys[rows])
@@ -143,13 +155,17 @@ def _own_columns(party: str, source: Source, *, key: str, columns: Columns, igno
                 f"with `ignore` ({columns.suggestion(name)})"
             )
     mine = columns.select(name for name in columns if name in set(there))
+    _refuse_types(party, source, mine)
+    return mine
+
+
+def _refuse_types(party: str, source: Source, columns: Columns) -> None:
     for name, kind in source.unfit().items() if isinstance(source, Typed) else ():
-        if name in mine:
+        if name in columns:
             raise SchemaError(
                 f"party {party!r}: the column {name!r} of {source.description} is of type {kind}, which no column can "
-                f"have (declared is {mine[name].kind}); convert it to a number or to text, or leave it out."
+                f"have (declared is {columns[name].kind}); convert it to a number or to text, or leave it out."
             )
-    return mine
 
 
 def _refuse_faults(party: str, columns: Columns, faults: dict[str, Faults]) -> None:

@@ -358,6 +358,8 @@ class Party:
         """Would this plan be accepted? Asked of everybody first, so that no party reserves for a job that another
         refuses."""
         plan = self._acceptable(request)
+        if self._block is not None:
+            self._block.check_schema()
         self.ledger.check([one.cost for one in self.approvals.reservations(request.job, plan)], allow=self.policy.allow)
         state = self.policy.decide(plan, self.facts, self.roster, party=self.name)
         reply = Reply(value={"state": state}).encode()
