@@ -16,34 +16,34 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from colonnade.data.column import Column
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.plan import Phase, phase
+from colonnade.federation.plan import Phase
 from colonnade.federation.roster import Roster
 from colonnade.models.matrix import norm_bounds
+from colonnade.models.private_scales import (
+    Counts,
+    Ranges,
+    Scales,
+    centre_and_deviation,
+    domain_of,
+    length_quantile,
+    stretched,
+)
 from colonnade.models.sparse_glm_clipping import Clipped
 from colonnade.models.vfem_clipping import Clipping
-from colonnade.models.vfem_private_steps import NORM_BINS, NORM_REACH, block_norms
-from colonnade.models.vfem_scales import centre_and_deviation
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian, Relation
 from colonnade.privacy.skellam import Skellam
-from colonnade.statistics.describe import DEPTH, marginal
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import View, account_notes, colluders
 from colonnade.statistics.moment_layout import Layout, Presence
 from colonnade.statistics.moments import Moments, compute_moments, moment_notes, moment_phases
-from colonnade.statistics.quantiles import quantiles
-
-Counts = NDArray[np.float64]
-Ranges = dict[str, tuple[float, float]]
 
 SPAN = 2.5
 """Deviations of a column that are mapped to 1. The noise of a correlation, per record, is in proportion to
@@ -141,39 +141,12 @@ class ScaledMoments:
         members, many = len(self.roster.names), colluders(self.roster, self.view)
         return replace(self.silent, mu=_mu(self.scale, self.silent.delta_2, members, many))
 
-    def _spread(self, column: Column) -> dict[str, Any]:
-        """The arguments of `marginal` for one column."""
-        shape = "histogram" if column.discrete else "tree"
-        return {
-            "column": column.name,
-            "shape": shape,
-            "bins": 2,
-            "noise": "gaussian",
-            "level": self.levels["spread"],
-        }
+    @property
+    def _scales(self) -> Scales:
+        return Scales(self.columns, self.layout, self.levels)
 
     def phases(self) -> list[Phase]:
-        here: dict[str, Any] = {"facts": self.facts, "roster": self.roster}
-        lengths = {"layout": self.layout.to_dict(), "level": self.levels["norms"]}
-        return [
-            phase(
-                "spread",
-                marginal,
-                {party: [self._spread(column) for column in mine] for party, mine in self.columns.items()},
-                discloses="noisy counts of a column's public cells",
-                reply_bytes=8 << (DEPTH + 1),
-                **here,
-            ),
-            phase(
-                "norms",
-                block_norms,
-                {party: [lengths] for party in self.columns},
-                discloses="noisy counts of the lengths of a party's standardised rows",
-                reply_bytes=8 * NORM_BINS,
-                **here,
-            ),
-            *moment_phases(self.layout, self.view),
-        ]
+        return [*self._scales.phases(), *moment_phases(self.layout, self.view)]
 
     def notes(self) -> tuple[str, ...]:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in SHARES.items())
@@ -190,16 +163,8 @@ class ScaledMoments:
     # --- the coordinator's procedure ------------------------------------------------------------------------------
 
     def execute(self, job: Job) -> tuple[Moments, Clipped]:
-        counts: dict[str, Counts] = {}
-        for turn in range(max(map(len, self.columns.values()))):
-            asked = {party: mine[turn] for party, mine in self.columns.items() if turn < len(mine)}
-            arguments = {party: self._spread(column) for party, column in asked.items()}
-            for party, noisy in job.ask_each(marginal, arguments, phase="spread").items():
-                counts[asked[party].name] = np.asarray(noisy, dtype=np.float64)
-        standard = self.standard(counts)
-        layout = replace(self.layout, ranges=standard)
-        lengths = job.ask(block_norms, phase="norms", layout=layout.to_dict(), level=self.levels["norms"])
-        final = self.final(standard, {party: np.asarray(one, dtype=np.float64) for party, one in lengths.items()})
+        standard = self.standard(self._scales.ask_spread(job))
+        final = self.final(standard, self._scales.ask_norms(job, standard))
         return compute_moments(job, replace(self.layout, ranges=final), self.view), self.clipped(final)
 
     def standard(self, counts: Mapping[str, Counts]) -> Ranges:
@@ -216,34 +181,25 @@ class ScaledMoments:
             found[feature.name] = (centre - deviation, centre + deviation)
         return found
 
-    def final(self, standard: Mapping[str, tuple[float, float]], lengths: Mapping[str, Counts]) -> Ranges:
+    def final(self, standard: Ranges, lengths: Mapping[str, Counts]) -> Ranges:
         """The ranges at which as many of a party's rows are within its norm as if its columns were independent.
 
-        Never less than SPAN deviations; a numeric range never exceeds its domain, and a listed value is never clipped.
+        Never less than SPAN deviations.
         """
-        found = {}
-        for feature in self.features:
-            low, high = standard[feature.name]
-            centre, half = (low + high) / 2, (high - low) / 2 * self._stretch(feature.party, lengths[feature.party])
-            least, most = self._domain(feature)
-            farthest = max(most - centre, centre - least)
-            half = max(half, farthest) if self.facts.column(feature.column).discrete else min(half, farthest)
-            found[feature.name] = (float(centre - half), float(centre + half))
-        return found
-
-    def _domain(self, feature: Feature) -> tuple[float, float]:
-        if feature.category is not None:
-            return 0.0, 1.0
-        return feature.centre - feature.half, feature.centre + feature.half
+        stretch = {party: self._stretch(party, one) for party, one in lengths.items()}
+        return {
+            one.name: stretched(
+                one, standard[one.name], stretch[one.party], discrete=self.facts.column(one.column).discrete
+            )
+            for one in self.features
+        }
 
     def _stretch(self, party: str, lengths: Counts) -> float:
         """How many deviations are mapped to 1."""
         width = self.width(party)
         if party in self.clip:
             return SPAN
-        edges = np.linspace(0.0, 1.0, NORM_BINS + 1) * NORM_REACH * math.sqrt(width)
-        within = float(chi2.cdf(width + SLACK, width))
-        reached = float(quantiles(lengths, edges, np.array([within]))[0])
+        reached = length_quantile(lengths, width, float(chi2.cdf(width + SLACK, width)))
         return max(SPAN, SPAN * reached / math.sqrt(width + SLACK))
 
     def clipped(self, ranges: Mapping[str, tuple[float, float]]) -> Clipped:
@@ -252,7 +208,7 @@ class ScaledMoments:
         narrowed, values, longest = [], [], dict.fromkeys(self.columns, 0.0)
         for feature in self.features:
             low, high = ranges[feature.name]
-            least, most = self._domain(feature)
+            least, most = domain_of(feature)
             edge = 1e-9 * (most - least)
             covered = low <= least + edge and high >= most - edge
             column = self.facts.column(feature.column)

@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from colonnade.data.column import Column
@@ -30,29 +29,31 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.plan import Phase, phase
 from colonnade.federation.roster import Roster
+from colonnade.models.private_scales import (
+    Counts,
+    Ranges,
+    Scales,
+    centre_and_deviation,
+    length_quantile,
+    stretched,
+)
 from colonnade.models.vfem_clipping import Clipping
 from colonnade.models.vfem_factored import FactoredMoments
 from colonnade.models.vfem_private_budget import SHARES, calibrated_scale, noise_mu
 from colonnade.models.vfem_private_budget import levels as budget_levels
 from colonnade.models.vfem_private_steps import (
     MAXIMUM_OTHERS,
-    NORM_BINS,
-    NORM_REACH,
-    block_norms,
     own_moments,
     own_sensitivity,
     tell_presence,
 )
-from colonnade.models.vfem_scales import centre_and_deviation
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
-from colonnade.statistics.describe import DEPTH, marginal
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import colluders
 from colonnade.statistics.moment_layout import Layout
 from colonnade.statistics.moments import compute_moments, moment_notes, moment_phases
-from colonnade.statistics.quantiles import quantiles
 
 if TYPE_CHECKING:
     from colonnade.models.vfem import VFEM
@@ -204,37 +205,14 @@ class PrivateMoments:
     def own_sd(self) -> float:
         return self.levels["own"] * self.own_delta / self.gamma**2
 
-    def _spread(self, column: Column) -> dict[str, Any]:
-        """The arguments of `marginal` for one column."""
-        return {
-            "column": column.name,
-            "shape": "histogram" if column.discrete else "tree",
-            "bins": 2,
-            "noise": "gaussian",
-            "level": self.levels["spread"],
-        }
+    @property
+    def _scales(self) -> Scales:
+        return Scales(self.columns, self.layout, self.levels)
 
     def phases(self) -> list[Phase]:
         here: dict[str, Any] = {"facts": self.facts, "roster": self.roster}
         own = {"layout": self.layout.to_dict(), "others": list(self.others), "level": self.levels["own"]}
-        made = [
-            phase(
-                "spread",
-                marginal,
-                {party: [self._spread(column) for column in mine] for party, mine in self.columns.items()},
-                discloses="noisy counts of a column's public cells",
-                reply_bytes=8 << (DEPTH + 1),
-                **here,
-            ),
-            phase(
-                "norms",
-                block_norms,
-                {party: [{"layout": self.layout.to_dict(), "level": self.levels["norms"]}] for party in self.parties},
-                discloses="noisy counts of the lengths of a party's standardised rows",
-                reply_bytes=8 * NORM_BINS,
-                **here,
-            ),
-        ]
+        made = self._scales.phases()
         if self.others:
             made.append(
                 phase(
@@ -273,16 +251,8 @@ class PrivateMoments:
 
     def execute(self, job: Job) -> tuple[FactoredMoments, Clipping, list[Feature]]:
         """All four releases; the features are in the order of the moments, the response holder's first."""
-        counts: dict[str, NDArray[np.float64]] = {}
-        for turn in range(max(map(len, self.columns.values()))):
-            asked = {party: mine[turn] for party, mine in self.columns.items() if turn < len(mine)}
-            arguments = {party: self._spread(column) for party, column in asked.items()}
-            for party, noisy in job.ask_each(marginal, arguments, phase="spread").items():
-                counts[asked[party].name] = np.asarray(noisy, dtype=np.float64)
-        standard = self.standard(counts)
-        layout = replace(self.layout, ranges=standard)
-        lengths = job.ask(block_norms, phase="norms", layout=layout.to_dict(), level=self.levels["norms"])
-        final = self.final(standard, {party: np.asarray(one, dtype=np.float64) for party, one in lengths.items()})
+        standard = self.standard(self._scales.ask_spread(job))
+        final = self.final(standard, self._scales.ask_norms(job, standard))
         layout = replace(self.layout, ranges=final)
         if self.others:
             job.ask(tell_presence, phase="presence", to=self.holder)
@@ -296,7 +266,7 @@ class PrivateMoments:
         moments = compute_moments(job, layout, "client")
         return self.assembled(layout.features, moments.grams[0], np.asarray(own, dtype=np.float64) / self.gamma**2)
 
-    def standard(self, counts: Mapping[str, NDArray[np.float64]]) -> dict[str, tuple[float, float]]:
+    def standard(self, counts: Mapping[str, Counts]) -> Ranges:
         """{feature: centre -+ deviation} from noisy counts of each column."""
         found = {}
         for feature in self.features:
@@ -304,34 +274,18 @@ class PrivateMoments:
             found[feature.name] = (centre - deviation, centre + deviation)
         return found
 
-    def final(
-        self, standard: Mapping[str, tuple[float, float]], lengths: Mapping[str, NDArray[np.float64]]
-    ) -> dict[str, tuple[float, float]]:
-        """The ranges at which the wanted quantile of a party's rows has the declared norm.
-
-        A numeric range never exceeds its domain, and a listed value is never clipped.
-        """
-        found = {}
-        for party in self.parties:
-            edges = np.linspace(0.0, 1.0, NORM_BINS + 1) * NORM_REACH * math.sqrt(self.width(party))
-            reached = float(quantiles(lengths[party], edges, np.array([self.quantile]))[0])
-            stretch = max(reached, 0.5) / self.bounds[party]
-            for feature in self.features:
-                if feature.party != party:
-                    continue
-                low, high = standard[feature.name]
-                centre, half = (low + high) / 2, (high - low) / 2 * stretch
-                least, most = self._domain(feature)
-                farthest = max(most - centre, centre - least)
-                discrete = self.facts.column(feature.column).discrete
-                half = max(half, farthest) if discrete else min(half, farthest)
-                found[feature.name] = (float(centre - half), float(centre + half))
-        return found
-
-    def _domain(self, feature: Feature) -> tuple[float, float]:
-        if feature.category is not None:
-            return 0.0, 1.0
-        return feature.centre - feature.half, feature.centre + feature.half
+    def final(self, standard: Ranges, lengths: Mapping[str, Counts]) -> Ranges:
+        """The ranges at which the wanted quantile of a party's rows has the declared norm."""
+        stretch = {
+            party: max(length_quantile(lengths[party], self.width(party), self.quantile), 0.5) / self.bounds[party]
+            for party in self.parties
+        }
+        return {
+            one.name: stretched(
+                one, standard[one.name], stretch[one.party], discrete=self.facts.column(one.column).discrete
+            )
+            for one in self.features
+        }
 
     def assembled(
         self, ranged: Sequence[Feature], gram: Matrix, own: Matrix
