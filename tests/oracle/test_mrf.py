@@ -23,7 +23,7 @@ from colonnade.synthesis.mrf.fm import FMSketches
 from colonnade.synthesis.mrf.fo import FrequencyOracle, column_bins
 from colonnade.synthesis.mrf.six_phases import against_the_floor
 from colonnade.synthesis.mrf.sqm import SQM, available
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.synthesis.mrf.vertimrf import VertiMRF, what_stood_out
 from colonnade.synthesis.table import read_table
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
@@ -259,6 +259,14 @@ def test_the_report_says_when_a_run_is_worse_than_the_floor() -> None:
     assert hidden.startswith("Worse than the floor")
     (none,) = against_the_floor([], 1000)
     assert "alone" in none
+
+
+def test_sqm_says_when_no_cross_party_dependence_was_found(federation: Federation) -> None:
+    schema = Schema.declared(federation.facts, bins=5)
+    local = what_stood_out(schema, [("age", "visits"), ("sector", "rating")])
+    assert [note.split()[3] for note in local[:-1]] == ["sued"]
+    assert "alone" in local[-1]
+    assert what_stood_out(schema, [("age", "visits"), ("sector", "rating"), ("rating", "sued")]) == []
 
 
 def test_triples_take_the_place_of_their_pairs(tmp_path: Path) -> None:

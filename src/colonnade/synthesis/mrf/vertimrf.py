@@ -8,7 +8,7 @@ What each encoder may claim is in `claim.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
@@ -26,7 +26,7 @@ from colonnade.synthesis.mrf import six_phases
 from colonnade.synthesis.mrf.binning import Recover
 from colonnade.synthesis.mrf.encoders import Schema
 from colonnade.synthesis.mrf.fit import MarkovField, fit
-from colonnade.synthesis.mrf.graph import within_limit
+from colonnade.synthesis.mrf.graph import Names, within_limit
 from colonnade.synthesis.mrf.private_cuts import cut_costs, cut_phases, private_edges
 from colonnade.synthesis.mrf.sample import FieldSampler
 from colonnade.synthesis.mrf.sqm import SQM, measure, round_noise
@@ -310,15 +310,26 @@ class VertiMRF:
             limit=self.max_clique,
         )
         field = fit(found.graph, found.measurements, total=found.total, iterations=self.iterations)
-        alone = [name for name in schema.names if not any(name in one for one in found.chosen)]
-        notes = [
-            f"No dependence of {name} on another column stood out of the noise; it is drawn independently."
-            for name in alone
-            if len(schema.names) > 1
-        ]
+        notes = what_stood_out(schema, found.chosen)
         details = {
             "tables": [list(one) for one in found.chosen],
             "noise_sd": [math.sqrt(2 * mu) for mu in encoder.mus],
             "r_scores": {" x ".join(pair): round(float(np.float64(score)), 6) for pair, score in found.scores.items()},
         }
         return field, details, notes
+
+
+def what_stood_out(schema: Schema, chosen: Sequence[Names]) -> list[str]:
+    """What the reader should know about dependence that noise hides."""
+    owner = schema.facts.owner
+    notes = [
+        f"No dependence of {name} on another column stood out of the noise; it is drawn independently."
+        for name in schema.names
+        if len(schema.names) > 1 and not any(name in one for one in chosen)
+    ]
+    if len(schema.parties) > 1 and not any(len({owner(name) for name in one}) > 1 for one in chosen):
+        notes.append(
+            "No dependence between parties stood out of the noise: the rows are no better than what the parties would"
+            " make alone. Raise epsilon, or take fewer columns."
+        )
+    return notes
