@@ -81,7 +81,7 @@ def bound_words(bound: Guarantee) -> str:
     if bound.unbounded:
         return f"no bound ({', '.join(bound.unbounded)})"
     if bound.epsilon == 0:
-        return "nothing more"
+        return "none of its own"
     at = f" at delta {bound.delta:g}" if bound.delta else ""
     return f"epsilon {eps(bound)}{at}"
 
@@ -109,7 +109,7 @@ def job_table(cards: Sequence[JobCard], at: Place) -> Html:
             purpose(card),
             card.asker or "-",
             "" if card.first is None else moment(card.first),
-            join([badge(card), " ", tag("span", decided(card).partition(" ")[2], class_="soft")]),
+            join([badge(card), " ", tag("span", decided(card).removeprefix("denied "), class_="soft")]),
         )
         for card in cards
     ]

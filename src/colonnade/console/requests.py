@@ -125,6 +125,11 @@ def _trust(forecast: Forecast) -> Html:
     )
 
 
+def _sentence(words: str) -> str:
+    """With a capital, unless the first word is a symbol such as n."""
+    return words if not words[1:2].isalpha() else f"{words[:1].upper()}{words[1:]}"
+
+
 def _leaves(mine: Sequence[Phase], party: str, delta: float) -> Html:
     if not mine:
         return paragraph("Nothing: this job asks nothing of this institution.")
@@ -139,7 +144,7 @@ def _leaves(mine: Sequence[Phase], party: str, delta: float) -> Html:
         items.append(
             tag(
                 "li",
-                paragraph(tag("strong", f"{one.discloses[:1].upper()}{one.discloses[1:]}"), "."),
+                paragraph(tag("strong", _sentence(one.discloses)), "."),
                 paragraph(f"{times} for {one.audience}; phase {one.name}, step {one.step}", class_="soft"),
                 paragraph(f"Cost: {cost}", class_="soft"),
             )
