@@ -58,6 +58,7 @@ class Database:
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._flush_at_commit(flushed)
+                self._connection.execute("PRAGMA secure_delete = ON")
             self._connection.execute("PRAGMA schema_version")
         except sqlite3.Error as error:
             raise self._translated(error) from error
@@ -110,8 +111,8 @@ class Database:
                 raise self._translated(error) from error
 
     def flush(self) -> None:
-        """Everything that was committed, on the disk."""
-        self.execute("PRAGMA wal_checkpoint(FULL)")
+        """Everything that was committed, on the disk and out of the log, unless somebody reads just now."""
+        self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         self._connection.close()

@@ -134,11 +134,18 @@ class Store:
     # closing
 
     def close_job(self, job: str) -> None:
-        """Forget payloads, keep hashes. What steps kept (shares, say) is deleted."""
+        """Forget payloads, keep hashes. What steps kept (shares, say) is overwritten in the database and its log.
+
+        Replies are not: they are what left anyway, or sealed, and overwriting takes as long as writing did. Spooled files
+        are deleted.
+        """
         with self.database.transaction():
             self.set_state(job, "closed")
+            self.database.execute("PRAGMA secure_delete = FAST")
             self.database.execute("UPDATE replies SET inline = NULL WHERE job = ?", (job,))
+            self.database.execute("PRAGMA secure_delete = ON")
             self.database.execute("DELETE FROM kept WHERE job = ?", (job,))
+        self.database.flush()  # the log holds copies of what was kept
         self.sweep()
 
     def sweep(self) -> None:

@@ -71,3 +71,21 @@ def test_a_changed_payload_is_found(store: Store) -> None:
 def test_what_is_not_kept_is_not_recalled(store: Store) -> None:
     with pytest.raises(KeyError):
         store.recall("j", "nothing")
+
+
+def test_what_was_kept_is_overwritten_when_the_job_closes(tmp_path: Path) -> None:
+    """In the file and in its log; also if another job is open."""
+    store = Store(Database(tmp_path / "party.db"), tmp_path / "spool")
+    canary = np.random.default_rng(1).bytes(20_000)
+    for job in ("j", "other"):
+        store.add_job(job, "hash", b"plan", "approved")
+    store.keep("j", "shares", canary)
+    store.keep("j", "shares", canary[::-1])
+    store.add_reply("j", 1, "request", bytes(50_000))
+    store.keep("other", "mine", b"stays")
+    files = [tmp_path / name for name in ("party.db", "party.db-wal")]
+    parts = [canary[at : at + 16] for at in range(0, 20_000, 1000)] + [canary[::-1][at : at + 16] for at in (0, 9000)]
+    assert any(part in path.read_bytes() for path in files for part in parts)
+    store.close_job("j")
+    assert not any(part in path.read_bytes() for path in files for part in parts)
+    assert store.recall("other", "mine") == b"stays"
