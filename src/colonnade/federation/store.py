@@ -136,8 +136,8 @@ class Store:
     def close_job(self, job: str) -> None:
         """Forget payloads, keep hashes. What steps kept (shares, say) is overwritten in the database and its log.
 
-        Replies are not: they are what left anyway, or sealed, and overwriting takes as long as writing did. Spooled files
-        are deleted.
+        Replies are not: they are what left anyway, or sealed, and overwriting takes as long as writing did. Spooled
+        files are deleted.
         """
         with self.database.transaction():
             self.set_state(job, "closed")
