@@ -100,18 +100,7 @@ def test_a_vertical_gan_completes_and_reports(tmp_path: Path) -> None:
 def test_private_training_has_a_finite_cost(tmp_path: Path) -> None:
     blocks, columns = curved_pair(300)
     with co.Federation.local(blocks, key="id", columns=columns, allow=ALLOW, home=tmp_path / "home") as opened:
-        method = FedPSG(
-            epsilon=4.0,
-            epochs=30,
-            iterations=200,
-            local=2,
-            batch=32,
-            hidden=8,
-            cut=4,
-            rate=1e-9,  # no look is better than the first
-            patience=1,
-            complete=("right",),
-        )
+        method = FedPSG(epsilon=4.0, epochs=2, iterations=20, local=2, batch=32, hidden=8, cut=4, complete=("right",))
         starts = [one for one in opened.plan(method).phases if one.name.endswith(": start")]
         costs = [cost for one in starts for cost in one.costs.values()]
         result = method.fit(opened)
@@ -120,8 +109,6 @@ def test_private_training_has_a_finite_cost(tmp_path: Path) -> None:
     total = guarantee(costs, delta=1e-6)
     assert 3.5 < total.epsilon <= 4.0
     assert result.parties["right"]["completed"] > 0
-    # Whatever the error on hidden records says, all rounds are made: stopping early would be a release about them.
-    assert result.histories["regression for right"]["stopped"] == "all rounds were made"
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -121,6 +121,18 @@ def test_training_stops_when_the_hidden_records_see_nothing_better() -> None:
     assert "no better" in history.stopped
 
 
+def test_private_training_takes_its_last_weights_whatever_the_hidden_records_see() -> None:
+    """Where to stop, and which weights to keep, would be a release about the hidden records that no noise covers."""
+    blocks, columns = curved_pair(200)
+    quick = {"every": 1, "patience": 1, "rate": 1e-9, "local": 2, "iterations": 12, "validation": 0.2}
+    private_one = regression_of(**quick, mu=2**20, clip=1.0, gamma=private.GAMMA, epochs=12)
+    for training, rounds in ((regression_of(**quick), 2), (private_one, 6)):
+        with Federation.local(blocks, key="id", columns=columns, seed=1, allow=ALLOWED) as opened:
+            history, job = run_training(opened, training)
+        assert history.rounds == rounds
+        assert (history.stopped == "all rounds were made") == bool(training.mu)
+
+
 def plain_gain(
     x: np.ndarray[Any, Any], mask: np.ndarray[Any, Any], batches: np.ndarray[Any, Any], model: gain.Gain, seeds: Any
 ) -> list[list[float]]:
