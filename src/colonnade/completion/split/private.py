@@ -8,8 +8,8 @@ Sensitivity: a record moves the sum by at most clip in L2, so the rounded sum by
 moves each of the p coordinates by less than one unit more. Sums are in float32: 1e-4 of gamma covers their error.
 
 The noise is drawn outside the compiled step, by the exact sampler, from the operating system's generator, and added in
-whole numbers modulo 2^32. All that follows, back to float32 too, is post-processing. The records that are watched take no
-part in this: the weights are those of the last round, whatever the error on them.
+whole numbers modulo 2^32. All that follows, back to float32 too, is post-processing. The records that are watched take
+no part in this: the weights are those of the last round, whatever the error on them.
 
 This bounds what the **weights**, and with them predictions and generated records, say about a person. It bounds nothing
 of the hidden vectors that the active party opens while training, nor of the gradients: those stay `split-training`.
@@ -81,8 +81,8 @@ def noise_for(training: Training, facts: PublicFacts, *, epsilon: float, delta: 
     )
     if largest_draw(found) + training.batch * training.gamma >= 2**31:
         raise BadPrivacyParameter(
-            f"epsilon = {epsilon:g} over {training.epochs} epochs takes noise beyond 32 bits; choose a larger epsilon or"
-            " fewer epochs."
+            f"epsilon = {epsilon:g} over {training.epochs} epochs takes noise beyond 32 bits; choose a larger epsilon"
+            " or fewer epochs."
         )
     return found
 

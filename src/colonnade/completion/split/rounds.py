@@ -148,8 +148,8 @@ def hold_meeting(job: Job, members: Sequence[str], protect: exchange.Protect) ->
 def train(job: Job, training: Training, keys: dict[str, bytes | None], first: dict[str, int] | None = None) -> History:
     """Rounds until the plan's number, or until looks have stopped to improve. Raises if training diverges.
 
-    `first` are keys of the first weights, which only a simulation may choose. Private training makes all its rounds: where
-    to stop would be a release about the hidden records.
+    `first` are keys of the first weights, which only a simulation may choose. Private training makes all its rounds:
+    where to stop would be a release about the hidden records.
     """
     plain = training.to_dict()
     label, active = training.label, training.active

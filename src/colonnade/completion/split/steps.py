@@ -185,8 +185,8 @@ def _along(me: Party, one: Live) -> None:
 
 
 def _settle_look(me: Party, one: Live, better: bool) -> None:
-    """What was looked at last becomes the best so far. Private training takes its last weights: a choice by the error on
-    hidden records would say something about these, and no noise covers that."""
+    """What was looked at last becomes the best so far. Private training takes its last weights: a choice by the error
+    on hidden records would say something about these, and no noise covers that."""
     name = f"{one.training.tag}: looked"
     if better and not one.training.mu and me.kept(name):
         me.keep(f"{one.training.tag}: best", me.recall(name))
@@ -298,6 +298,9 @@ def hand_over(me: Party, *, training: dict[str, Any], part: int, better: bool) -
     _settle_look(me, one, better)
     number = known.rounds + 1 + part
     once(me, f"{known.tag}: chunk {part}")
+    if part == 0 and one.number and me.received(f"{known.tag}: gradients {one.number - 1}"):
+        _along(me, one)  # of the last round, if no look came after it
+        commit(me, one)
     begin_, end = row_chunks(me.facts.n)[part]
     state = best_state(me, one)
     parts = np.asarray(one.model.outputs_of(state, one.data, jnp.arange(begin_, end))).reshape(-1)
