@@ -4,6 +4,7 @@ The networks are small and trained briefly here; tolerances are several times th
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 import jax
@@ -16,7 +17,7 @@ from colonnade.completion.generators.network import new_key
 from colonnade.completion.generators.preparation import Preparation
 from colonnade.completion.layout import Layout
 from colonnade.data import Column, Columns
-from colonnade.errors import BadArguments, NotEstimable, TrainingDiverged
+from colonnade.errors import BadArguments, NotEstimable, RunError, TrainingDiverged
 
 SMALL = {
     "copula": {},
@@ -188,6 +189,14 @@ def test_wrong_input_is_refused_with_the_cure() -> None:
         given.sample(5, seed=1)
     with pytest.raises(BadArguments, match="each of the 100 records"):
         generator("copula").fit(matrix, layout, condition=matrix[:50], seed=1)
+
+
+def test_without_jax_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colonnade.completion.generators.tvae")
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(RunError, match=r"install colonnade\[completion\]"):
+        generator("tvae")
+    assert generator("copula")
 
 
 def test_an_empirical_marginal_keeps_its_steps() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from colonnade.completion.generators.protocol import Generator as Generator
 from colonnade.completion.generators.protocol import Progress as Progress
-from colonnade.errors import BadArguments
+from colonnade.errors import BadArguments, RunError
 
 Name = Literal["copula", "tabddpm", "tvae"]
 
@@ -23,6 +23,9 @@ def generator(name: Name, **options: Any) -> Generator:
     """A generator by name, not yet fitted; `options` are its own (`steps`, say)."""
     if name not in _WHERE:
         raise BadArguments(f"generator must be one of {', '.join(get_args(Name))}, not {name!r}.")
-    module = importlib.import_module(f"colonnade.completion.generators.{name}")
+    try:
+        module = importlib.import_module(f"colonnade.completion.generators.{name}")
+    except ModuleNotFoundError as error:
+        raise RunError(f"the generator {name!r} needs jax and optax; install colonnade[completion].") from error
     made: Generator = getattr(module, _WHERE[name])(**options)
     return made
