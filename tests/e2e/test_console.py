@@ -26,8 +26,10 @@ from urllib.parse import quote, urlencode, urlsplit
 import pytest
 
 from colonnade.console.desk import Desk
+from colonnade.console.parts import METHODS as WORDS
 from colonnade.console.server import Console
 from colonnade.federation.job import proposal
+from colonnade.federation.method import METHODS
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.run_folder import RunFolder
 from colonnade.statistics.describe import Describe
@@ -208,6 +210,10 @@ def test_a_request_says_what_leaves_and_who_asks(console: Console, busy: Operate
     assert "Your budget" not in text, "its cost is part of what was spent"
     assert "Your decision" not in text
     assert "the coordinator&#x27;s" not in text
+
+
+def test_every_method_has_words() -> None:
+    assert set(WORDS) == set(METHODS)
 
 
 def propose(busy: Operated, plan: object, job: str) -> None:

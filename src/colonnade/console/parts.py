@@ -28,6 +28,7 @@ METHODS = {
     "vcds": "A synthetic table (the copula paper's VCDS)",
     "evcds": "A synthetic table (the copula paper's EVCDS)",
     "ievcds": "A synthetic table (the copula paper's IEVCDS)",
+    "fedpsg": "Fill in the records that a member lacks",
     "vertimrf": "A synthetic table of all members' columns (Markov random field)",
 }
 """What a method is for, in words that need no paper."""
