@@ -34,8 +34,9 @@ def main() -> int:
         " numbers scaled by their declared range and indicators of categories, over the entries of the missing records,"
         " of expected values where a method has them; the distances are of the table that a party gets. One split and"
         " one seed for each table: differences below about 1 % (Credit: 3 %) are chance. Iterations are fewer than the"
-        f" paper's 10,000 ({ITERATIONS}), with early stopping, and GANs are run on Credit only, to keep the study short:"
-        " `fedpsg-federated` and `fedpsg-columns` have them on Bank. The networks' constants were chosen on Letter and Credit at 50 % with another split of the records."
+        f" paper's 10,000 ({ITERATIONS}), with early stopping, and GANs are run on Credit only, to keep the study"
+        " short: `fedpsg-federated` and `fedpsg-columns` have them on Bank. The networks' constants were chosen on"
+        " Letter and Credit at 50 % with another split of the records."
     )
     good, figures = True, {}
     for name, missing in CELLS[:1] if quick() else CELLS:

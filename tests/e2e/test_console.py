@@ -29,8 +29,8 @@ from colonnade.console.desk import Desk
 from colonnade.console.parts import METHODS as WORDS
 from colonnade.console.server import Console
 from colonnade.federation.job import proposal
-from colonnade.federation.method import METHODS
 from colonnade.federation.messages import Reply, Request
+from colonnade.federation.method import METHODS
 from colonnade.federation.run_folder import RunFolder
 from colonnade.statistics.describe import Describe
 from support.browser import DESK, PHONE, Watched

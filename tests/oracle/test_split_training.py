@@ -128,7 +128,7 @@ def test_private_training_takes_its_last_weights_whatever_the_hidden_records_see
     private_one = regression_of(**quick, mu=2**20, clip=1.0, gamma=private.GAMMA, epochs=12)
     for training, rounds in ((regression_of(**quick), 2), (private_one, 6)):
         with Federation.local(blocks, key="id", columns=columns, seed=1, allow=ALLOWED) as opened:
-            history, job = run_training(opened, training)
+            history, _ = run_training(opened, training)
         assert history.rounds == rounds
         assert (history.stopped == "all rounds were made") == bool(training.mu)
 
