@@ -81,9 +81,12 @@ def judge(table: pd.DataFrame, test: pd.DataFrame, columns: Columns) -> Predicti
     """A firm is called risky if its chance is above the share of failures in the table."""
     here = Columns(column for name, column in columns.items() if name in table.columns)
     x, y, _ = numbers(table, here, RESPONSE)
+    if np.ptp(y) == 0:
+        raise NotEstimable(f"all {len(y)} firms of the table have the same outcome")
     beta = sparse_fit(x, y, "binomial")
     # The likelihood equation of the intercept, given the slopes.
-    base = optimize.brentq(lambda at: float((special.expit(at + x @ beta) - y).mean()), -60.0, 60.0)
+    reach = 60.0 + float(np.abs(x @ beta).max())
+    base = optimize.brentq(lambda at: float((special.expit(at + x @ beta) - y).mean()), -reach, reach)
     fresh, outcome, _ = numbers(test, here, RESPONSE)
     return predicted(special.expit(base + fresh @ beta), outcome, float(y.mean()), int(np.count_nonzero(beta)))
 
