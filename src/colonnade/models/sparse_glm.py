@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import BadArguments, BadPrivacyParameter
+from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.plan import Plan
@@ -47,10 +47,9 @@ from colonnade.models.sparse_path import (
     moment_solver,
     trace_path,
 )
-from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import features
-from colonnade.statistics.joint import View
+from colonnade.statistics.joint import View, check_budget
 from colonnade.statistics.moment_layout import Layout, Presence
 from colonnade.statistics.moments import Moments, PatternMoments, compute_moments, moment_notes, moment_phases
 
@@ -144,15 +143,12 @@ class SparseGLM:
             raise BadArguments("criterion must be 'bic' or 'cv', and damping 'sharing' or 'paper'.")
         if self.via not in (None, *get_args(Via)):
             raise BadArguments(f"via must be 'moments', 'newton' or 'admm', not {self.via!r}.")
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
-            if check_delta(self.delta) == 0:
-                raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
-            if self.family == "poisson":
-                raise BadArguments(
-                    "no private route is known for family='poisson'; synthesize a table with CopulaSQM(epsilon=...)"
-                    " and fit it without epsilon."
-                )
+        check_budget(self.epsilon, self.delta)
+        if self.epsilon is not None and self.family == "poisson":
+            raise BadArguments(
+                "no private route is known for family='poisson'; synthesize a table with CopulaSQM(epsilon=...)"
+                " and fit it without epsilon."
+            )
         if self.route == "moments" and (self.criterion == "cv" or self.family == "poisson"):
             raise BadArguments(
                 "moments have no held-out records and no poisson likelihood; use criterion='bic' with family='gaussian'"

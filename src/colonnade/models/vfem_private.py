@@ -24,7 +24,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from colonnade.data.column import Column
-from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable
+from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.plan import Phase, phase
@@ -47,11 +47,10 @@ from colonnade.models.vfem_private_steps import (
     own_sensitivity,
     tell_presence,
 )
-from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.gaussian_em import Matrix
-from colonnade.statistics.joint import colluders
+from colonnade.statistics.joint import check_budget, colluders
 from colonnade.statistics.moment_layout import Layout
 from colonnade.statistics.moments import compute_moments, moment_notes, moment_phases
 
@@ -73,9 +72,7 @@ def check_private(method: VFEM) -> None:
         raise BadArguments(f"clip_quantile must lie between 0.5 and 0.9999, not {method.clip_quantile!r}.")
     if method.epsilon is None:
         return
-    check_epsilon(method.epsilon)
-    if check_delta(method.delta) == 0:
-        raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
+    check_budget(method.epsilon, method.delta)
     if (method.cross_party, method.missing, method.family) != ("full", "em", "gaussian"):
         raise BadArguments(
             "epsilon goes with cross_party='full', missing='em' and family='gaussian'; leave those options at that."

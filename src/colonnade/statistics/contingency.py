@@ -30,14 +30,24 @@ from colonnade.federation.plan import Phase, Plan, phase
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Cost, Free, Relation
 from colonnade.secure.bgw import lift, open_product
 from colonnade.statistics.cells import Cells
 from colonnade.statistics.circuit import held, multiply_level, put_away, term_sums
 from colonnade.statistics.cohort_rows import CohortRows
 from colonnade.statistics.contingency_layout import Layout, Names, Part, table_noise
-from colonnade.statistics.joint import View, account_notes, colluders, deal, deal_drawn, join, noise_part, once
+from colonnade.statistics.joint import (
+    View,
+    account_notes,
+    check_budget,
+    check_view,
+    colluders,
+    deal,
+    deal_drawn,
+    join,
+    noise_part,
+    once,
+)
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -87,12 +97,8 @@ class Contingency:
         if any(isinstance(names, str) for names in self.tables):
             raise BadArguments("each table is a tuple of column names; write ('age',) for a table of one column.")
         object.__setattr__(self, "tables", tuple(tuple(names) for names in self.tables))
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
-            if check_delta(self.delta) == 0:
-                raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
-        if self.view not in ("client", "server"):
-            raise BadArguments(f"view must be 'client' or 'server', not {self.view!r}.")
+        check_budget(self.epsilon, self.delta)
+        check_view(self.view)
         if self.split is not None:
             object.__setattr__(self, "split", tuple(float(one) for one in self.split))
             if len(self.split) != len(self.tables) or not all(0 < one < math.inf for one in self.split):

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.durable import canonical
-from colonnade.errors import PartyLost, SecureError, UnsafeRequest
+from colonnade.errors import BadArguments, BadPrivacyParameter, PartyLost, SecureError, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.accounting import check_delta, check_epsilon, guarantee
 from colonnade.privacy.cost import Cost, Relation
 from colonnade.privacy.skellam_sampler import largest_draw, skellam
 from colonnade.secure.bgw import noise_sharing
@@ -29,6 +29,19 @@ from colonnade.secure.primes import primes_for
 from colonnade.secure.shamir import reconstruct, share
 
 View = Literal["client", "server"]
+
+
+def check_budget(epsilon: float | None, delta: float) -> None:
+    """A person's total under Skellam noise; without an epsilon a statistic is exact."""
+    if epsilon is not None:
+        check_epsilon(epsilon)
+        if check_delta(delta) == 0:
+            raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
+
+
+def check_view(view: str) -> None:
+    if view not in get_args(View):
+        raise BadArguments(f"view must be 'client' or 'server', not {view!r}.")
 
 
 def colluders(roster: Roster, view: View) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
+from colonnade.errors import UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
@@ -26,7 +26,6 @@ from colonnade.federation.plan import Phase, Plan, phase
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Cost, Free, Relation
 from colonnade.privacy.skellam import calibrate_mu
 from colonnade.secure.bgw import open_product
@@ -34,7 +33,7 @@ from colonnade.secure.seeded import whole
 from colonnade.statistics.cohort_rows import CohortRows
 from colonnade.statistics.dealing import deal_noise, deal_rows, held, messages, whole_holders
 from colonnade.statistics.features import Feature, design_chunks
-from colonnade.statistics.joint import View, colluders, join, once
+from colonnade.statistics.joint import View, check_budget, check_view, colluders, join, once
 from colonnade.statistics.moment_layout import MAXIMUM_ENTRIES, Layout, Presence, Tile, within_memory
 from colonnade.statistics.moment_products import masks_of, products_of
 from colonnade.statistics.quantize import quantize
@@ -97,12 +96,8 @@ class PatternMoments:
     memory: int | None = None
 
     def __post_init__(self) -> None:
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
-            if check_delta(self.delta) == 0:
-                raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
-        if self.view not in ("client", "server"):
-            raise BadArguments(f"view must be 'client' or 'server', not {self.view!r}.")
+        check_budget(self.epsilon, self.delta)
+        check_view(self.view)
 
     def options(self) -> dict[str, Any]:
         return {

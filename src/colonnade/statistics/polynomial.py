@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
@@ -27,12 +26,21 @@ from colonnade.federation.plan import Phase, Plan, phase
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Cost, Free, Relation
 from colonnade.secure.bgw import Product, lift, open_product
 from colonnade.statistics.circuit import held, multiply_level, put_away, term_sums
 from colonnade.statistics.features import design
-from colonnade.statistics.joint import View, account_notes, colluders, deal, deal_noise, join, once
+from colonnade.statistics.joint import (
+    View,
+    account_notes,
+    check_budget,
+    check_view,
+    colluders,
+    deal,
+    deal_noise,
+    join,
+    once,
+)
 from colonnade.statistics.polynomial_layout import Exponents, Layout, Polynomial, polynomial_noise
 from colonnade.statistics.quantize import stochastic_round
 
@@ -91,12 +99,8 @@ class PolynomialSum:
     memory: int = 1 << 23
 
     def __post_init__(self) -> None:
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
-            if check_delta(self.delta) == 0:
-                raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
-        if self.view not in ("client", "server"):
-            raise BadArguments(f"view must be 'client' or 'server', not {self.view!r}.")
+        check_budget(self.epsilon, self.delta)
+        check_view(self.view)
 
     def options(self) -> dict[str, Any]:
         return {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import BadArguments, BadPrivacyParameter, ModulusTooSmall, TooFewHolders
+from colonnade.errors import BadArguments, ModulusTooSmall, TooFewHolders
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
@@ -27,12 +27,20 @@ from colonnade.federation.plan import Phase, Plan, phase
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
 from colonnade.privacy.skellam import LARGEST_MU, Skellam, calibrate_mu
 from colonnade.privacy.skellam_sampler import largest_draw
 from colonnade.secure.pads import fixed_point, largest_summand, masked, pad_label, unmask_sum
-from colonnade.statistics.joint import View, account_notes, binding, colluders, noise_part, once
+from colonnade.statistics.joint import (
+    View,
+    account_notes,
+    binding,
+    check_budget,
+    check_view,
+    colluders,
+    noise_part,
+    once,
+)
 from colonnade.statistics.quantize import stochastic_round
 
 if TYPE_CHECKING:
@@ -144,12 +152,8 @@ class PresenceTotal:
     relation: Relation = "zero-out"
 
     def __post_init__(self) -> None:
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
-            if check_delta(self.delta) == 0:
-                raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
-        if self.view not in ("client", "server"):
-            raise BadArguments(f"view must be 'client' or 'server', not {self.view!r}.")
+        check_budget(self.epsilon, self.delta)
+        check_view(self.view)
 
     def options(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon, "delta": self.delta, "view": self.view, "relation": self.relation}

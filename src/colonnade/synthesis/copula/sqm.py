@@ -22,9 +22,9 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.plan import Plan, phase
 from colonnade.federation.roster import Roster
-from colonnade.privacy.accounting import check_delta, check_epsilon, guarantee
+from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Relation
-from colonnade.statistics.joint import View, account_notes, colluders
+from colonnade.statistics.joint import View, account_notes, check_budget, colluders
 from colonnade.statistics.moment_layout import Layout
 from colonnade.statistics.moments import compute_moments, moment_notes, moment_phases
 from colonnade.synthesis.copula.estimate import LEAVE, WARN, Correlation, Estimate, estimate, forecast
@@ -90,10 +90,7 @@ class CopulaSQM:
     relation: Relation = "zero-out"
 
     def __post_init__(self) -> None:
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
-            if check_delta(self.delta) == 0:
-                raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
+        check_budget(self.epsilon, self.delta)
         if self.rows is not None:
             check_rows(self.rows)
         check_format(self.format)
