@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import colonnade
@@ -51,5 +52,31 @@ def _in_section(lines: list[str]) -> bool:
     return any(re.fullmatch(r"-{3,}", line.strip()) for line in lines[-40:])
 
 
+def list_the_rest(app: Any, docname: str, source: list[str]) -> None:
+    """Pages that the contents do not name yet are listed at their end, so that none is lost."""
+    if docname != "index":
+        return
+    here = Path(app.srcdir)
+    every = (path.relative_to(here).with_suffix("").as_posix() for path in sorted(here.rglob("*.md")))
+    named = set(source[0].splitlines())
+    rest = [page for page in every if page not in named and page != "index" and not page.startswith("results/")]
+    if rest:
+        source[0] += "\n```{toctree}\n:caption: More\n:maxdepth: 1\n\n" + "\n".join(rest) + "\n```\n"
+
+
+def reachable(app: Any, exception: Exception | None) -> None:
+    """What the theme leaves out: levels of the captions, and keyboard access to what scrolls sideways."""
+    if exception is not None or app.builder.name != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        text = re.sub(r'role="heading"(?! aria-level)', 'role="heading" aria-level="2"', text)
+        text = re.sub(r"<pre>", '<pre tabindex="0">', text)
+        text = re.sub(r'(<div class="table-wrapper[^"]*")>', r'\1 tabindex="0" role="region" aria-label="Table">', text)
+        path.write_text(text, encoding="utf-8")
+
+
 def setup(app: Any) -> None:
+    app.connect("source-read", list_the_rest)
+    app.connect("build-finished", reachable)
     app.connect("autodoc-process-docstring", plain_docstring, priority=400)

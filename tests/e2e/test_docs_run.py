@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +20,12 @@ import colonnade as co
 from colonnade.cli.main import app
 from colonnade.data.simulated import five_institutions
 from colonnade.federation.coordinator import Federation
+from support.browser import DESK, PHONE, Watched, browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+__all__ = ["browser"]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -101,6 +108,16 @@ def test_every_page_is_reached_from_the_contents(site: Path) -> None:
         where = page.relative_to(DOCS).with_suffix(".html").as_posix()
         if where != "index.html" and not where.startswith("results/"):
             assert f'href="{where}"' in contents, where
+
+
+@pytest.mark.parametrize("where", ["index.html", "reference/api.html", "maturity.html"])
+def test_pages_are_sound_in_a_browser(browser: Browser, site: Path, where: str) -> None:
+    for width, dark in ((DESK, False), (PHONE, True)):
+        with Watched(browser, width=width, dark=dark) as watched:
+            watched.open(site / where)
+            assert watched.sideways() <= 0
+            assert watched.violations() == []
+            watched.sound()
 
 
 # --- docstrings ----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import colonnade as co
 from colonnade.alignment.session import align
 from colonnade.data.simulated import five_institutions
 from colonnade.evaluation.report import KINDS, write_report
+from colonnade.evaluation.report_index import write_index
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.local import Spec
 from colonnade.federation.run_folder import RunFolder
@@ -93,6 +94,15 @@ def test_an_alignments_report_is_sound_in_a_browser(browser: Browser, tmp_path: 
     )
     (run,) = (tmp_path / "runs").iterdir()
     sound(browser, write_report(RunFolder.open(run)))
+
+
+def test_a_page_for_several_runs_is_sound_in_a_browser(
+    browser: Browser, federation: Federation, tmp_path: Path
+) -> None:
+    runs = [federation.run(Describe(epsilon=1.0, columns=(name,)), name=f"index-{name}")[1] for name in ("roa", "roe")]
+    for run in runs:
+        write_report(run)
+    sound(browser, write_index(tmp_path / "index.html", runs, title="Two runs"))
 
 
 def test_every_kind_of_result_is_among_them() -> None:
