@@ -120,8 +120,8 @@ def console(
         output.result(f"To enter from one browser, once: {address}")
 
     served = Console(desk, port=port, said=link)
-    link(served.start())
     try:
+        link(served.start())
         served.wait()
     except KeyboardInterrupt:
         output.say("The console is closed.")
