@@ -34,6 +34,8 @@ from colonnade.federation.transports.frames import (
 T = TypeVar("T")
 _LOG = logging.getLogger("colonnade.network")
 GREETING_SECONDS = 10.0
+DRAIN_SECONDS = 2.0
+_STOPPED: list[asyncio.AbstractEventLoop] = []
 
 
 class _Gone(Exception):
@@ -278,13 +280,16 @@ class Network:
     def _stop_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
-        if not self._thread.is_alive():
-            self._loop.close()
+        # Not closed: gRPC has one poller for all loops of a process, which may still hand an event to this one.
+        _STOPPED.append(self._loop)
 
 
 async def _drain() -> None:
-    """Let what still runs on this loop end before the loop does."""
+    """Let what still runs on this loop end before the loop does: by itself, since gRPC writes a traceback for each of
+    its tasks that is cancelled."""
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    if others:
+        _, others = map(list, await asyncio.wait(others, timeout=DRAIN_SECONDS))
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
