@@ -277,7 +277,7 @@ def test_resuming_another_versions_run(tmp_path: Path) -> None:
 
     with three_parties(tmp_path) as federation:
         run = federation.run(Describe())[1]
-        run.update(state="failed", version="0.0.1")
+        run.update(state="failed", version="0.0.1", closing=False)
         with pytest.raises(VersionMismatch, match=r"0\.0\.1"):
             federation.resume(run.path)
         run.update(version="0.1.0", options={**run.job["options"], "bins": 7})
