@@ -274,7 +274,7 @@ class Lines:
         """Run it, and return its mean 3-way distance."""
         key = [self.data.name, name, epsilon, runs]
         known = _finished(key)
-        if known is None and _only_finished():
+        if known is None and only_finished():
             known = [name, "" if epsilon is None else f"{epsilon:g}", "nan", "", "", "", "not run", ""]
         if known is not None:
             self.rows.append(known)
@@ -301,9 +301,9 @@ def _finished(key: list[Any]) -> list[str] | None:
     if quick() or not SITTINGS.is_file():
         return None
     found = [json.loads(line) for line in SITTINGS.read_text(encoding="utf-8").splitlines()]
-    same = [one for one in found if one["key"][:3] == key[:3] and (one["key"] == key or _only_finished())]
+    same = [one for one in found if one["key"][:3] == key[:3] and (one["key"] == key or only_finished())]
     return list(max(same, key=lambda one: one["key"][3])["row"]) if same else None
 
 
-def _only_finished() -> bool:
+def only_finished() -> bool:
     return os.environ.get("FINISHED", "") not in ("", "0")
