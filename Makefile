@@ -20,8 +20,14 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 # make bench NAME=field       QUICK=1 for fewer repetitions
-bench: $(STAMP)
-	$(BIN)/python -m benchmarks $(if $(NAME),$(NAME),--list)
+# make bench PEERS=1          beside other packages, which get an environment of their own (9 GB: GAIN needs torch)
+bench: $(STAMP) $(if $(PEERS),.venv-peers/.installed)
+	$(BIN)/python -m benchmarks $(if $(PEERS),peers,$(if $(NAME),$(NAME),--list))
+
+.venv-peers/.installed: requirements-peers.lock
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --require-hashes -r requirements-peers.lock
+	touch .venv-peers/.installed
 
 # make study NAME=fuzz-wire   the slower studies; they write docs/results/
 study: $(STAMP)
@@ -50,10 +56,15 @@ lock:
 		--extra completion --extra dask --extra docs --extra duckdb --extra mrf --extra network \
 		--extra postgresql --extra test --extra build -o requirements.lock pyproject.toml
 
+# The same for the peers.
+lock-peers:
+	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
+		-o requirements-peers.lock requirements-peers.in
+
 # Writes the protobuf code of the network transport again; a test compares.
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/colonnade/federation/transports/generated \
 		--pyi_out=src/colonnade/federation/transports/generated colonnade.proto
 
 clean:
-	rm -rf .venv demo-run .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers site demo-run .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SAID = {
-    "party": r"\b(silos?|participants?|data (owners?|holders?|sites?)|(active|passive|guest) part(y|ies))\b",
+    "party": r"\b(silos?|participants?|data (owners?|holders?|sites?)|(passive|guest) part(y|ies))\b",
     "coordinator": r"\b(aggregators?|orchestrators?|(central|trusted|aggregation) servers?|master node)\b",
     "response holder": r"\b(label (holders?|owners?|part(y|ies)))\b",
     "block": r"\b(data (silo|shard|partition)s?|vertical partitions?)\b",
