@@ -8,15 +8,18 @@ import pytest
 from colonnade.errors import SecureError
 from colonnade.secure import ckks
 
-KEY = ckks.SecretKey.generate()
+
+@pytest.fixture(scope="module")
+def key() -> ckks.SecretKey:
+    return ckks.SecretKey.generate()
 
 
-def test_a_sum_of_encrypted_vectors_is_the_sum() -> None:
+def test_a_sum_of_encrypted_vectors_is_the_sum(key: ckks.SecretKey) -> None:
     rng = np.random.default_rng(0)
     vectors = [rng.normal(size=5000) * 10 for _ in range(3)]
-    public = KEY.public
+    public = key.public
     total = public.add([public.encrypt(one) for one in vectors])
-    found = KEY.decrypt(total, size=5000, summands=3)
+    found = key.decrypt(total, size=5000, summands=3)
     assert np.abs(found - sum(vectors)).max() < ckks.PRECISION
 
 
@@ -29,33 +32,33 @@ def test_parameters_below_128_bits_are_refused() -> None:
         ckks.check_parameters(5000, (20,))
 
 
-def test_another_key_and_a_missing_summand_are_errors() -> None:
-    public = KEY.public
+def test_another_key_and_a_missing_summand_are_errors(key: ckks.SecretKey) -> None:
+    public = key.public
     sealed = public.encrypt(np.ones(10))
     with pytest.raises(SecureError, match="another key"):
         ckks.SecretKey.generate().decrypt(sealed, size=10, summands=1)
     with pytest.raises(SecureError, match="summand is missing"):
-        KEY.decrypt(sealed, size=10, summands=2)
+        key.decrypt(sealed, size=10, summands=2)
     with pytest.raises(SecureError, match="ciphertexts"):
-        KEY.decrypt(sealed, size=10_000, summands=1)
+        key.decrypt(sealed, size=10_000, summands=1)
 
 
-def test_a_public_key_has_no_secret_and_a_secret_one_is_not_handed_out() -> None:
+def test_a_public_key_has_no_secret_and_a_secret_one_is_not_handed_out(key: ckks.SecretKey) -> None:
     with pytest.raises(SecureError, match="never hand it out"):
-        ckks.PublicKey.from_bytes(KEY.to_bytes())
+        ckks.PublicKey.from_bytes(key.to_bytes())
     with pytest.raises(SecureError, match="public key"):
-        ckks.SecretKey.from_bytes(KEY.public.to_bytes())
+        ckks.SecretKey.from_bytes(key.public.to_bytes())
     with pytest.raises(SecureError, match="no CKKS key"):
         ckks.PublicKey.from_bytes(b"not a key")
 
 
-def test_garbage_is_no_ciphertext() -> None:
+def test_garbage_is_no_ciphertext(key: ckks.SecretKey) -> None:
     with pytest.raises(SecureError, match="no CKKS ciphertext"):
-        KEY.decrypt([b"garbage"], size=3, summands=1)
+        key.decrypt([b"garbage"], size=3, summands=1)
 
 
-def test_equal_vectors_have_different_ciphertexts_and_wild_values_are_clipped() -> None:
-    public = KEY.public
+def test_equal_vectors_have_different_ciphertexts_and_wild_values_are_clipped(key: ckks.SecretKey) -> None:
+    public = key.public
     assert public.encrypt(np.ones(4)) != public.encrypt(np.ones(4))
-    found = KEY.decrypt(public.encrypt(np.array([np.nan, np.inf, -np.inf])), size=3, summands=1)
+    found = key.decrypt(public.encrypt(np.array([np.nan, np.inf, -np.inf])), size=3, summands=1)
     assert np.allclose(found, [ckks.BOUND, ckks.BOUND, -ckks.BOUND])
