@@ -1,7 +1,7 @@
 """Speed and memory of VertiMRF on Adult with two parties, t = 2000 (the paper's section 7.3 and Table 2).
 
 Limits are compared with CPU seconds, all threads together: what a run takes on a machine that others use too says
-nothing. Compilation is included. `server` is what the coordinator does after the last answer of a party: graph, fit,
+nothing. Compilation is included. `coordinator` is what it does after the last answer of a party: graph, fit,
 sampling, files.
 """
 
@@ -25,12 +25,12 @@ from colonnade.synthesis.mrf.vertimrf import VertiMRF
 SKETCHES = 2000
 LIMITS = {
     "fm encoding of a party, CPU-s": 10.0,
-    "fm server, CPU-s": 180.0,
-    "sqm server, CPU-s": 180.0,
+    "fm coordinator, CPU-s": 180.0,
+    "sqm coordinator, CPU-s": 180.0,
     "sqm end to end, CPU-s": 180.0,
     "memory, MB": 2000.0,
 }
-PAPER = {"fm encoding of a party, CPU-s": "23.1 min", "fm server, CPU-s": "67 min"}
+PAPER = {"fm encoding of a party, CPU-s": "23.1 min", "fm coordinator, CPU-s": "67 min"}
 
 
 def encoding_seconds(data: Data, sketches: int) -> float:
@@ -64,7 +64,7 @@ def end_to_end(data: Data, method: VertiMRF, found: dict[str, float]) -> FieldSa
         table, _ = federation.run(method, progress=last)
         found[f"{name} end to end, CPU-s"] = time.process_time() - used
         found[f"{name} end to end, s on this machine today"] = time.monotonic() - started
-        found[f"{name} server, CPU-s"] = time.process_time() - last.at
+        found[f"{name} coordinator, CPU-s"] = time.process_time() - last.at
         made = cells_of(table.sample(), Schema.declared(federation.facts, bins=CELLS))
         found[f"{name} 3-way TVD"] = tvd(data.codes, made, data.schema.sizes, ways=3)
     assert isinstance(table.model, FieldSampler)
