@@ -363,7 +363,7 @@ class Desk:
         return [Row(number, json.loads(body), previous, hashed) for number, body, previous, hashed in found]
 
     def verified(self, record: Record) -> tuple[bool, str]:
-        """Whether a chain is intact, in a sentence; computed again whenever it has grown."""
+        """Whether a chain is intact, in a sentence; computed again when it has grown or ends otherwise."""
         if not self.served:
             return True, "There are no rows yet."
         with self._reading() as database:
@@ -372,7 +372,7 @@ class Desk:
             head = chain.chain.head()
             with self._lock:
                 known = self._cache.get(("verified", record))
-                if known is None or (known[0] != head and time.monotonic() > known[3]):
+                if known is None or (known[0] != head and (head.rows <= known[0].rows or time.monotonic() > known[3])):
                     begun = time.monotonic()
                     try:
                         if not chain.chain.guarded():
@@ -381,7 +381,8 @@ class Desk:
                         outcome = (True, f"Intact: {head.rows:,} rows, ending in {head.hash[:16]}.")
                     except ColonnadeError as error:
                         outcome = (False, str(error))
-                    # A long chain that grows is not verified all the time: one part in twenty of it at most.
+                    # A long chain that grows is not verified all the time: one part in twenty of it at most. One that
+                    # does not grow and ends otherwise was changed.
                     known = (head, *outcome, time.monotonic() + 20 * (time.monotonic() - begun))
                     self._cache["verified", record] = known
         return known[1], known[2]
