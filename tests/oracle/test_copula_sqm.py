@@ -178,7 +178,14 @@ def test_the_plan_costs_what_was_asked_for(tmp_path: Path, relation: Any) -> Non
         assert 0.2 < alone < 0.8, "a tenth of 1 / noise^2 is about a third of epsilon"
         assert guarantee([moments], delta=1e-5, relation=relation).epsilon < total
         text = plan.text()
-        for words in ("Forecast", "WARNING", "Client view (accounted)", "Server view", "declared order: sector"):
+        for words in (
+            "Forecast",
+            "shares less than all records",
+            "WARNING",
+            "Client view (accounted)",
+            "Server view",
+            "declared order: sector",
+        ):
             assert words in text
 
 

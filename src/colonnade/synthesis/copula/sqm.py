@@ -244,8 +244,9 @@ class CopulaSQM:
             notes.append(
                 f"Forecast: a correlation of two continuous columns carries noise with standard deviation {least:.3g}"
                 f" where both parties have all {layout.facts.n} records, and {least:.3g} / f where they share the part"
-                f" f of them (f is not public: the result says it). Above {LEAVE} a pair of parties is left to"
-                " maximum-determinant completion."
+                f" f of them (f is not public: the result says it, pair by pair). It is above {WARN}, and poor, for a pair"
+                f" of parties that shares less than {_share(least / WARN)}; with less than {_share(least / LEAVE)} it is"
+                f" above {LEAVE}, and the pair is left to maximum-determinant completion."
             )
             if least > WARN:
                 notes.append(
@@ -310,3 +311,8 @@ def check_present(released: Mapping[str, PartyMarginals]) -> None:
                 f" {one.present_sd:.3g}: nothing can be said of its columns; leave them out with columns=, or allow a"
                 " larger epsilon."
             )
+
+
+def _share(part: float) -> str:
+    """A part of the records, in words."""
+    return "all records" if part >= 1 else f"{100 * part:.2g} % of the records"
