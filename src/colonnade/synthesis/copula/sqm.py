@@ -244,9 +244,9 @@ class CopulaSQM:
             notes.append(
                 f"Forecast: a correlation of two continuous columns carries noise with standard deviation {least:.3g}"
                 f" where both parties have all {layout.facts.n} records, and {least:.3g} / f where they share the part"
-                f" f of them (f is not public: the result says it, pair by pair). It is above {WARN}, and poor, for a pair"
-                f" of parties that shares less than {_share(least / WARN)}; with less than {_share(least / LEAVE)} it is"
-                f" above {LEAVE}, and the pair is left to maximum-determinant completion."
+                f" f of them (f is not public: the result says it, pair by pair). It is above {WARN}, and poor, for a"
+                f" pair of parties that shares less than {_share(least / WARN)}; with less than"
+                f" {_share(least / LEAVE)} it is above {LEAVE}, and the pair is left to maximum-determinant completion."
             )
             if least > WARN:
                 notes.append(
