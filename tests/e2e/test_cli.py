@@ -328,6 +328,7 @@ def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
     linked = [tmp_path / "demo" / name for name in re.findall(r'href="(runs/[^"]+)"', index)]
     assert [path.parent.name.split("-")[0] for path in linked] == ["align", "describe", "copula", "vfem"]
     assert "A person's total over all parties' releases" in done.stdout
+    assert "per record, zero-out, who is present held fixed" in done.stdout
     assert "enforcement" in done.stdout
     assert "Beside the truth" in linked[2].read_text(encoding="utf-8")
     for step in ("1. Align", "2. Describe", "3. Plan", "4. Synthesize", "5. Regress"):

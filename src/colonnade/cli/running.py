@@ -68,11 +68,20 @@ def go_on(federation: Federation, path: Path, out: Output) -> None:
 
 def say_total(plan: Plan, out: Output) -> None:
     """What the plan costs a person, under both relations."""
+    from colonnade.evaluation.privacy import presence_fixed
+    from colonnade.privacy.accounting import guarantee
     from colonnade.privacy.cost import Relation
 
     out.say("A person's total over all parties' releases of this run, (epsilon, delta):")
+    values = presence_fixed(plan.costs(None))
+    if values is None:
+        for relation in get_args(Relation):
+            out.say(f"    {plan.total(relation=relation)}")
+        return
+    out.say(f"    {plan.total()} (who holds which pseudonymous record is shown)")
     for relation in get_args(Relation):
-        out.say(f"    {plan.total(relation=relation)}")
+        if values:
+            out.say(f"    {guarantee(values, delta=plan.delta, relation=relation)}, who is present held fixed")
 
 
 def finish(federation: Federation, run: RunFolder, out: Output) -> None:
