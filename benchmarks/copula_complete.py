@@ -3,8 +3,8 @@
 Pooled fit, VCDS with split="none" (what its tables need) and split="theorem" (what its Theorem 1 says), EVCDS,
 CopulaSQM at the record-level epsilon that VCDS's theorem split really costs, VFL-ADMM-DP and VertiGAN.
 All tables are fitted alike. The simulation is under-specified, so ratios to the pooled fit are compared, not RMSE:
-VCDS / pooled, linear, epsilon 1, split="none", with as many rows as records, at most 20 % above the paper's 2.3, 2.5
-and 2.7 at N = 1,000, 3,000, 5,000 (a smaller ratio is a better table). Also asked: error falls with N and epsilon; VCDS
+VCDS / pooled, linear, epsilon 1, split="none", with as many rows as records, within 20 % of the paper's 2.3, 2.5
+and 2.7 at N = 1,000, 3,000, 5,000. Also asked: error falls with N and epsilon; VCDS
 and EVCDS are far better (half the RMSE or less) than VFL-ADMM-DP and, linear, than VertiGAN; logistic, better than it.
 QUICK=1 repeats less and leaves out epsilon 3 and most cells of N = 3,000.
 """
@@ -219,7 +219,7 @@ def main() -> int:
     )
     slack = 2 if quick() else 0
     checks = {
-        "ratio": all(ratio["VCDS, N rows"][n] <= (1 + WITHIN) * RATIO[n] + slack * spread[n] for n in SIZES),
+        "ratio": all(abs(ratio["VCDS, N rows"][n] - RATIO[n]) <= WITHIN * RATIO[n] + slack * spread[n] for n in SIZES),
         "falls_with_n": all(
             mean[response, a, 1.0, one].rmse > mean[response, b, 1.0, one].rmse
             for response, one in itertools.product(models, ("VCDS", "EVCDS"))
