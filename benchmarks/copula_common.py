@@ -92,7 +92,7 @@ def sparse_fit(x: Array, y: Array, family: Family, *, noise: float | None = None
     )
     solver = moment_solver(gram, cross, variance, tolerance=1e-6)
     lambdas = lambda_sequence(solver.largest, count=LAMBDAS, ratio=RATIO)
-    points, _ = trace_path(solver, lambdas.tolist(), penalty="scad", lla_steps=LLA)
+    points = trace_path(solver, lambdas.tolist(), penalty="scad", lla_steps=LLA).points
     size = effective_records(gram, cross, variance, cohort=cohort, noise=noise)
     found[varies] = points[best(scores_by_bic(family, points, n=size, half=1.0))].coefficients / spread[varies]
     return found

@@ -104,7 +104,7 @@ def fit_pooled(family: Family, penalty: Penalty, x: Array, y: Array) -> Array:
             tolerance=1e-5,
         )
     lambdas = lambda_sequence(solver.largest, count=LAMBDAS, ratio=RATIO)
-    points, _ = trace_path(solver, lambdas.tolist(), penalty=penalty, lla_steps=LLA)
+    points = trace_path(solver, lambdas.tolist(), penalty=penalty, lla_steps=LLA).points
     return points[best(scores_by_bic(family, points, n=n, half=1.0))].coefficients
 
 

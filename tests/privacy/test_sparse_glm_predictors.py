@@ -6,8 +6,10 @@ its own key, and without its own pads) and asks whether the party's predictors l
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from colonnade.errors import UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.models import sparse_glm
 from colonnade.models import sparse_glm_steps as steps
 from colonnade.models.sparse_glm import SparseGLM
+from colonnade.models.sparse_glm_cover import Cover
 from colonnade.models.sparse_glm_rounds import quasi_newton
 from colonnade.models.sparse_path import mean_response
-from support.selection import COVARIATES, related_table, selection_federation
+from support.selection import COVARIATES, cohort_rows, related_table, selection_federation
 
 Array = NDArray[np.float64]
 N = 150
@@ -90,8 +94,7 @@ def test_masked_messages_hide_each_predictor_and_plain_ones_show_it(
     for exchange in ("masked", "plain"):
         with monkeypatch.context() as patch, watched(patch) as seen:
             fit(tmp_path / exchange, exchange, table)
-        target = seen["bank"][-1]
-        assert np.std(target) > 0
+        target = next(one for one in reversed(seen["bank"]) if np.std(one) > 0)
         messages = np.column_stack([np.asarray(one["bank"]).astype(np.float64) for one in seen["mail"]])
         found[exchange] = (explained(messages, target), messages, seen)
     # Plain: the message is the predictor, and all rounds lie in the span of the bank's three columns.
@@ -112,21 +115,154 @@ def test_masked_messages_hide_each_predictor_and_plain_ones_show_it(
     assert np.linalg.matrix_rank(totals - totals.mean(axis=0), tol=1e-6) <= len(COVARIATES)
 
 
-def test_while_one_party_has_coefficients_the_total_is_its_predictor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a sparse path shows, masked or not: an event that depends on the bank's x4 alone, at lambdas that select it
-    alone. The totals then have rank one, and are the bank's column up to scale."""
-    table = related_table(N, seed=4)
-    strong = table["x4"] + 0.3 * np.random.default_rng(0).normal(size=N)
-    table["event"] = np.where(strong > 0, "yes", "no")
-    with monkeypatch.context() as patch, watched(patch) as seen, selection_federation(tmp_path, table) as parties:
+# --- sparse rounds ------------------------------------------------------------------------------------------------
+
+BANK, CLINIC = slice(2, 5), slice(5, 9)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """The rounds whose totals were opened: coefficients and columns (for judging), and what the holder has."""
+
+    b: Array
+    x: Array
+    totals: Array
+    """Without the holder's own part, which it knows."""
+    fit: Any
+
+
+def opened(path: Path, monkeypatch: pytest.MonkeyPatch, table: pd.DataFrame) -> Opened:
+    asked: list[Array] = []
+
+    def tapped(*arguments: Any, **given: Any) -> Any:
+        solver = quasi_newton(*arguments, **given)
+        inner = solver._evaluate
+
+        def noted(theta: Array) -> Any:
+            made = inner(theta)
+            asked.append(theta[1:].copy())
+            return made
+
+        solver._evaluate = noted  # type: ignore[method-assign]
+        return solver
+
+    with monkeypatch.context() as patch, watched(patch) as seen, selection_federation(path, table) as parties:
+        patch.setattr(sparse_glm, "quasi_newton", tapped)
         fit = SparseGLM(
-            family="binomial", penalty="lasso", response="event", columns=COVARIATES, n_lambdas=2, ratio=0.7
+            family="binomial",
+            penalty="lasso",
+            response="event",
+            columns=COVARIATES,
+            tolerance=1e-4,
+            n_lambdas=12,
+            ratio=0.01,
         ).fit(parties)
-    assert tuple(fit.path.columns[1:][fit.path.iloc[-1, 1:] != 0]) == ("x4",)
-    last = seen["total"][-1]
-    assert abs(np.corrcoef(last, seen["columns"][0][:, 2])[0, 1]) > 1 - 1e-9
+        x = table[list(COVARIATES)].to_numpy()[cohort_rows(parties, table)]
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    b, totals = np.array(asked), np.column_stack(seen["total"])
+    np.testing.assert_allclose(totals, x @ b.T, atol=1e-6)
+    return Opened(b, x, totals - x[:, :2] @ b[:, :2].T, fit)
+
+
+def isolated(seen: Opened) -> set[str]:
+    """The parties of which the totals show a combination of columns alone, by intersecting the spans of rounds.
+
+    The attacker is told which rounds have the same columns, which it could also work out from their ranks.
+    """
+    spans = []
+    support = seen.b[:, 2:] != 0
+    for pattern in np.unique(support, axis=0):
+        if pattern.any():
+            left, values, _ = np.linalg.svd(seen.totals[:, (support == pattern).all(axis=1)], full_matrices=False)
+            spans.append(left[:, values > 1e-5 * values[0]])
+    meets = [*spans]
+    for one, other in itertools.combinations(spans, 2):
+        left, cosines, _ = np.linalg.svd(one.T @ other)
+        shared = int(np.sum(cosines > 1 - 1e-9))
+        if shared:
+            meets.append(one @ left[:, :shared])
+    found = set()
+    for party, place in (("bank", BANK), ("clinic", CLINIC)):
+        basis = np.linalg.qr(seen.x[:, place])[0]
+        if any(np.linalg.norm(meet - basis @ (basis.T @ meet)) < 1e-3 for meet in meets):
+            found.add(party)
+    return found
+
+
+@pytest.fixture
+def leaning() -> pd.DataFrame:
+    """An event that depends on the bank's x4 above all: at large lambdas it is selected alone."""
+    table = related_table(N, seed=4)
+    strong = table["x4"] + 0.4 * table["x7"] + 0.8 * np.random.default_rng(0).normal(size=N)
+    return table.assign(event=np.where(strong > 0, "yes", "no"))
+
+
+def test_no_round_and_no_two_rounds_isolate_a_party_and_without_the_guard_they_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaning: pd.DataFrame
+) -> None:
+    """The planted bug opens every total: those with x4 alone are the bank's column up to scale."""
+    guarded = opened(tmp_path / "guarded", monkeypatch, leaning)
+    active = [{"bank" if j < 5 else "clinic" for j in np.flatnonzero(row) if j > 1} for row in guarded.b]
+    assert all(len(one) != 1 for one in active)
+    assert sum(len(one) == 2 for one in active) > 10
+    assert isolated(guarded) == set()
+    assert "Withheld" in guarded.fit.summary()
+    with monkeypatch.context() as patch:
+        patch.setattr(Cover, "admit", lambda *_: None)
+        planted = opened(tmp_path / "planted", patch, leaning)
+    assert "bank" in isolated(planted)
+    alone = [t for t, row in enumerate(planted.b) if set(np.flatnonzero(row[2:])) == {2}]
+    assert abs(np.corrcoef(planted.totals[:, alone[-1]], planted.x[:, 4])[0, 1]) > 1 - 1e-9
+    assert len(guarded.fit.lambdas) < len(planted.fit.lambdas) == 12
+
+
+def test_other_predictors_of_a_party_fit_every_total_that_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaning: pd.DataFrame
+) -> None:
+    """The argument of `sparse_glm_cover.py`, carried out: other columns and coefficients, with the same columns active
+    in every round, give the same totals, and the bank's predictor is another."""
+    seen = opened(tmp_path, monkeypatch, leaning)
+    support = seen.b != 0
+    meet = support[support[:, 4]].all(axis=0)
+    cover = next(j for j in range(*CLINIC.indices(9)) if meet[j])
+    x, b = seen.x.copy(), seen.b.copy()
+    x[:, 4] -= 0.37 * x[:, cover]
+    b[:, cover] += 0.37 * b[:, 4]
+    np.testing.assert_array_equal(b != 0, support)
+    np.testing.assert_allclose(x[:, 2:] @ b[:, 2:].T, seen.totals, atol=1e-9)
+    at = int(np.argmax(np.abs(b[:, 4])))
+    true, other = seen.x[:, BANK] @ seen.b[at, BANK], x[:, BANK] @ b[at, BANK]
+    assert np.std(other - true) > 0.2 * np.std(true)
+
+
+def test_where_one_party_is_always_alone_the_fit_is_refused(tmp_path: Path, leaning: pd.DataFrame) -> None:
+    """Lambdas at which only x4 is selected: nothing else can be said about them, and the way out is named."""
+    with selection_federation(tmp_path, leaning) as parties, pytest.raises(UnsafeRequest, match="'bank' alone"):
+        SparseGLM(
+            family="binomial", penalty="lasso", response="event", columns=("x0", "x4", "x5"), n_lambdas=2, ratio=0.8
+        ).fit(parties)
+
+
+@pytest.mark.parametrize(("via", "count", "tolerance"), [("newton", 12, 1e-5), ("admm", 3, 1e-3)])
+def test_given_solutions_are_those_of_the_plain_exchange(
+    tmp_path: Path, via: Any, count: int, tolerance: float, leaning: pd.DataFrame
+) -> None:
+    """What is not withheld is the same path, whatever way led to it."""
+    asked = SparseGLM(
+        family="binomial",
+        penalty="lasso",
+        response="event",
+        columns=("x0", "x4", "x7"),
+        via=via,
+        n_lambdas=count,
+        ratio=0.1,
+        tolerance=tolerance,
+    )
+    with selection_federation(tmp_path, leaning) as parties:
+        plain, masked = replace(asked, exchange="plain").fit(parties), asked.fit(parties)
+    given = [int(np.argmin(np.abs(plain.lambdas - lam))) for lam in masked.lambdas]
+    assert 1 < len(given) < count
+    np.testing.assert_allclose(masked.path.to_numpy(), plain.path.to_numpy()[given], atol=20 * tolerance)
 
 
 def test_the_holder_and_the_coordinator_together_recover_columns(
@@ -141,8 +277,9 @@ def test_the_holder_and_the_coordinator_together_recover_columns(
         inner = solver._evaluate
 
         def noted(theta: Array) -> Any:
+            made = inner(theta)
             asked.append(theta.copy())
-            return inner(theta)
+            return made
 
         solver._evaluate = noted  # type: ignore[method-assign]
         return solver

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from colonnade.data.column import Column, Columns
@@ -61,3 +62,11 @@ def blocks(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def selection_federation(path: Path, table: pd.DataFrame, **options: Any) -> Federation:
     chosen = {"columns": COLUMNS, "allow": ALLOW, "home": path / "home", "runs": path / "runs", **options}
     return Federation.local(chosen.pop("blocks", None) or blocks(table), key="id", **chosen)
+
+
+def cohort_rows(parties: Federation, table: pd.DataFrame) -> NDArray[np.int64]:
+    """Which row of the table each row of the cohort is, from the holder's own alignment (the test may look)."""
+    holder = parties.transport["employer"]  # type: ignore[index]
+    rows = np.empty(len(table), dtype=np.int64)
+    rows[holder.rows] = np.arange(len(table))
+    return rows

@@ -29,7 +29,7 @@ from colonnade.federation.roster import Roster
 from colonnade.models.penalties import Penalty, check_penalty
 from colonnade.models.sparse_glm_admm import Admm, Damping
 from colonnade.models.sparse_glm_clipping import Clipped
-from colonnade.models.sparse_glm_fit import Fitted, assemble, best, scores_by_bic, scores_by_folds
+from colonnade.models.sparse_glm_fit import Fitted, assemble, best, scores_by_bic, scores_by_folds, withheld_note
 from colonnade.models.sparse_glm_layout import Exchange, SparseLayout, check_response
 from colonnade.models.sparse_glm_moments import standard_moments
 from colonnade.models.sparse_glm_plan import round_phases
@@ -40,7 +40,7 @@ from colonnade.models.sparse_glm_steps import agree_records, block_units, show_p
 from colonnade.models.sparse_glm_surrogate import log_odds
 from colonnade.models.sparse_path import (
     Family,
-    PathPoint,
+    Traced,
     WeightedLasso,
     check_family,
     lambda_sequence,
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
 
 __all__ = ["SparseGLM", "SparseGLMResult"]
+
+MIDDLE = 0.1
+"""Masked rounds start the path at this share of the largest lambda: enough columns to mix, see `trace_path`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,8 @@ class SparseGLM:
         the smallest one that selects nothing down to `ratio` of it (0.001, or 0.05 if features outnumber records).
     tolerance : optimality violation, as a share of the largest lambda; with "admm" both tolerances of the paper's rule.
     rounds : the most rounds that the plan reserves; they cost nothing if they are not needed.
-    exchange : "masked", or "plain" (the paper's: the response holder sees each party's predictor).
+    exchange : "masked": the response holder sees totals that mix two other parties' predictors, and solutions that
+        would need another are withheld (`sparse_glm_cover.py`); or "plain" (the paper's: it sees each predictor).
     damping : of "admm": "sharing", which converges, or "paper", as printed.
     gamma, presence : of the moments; see `PatternMoments`.
     epsilon, delta, view, relation : a person's total; see `sparse_glm_private.py`. A binomial response goes through the
@@ -279,8 +283,11 @@ class SparseGLM:
         ratio = self.ratio or (1e-3 if n > p else 0.05)
         return lambda_sequence(largest, count=self.n_lambdas, ratio=ratio)
 
-    def _trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64]) -> tuple[list[PathPoint], str]:
-        return trace_path(solver, lambdas.tolist(), penalty=self.penalty, lla_steps=self.lla_steps)
+    def _trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64]) -> Traced:
+        first = 0
+        if self.route != "moments" and self.exchange == "masked":
+            first = min(int(np.searchsorted(-lambdas, -MIDDLE * solver.largest)), len(lambdas) - 1)
+        return trace_path(solver, lambdas.tolist(), penalty=self.penalty, lla_steps=self.lla_steps, first=first)
 
     def from_moments(self, moments: Moments, clipped: Clipped | None = None) -> Fitted:
         """The path from moments that were computed, of rows that were clipped; no party is asked."""
@@ -302,7 +309,8 @@ class SparseGLM:
         solver = moment_solver(
             weight * known.correlation, weight * known.cross, weight * known.variance, tolerance=self.tolerance
         )
-        points, ended = self._trace(solver, self._lambdas(solver.largest, n=known.n, p=len(covariates), half=half))
+        traced = self._trace(solver, self._lambdas(solver.largest, n=known.n, p=len(covariates), half=half))
+        points = traced.points
         slopes = np.array([one.coefficients for one in points]) * known.inverse
         levels = np.full(len(points), known.response_mean)
         if self.family == "binomial":
@@ -330,7 +338,7 @@ class SparseGLM:
             features=covariates,
             nobs=round(known.n),
             rounds=1,
-            notes=(*notes, *([ended] if ended else [])),
+            notes=(*notes, *filter(None, [traced.ended])),
         )
 
     def _solver(self, rounds: Rounds, fold: int | None, largest: float | None = None) -> WeightedLasso:
@@ -347,15 +355,17 @@ class SparseGLM:
         n, p, half = counted[layout.holder], len(layout.features), layout.scale[1]
         rounds = Rounds(job, layout, limit=self._rounds)
         solver = self._solver(rounds, None)
-        points, ended = self._trace(solver, self._lambdas(solver.largest, n=n, p=p, half=half))
+        traced = self._trace(solver, self._lambdas(solver.largest, n=n, p=p, half=half))
+        notes = withheld_note(traced, holder=layout.holder, half=half)
+        points = traced.points
         if self.criterion == "bic":
             scores = scores_by_bic(self.family, points, n=n, half=half)
         else:
             lambdas = np.array([one.lam for one in points])
             left_out = [
-                self._trace(self._solver(rounds, fold, solver.largest), lambdas)[0] for fold in range(self.folds)
+                self._trace(self._solver(rounds, fold, solver.largest), lambdas).points for fold in range(self.folds)
             ]
-            scores = scores_by_folds(left_out, count=len(points), half=half)
+            scores = scores_by_folds(left_out, lambdas=lambdas.tolist(), half=half)
         path = np.array([one.coefficients for one in points])
         asked = {
             party: {"layout": layout.to_dict(), "path": path[:, layout.place(party)].tolist()}
@@ -366,7 +376,8 @@ class SparseGLM:
         for party, one in job.ask_each(block_units, asked).items():
             slopes[:, layout.place(party)] = one["slopes"]
             offsets += one["offsets"]
-        notes = () if n == job.facts.n else (f"Only the {n:,} records that every party has are used.",)
+        if n < job.facts.n:
+            notes = (*notes, f"Only the {n:,} records that every party has are used.")
         return Fitted(
             points=points,
             scores=scores,
@@ -381,7 +392,7 @@ class SparseGLM:
             features=layout.features,
             nobs=n,
             rounds=rounds.used,
-            notes=(*notes, *([ended] if ended else [])),
+            notes=(*notes, *filter(None, [traced.ended])),
         )
 
     # --- as data --------------------------------------------------------------------------------------------------

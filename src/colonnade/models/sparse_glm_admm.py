@@ -9,6 +9,8 @@ differ from the page. (1) The page lets every party correct the whole residual a
 overshoot K-fold and correlated blocks diverge (`tests/oracle/test_sparse_glm.py` shows it). With K it is the sharing
 ADMM of Boyd et al. (2011, 7.3), which converges; `damping="paper"` is the page. (2) Only v is sent, not h and gamma.
 (3) phi is balanced: doubled or halved where one residual is ten times the other, and u with it.
+A party first says which of its columns have coefficients, and sends its predictor when the total may be opened
+(`sparse_glm_cover.py`); if it may not, the next solve starts from the last solution.
 The page's rule mixes scales; here the loss is the sum over records, so that gamma is a vector of residuals.
 """
 
@@ -38,13 +40,15 @@ from colonnade.models.sparse_glm_steps import (
     total_predictor,
     training,
 )
-from colonnade.models.sparse_path import Solved
+from colonnade.models.sparse_path import Solved, Withheld
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Damping = Literal["sharing", "paper"]
 Weights = Literal["lasso", "approximate", "hold"]
+Since = Literal["nothing", "solution", "round"]
+"""Where a round starts: from zero, from the last solution (after a round that was given up), or from the last round."""
 
 BALANCED_ROUNDS = 150
 """Rounds of one solve in which phi may still change: ADMM converges for a phi that rests."""
@@ -68,12 +72,17 @@ class Admm:
     ) -> None:
         self._rounds, self._fold, self._tolerance, self._damping = rounds, fold, tolerance, damping
         self._here: dict[str, Any] = {"layout": rounds.plain}
-        self._penalty, self._rho, self._started = penalty, 1.0, False
+        self._penalty, self._rho = penalty, 1.0
+        self._since: Since = "nothing"
+        self._rested: tuple[Since, float] = ("nothing", 1.0)
         null = rounds.job.ask(respond, number=rounds.mark(), intercept=None, fold=fold, **self._here)
         value = null[rounds.layout.holder]
         self.null_loss, self.saturated = float(value["loss"]), float(value["saturated"])
         self._at: dict[str, dict[str, Any]] = self._settle(0.0, start=True)
         self.largest = max(one["violation"] for one in self._at.values()) if largest is None else largest
+
+    def restart(self) -> None:
+        self._since, self._rho = self._rested = ("nothing", 1.0)
 
     def lasso(self, lam: float) -> Solved:
         return self._solve("lasso", lam)
@@ -90,40 +99,55 @@ class Admm:
     def _solve(self, weights: Weights, lam: float) -> Solved:
         rounds, holder = self._rounds, self._rounds.layout.holder
         for turn in range(rounds.limit):
+            if turn:
+                self._since = "round"
             number = rounds.next()
             block: dict[str, Any] = {
                 "lam": float(lam),
                 "penalty": self._penalty,
                 "weights": weights if turn == 0 else "hold",
             }
-            rounds.job.ask(
+            moved = rounds.job.ask(
                 admm_block,
-                number=number,
                 rho=self._rho,
-                start=not self._started,
+                since=self._since,
                 damping=self._damping,
                 tolerance=self._tolerance,
                 **block,
                 **self._here,
             )
+            self._open(moved)
+            rounds.job.ask(admm_predictor, number=number, **self._here)
             answer = rounds.job.ask(
                 admm_holder,
                 rho=self._rho,
-                start=not self._started,
+                since=self._since,
                 adapt=turn < BALANCED_ROUNDS,
                 fold=self._fold,
                 tolerance=self._tolerance,
                 **self._here,
             )[holder]
-            self._rho, self._started = float(answer["rho"]), True
+            self._rho = float(answer["rho"])
             if answer["done"] and turn:
                 break
         value = rounds.job.ask(admm_residuals, number=rounds.mark(), fold=self._fold, **self._here)[holder]
         self._at = self._settle(lam)
+        self._since, self._rested = "round", ("solution", self._rho)
         coefficients = np.zeros(len(rounds.layout.features))
         for party, one in self._at.items():
             coefficients[rounds.layout.place(party)] = one["coefficients"]
         return Solved(self._at[holder]["intercept"], coefficients, float(value["loss"]), float(value["held_out"]))
+
+    def _open(self, moved: dict[str, dict[str, Any]]) -> None:
+        """May the total of these updates be seen? If not, they are forgotten."""
+        selected = np.zeros(len(self._rounds.layout.features), dtype=bool)
+        for party, one in moved.items():
+            selected[self._rounds.layout.place(party)] = one["selected"]
+        try:
+            self._rounds.open(selected)
+        except Withheld:
+            self._since, self._rho = self._rested
+            raise
 
     def _settle(self, lam: float, *, start: bool = False) -> dict[str, dict[str, Any]]:
         return self._rounds.job.ask(admm_settle, lam=float(lam), penalty=self._penalty, start=start, **self._here)
@@ -156,10 +180,7 @@ def _own_weights(me: Party, known: SparseLayout, coefficients: Vector, penalty: 
 
 
 def _block_cost(public: Public, *, layout: dict[str, Any], **arguments: Any) -> Cost:
-    known = layout_of(public, layout)
-    if public.party not in known.parties:
-        return Free("this member masks zeros, and no data")
-    return known.predictor_cost(public.job)
+    return Unbounded("coefficients", "which columns of this block have coefficients, in every round")
 
 
 @step(cost=_block_cost)
@@ -167,34 +188,52 @@ def admm_block(
     me: Party,
     *,
     layout: dict[str, Any],
-    number: int,
     rho: float,
     lam: float,
     penalty: Penalty,
     weights: Weights,
-    start: bool,
+    since: Since,
     damping: Damping,
     tolerance: float,
 ) -> Release:
-    """(4.4): this block's weighted lasso around its last coefficients, and its predictor, masked, to the holder."""
+    """(4.4): this block's weighted lasso around its last coefficients, which stay here."""
     known = layout_of(me, layout)
-    if me.name not in known.parties:
-        send_predictor(me, known, None, number)
-        return Release(None, "nothing: zeros, masked and sealed")
     values, gram = _design(me, known)
-    before = np.zeros(values.shape[1]) if start else np.asarray(me.recall("admm coefficients"))
+    if since == "nothing":
+        before, push = np.zeros(values.shape[1]), np.zeros(len(values))
+    elif since == "solution":
+        before, push = np.asarray(me.recall("admm solution")), np.asarray(me.recall("admm multipliers"))
+    else:
+        before, push = np.asarray(me.recall("admm coefficients")), _multipliers(me, known, len(values))
     if weights == "hold":
         slopes = np.asarray(me.recall("admm weights"))
     else:
         slopes = _own_weights(me, known, before, "lasso" if weights == "lasso" else penalty, lam)
         me.keep("admm weights", slopes)
-    push = np.zeros(len(values)) if start else _multipliers(me, known, len(values))
     many = len(known.parties) if damping == "sharing" else 1
     fine = 1e-3 * tolerance * max(lam, 1e-9)
     after = block_update(values, gram, before, push, slopes, rho=rho, many=many, tolerance=fine)
     me.keep("admm coefficients", after)
-    whole = np.zeros(me.facts.n)
-    whole[standard_block(me, known).used] = values @ after
+    first = 1 if me.name == known.holder else 0
+    return Release({"selected": after[first:] != 0}, "which columns of this block have coefficients")
+
+
+def _predictor_cost(public: Public, *, layout: dict[str, Any], number: int) -> Cost:
+    known = layout_of(public, layout)
+    if public.party not in known.parties:
+        return Free("this member masks zeros, and no data")
+    return known.predictor_cost(public.job)
+
+
+@step(cost=_predictor_cost)
+def admm_predictor(me: Party, *, layout: dict[str, Any], number: int) -> Release:
+    """The predictor of this block's update, masked, to the holder."""
+    known = layout_of(me, layout)
+    whole = None
+    if me.name in known.parties:
+        values, _ = _design(me, known)
+        whole = np.zeros(me.facts.n)
+        whole[standard_block(me, known).used] = values @ np.asarray(me.recall("admm coefficients"))
     send_predictor(me, known, whole, number)
     return Release(None, "nothing to the coordinator: the masked predictor travels sealed")
 
@@ -219,7 +258,7 @@ def admm_holder(
     *,
     layout: dict[str, Any],
     rho: float,
-    start: bool,
+    since: Since,
     adapt: bool,
     fold: int | None,
     tolerance: float,
@@ -228,7 +267,10 @@ def admm_holder(
     known = _holder(me, layout)
     total, y = total_predictor(me, known), response_of(me, known)
     train = training(known, len(y), fold)
-    eta_before, u = np.zeros((2, len(y))) if start else np.asarray(me.recall("admm state"))
+    if since == "nothing":
+        eta_before, u = np.zeros((2, len(y)))
+    else:
+        eta_before, u = np.asarray(me.recall("admm state" if since == "round" else "admm solution state"))
     turn = holder_update(
         known.family,
         total,
@@ -261,6 +303,7 @@ def admm_residuals(me: Party, *, layout: dict[str, Any], number: int, fold: int 
     """The residuals at the parties' own total predictor, from which they check how optimal their blocks are."""
     known = _holder(me, layout)
     total, y = np.asarray(me.recall("admm total")), response_of(me, known)
+    me.keep("admm solution state", np.asarray(me.recall("admm state")))
     return send_residuals(me, known, y, total, training(known, len(y), fold), 0.0)
 
 
@@ -277,6 +320,8 @@ def admm_settle(me: Party, *, layout: dict[str, Any], lam: float, penalty: Penal
         me.keep("admm multipliers", _multipliers(me, known, len(values)))
     gradient = values.T @ residuals_here(me, known)
     coefficients = np.zeros(len(gradient)) if start else np.asarray(me.recall("admm coefficients"))
+    if not start:
+        me.keep("admm solution", coefficients)
     slopes = _own_weights(me, known, coefficients, penalty, lam)
     weights = slopes if start else np.asarray(me.recall("admm weights"))
     first = 1 if me.name == known.holder else 0

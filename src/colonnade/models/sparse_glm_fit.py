@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from colonnade.errors import NotEstimable, UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.models.matrix import columns_of
 from colonnade.models.penalties import Penalty
 from colonnade.models.sparse_glm_result import Criterion, SparseGLMResult, Via
-from colonnade.models.sparse_path import Family, PathPoint
+from colonnade.models.sparse_path import Family, PathPoint, Traced
 from colonnade.statistics.features import Feature, features
 
 Vector = NDArray[np.float64]
@@ -50,16 +51,42 @@ def scores_by_bic(family: Family, points: Sequence[PathPoint], *, n: float, half
     return np.asarray(fit + np.log(max(n, 1.0)) * np.array([1 + one.df for one in points]))
 
 
-def scores_by_folds(folds: Sequence[Sequence[PathPoint]], *, count: int, half: float) -> Vector:
-    """The mean loss over held-out records; a fold whose path ended early has none for the lambdas after."""
-    loss = np.full((len(folds), count), np.nan)
+def scores_by_folds(folds: Sequence[Sequence[PathPoint]], *, lambdas: Sequence[float], half: float) -> Vector:
+    """The mean loss over held-out records; none for a lambda that one of the folds has no solution for."""
+    place = {lam: at for at, lam in enumerate(lambdas)}
+    loss = np.full((len(folds), len(place)), np.nan)
     for row, points in zip(loss, folds, strict=True):
-        row[: len(points)] = [one.held_out for one in points]
+        for one in points:
+            row[place[one.lam]] = one.held_out
     return np.asarray(np.where(np.isnan(loss).any(axis=0), np.nan, loss.mean(axis=0)) * half**2)
 
 
 def best(scores: Vector) -> int:
+    if np.isnan(scores).all():
+        raise NotEstimable("no lambda has a solution in all folds; use criterion='bic', or fewer folds.")
     return int(np.nanargmin(scores))
+
+
+def withheld_note(traced: Traced, *, holder: str, half: float) -> tuple[str, ...]:
+    """What the reader of a path must know about the solutions that it lacks; refused if it has no others."""
+    if not traced.withheld:
+        return ()
+    whose = " or ".join(sorted({repr(party) for party in traced.withheld.values()}))
+    cures = (
+        "use via='moments' (gaussian, or binomial to second order), which shows no predictor, or exchange='plain',"
+        " which shows each party's, if they allow 'party-predictor'"
+    )
+    if not any(one.df for one in traced.points):
+        raise UnsafeRequest(
+            f"at every lambda the total predictor would show {holder!r} a predictor of {whose} alone, which"
+            f" exchange='masked' withholds; take smaller lambdas or columns of more parties, or {cures}."
+        )
+    lambdas = half * np.array(list(traced.withheld))
+    return (
+        f"Withheld: the solutions at {len(lambdas)} lambda(s) between {lambdas.max():.4g} and {lambdas.min():.4g}, as"
+        f" on the way there the total predictor would have shown {holder!r} a predictor of {whose} alone. One of the"
+        f" others was chosen: if columns of one party suffice, it has too many. To see them all, {cures}.",
+    )
 
 
 def assemble(

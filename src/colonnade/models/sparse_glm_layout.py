@@ -130,8 +130,7 @@ class SparseLayout:
             )
         return Unbounded(
             "total-predictor",
-            "the sum of all parties' linear predictors, record by record, in every round; while one other party alone"
-            " has coefficients, that is its predictor",
+            "the sum of all parties' linear predictors, record by record, in every round that mixes two other parties'",
             audience=f"response holder {self.holder}",
             joint=f"{job} total predictor",
         )

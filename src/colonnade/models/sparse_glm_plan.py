@@ -9,7 +9,14 @@ from typing import Any
 from colonnade.federation.plan import JOB, Phase
 from colonnade.federation.step import Public, Step
 from colonnade.models.penalties import Penalty
-from colonnade.models.sparse_glm_admm import Damping, admm_block, admm_holder, admm_residuals, admm_settle
+from colonnade.models.sparse_glm_admm import (
+    Damping,
+    admm_block,
+    admm_holder,
+    admm_predictor,
+    admm_residuals,
+    admm_settle,
+)
 from colonnade.models.sparse_glm_layout import SparseLayout
 from colonnade.models.sparse_glm_result import Via
 from colonnade.models.sparse_glm_steps import (
@@ -156,8 +163,16 @@ def _admm(
     vector, mail, sums = _sizes(layout)
     holder = [layout.holder]
     shape: dict[str, Any] = {"lam": 1.0, "penalty": penalty, "start": True}
-    block = {**shape, "number": 0, "rho": 1.0, "weights": "lasso", "damping": damping, "tolerance": 1.0}
-    turn = {"rho": 1.0, "start": True, "adapt": True, "fold": None, "tolerance": 1.0}
+    block = {
+        "lam": 1.0,
+        "penalty": penalty,
+        "since": "nothing",
+        "rho": 1.0,
+        "weights": "lasso",
+        "damping": damping,
+        "tolerance": 1.0,
+    }
+    turn = {"rho": 1.0, "since": "nothing", "adapt": True, "fold": None, "tolerance": 1.0}
     null = {"number": 0, "intercept": None, "fold": None}
     return [
         _Asked(
@@ -166,9 +181,18 @@ def _admm(
         _Asked(
             name="blocks",
             step=admm_block,
-            members=layout.senders,
+            members=layout.parties,
             count=rounds,
             arguments=block,
+            discloses="which columns have coefficients",
+            size=_numbers(layout),
+        ),
+        _Asked(
+            name="predictors",
+            step=admm_predictor,
+            members=layout.senders,
+            count=rounds,
+            arguments={"number": 0},
             discloses=sums,
             size=vector,
         ),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from colonnade.errors import NotEstimable
 from colonnade.federation.job import Job
+from colonnade.models.sparse_glm_cover import Cover
 from colonnade.models.sparse_glm_layout import SparseLayout
 from colonnade.models.sparse_glm_steps import block_gradient, predict_block, respond
 from colonnade.models.sparse_path import Evaluation, ProximalQuasiNewton
@@ -17,13 +18,20 @@ Vector = NDArray[np.float64]
 
 
 class Rounds:
-    """Numbers the rounds of a job, over all folds, and stops at the number that the plan has reserved."""
+    """Numbers the rounds of a job, over all folds; stops at the number that the plan has reserved, and before a total
+    that would show one party's predictor (`sparse_glm_cover.py`)."""
 
     def __init__(self, job: Job, layout: SparseLayout, *, limit: int) -> None:
         self.job, self.layout, self.limit = job, layout, limit
         self.plain: dict[str, Any] = layout.to_dict()
         self.used = 0
         self._marks = 0
+        self._cover = Cover([one.party for one in layout.features], holder=layout.holder)
+
+    def open(self, selected: NDArray[np.bool_]) -> None:
+        """Before a total over these columns is sent: may it be seen? The history is that of all paths and folds."""
+        if self.layout.exchange == "masked":
+            self._cover.admit(selected)
 
     def next(self) -> int:
         if self.used >= self.limit:
@@ -56,6 +64,7 @@ def quasi_newton(
         return value, gradient
 
     def evaluate(theta: Vector) -> Evaluation:
+        rounds.open(theta[1:] != 0)
         number = rounds.next()
         asked = {
             member: {**here, "number": number, "coefficients": theta[1 + layout.place(member)].tolist()}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 import numpy as np
@@ -117,11 +117,15 @@ class Solved:
 
 
 class WeightedLasso(Protocol):
-    """Minimises loss + weighted l1, warm from its own last solution."""
+    """Minimises loss + weighted l1, warm from its own last solution; may raise `Withheld` and be asked again."""
 
     null_loss: float
     saturated: float
     largest: float
+
+    def restart(self) -> None:
+        """Forget the last solution: the next one starts at the model without covariates."""
+        ...
 
     def lasso(self, lam: float) -> Solved:
         """All weights are lambda."""
@@ -147,41 +151,108 @@ def lambda_sequence(largest: float, *, count: int, ratio: float) -> Vector:
     return np.geomspace(largest, largest * ratio, count)
 
 
+class Withheld(Exception):
+    """A step towards a solution was not taken, since it would have shown one party's part; `party` says whose."""
+
+    def __init__(self, party: str) -> None:
+        super().__init__(party)
+        self.party = party
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Traced:
+    """Solutions from the largest lambda on; why the path ended early, or nothing; and where one was withheld."""
+
+    points: list[PathPoint]
+    ended: str = ""
+    withheld: dict[float, str] = field(default_factory=dict)
+    """{lambda: the party whose part alone its solution would have shown}."""
+
+
+APPROACHES = 10
+"""How often lambda is halved below the path to find a solution that may be shown, when the path itself has none."""
+
+
 def trace_path(
-    solver: WeightedLasso, lambdas: Sequence[float], *, penalty: Penalty, lla_steps: int
-) -> tuple[list[PathPoint], str]:
-    """Solutions from the largest lambda on; and why the path ended early, or nothing."""
-    points: list[PathPoint] = []
-    for lam in lambdas:
-        found = solver.lasso(lam)
-        steps = 0
-        if penalty != "lasso":
-            while steps < lla_steps and solver.next_move(penalty, lam) > SETTLED * lam:
-                found = solver.approximate(penalty, lam)
-                steps += 1
-                if _explained(solver, found.loss) > SATURATED:
-                    break
-        points.append(
-            PathPoint(
-                lam=float(lam),
-                intercept=found.intercept,
-                coefficients=found.coefficients,
-                loss=found.loss,
-                objective=found.loss + penalty_value(penalty, found.coefficients, lam),
-                residual=solver.violation(penalty, lam) / solver.largest,
-                lla_steps=steps,
-                held_out=found.held_out,
-            )
+    solver: WeightedLasso, lambdas: Sequence[float], *, penalty: Penalty, lla_steps: int, first: int = 0
+) -> Traced:
+    """Solutions, each warm from the one before: from the lambda numbered `first` down, then from the end up.
+
+    A solver that may withhold solutions is started in the middle: what it has shown of few columns binds it later, so
+    the solutions with the fewest columns, which it most likely withholds, come last. It may withhold one because of
+    the way to it; so what is missing then is tried again from the null model.
+    """
+    found: dict[int, PathPoint] = {}
+    withheld: dict[int, str] = {}
+    saturated: set[int] = set()
+
+    def attempt(at: int) -> None:
+        try:
+            found[at] = _point(solver, lambdas[at], penalty=penalty, lla_steps=lla_steps)
+        except Withheld as reason:
+            withheld[at] = reason.party
+            return
+        if _explained(solver, found[at].loss) > SATURATED:
+            saturated.add(at)
+
+    null = [at for at, lam in enumerate(lambdas) if lam >= solver.largest]
+    for at in null:
+        attempt(at)
+    for at in range(max(first, len(null)), len(lambdas)):
+        attempt(at)
+        if saturated:
+            break
+    missed = [at for at in range(len(lambdas)) if at in withheld or len(null) <= at < first]
+    withheld.clear()
+    if missed and len(found) == len(null):
+        for halvings in range(1, APPROACHES + 1):
+            try:
+                solver.lasso(lambdas[-1] / 2**halvings)
+                break
+            except Withheld:
+                continue
+    for at in reversed(missed):
+        attempt(at)
+    if withheld:  # where the holder's own columns come first, the way from the null model shows nothing
+        missed = sorted(withheld)
+        withheld.clear()
+        solver.restart()
+        for at in missed:
+            attempt(at)
+    kept = [at for at in sorted(found) if at not in saturated] or [min(found)] if found else []
+    ended = ""
+    if saturated:
+        ended = (
+            f"The path ends at lambda = {found[kept[-1]].lam:.4g}: at the next one the columns explain more than"
+            f" {SATURATED:.1%} of the deviance (they separate the classes, or there are as many as records), and"
+            " coefficients grow without bound."
         )
-        if _explained(solver, found.loss) > SATURATED:
-            if len(points) > 1:
-                points.pop()
-            return points, (
-                f"The path ends at lambda = {points[-1].lam:.4g}: at the next one the columns explain more than"
-                f" {SATURATED:.1%} of the deviance (they separate the classes, or there are as many as records), and"
-                " coefficients grow without bound."
-            )
-    return points, ""
+    return Traced(
+        points=[found[at] for at in kept],
+        ended=ended,
+        withheld={float(lambdas[at]): party for at, party in sorted(withheld.items())},
+    )
+
+
+def _point(solver: WeightedLasso, lam: float, *, penalty: Penalty, lla_steps: int) -> PathPoint:
+    found = solver.lasso(lam)
+    steps = 0
+    if penalty != "lasso":
+        while steps < lla_steps and solver.next_move(penalty, lam) > SETTLED * lam:
+            found = solver.approximate(penalty, lam)
+            steps += 1
+            if _explained(solver, found.loss) > SATURATED:
+                break
+    return PathPoint(
+        lam=float(lam),
+        intercept=found.intercept,
+        coefficients=found.coefficients,
+        loss=found.loss,
+        objective=found.loss + penalty_value(penalty, found.coefficients, lam),
+        residual=solver.violation(penalty, lam) / solver.largest,
+        lla_steps=steps,
+        held_out=found.held_out,
+    )
 
 
 def _explained(solver: WeightedLasso, loss: float) -> float:
@@ -221,7 +292,11 @@ class ProximalQuasiNewton:
         self.null_loss, self.saturated = at_start.loss, saturated
         self.largest = float(np.abs(at_start.gradient[1:]).max(initial=0.0)) if largest is None else largest
         self._tolerance = tolerance
+        self._start = (start, at_start)
         self._resting: tuple[Vector, Evaluation] | None = None
+
+    def restart(self) -> None:
+        self._theta, self._here = self._resting = self._start
 
     def lasso(self, lam: float) -> Solved:
         if self._resting is not None:  # the last lasso solution is nearer than the last SCAD or MCP one
@@ -244,11 +319,14 @@ class ProximalQuasiNewton:
     def _solve(self, weights: Vector) -> Solved:
         self._weights = np.concatenate([[0.0], weights])  # the intercept is not penalised
         enough = self._tolerance * self.largest
+        leaving = _explained(self, self._here.loss) > SATURATED  # from a smaller lambda, where it was too much
         for _ in range(MAXIMUM_STEPS):
             if violations(self._here.gradient, self._theta, self._weights).max() <= enough:
                 break
-            if (self.null_loss - self._here.loss) > SATURATED * (self.null_loss - self.saturated):
+            saturated = _explained(self, self._here.loss) > SATURATED
+            if saturated and not leaving:
                 break
+            leaving = saturated
             if not self._step(enough):
                 break
         return Solved(float(self._theta[0]), self._theta[1:].copy(), self._here.loss, self._here.held_out)

@@ -134,19 +134,19 @@ def test_lla_starts_at_the_lasso_and_never_raises_the_objective() -> None:
     y -= y.mean()
     s, c, v = x.T @ x / 80, x.T @ y / 80, float(y @ y / 80)
     lams = [0.4, 0.2, 0.1]
-    (lasso, _), *steps = (
-        trace_path(moment_solver(s, c, v, tolerance=1e-10), lams, penalty=penalty, lla_steps=k)  # type: ignore[arg-type]
+    lasso, *steps = (
+        trace_path(moment_solver(s, c, v, tolerance=1e-10), lams, penalty=penalty, lla_steps=k).points  # type: ignore[arg-type]
         for penalty, k in [("lasso", 1), ("scad", 1), ("scad", 2), ("scad", 30)]
     )
     for at, lam in enumerate(lams):
         start = lasso[at].loss + penalty_value("scad", lasso[at].coefficients, lam)
-        values = [start, *(points[at].objective for points, _ in steps)]
+        values = [start, *(points[at].objective for points in steps)]
         assert all(after <= before + 1e-12 for before, after in itertools.pairwise(values))
-        assert steps[-1][0][at].residual < 1e-5  # a stationary point of the SCAD objective
+        assert steps[-1][at].residual < 1e-5  # a stationary point of the SCAD objective
     # By hand: one LLA step is a lasso with weights P'(|b_lasso|).
     weights = penalty_slope("scad", lasso[1].coefficients, lams[1])
     expected = weighted_lasso(s, -c, np.zeros(6), weights, tolerance=1e-13)
-    np.testing.assert_allclose(steps[0][0][1].coefficients, expected, atol=1e-8)
+    np.testing.assert_allclose(steps[0][1].coefficients, expected, atol=1e-8)
 
 
 def test_a_saturated_path_ends_with_a_reason() -> None:
@@ -157,6 +157,7 @@ def test_a_saturated_path_ends_with_a_reason() -> None:
     y = x @ np.array([1.0, 1.0, 0.0])
     s, c, v = x.T @ x / 50, x.T @ y / 50, float(y @ y / 50)
     solver = moment_solver(s, c, v, tolerance=1e-8)
-    points, ended = trace_path(solver, np.geomspace(solver.largest, 1e-6, 40).tolist(), penalty="mcp", lla_steps=5)
+    traced = trace_path(solver, np.geomspace(solver.largest, 1e-6, 40).tolist(), penalty="mcp", lla_steps=5)
+    points, ended = traced.points, traced.ended
     assert len(points) < 40
     assert "99.9%" in ended
