@@ -11,16 +11,17 @@ import pandas as pd
 import pytest
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import BudgetExceeded, NotEstimable, StepFailed, UnboundedNotAllowed, UnknownColumn
+from colonnade.errors import BudgetExceeded, NotEstimable, UnboundedNotAllowed, UnknownColumn, UnsafeRequest
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import method
 from colonnade.federation.plan import Plan, phase
+from colonnade.federation.step import Step
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import compose
 from colonnade.synthesis.copula.evcds import EVCDS
 from colonnade.synthesis.copula.ievcds import IEVCDS
-from colonnade.synthesis.copula.rank_steps import PRESENCE, release_ranks
+from colonnade.synthesis.copula.rank_steps import PRESENCE, release_marginals, release_ranks
 from colonnade.synthesis.copula.vcds import VCDS
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
@@ -93,24 +94,37 @@ def test_ledgers_are_debited_at_record_level_with_all_that_was_planned(tmp_path:
     assert any("protects no record" in note for note in table.notes)  # type: ignore[attr-defined]
 
 
-def test_ranks_are_not_released_before_presence_was_debited(tmp_path: Path) -> None:
-    """A plan with a phase of ranks alone has only bounded costs: the party itself must refuse the step."""
-    arguments = {"columns": ["age"], "epsilon_0": 0.1, "noise": "skellam"}
+@pytest.mark.parametrize(
+    ("step", "arguments"),
+    [
+        (release_ranks, {"columns": ["age"], "epsilon_0": 0.1, "noise": "skellam"}),
+        (
+            release_marginals,
+            {"columns": ["age"], "epsilon": 0.1, "method": "smooth", "order": 2, "degree": None},
+        ),
+    ],
+    ids=["ranks", "marginals"],
+)
+def test_nothing_is_released_before_presence_was_debited(
+    tmp_path: Path, step: Step, arguments: dict[str, Any]
+) -> None:
+    """A plan with such a phase alone has only bounded costs, which hold for a fixed presence: the party itself must
+    refuse. (A marginal of nobody is zeros without noise, so it tells none from one.)"""
     with three_parties(tmp_path, allow=()) as federation:
         made = phase(
-            "ranks",
-            release_ranks,
+            "alone",
+            step,
             {"clinic": [arguments]},
             facts=federation.facts,
             roster=federation.roster,
             discloses="a test",
         )
         with (
-            pytest.raises(StepFailed),
+            pytest.raises(UnsafeRequest),
             federation.open(Plan(method="test", options={}, phases=(made,))) as job,
         ):
             job.propose()
-            job.ask(release_ranks, **arguments)
+            job.ask(step, **arguments)
         outward = federation.transport["clinic"].transcript.rows(direction="out")  # type: ignore[index]
         assert not [row for row in outward if row.body["kind"] == "release"]
 

@@ -3,7 +3,8 @@
 - `release_presence`: which pseudonymous records (and cells) the party has: a release without a bound, allowed by name.
 - `release_ranks`: perturbed ranks of the party's columns, one whole number for each present record: the paper's
   disclosure. It would show who is present, so it runs only after `release_presence` was debited in the same job.
-- `release_marginals`: the private distribution function of each column on public points.
+- `release_marginals`: the private distribution function of each column on public points, for a fixed set of present
+  records: so it too runs only after `release_presence`.
 
 `statistics/ranks.claim.md` and `statistics/marginals.claim.md` prove the costs, `vcds.claim.md` puts them together.
 """
@@ -111,8 +112,7 @@ def release_ranks(
     `imputed` are encoded values for the records (or cells) that the party lacks; with them all n records are ranked.
     A column with fewer than two values has no ranks, and zeros are released.
     """
-    if not set(columns) <= set(me.recall(_SHOWN)):
-        raise UnsafeRequest("ranks show who is present; ask for the presence of the same columns first.")
+    _shown(me, columns)
     out = np.zeros((me.facts.n, len(columns)), dtype=np.int64)
     for place, name in enumerate(columns):
         values = encoded(me, name)
@@ -149,7 +149,11 @@ def check_marginals(method: str, order: int, degree: int | None) -> None:
 def release_marginals(
     me: Party, *, columns: list[str], epsilon: float, method: MarginalMethod, order: int, degree: int | None
 ) -> Release:
-    """{column: its distribution function at `public_points`}, each with pure epsilon."""
+    """{column: its distribution function at `public_points`}, each with pure epsilon.
+
+    Bins, and whether there is a curve at all, depend on the number of present records: its cost says nothing of that.
+    """
+    _shown(me, columns)
     found: dict[str, Reals] = {}
     for name in columns:
         column = me.block.columns[name]
@@ -206,6 +210,12 @@ def _own(public: Public, columns: Sequence[str]) -> None:
         raise BadArguments("name at least one column.")
     for name in columns:
         public.facts.columns[public.party][name]
+
+
+def _shown(me: Party, columns: Sequence[str]) -> None:
+    """Refuse what shows who is present, or holds it fixed, in a job that has not paid for showing it."""
+    if not me.kept(_SHOWN) or not set(columns) <= set(me.recall(_SHOWN)):
+        raise UnsafeRequest("this rests on who is present; ask for the presence of the same columns first.")
 
 
 def _imputed(imputed: Mapping[str, NDArray[np.float64]], name: str, n: int) -> Reals:
