@@ -103,7 +103,7 @@ def test_a_job_waits_for_its_operator_and_can_be_denied(tmp_path: Path) -> None:
     with three_parties(tmp_path, approve="ask") as federation:
         plan = one_phase(federation, steps.noisy_zero, epsilon=0.1)
         here = party(federation)
-        assert propose(federation, plan).value == {"state": "waiting"}
+        assert propose(federation, plan).value["state"] == "waiting"
         nothing_crossed(here, ask(here, steps.noisy_zero.name, epsilon=0.1), AwaitingApproval.code)
         assert not here.ledger.chain.rows()
         assert list(here.waiting()) == ["job"]
@@ -267,3 +267,27 @@ def test_tampered_or_redirected_mail_is_refused(federation: Federation) -> None:
             job._pending["clinic"] = mail
             with pytest.raises(SealBroken):
                 job.ask(steps.read_greetings, parties=["clinic"])
+
+
+def test_mail_that_was_read_is_not_read_again(federation: Federation) -> None:
+    """Genuine letters of round 1 (the seal is right) cannot stand for those of round 2."""
+    here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
+    twice = {name: [{}] * 3 for name in federation.roster.names}
+    plan = Plan(
+        method="test",
+        options={},
+        phases=(
+            phase("send", steps.send_greeting, twice, discloses="sealed mail", **here),
+            phase("read", steps.read_greetings, twice, discloses="a sum", **here),
+        ),
+    )
+    with federation.open(plan) as job:
+        job.ask(steps.send_greeting)
+        first = {name: list(mail) for name, mail in job._pending.items()}
+        job.ask(steps.read_greetings)
+        job.ask(steps.send_greeting)
+        second, job._pending = job._pending, first
+        with pytest.raises(SealBroken):
+            job.ask(steps.read_greetings)
+        job._pending = second
+        assert set(job.ask(steps.read_greetings)) == set(federation.roster.names)

@@ -59,9 +59,9 @@ def described(federation: Federation, *columns: str) -> Plan:
 
 def test_a_method_outside_the_list_waits(federation: Federation) -> None:
     plan = described(federation)
-    assert proposed(clinic(federation, methods=("describe",)), federation, plan).value == {"state": "approved"}
+    assert proposed(clinic(federation, methods=("describe",)), federation, plan).value["state"] == "approved"
     here = clinic(federation, methods=("pca",))
-    assert proposed(here, federation, plan, "second").value == {"state": "waiting"}
+    assert proposed(here, federation, plan, "second").value["state"] == "waiting"
     assert {row.body["job"] for row in here.ledger.chain.rows()} == {"job"}, "a job that waits reserves nothing"
 
 
@@ -89,15 +89,15 @@ def _often(one: Phase) -> Phase:
 
 def test_only_the_columns_offered_go_without_asking(federation: Federation) -> None:
     here = clinic(federation, columns=("age",))
-    assert proposed(here, federation, described(federation, "age", "sued"), "one").value == {"state": "approved"}
-    assert proposed(here, federation, described(federation, "visits"), "two").value == {"state": "waiting"}
-    assert proposed(here, federation, described(federation), "three").value == {"state": "waiting"}, "all columns"
+    assert proposed(here, federation, described(federation, "age", "sued"), "one").value["state"] == "approved"
+    assert proposed(here, federation, described(federation, "visits"), "two").value["state"] == "waiting"
+    assert proposed(here, federation, described(federation), "three").value["state"] == "waiting", "all columns"
 
 
 def test_a_job_that_reads_more_than_it_said_is_refused_at_the_border(federation: Federation) -> None:
     here = clinic(federation, columns=("age",), methods=("describe",))
     plan = described(federation, "age")
-    assert proposed(here, federation, plan).value == {"state": "approved"}
+    assert proposed(here, federation, plan).value["state"] == "approved"
 
     def ask(column: str, job: str, seq: int) -> Reply:
         noise = Describe(epsilon=1.0, columns=("age",))._noise(federation.facts)
@@ -139,12 +139,12 @@ def test_only_the_organisations_named_may_ask(federation: Federation, authority:
     here._authority = authority / AUTHORITY
     plan = described(federation)
     university, rival = coordinator(authority, "University"), coordinator(authority, "Rival Ltd")
-    assert proposed(here, federation, plan, "one", university).value == {"state": "approved"}
+    assert proposed(here, federation, plan, "one", university).value["state"] == "approved"
     assert proposed(here, federation, plan, "two", rival).error == NotApproved.code
     assert proposed(here, federation, plan, "three").error == UnsafeRequest.code, "nobody signed"
     assert [stored.job for stored in here.store.jobs()] == ["one"]
     here = clinic(federation)  # no rule: every certified coordinator, and nobody else
-    assert proposed(here, federation, plan, "four", rival).value == {"state": "approved"}
+    assert proposed(here, federation, plan, "four", rival).value["state"] == "approved"
     assert proposed(here, federation, plan, "five").error == UnsafeRequest.code
     here = clinic(federation, askers=("University",))
     here._authority = None  # one machine, no certificates: the rule cannot be met
@@ -190,7 +190,7 @@ def test_a_small_cohort_waits(federation: Federation) -> None:
         "approved"
     )
     here = clinic(federation, minimum_cohort=n + 1)
-    assert proposed(here, federation, described(federation), "second").value == {"state": "waiting"}
+    assert proposed(here, federation, described(federation), "second").value["state"] == "waiting"
 
 
 def test_the_operator_is_bound_by_the_budget_that_party_toml_has_now(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_the_operator_is_bound_by_the_budget_that_party_toml_has_now(tmp_path: P
         assert isinstance(federation.transport, Embedded)
         here = federation.transport["clinic"]
         plan = described(federation, "age")
-        assert proposed(here, federation, plan).value == {"state": "waiting"}
+        assert proposed(here, federation, plan).value["state"] == "waiting"
         home = tmp_path / "home" / "clinic"
         with operator(home) as desk, pytest.raises(BudgetExceeded):
             desk.decide("job", approve=True)

@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from colonnade.cli.main import app
-from colonnade.errors import BeyondReservation, CorruptRecord, RunError, StorageError
+from colonnade.errors import BeyondReservation, CorruptRecord, NotApproved, RunError, StorageError
 from colonnade.federation.asker import Signer
 from colonnade.federation.coordinator import Federation
+from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.recovery import backup, recover, restore, verify
 from colonnade.federation.run_folder import RunFolder, newest_heads
@@ -110,7 +111,7 @@ def test_an_older_copy_is_noticed_and_made_up_for(watched: Federation, tmp_path:
                 "seed": None,
             },
         )
-        assert Reply.decode(party.handle(request.encode())).value == {"state": "approved"}
+        assert Reply.decode(party.handle(request.encode())).value["state"] == "approved"
         noise = Describe(epsilon=0.3)._noise(federation.facts)
         ask = Request(
             kind="ask",
@@ -137,6 +138,53 @@ def test_a_run_that_did_not_end_counts_in_full(watched: Federation, tmp_path: Pa
     assert [one.run.name for one in recover(home, "clinic", tmp_path / "runs")] == ["broken off"]
     with three_parties(tmp_path) as federation:
         assert spent(federation) == pytest.approx(before)
+
+
+def test_a_restored_copy_answers_nothing_of_a_job_that_was_under_way(tmp_path: Path) -> None:
+    """The request was answered after the copy was made; answered again, there are two releases for one reservation."""
+    home, described = tmp_path / "home" / "clinic", Describe(epsilon=0.3)
+    with three_parties(tmp_path) as federation:
+        assert isinstance(federation.transport, Embedded)
+        party = federation.transport["clinic"]
+        stated = proposal(federation.plan(described), federation.roster, federation.facts, None)
+        assert not Reply.decode(party.handle(Request(kind="propose", job="job", arguments=stated).encode())).error
+        backup(home, tmp_path / "copy.db")
+        ask = Request(
+            kind="ask",
+            job="job",
+            seq=1,
+            phase="presence",
+            step="statistics.describe.presence_count",
+            arguments=described._noise(federation.facts),
+        ).encode()
+        assert not Reply.decode(party.handle(ask)).error
+    restore(tmp_path / "copy.db", home)
+    with three_parties(tmp_path) as federation:
+        assert isinstance(federation.transport, Embedded)
+        party = federation.transport["clinic"]
+        assert Reply.decode(party.handle(ask)).error == NotApproved.code
+        assert party.ledger.spent(delta=1e-6).epsilon > 0, "what was reserved still counts"
+        party.ledger.verify()
+
+
+def test_an_older_copy_is_noticed_though_no_run_has_ended_since(watched: Federation, tmp_path: Path) -> None:
+    """The only run since the copy was broken off: its resumption would reserve and answer a second time."""
+    home = tmp_path / "home" / "clinic"
+    with watched as federation:
+        federation.run(Describe(epsilon=0.2), name="before")
+        backup(home, tmp_path / "copy.db")
+        with pytest.raises(KeyboardInterrupt), federation.open(federation.plan(Describe(epsilon=0.4)), name="broken"):
+            raise KeyboardInterrupt
+        before = spent(federation)
+    restore(tmp_path / "copy.db", home)
+    with reopened(tmp_path) as federation, pytest.raises(CorruptRecord, match="clinic"):
+        federation.resume(tmp_path / "runs" / "broken")
+    assert [one.run.name for one in recover(home, "clinic", tmp_path / "runs")] == ["broken"]
+    with reopened(tmp_path) as federation:
+        with pytest.raises(BeyondReservation):
+            federation.resume(tmp_path / "runs" / "broken")
+        assert spent(federation) == pytest.approx(before)
+        federation.run(Describe(epsilon=0.1), name="later")
 
 
 def test_a_damaged_copy_is_refused(watched: Federation, tmp_path: Path) -> None:

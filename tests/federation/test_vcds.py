@@ -105,9 +105,7 @@ def test_ledgers_are_debited_at_record_level_with_all_that_was_planned(tmp_path:
     ],
     ids=["ranks", "marginals"],
 )
-def test_nothing_is_released_before_presence_was_debited(
-    tmp_path: Path, step: Step, arguments: dict[str, Any]
-) -> None:
+def test_nothing_is_released_before_presence_was_debited(tmp_path: Path, step: Step, arguments: dict[str, Any]) -> None:
     """A plan with such a phase alone has only bounded costs, which hold for a fixed presence: the party itself must
     refuse. (A marginal of nobody is zeros without noise, so it tells none from one.)"""
     with three_parties(tmp_path, allow=()) as federation:

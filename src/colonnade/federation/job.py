@@ -117,6 +117,10 @@ class Job:
                 " names under `allow`."
             )
             raise
+        # What is reserved must be in each ledger from now on, also if this run never ends (`newest_heads`).
+        heads = {party: reply.value["ledger"] for party, reply in replies.items()}
+        if heads != self.run.job.get("heads"):  # resumed, it has those of the first time: they are no newer
+            self.run.update(proposed=time.time(), heads=heads)
         waiting = [party for party, reply in replies.items() if reply.value["state"] == "waiting"]
         if waiting:
             raise AwaitingApproval(

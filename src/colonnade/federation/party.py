@@ -83,6 +83,8 @@ class _Work:
     """The columns that it may read; None: all declared ones."""
     outbox: list[Mail] = field(default_factory=list)
     kept: dict[str, Any] = field(default_factory=dict)
+    letters: dict[str, int] = field(default_factory=dict)
+    """{sender: the request in which it wrote the newest of its letters that this step has read}."""
 
 
 class Party:
@@ -231,9 +233,14 @@ class Party:
         work.outbox.append(Mail(**{**envelope.to_dict(), "sealed": sealed}))
 
     def received(self, tag: str) -> dict[str, Any]:
-        """{sender: value} of the peer messages with this tag that came with the request, and one's own."""
+        """{sender: value} of the peer messages with this tag that came with the request, and one's own.
+
+        A sender's requests are numbered upwards, so a message of a request no newer than one that was read with an
+        earlier request of this job was read already: it is refused, and cannot be passed off as a later round's.
+        """
         work = self._working()
         values: dict[str, Any] = {}
+        known = self.store.letters(work.job) if work.mail else {}
         for mail in work.mail:
             if mail.tag != tag:
                 continue
@@ -241,6 +248,9 @@ class Party:
                 raise SealBroken(f"a message from {mail.sender!r} came twice or is for {mail.recipient!r}.")
             public_key = self.roster.member(mail.sender).public_key
             plain = unseal(self._identity, public_key, mail.sealed, context=mail.context(work.job))
+            if mail.seq <= known.get(mail.sender, -1):
+                raise SealBroken(f"a message from {mail.sender!r} was read before; the coordinator has replayed it.")
+            work.letters[mail.sender] = max(mail.seq, work.letters.get(mail.sender, -1))
             values[mail.sender] = wire.decode(plain)
         own = f"mail to myself: {tag}"
         if own in self.store.kept_names(work.job):
@@ -387,8 +397,9 @@ class Party:
         assert current is not None
         if current.state == "denied":
             raise NotApproved(f"this party's operator has denied job {request.job}.")
-        reply = Reply(value={"state": current.state}).encode()
-        self._record(request, data, reply, kind="proposal", discloses=f"the job is {current.state} here")
+        reply = Reply(value={"state": current.state, "ledger": _plain(self.ledger.reserved(request.job))}).encode()
+        told = f"the job is {current.state} here, and where the ledger has its reservation"
+        self._record(request, data, reply, kind="proposal", discloses=told)
         return reply
 
     def _acceptable(self, request: Request) -> Plan:
@@ -494,6 +505,7 @@ class Party:
         with self.database.transaction():
             for name, value in work.kept.items():
                 self.store.keep(request.job, name, value)
+            self.store.add_letters(request.job, work.letters)
             stored = self.store.add_reply(request.job, request.seq, hashed, reply)
             self._record(
                 request,
@@ -513,12 +525,7 @@ class Party:
         self.store.close_job(request.job)
         shutil.rmtree(self._scratch(request.job), ignore_errors=True)
         ledger, transcript = self.ledger.chain.head(), self.transcript.chain.head()
-        reply = Reply(
-            value={
-                "ledger": {"rows": ledger.rows, "hash": ledger.hash},
-                "transcript": {"rows": transcript.rows, "hash": transcript.hash},
-            }
-        ).encode()
+        reply = Reply(value={"ledger": _plain(ledger), "transcript": _plain(transcript)}).encode()
         self._record(request, data, reply, kind="close", discloses="the heads of this party's ledger and transcript")
         return reply
 
@@ -534,6 +541,10 @@ class Party:
         for handler in list(self._log.handlers):
             handler.close()
             self._log.removeHandler(handler)
+
+
+def _plain(head: Head) -> dict[str, Any]:
+    return {"rows": head.rows, "hash": head.hash}
 
 
 def _head(told: Any) -> Head:

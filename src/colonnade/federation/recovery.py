@@ -1,9 +1,9 @@
 """Back-up of a party's records, and what an older copy of them must make up for.
 
 A ledger that was restored from a back-up has forgotten what was spent since: the budget would be spent again. So the
-coordinator tells each party, when it greets it, the head of the ledger that the party handed to its newest run
-(`run_folder.newest_heads`). A party whose ledger does not contain it refuses to work. `recover` then reserves again
-what the run folders say was planned, and notes the head that it answers for.
+coordinator tells each party, when it greets it, the head of the ledger that the party handed to its newest run, when
+that was proposed and again when it ended (`run_folder.newest_heads`). A party whose ledger does not contain it refuses
+to work. `recover` then reserves again what the run folders say was planned, and notes the head that it answers for.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from colonnade.durable import Database, Head
 from colonnade.errors import CorruptRecord, RunError, StorageError
 from colonnade.federation.approvals import reservations
 from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.store import Store
 from colonnade.federation.transcript import Transcript
 from colonnade.privacy.ledger import Ledger
 
@@ -72,7 +73,11 @@ def backup(home: Path, out: Path) -> Head:
 
 
 def restore(copy: Path, home: Path) -> tuple[Head, Path | None]:
-    """Put a verified copy in the place of the party's records, which are kept beside it under another name."""
+    """Put a verified copy in the place of the party's records, which are kept beside it under another name.
+
+    Jobs that were under way when the copy was made are closed in it: it has forgotten what it answered since, and would
+    answer again, with new noise, under a reservation that counts once.
+    """
     head, _ = verify(copy)
     target = home / DATABASE
     kept: Path | None = None
@@ -89,6 +94,8 @@ def restore(copy: Path, home: Path) -> tuple[Head, Path | None]:
         partial = home / f"{DATABASE}.partial"
         partial.write_bytes(copy.read_bytes())
         partial.chmod(0o600)
+        with closing(Database(partial)) as database:
+            Store(database, home / "spool").close_open_jobs()
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.rename(target)

@@ -72,11 +72,12 @@ class RunFolder:
         return self.read_json("job.json")
 
     def heads(self) -> dict[str, Head]:
-        """The head of each party's ledger when the run ended; none before."""
+        """The newest head of each party's ledger that this run knows: at its end, or that its reservation left."""
+        proposed = {party: Head(**one) for party, one in self.job.get("heads", {}).items()}
         if not (self.path / "costs.json").is_file():
-            return {}
+            return proposed
         stated = self.read_json("costs.json").get("heads", {})
-        return {party: Head(**one["ledger"]) for party, one in stated.items()}
+        return proposed | {party: Head(**one["ledger"]) for party, one in stated.items()}
 
     def plan(self) -> Plan:
         return Plan.from_dict(self.read_json("plan.json"))
@@ -112,12 +113,12 @@ class RunFolder:
 
 
 def newest_heads(runs: Path) -> dict[str, Head]:
-    """The last head of its ledger that each party handed out, over all runs that ended."""
+    """The last head of its ledger that each party handed out, over all runs that were proposed."""
     found: dict[str, tuple[float, Head]] = {}
     for path in runs.glob("*/job.json"):
         run = RunFolder(path.parent)
-        finished = float(run.job.get("finished", 0.0))
-        for party, head in run.heads().items() if finished else ():
-            if finished > found.get(party, (0.0, head))[0]:
-                found[party] = (finished, head)
+        when = float(run.job.get("finished", run.job.get("proposed", 0.0)))
+        for party, head in run.heads().items():
+            if head.rows and when > found.get(party, (0.0, head))[0]:  # none where the job still waits
+                found[party] = (when, head)
     return {party: head for party, (_, head) in found.items()}

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -66,6 +66,10 @@ class Store:
             database.execute(
                 "CREATE TABLE IF NOT EXISTS decisions (job TEXT PRIMARY KEY, maker TEXT NOT NULL, time REAL NOT NULL,"
                 " offered TEXT)"
+            )
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS letters (job TEXT, sender TEXT, seq INTEGER NOT NULL,"
+                " PRIMARY KEY (job, sender))"
             )
 
     # jobs
@@ -131,6 +135,16 @@ class Store:
     def kept_names(self, job: str) -> list[str]:
         return [name for (name,) in self.database.execute("SELECT name FROM kept WHERE job = ? ORDER BY name", (job,))]
 
+    # mail that was read
+
+    def letters(self, job: str) -> dict[str, int]:
+        """{sender: the request in which it wrote the newest of its letters that were read here}."""
+        return dict(self.database.execute("SELECT sender, seq FROM letters WHERE job = ?", (job,)))
+
+    def add_letters(self, job: str, newest: Mapping[str, int]) -> None:
+        for sender, seq in newest.items():
+            self.database.execute("INSERT OR REPLACE INTO letters VALUES (?, ?, ?)", (job, sender, seq))
+
     # closing
 
     def close_job(self, job: str) -> None:
@@ -139,14 +153,25 @@ class Store:
         Replies are not: they are what left anyway, or sealed, and overwriting takes as long as writing did. Spooled
         files are deleted.
         """
-        with self.database.transaction():
-            self.set_state(job, "closed")
-            self.database.execute("PRAGMA secure_delete = FAST")
-            self.database.execute("UPDATE replies SET inline = NULL WHERE job = ?", (job,))
-            self.database.execute("PRAGMA secure_delete = ON")
-            self.database.execute("DELETE FROM kept WHERE job = ?", (job,))
-        self.database.flush()  # the log holds copies of what was kept
+        self._forget([job])
         self.sweep()
+
+    def close_open_jobs(self) -> list[str]:
+        """Close every job that is not over, in a copy of the records: it cannot know what was answered since."""
+        found = [stored.job for stored in self.jobs() if stored.state in ("waiting", "approved")]
+        self._forget(found)
+        return found
+
+    def _forget(self, jobs: Sequence[str]) -> None:
+        with self.database.transaction():
+            for job in jobs:
+                self.set_state(job, "closed")
+                self.database.execute("PRAGMA secure_delete = FAST")
+                self.database.execute("UPDATE replies SET inline = NULL WHERE job = ?", (job,))
+                self.database.execute("PRAGMA secure_delete = ON")
+                self.database.execute("DELETE FROM kept WHERE job = ?", (job,))
+                self.database.execute("DELETE FROM letters WHERE job = ?", (job,))
+        self.database.flush()  # the log holds copies of what was kept
 
     def sweep(self) -> None:
         """Delete spooled files that no open job refers to (also those of a step that was killed)."""

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from colonnade.durable import Chain, Database, Head
+from colonnade.durable import GENESIS, Chain, Database, Head
 from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, UnboundedNotAllowed
 from colonnade.privacy.accounting import Guarantee, dominated, guarantee
 from colonnade.privacy.budget import DAY as DAY
@@ -114,6 +114,11 @@ class Ledger:
                         "cost": reservation.cost.to_dict(),
                     }
                 )
+
+    def reserved(self, job: str) -> Head:
+        """The head that a job's reservation left; the empty chain's where nothing is reserved yet."""
+        rows = self.chain.rows(kind="reserve", job=job)
+        return Head(rows[-1].number, rows[-1].hash) if rows else Head(0, GENESIS)
 
     def contains(self, head: Head) -> bool:
         """Whether this is still the ledger that handed out `head`, or one that answers for having lost it."""
