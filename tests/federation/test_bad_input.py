@@ -37,6 +37,7 @@ from colonnade.federation.local import Spec
 from colonnade.federation.roster import Member, Roster
 from colonnade.privacy.budget import Budget
 from colonnade.statistics.describe import Describe
+from colonnade.statistics.joint import colluders
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 Blocks = dict[str, pd.DataFrame]
@@ -240,6 +241,18 @@ def test_unsound_rosters() -> None:
     assert Roster.from_dict(Roster(members=three, committee=committee).to_dict()) == Roster(
         members=three, committee=committee
     )
+
+
+def test_an_organisation_knows_the_noise_of_all_its_members() -> None:
+    """One colluder is one organisation: if it runs two of five members, three members' noise is left to count."""
+    committee = ("p0", "p1", "p2")
+    apart = Roster(members=members(*"abcde"), committee=committee)
+    twice = Roster(members=members(*"abcdc"), committee=committee)
+    assert [colluders(one, "client") for one in (apart, twice)] == [1, 2]
+    assert [colluders(one, "server") for one in (apart, twice)] == [0, 0]
+    assert colluders(Roster(members=members(*"abcdc"), committee=committee, colluders=2), "client") == 3
+    with pytest.raises(RosterError, match="run all 2 members"):
+        colluders(Roster(members=members("a", "a")), "client")
 
 
 def test_a_holder_of_one_of_the_parties_organisations_is_refused(tmp_path: Path) -> None:

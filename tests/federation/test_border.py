@@ -25,6 +25,7 @@ from colonnade.errors import (
     StepFailed,
     UnboundedNotAllowed,
     UnknownStep,
+    UnsafeRequest,
     codes,
 )
 from colonnade.federation.coordinator import Federation
@@ -92,6 +93,13 @@ def test_arguments_that_do_not_match(federation: Federation, arguments: dict[str
     reply = ask(party(federation), steps.noisy_zero.name, **arguments)
     nothing_crossed(party(federation), reply, BadArguments.code)
     assert not party(federation).ledger.chain.rows(kind="debit")
+
+
+def test_a_proposal_names_its_job(federation: Federation) -> None:
+    """A signed `check` names none; its signature must not do for a job."""
+    plan = one_phase(federation, steps.noisy_zero, epsilon=0.1)
+    nothing_crossed(party(federation), propose(federation, plan, job=""), UnsafeRequest.code)
+    assert not party(federation).ledger.chain.rows()
 
 
 def test_unapproved_job(federation: Federation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,25 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, RunError, UnknownColumn
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.cost import compose
-from colonnade.statistics.describe import DEPTH, Describe
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics import describe
+from colonnade.statistics.describe import DEPTH, Describe, integer_noise
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
+
+
+@pytest.mark.parametrize("levels", [1, DEPTH])
+def test_a_rounded_scale_never_gives_less_noise_than_is_paid_for(monkeypatch: pytest.MonkeyPatch, levels: int) -> None:
+    """In exact fractions: levels / scale <= epsilon, and levels / sigma^2 <= 1 / multiplier^2."""
+    drawn: list[float] = []
+    for law in ("discrete_laplace", "discrete_gaussian"):
+        monkeypatch.setattr(describe, law, lambda _, scale, size: drawn.append(scale) or np.zeros(size, dtype=np.int64))
+    source = SimulatedRandomness(1)
+    for level in np.random.default_rng(2).uniform(0.01, 30.0, 500).tolist():
+        for noise in ("laplace", "gaussian"):
+            integer_noise(source, noise, level, 1, levels=levels)  # type: ignore[arg-type]
+        laplace, gaussian = map(Fraction, drawn[-2:])
+        assert levels / laplace <= Fraction(level)
+        assert gaussian**2 >= levels * Fraction(level) ** 2
 
 
 def test_counts_are_the_exact_ones_plus_noise_of_the_stated_size(tmp_path: Path) -> None:

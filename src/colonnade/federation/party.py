@@ -377,6 +377,8 @@ class Party:
         return reply
 
     def _propose(self, request: Request, data: bytes) -> bytes:
+        if not request.job:  # a check has none, and its signature must not open a job
+            raise UnsafeRequest("a proposal must name its job.")
         proposal = wire.digest(data)
         known = self.store.job(request.job)
         if known is not None and known.proposal != proposal:

@@ -7,6 +7,7 @@ talk a party into sharing with a stranger, opening with too few holders, or leav
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,8 @@ class Member:
 @dataclass(frozen=True, kw_only=True)
 class Roster:
     """The consortium. `committee` holds shares with `threshold` t: any t of them learn nothing, and there are at
-    least 2t + 1. `colluders` is the number of members that the default privacy account assumes to pool their noise.
+    least 2t + 1. `colluders` is the number of organisations that the default privacy account assumes to pool the noise
+    of their members.
     """
 
     members: tuple[Member, ...]
@@ -84,6 +86,12 @@ class Roster:
     @property
     def data_parties(self) -> tuple[str, ...]:
         return tuple(member.name for member in self.members if member.owns_data)
+
+    @property
+    def pooled(self) -> int:
+        """Members whose noise the colluders know: an organisation that runs several members knows the noise of all."""
+        sizes = sorted(Counter(member.organisation for member in self.members).values(), reverse=True)
+        return sum(sizes[: self.colluders])
 
     def require_committee(self) -> None:
         if not self.committee:

@@ -101,6 +101,7 @@ def information_layout(design: Design, roster: Roster, gamma: int) -> Layout:
         gamma=gamma,
         constant=False,
         records=design.facts.n,
+        block=len(design.features),  # one tile: `weighted_gram` reads one upper triangle
         label=LABEL,
     )
     made.check()

@@ -70,8 +70,9 @@ def unmask_sum(contributions: Iterable[tuple[str, NDArray[np.uint64]]], *, parti
             f"no masked array came from {', '.join(map(repr, missing))}: the sum over the others is noise; wait, or "
             "start a new round, under a new label, without them."
         )
-    if len({(array.shape, array.dtype) for array in arrays.values()}) != 1:
-        shapes = {party: array.shape for party, array in arrays.items()}
+    sound = all(isinstance(array, np.ndarray) and array.dtype == np.uint64 for array in arrays.values())
+    if not sound or len({array.shape for array in arrays.values()}) != 1:
+        shapes = {party: getattr(array, "shape", None) for party, array in arrays.items()}
         raise SecureError(
             f"masked arrays must all be uint64 and of one shape, not {shapes}: check the step's arguments."
         )

@@ -295,8 +295,13 @@ def integer_noise(
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Integer noise for counts of which one record changes at most one on each of `levels` levels."""
     if noise == "laplace":
-        return discrete_laplace(randomness, levels / level, size)
-    return discrete_gaussian(randomness, level * math.sqrt(levels), size)
+        return discrete_laplace(randomness, _up(levels / level), size)
+    return discrete_gaussian(randomness, level if levels == 1 else _up(level * _up(math.sqrt(levels))), size)
+
+
+def _up(scale: float) -> float:
+    """A computed scale is rounded; noise is made for no less than what the cost says."""
+    return math.nextafter(scale, math.inf)
 
 
 def noise_sd(noise: Noise, level: float) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.durable import canonical
-from colonnade.errors import BadArguments, BadPrivacyParameter, PartyLost, SecureError, UnsafeRequest
+from colonnade.errors import BadArguments, BadPrivacyParameter, PartyLost, RosterError, SecureError, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.privacy.accounting import check_delta, check_epsilon, guarantee
@@ -45,8 +45,16 @@ def check_view(view: str) -> None:
 
 
 def colluders(roster: Roster, view: View) -> int:
-    """Who is assumed to know its own noise: the roster's colluders, or nobody if only the coordinator sees results."""
-    return roster.colluders if view == "client" else 0
+    """Members that are assumed to know their noise: those of the roster's colluding organisations, or none if only the
+    coordinator sees results."""
+    if view == "server":
+        return 0
+    if roster.pooled >= len(roster.names):
+        raise RosterError(
+            f"{roster.colluders} colluding organisations run all {len(roster.names)} members, so no noise protects"
+            " against them; add a member of another organisation (a holder without data will do)."
+        )
+    return roster.pooled
 
 
 def account_notes(

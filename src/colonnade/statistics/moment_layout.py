@@ -29,7 +29,7 @@ from colonnade.secure.seeded import Shape
 from colonnade.statistics.dealing import whole_holders
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import View, binding, colluders, field_for
-from colonnade.statistics.quantize import integer_bounds
+from colonnade.statistics.quantize import check_row, integer_bounds
 
 Presence = Literal["known", "secret", "ignore"]
 MAXIMUM_ENTRIES = 1 << 22
@@ -145,6 +145,8 @@ class Layout:
             raise BadArguments(f"presence must be 'known', 'secret' or 'ignore', not {self.presence!r}.")
         if not self.features:
             raise BadArguments("moments need at least one column; name some with columns=.")
+        for party in self.parties:
+            check_row(self.width(party), self.gamma)
         for party, bound in self.clip.items():
             if party not in self.parties or not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
                 raise BadPrivacyParameter(

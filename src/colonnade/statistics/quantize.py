@@ -14,6 +14,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from colonnade.errors import ModulusTooSmall
 from colonnade.privacy.randomness import Randomness
 
 _PIECE = 1 << 16
@@ -49,11 +50,20 @@ def integer_bounds(gamma: int, clip: float, entry: float) -> tuple[int, int]:
     return math.floor(gamma * gamma * clip * clip + 1e-9), math.floor(gamma * entry + 1e-9)
 
 
+def check_row(width: int, largest: int) -> None:
+    """Refuse rows whose squared norm may pass 63 bits: it would wrap, and too long a row would not be clipped."""
+    if width * largest**2 >= 2**63:
+        raise ModulusTooSmall(
+            f"{width} features of size {largest} have a squared norm beyond 63 bits; take a smaller gamma."
+        )
+
+
 def quantize(
     rows: NDArray[np.float64], *, gamma: int, clip: float, entry: float, randomness: Randomness
 ) -> NDArray[np.int64]:
     """gamma * rows, rounded at random and clipped: every entry within gamma * entry, every row within gamma * clip."""
     square, largest = integer_bounds(gamma, clip, entry)
+    check_row(rows.shape[1], largest)
     out = stochastic_round(rows * gamma, randomness)
     np.clip(out, -largest, largest, out=out)
     for _ in range(3):

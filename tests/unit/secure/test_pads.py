@@ -98,6 +98,9 @@ def test_a_lost_doubled_or_foreign_party_is_named() -> None:
         unmask_sum({**sent, "tax": sent["tax"][:2]}.items(), parties=NAMES)
     with pytest.raises(SecureError, match="uint64"):
         unmask_sum({**sent, "tax": sent["tax"].view(np.int64)}.items(), parties=NAMES)
+    for wrong in ({name: np.zeros(3) for name in NAMES}, dict.fromkeys(NAMES, "words")):
+        with pytest.raises(SecureError, match="uint64"):
+            unmask_sum(wrong.items(), parties=NAMES)  # type: ignore[arg-type]
 
 
 def test_bad_peers_keys_and_types_are_refused() -> None:

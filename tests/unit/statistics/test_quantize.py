@@ -1,0 +1,71 @@
+"""Rows in whole numbers are never longer than the bound that the noise rests on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import ModulusTooSmall
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.roster import Member, Roster
+from colonnade.models.vfem_block import Design
+from colonnade.models.vfem_information import information_layout
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.quantize import integer_bounds, quantize
+
+WIDE = 2100
+ROSTER = Roster(
+    members=tuple(Member(name=name, organisation=name, public_key=name.encode() * 32) for name in "abc"),
+    committee=("a", "b", "c"),
+)
+
+
+def wide_facts() -> PublicFacts:
+    """Three parties; the first has more columns than a tile is wide."""
+    names = {"a": [f"x{j}" for j in range(WIDE)], "b": ["y"], "c": ["z"]}
+    return PublicFacts(
+        n=10,
+        columns={
+            party: Columns(Column(name=name, kind="continuous", lower=-1.0, upper=1.0) for name in own)
+            for party, own in names.items()
+        },
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    width=st.integers(1, 40),
+    gamma=st.sampled_from([1, 3, 2**12, 2**26]),
+    clip=st.floats(0.01, 8.0),
+    scale=st.floats(0.0, 1.0),
+    seed=st.integers(0, 2**16),
+)
+def test_no_row_passes_its_bound(width: int, gamma: int, clip: float, scale: float, seed: int) -> None:
+    rows = np.random.default_rng(seed).uniform(-1, 1, size=(5, width)) * scale + (1 - scale)
+    made = quantize(rows, gamma=gamma, clip=clip, entry=1.0, randomness=SimulatedRandomness(seed))
+    square, largest = integer_bounds(gamma, clip, 1.0)
+    for row in made.tolist():
+        assert sum(v * v for v in row) <= square, "in Python's integers, which do not wrap"
+        assert max(map(abs, row)) <= largest
+
+
+def test_a_norm_that_would_wrap_is_refused() -> None:
+    """4,096 entries of 2^26 have a squared norm of 2^64, which int64 takes for 0: the row would not be clipped."""
+    rows = np.ones((1, 4096))
+    with pytest.raises(ModulusTooSmall, match="smaller gamma"):
+        quantize(rows, gamma=2**26, clip=1.0, entry=1.0, randomness=SimulatedRandomness(1))
+    with pytest.raises(ModulusTooSmall, match="smaller gamma"):
+        PatternMoments(epsilon=1.0, presence="ignore", gamma=2**26).layout(wide_facts(), ROSTER)
+
+
+def test_the_weighted_matrix_of_vfem_is_opened_as_one_triangle() -> None:
+    """Its reader expects one; in tiles of 2,048 columns the entries would come in another order, unnoticed."""
+    facts = wide_facts()
+    layout = information_layout(Design.of(facts, [*facts.columns["a"], "y", "z"]), ROSTER, 2**10)
+    (tiles,) = layout.rounds
+    assert [tile.diagonal for tile in tiles] == [True]
+    assert layout.size(0) == (WIDE + 2) * (WIDE + 3) // 2
