@@ -329,9 +329,8 @@ def number(
     noisy = None
     if exact is not None and epsilon is not None:
         shown = np.array([possible(index, chosen.parties, include) for index in range(len(exact))])
-        noisy = np.where(
-            shown, exact + discrete_laplace(me.randomness, math.nextafter(1 / epsilon, math.inf), len(exact)), 0
-        )
+        scale = math.nextafter(1 / epsilon, math.inf)
+        noisy = np.where(shown, exact + discrete_laplace(me.randomness, scale, len(exact)), 0)
     return Release({"n": cohort.n, "patterns": noisy}, "n, and noisy counts of the presence patterns")
 
 
