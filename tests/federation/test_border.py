@@ -20,6 +20,7 @@ from colonnade.errors import (
     NotARelease,
     ReplayMismatch,
     RosterError,
+    RunError,
     SealBroken,
     SeedRefused,
     StepFailed,
@@ -99,6 +100,17 @@ def test_a_proposal_names_its_job(federation: Federation) -> None:
     """A signed `check` names none; its signature must not do for a job."""
     plan = one_phase(federation, steps.noisy_zero, epsilon=0.1)
     nothing_crossed(party(federation), propose(federation, plan, job=""), UnsafeRequest.code)
+    assert not party(federation).ledger.chain.rows()
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "1", True, None])
+def test_a_plan_counts_in_whole_numbers(federation: Federation, count: Any) -> None:
+    """A count that cannot be compared would be in the ledger for good, and spoil its verification."""
+    plan = one_phase(federation, steps.noisy_zero, epsilon=0.1)
+    arguments = proposal(plan, federation.roster, federation.facts, None)
+    arguments["plan"]["phases"][0]["counts"]["clinic"] = count
+    reply = say(party(federation), Request(kind="propose", job="job", arguments=arguments))
+    nothing_crossed(party(federation), reply, RunError.code)
     assert not party(federation).ledger.chain.rows()
 
 

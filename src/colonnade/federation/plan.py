@@ -42,6 +42,8 @@ class Phase:
     def __post_init__(self) -> None:
         if set(self.counts) != set(self.costs):
             raise RunError(f"phase {self.name!r} must state a count and a cost for the same parties.")
+        if any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in self.counts.values()):
+            raise RunError(f"phase {self.name!r} must count its requests in whole numbers.")
 
     @property
     def parties(self) -> tuple[str, ...]:

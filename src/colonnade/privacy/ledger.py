@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from colonnade.durable import GENESIS, Chain, Database, Head
 from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, UnboundedNotAllowed
-from colonnade.privacy.accounting import Guarantee, dominated, guarantee
+from colonnade.privacy.accounting import Guarantee, dominated, guarantee, kinds_of, rdp_sum
 from colonnade.privacy.budget import DAY as DAY
 from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import Cost, Relation, Unit, compose
@@ -85,7 +85,8 @@ class Ledger:
         return max(now, float(newest[0][0]) if newest else 0.0)
 
     def check(self, wanted: Sequence[Cost], *, allow: Collection[str] = ()) -> None:
-        """Refuse what may not be spent: an unbounded release that is not allowed by name, or more than the budget."""
+        """Refuse what may not be spent: an unbounded release that is not allowed by name, or more than the budget; and
+        what no accountant can read, with or without a budget: a row stays for ever, and no total would include it."""
         for cost in wanted:
             for leaf in cost.leaves():
                 if leaf.mechanism == "unbounded" and leaf["name"] not in allow:
@@ -93,6 +94,7 @@ class Ledger:
                         f"the job would disclose without a bound: {leaf['discloses']}. Allow it by name"
                         f' (allow = ["{leaf["name"]}"] in this party\'s policy) or choose a private method.'
                     )
+        rdp_sum(kinds_of(_bounded(wanted)))
         self._check_budget(wanted, self._now())
 
     def reserve(self, job: str, reservations: Sequence[Reservation], *, allow: Collection[str] = ()) -> None:
@@ -220,8 +222,12 @@ class Ledger:
         return [_alone(cost) for cost in found]
 
     def debited(self, job: str) -> Cost:
-        """All debits of one job, composed."""
-        return compose(Cost.from_dict(row.body["cost"]) for row in self.chain.rows(kind="debit", job=job))
+        """All debits of one job, composed; each counts, also those of one joint release."""
+        counts: Counter[Cost] = Counter()
+        for row in self.chain.rows(kind="debit", job=job):
+            cost = Cost.from_dict(row.body["cost"])
+            counts[replace(cost, count=1)] += cost.count
+        return compose(replace(cost, count=count) for cost, count in counts.items())
 
     def spent(
         self,
@@ -251,8 +257,11 @@ class Ledger:
 
 def against(budget: Budget, spent: Sequence[Cost], wanted: Sequence[Cost] = ()) -> Guarantee:
     """What counts against a budget: every bounded release. One without a bound is a matter of `allow`."""
-    bounded = [leaf for cost in [*spent, *wanted] for leaf in _alone(cost).leaves() if not leaf.unbounded]
-    return guarantee(bounded, delta=budget.delta, relation=budget.relation)
+    return guarantee(_bounded([*spent, *wanted]), delta=budget.delta, relation=budget.relation)
+
+
+def _bounded(costs: Sequence[Cost]) -> list[Cost]:
+    return [leaf for cost in costs for leaf in _alone(cost).leaves() if not leaf.unbounded]
 
 
 def since_boot() -> float:

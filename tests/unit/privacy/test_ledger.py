@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from colonnade.durable import Chain, Database, Head, Row
-from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, StorageError
+from colonnade.errors import (
+    BeyondReservation,
+    BudgetExceeded,
+    CannotAccount,
+    CorruptRecord,
+    ReplayMismatch,
+    StorageError,
+)
 from colonnade.privacy.budget import Budget
-from colonnade.privacy.cost import Gaussian, Laplace, Unbounded
+from colonnade.privacy.cost import Cost, Gaussian, Laplace, Unbounded, compose
 from colonnade.privacy.ledger import DAY, Ledger, Reservation
 
 
@@ -36,6 +43,36 @@ def test_a_request_is_debited_once(tmp_path: Path) -> None:
         debit(book, request="another")
     assert len(book.chain.rows()) == 2
     assert book.debited("j") == Laplace(0.1)
+
+
+def test_debits_of_one_joint_release_all_count(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    cost = Laplace(0.1, joint="j gradients")
+    book.reserve("j", [Reservation(phase="p", step="s", count=3, cost=cost.times(3))])
+    for seq in range(3):
+        book.debit(job="j", seq=seq, request=str(seq), phase="p", step="s", cost=cost)
+    assert book.debited("j") == cost.times(3)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        Cost(mechanism="unheard-of"),
+        Cost(mechanism="skellam"),
+        Cost(mechanism="laplace", parameters=(("epsilon", -1.0),)),
+        Laplace(0.1, unit="comparison"),
+        compose([Laplace(0.1), Cost(mechanism="gaussian", parameters=(("noise_multiplier", 0.0),))]),
+    ],
+    ids=["unknown", "empty", "negative", "unit", "composed"],
+)
+def test_a_row_that_nobody_can_account_for_is_refused_without_a_budget_too(tmp_path: Path, cost: Cost) -> None:
+    """Costs of a proposal are a stranger's. The ledger only grows: one such row, and no total would ever be known."""
+    book = ledger(tmp_path)
+    book.reserve("before", [reservation()])
+    with pytest.raises(CannotAccount):
+        book.reserve("j", [reservation(), Reservation(phase="q", step="s", count=1, cost=cost)])
+    assert book.spent(delta=0).epsilon == pytest.approx(0.1)
+    assert len(book.verify().hash) == 64
 
 
 def test_it_survives_being_reopened(tmp_path: Path) -> None:
