@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -73,6 +74,14 @@ def test_an_option_of_another_method_is_refused_by_name(federation: Path) -> Non
     assert "--encoder has no meaning for --method copula-sqm; it belongs to vertimrf" in said
     said = run(federation, "synthesize", "--epsilon", "1", "--clip", "2", code=2)
     assert "names no party" in said
+
+
+def test_a_plan_forecasts_the_noise_of_each_pair_of_parties(federation: Path) -> None:
+    asked = ("synthesize", "--epsilon", "5", "--plan", "--expected", "credit=0.5", "--expected")
+    said = run(federation, *asked, "credit+market=0.01")
+    assert re.search(r"credit & market [0-9.]+ \(1 %\)", said)
+    assert "left to maximum-determinant completion: credit & market" in said
+    assert "is not PARTY=PART" in run(federation, *asked, "half", code=2)
 
 
 def test_regress_prints_and_writes_the_coefficients(federation: Path) -> None:

@@ -68,8 +68,8 @@ def demo(
     )
     runs = [_align(spec, out / "runs", output)]
     with Federation.from_spec(spec, runs=out / "runs") as federation:
-        runs.append(_describe(federation, output))
-        runs.append(_synthesize(federation, example, output))
+        described = _describe(federation, output)
+        runs += [described, _synthesize(federation, example, described, output)]
         runs.append(_regress(federation, example, output))
     output.say()
     output.say(
@@ -114,18 +114,24 @@ def _describe(federation: Federation, output: Output) -> RunFolder:
     return run
 
 
-def _synthesize(federation: Federation, example: Example, output: Output) -> RunFolder:
+def _synthesize(federation: Federation, example: Example, described: RunFolder, output: Output) -> RunFolder:
     from colonnade.evaluation.comparison import compare
     from colonnade.evaluation.report import COMPARISON, write_report
     from colonnade.synthesis.copula.sqm import CopulaSQM
     from colonnade.synthesis.table import read_table
 
-    method = CopulaSQM(epsilon=4.0, delta=1e-6)
+    # The noisy counts of step 2 are known by now: they say how much noise to expect between two institutions.
+    presence = described.read_json("result.json")["presence"]
+    expected = {party: min(max(count / federation.facts.n, 1e-3), 1.0) for party, count in presence.items()}
+    method = CopulaSQM(epsilon=4.0, delta=1e-6, expected=expected)
     plan = federation.plan(method)
     output.say()
     output.say("3. Plan: what a synthetic table will ask, show and cost, before any data is touched.")
     for one in plan.phases:
         output.say(f"    {one.name}: {one.discloses}; seen by {one.audience}")
+    for note in plan.notes:
+        if note.startswith(("Forecast by pair", "WARNING")):
+            output.say(f"    {note}")
     say_total(plan, output)
     output.say()
     output.say("4. Synthesize: noisy moments on secret shares; a complete table is drawn from them.")

@@ -74,6 +74,20 @@ def party_norms(clip: list[str] | None) -> dict[str, float] | None:
     return found
 
 
+def parts(expected: list[str] | None) -> dict[str, float] | None:
+    """{party or pair: part of the records} from PARTY=PART."""
+    if expected is None:
+        return None
+    found: dict[str, float] = {}
+    for one in expected:
+        name, _, number = one.rpartition("=")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            raise BadArguments(f"--expected {one!r} is not PARTY=PART; write --expected bank=0.6, say.") from None
+    return found
+
+
 def run(federation: Path, method: Method, out: Output, *, name: str | None, yes: bool, plan_only: bool = False) -> None:
     """Show the plan, ask on a terminal, run."""
     with open_federation(federation, out) as opened:

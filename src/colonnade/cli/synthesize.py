@@ -16,6 +16,7 @@ from colonnade.cli.models import (
     ViewOption,
     Yes,
     names_of,
+    parts,
     party_norms,
     run,
 )
@@ -32,6 +33,7 @@ RANKS = ("vcds", "evcds", "ievcds")
 KNOWN_BY: dict[str, tuple[str, ...]] = {
     "presence": ("copula-sqm",),
     "clip": ("copula-sqm",),
+    "expected": ("copula-sqm", *RANKS),
     "view": ("copula-sqm", "vertimrf"),
     "relation": ("copula-sqm", "vertimrf"),
     "encoder": ("vertimrf",),
@@ -65,6 +67,13 @@ def synthesize(
         typer.Option("--presence", help="copula-sqm: share the mask like data, or show it to the share holders."),
     ] = None,
     clip: Clip = None,
+    expected: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--expected",
+            help="PARTY=PART or A+B=PART: expected parts of the records, for the plan's forecast (may be repeated).",
+        ),
+    ] = None,
     encoder: Annotated[
         Literal["sqm", "fm", "fo"] | None, typer.Option("--encoder", help="vertimrf: how cross-party tables are made.")
     ] = None,
@@ -104,6 +113,7 @@ def synthesize(
     special = {
         "presence": presence,
         "clip": party_norms(clip),
+        "expected": parts(expected),
         "encoder": encoder,
         "cells": cells,
         "cuts": cuts,

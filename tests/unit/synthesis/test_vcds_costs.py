@@ -12,10 +12,12 @@ from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.ranks import comparison_budget, perturbed_ranks, rank_noise_variance
 from colonnade.synthesis.copula.costs import MARGINAL_SHARE, budget_notes, correlation_noise, rank_budget, units
 from colonnade.synthesis.copula.evcds import EVCDS
+from colonnade.synthesis.copula.expected import Overlap
 from colonnade.synthesis.copula.ievcds import IEVCDS
 from colonnade.synthesis.copula.vcds import VCDS
 
 PAPER = {"party1": 21, "party2": 20, "party3": 20, "party4": 20, "party5": 20}
+EVERYTHING = Overlap(None, tuple(PAPER))
 NOMINAL = {"epsilon": 1.0, "delta": 1e-5, "accounting": "nominal", "split": "theorem", "noise": "exact"}
 
 
@@ -61,7 +63,7 @@ def test_iterations_share_a_nominal_budget_or_multiply_it() -> None:
 
 def test_a_nominal_epsilon_is_not_called_private() -> None:
     budget = rank_budget(n=1000, widths=PAPER, **NOMINAL)  # type: ignore[arg-type]
-    notes = budget_notes(budget, epsilon=1.0, delta=1e-5, accounting="nominal", presence="shown")
+    notes = budget_notes(budget, epsilon=1.0, delta=1e-5, accounting="nominal", presence="shown", overlap=EVERYTHING)
     assert "not what a record loses" in notes[0]
     assert "not called private" in notes[0]
     text = " ".join(notes)
@@ -76,7 +78,7 @@ def test_the_forecast_is_the_variance_of_a_product_of_noisy_ranks() -> None:
     budget = rank_budget(n=400, widths={"a": 1, "b": 1}, **NOMINAL)  # type: ignore[arg-type]
     q = rank_noise_variance(400, budget.epsilon_0) / ((400**2 - 1) / 12)
     assert correlation_noise(budget) == pytest.approx(((2 * q + q * q) / 400) ** 0.5)
-    assert correlation_noise(budget, present=200, shared=100) > 2 * correlation_noise(budget)
+    assert correlation_noise(budget, present=(200, 200), shared=100) > 2 * correlation_noise(budget)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from colonnade.statistics.ranks import (
     rank_noise_variance,
     rank_rho,
 )
+from colonnade.synthesis.copula.expected import Overlap
 
 Accounting = Literal["record", "nominal"]
 RankNoise = Literal["exact", "skellam"]
@@ -170,16 +171,21 @@ def units(budget: RankBudget, delta: float) -> Units:
     )
 
 
-def correlation_noise(budget: RankBudget, *, present: int | None = None, shared: int | None = None) -> float:
-    """The sd that rank noise adds to one correlation of two continuous columns, each with `present` records, `shared`
-    of them in common (all n by default)."""
-    size = budget.n if present is None else present
-    ratio = rank_noise_variance(size, budget.epsilon_0, noise=budget.noise, cohort=budget.n) * 12 / (size**2 - 1)
-    return forecast_noise(size if shared is None else shared, ratio, ratio)
+def correlation_noise(
+    budget: RankBudget, *, present: tuple[int, int] | None = None, shared: int | None = None
+) -> float:
+    """The sd that rank noise adds to one correlation of two continuous columns with `present` records, `shared` of
+    them in common (all n by default)."""
+    sizes = (budget.n, budget.n) if present is None else present
+    first, second = (
+        rank_noise_variance(size, budget.epsilon_0, noise=budget.noise, cohort=budget.n) * 12 / (size**2 - 1)
+        for size in sizes
+    )
+    return forecast_noise(min(sizes) if shared is None else shared, first, second)
 
 
 def budget_notes(
-    budget: RankBudget, *, epsilon: float, delta: float, accounting: Accounting, presence: str
+    budget: RankBudget, *, epsilon: float, delta: float, accounting: Accounting, presence: str, overlap: Overlap
 ) -> tuple[str, ...]:
     """For the plan: all three units, what `epsilon` was taken for, the forecast, and what the parties must agree to."""
     found = units(budget, delta)
@@ -212,11 +218,18 @@ def budget_notes(
         )
     sd = correlation_noise(budget)
     if budget.n >= 8:
-        fewer = correlation_noise(budget, present=budget.n // 2, shared=budget.n // 4)
+        fewer = correlation_noise(budget, present=(budget.n // 2, budget.n // 2), shared=budget.n // 4)
         notes.append(
             f"Rank noise moves a correlation by {sd:.2g} (standard deviation) for two parties that have all"
             f" {budget.n:,} records, by {fewer:.2g} if each has half of them and both a quarter."
         )
+
+    def of_pair(a: str, b: str, shared: float) -> float:
+        sizes = (max(2, round(overlap.part(one) * budget.n)) for one in (a, b))
+        return correlation_noise(budget, present=(next(sizes), next(sizes)), shared=round(shared * budget.n))
+
+    # Ranks leave out pairs by their sampling error, not by their noise: the result says which.
+    notes += overlap.notes(of_pair, warn=FORECAST_WARNING, left=lambda _noise, _shared: False)
     if sd > FORECAST_WARNING:
         notes.append(f"Warning: noise above {FORECAST_WARNING:g} blurs the correlations of the table.")
     notes.append(

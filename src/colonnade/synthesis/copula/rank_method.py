@@ -25,6 +25,7 @@ from colonnade.synthesis.copula.costs import (
     rank_budget,
     units,
 )
+from colonnade.synthesis.copula.expected import Overlap, check_expected
 from colonnade.synthesis.copula.rank_steps import (
     PRESENCE,
     LatentCorrelation,
@@ -61,6 +62,8 @@ class RankSynthesizer(ABC):
         counts as they are. "bernstein" is the paper's, with the iterated operator of this order (h) and degree (l; from
         n and epsilon by default). On public bounds, which are wider than the data, it is much worse: it triples the
         error of a regression (`vcds.claim.md`).
+    expected : the parts of the cohort that parties are expected to have and to share, for the plan's forecast of the
+        noise by pair of parties (`expected.py`); it changes nothing else.
     rows, format : of the table in the run folder; by default as many rows as the cohort has.
 
     Every party must allow "presence-to-coordinator". A categorical column is taken in its declared order.
@@ -78,6 +81,7 @@ class RankSynthesizer(ABC):
     order: int = 2
     degree: int | None = None
     rows: int | None = None
+    expected: Mapping[str, float] | None = None
     format: Format = "parquet"
 
     def __post_init__(self) -> None:
@@ -86,6 +90,7 @@ class RankSynthesizer(ABC):
         check_options(self.accounting, self.noise)
         check_marginals(self.marginals, self.order, self.degree)
         check_format(self.format)
+        check_expected(self.expected)
         if self.split not in get_args(Split):
             raise BadArguments(f"split must be 'theorem' or 'none', not {self.split!r}.")
         if self.rows is not None:
@@ -174,7 +179,12 @@ class RankSynthesizer(ABC):
             ),
         )
         notes = budget_notes(
-            budget, epsilon=self.epsilon, delta=self.delta, accounting=self.accounting, presence=PRESENCE
+            budget,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            accounting=self.accounting,
+            presence=PRESENCE,
+            overlap=Overlap(self.expected, tuple(held)),
         )
         return Plan(method=self.name, options=self.options(), phases=phases, notes=notes, delta=self.delta)
 

@@ -28,6 +28,7 @@ from colonnade.statistics.joint import View, account_notes, check_budget, collud
 from colonnade.statistics.moment_layout import Layout
 from colonnade.statistics.moments import compute_moments, moment_notes, moment_phases
 from colonnade.synthesis.copula.estimate import LEAVE, WARN, Correlation, Estimate, estimate, forecast
+from colonnade.synthesis.copula.expected import Overlap, check_expected
 from colonnade.synthesis.copula.model import GaussianCopula
 from colonnade.synthesis.copula.scores import PartyMarginals, party_marginals, release_marginals, released_size
 from colonnade.synthesis.copula.sqm_noise import SCORES, Noise, noise_for
@@ -57,6 +58,8 @@ class CopulaSQM:
         (allow "presence"): moments per pattern then allow EM, which is right for records missing at random.
     correlation : "em", "pairs", or "auto": EM where presence is known and the noise is small enough.
     patterns : candidate patterns where presence is known, if fewer than all.
+    expected : {"bank": 0.6, "bank+clinic": 0.4}: the parts of the cohort that parties are expected to have and share.
+        It changes nothing but the plan's forecast of the noise, pair by pair (`expected.py`).
     format : of the synthetic file, "parquet" or "csv".
     view, relation : what the noise is calibrated for; the plan prints the others too.
 
@@ -85,6 +88,7 @@ class CopulaSQM:
     presence: Literal["known", "secret"] = "secret"
     correlation: Correlation = "auto"
     patterns: tuple[tuple[bool, ...], ...] | None = None
+    expected: Mapping[str, float] | None = None
     format: Format = "parquet"
     view: View = "client"
     relation: Relation = "zero-out"
@@ -94,6 +98,7 @@ class CopulaSQM:
         if self.rows is not None:
             check_rows(self.rows)
         check_format(self.format)
+        check_expected(self.expected)
         if not 0 < self.marginal_share < 1:
             raise BadPrivacyParameter(f"marginal_share must lie between 0 and 1, not {self.marginal_share!r}.")
         if isinstance(self.columns, str):
@@ -248,6 +253,9 @@ class CopulaSQM:
                 f" pair of parties that shares less than {_share(least / WARN)}; with less than"
                 f" {_share(least / LEAVE)} it is above {LEAVE}, and the pair is left to maximum-determinant completion."
             )
+            notes += Overlap(self.expected, layout.parties).notes(
+                lambda _a, _b, shared: least / shared, warn=WARN, left=lambda sd, _: sd > LEAVE
+            )
             if least > WARN:
                 notes.append(
                     f"WARNING: {least:.3g} is above {WARN}: correlations will be poor even where all records are"
@@ -285,6 +293,7 @@ class CopulaSQM:
             "presence": self.presence,
             "correlation": self.correlation,
             "patterns": None if self.patterns is None else [list(one) for one in self.patterns],
+            "expected": None if self.expected is None else dict(self.expected),
             "format": self.format,
             "view": self.view,
             "relation": self.relation,
