@@ -32,7 +32,7 @@ from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.synthesis.mrf.binning import summed
 from colonnade.synthesis.mrf.encoders import Schema, Wanted
-from colonnade.synthesis.mrf.fit import Measurement, fit
+from colonnade.synthesis.mrf.fit import Measurement
 from colonnade.synthesis.mrf.sample import sample_cells
 from colonnade.synthesis.mrf.sqm import SQM, measure
 from colonnade.synthesis.mrf.sqm_round import EXACT_SD
@@ -242,7 +242,7 @@ def sqm_rows(data: Data, method: VertiMRF, parties: int, *, seed: int, codes: Co
         theta_triples=method.theta_triples,
         limit=method.max_clique,
     )
-    field = fit(found.graph, found.measurements, total=found.total, iterations=method.iterations)
+    field = method.fitted(found)
     return sample_cells(field, data.n, np.random.default_rng(seed))
 
 

@@ -5,7 +5,7 @@ Most repetitions of `sqm` go without messages (see `mrf_common`). One federation
 the same tables, count by count; federations of 2, 4 and 15 parties then run the whole protocol. `fm` and `fo` always
 run in federations.
 
-The whole grid takes about 15 CPU-minutes: five runs where there is a limit, one elsewhere.
+The whole grid takes about 25 CPU-minutes: five runs where there is a limit, one elsewhere.
 """
 
 from __future__ import annotations
@@ -57,9 +57,23 @@ class Runs:
     gan: int = 0
 
 
-LIMIT = Runs(sqm=5, client=1, central=2, floor=1, paper=1)
-GRID = {0.2: LIMIT, 0.4: Runs(floor=0), 0.8: replace(LIMIT, gan=1), 1.6: Runs(floor=0), 3.2: LIMIT}
+LIMIT = Runs(sqm=5, client=1, central=5, floor=1, paper=1)
+GRID = {
+    0.2: replace(LIMIT, central=3),
+    0.4: Runs(floor=0),
+    0.8: replace(LIMIT, gan=1),
+    1.6: Runs(floor=0),
+    3.2: LIMIT,
+}
 
+
+TUNING = (
+    "What was looked at: the shares of the budget, `theta`, `theta_triples`, `tables` and `bins` were tuned on this"
+    " data set in earlier trials. When the fit stops (`discrepancy` 0.7) was chosen on the 155 3-way marginals of Adult"
+    " that are **not** among the 300 reported here, with other noise (epsilon 0.2, 0.8 and 3.2, one run each), and"
+    " checked on Bank (epsilon 0.8). The same rule and the same fit serve the central reference, whose `theta` was"
+    " chosen in the same way. `mrf-tvd-transfer` has other data."
+)
 
 # --- one run of each method, by its seed --------------------------------------------------------------------------
 
@@ -186,13 +200,13 @@ def main() -> int:
     page.say(
         f"{data.n:,} records, {len(data.columns)} columns, delta = 1/n, as many synthetic rows as records; mean total"
         " variation distance of 300 random marginals. A line is the mean over its runs; sd is that of one run's 3-way"
-        " distance. The defaults of `sqm` were tuned on this data set in earlier trials: `mrf-tvd-transfer` has others."
+        " distance."
     )
+    page.say(TUNING)
     if only_finished():
         page.say(
-            "**Not the whole grid.** Written from the lines that several sittings had finished; the first of them, with"
-            " epsilon 0.2, ran before the fit passed its own messages. Lines that say nan were not run, and lines may"
-            " have fewer runs than the script asks for: a line with nan makes the study short."
+            "**Not the whole grid.** Written from the lines that were finished. Lines that say nan were not run, and"
+            " lines may have fewer runs than the script asks for: a line with nan makes the study short."
         )
     good &= check_protocol(page, data)
     references(lines)

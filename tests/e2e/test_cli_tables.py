@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from colonnade.cli.main import app
+from colonnade.data.column import Columns
 from colonnade.data.simulated import five_institutions
 from colonnade.federation.run_folder import RunFolder
 from colonnade.synthesis.table import read_table
@@ -67,6 +68,58 @@ def test_synthesize_writes_a_table_in_the_declared_domains(federation: Path, met
     for one in result["marginals"].values():
         assert sum(one["counts"]) == 500
     assert "profit_growth" in said  # the terminal has a line for each column
+
+
+def test_the_field_of_vertimrf_has_the_cells_and_cuts_that_were_asked_for(federation: Path) -> None:
+    """--cells bounds the distinct cells of a number, --cuts quantiles moves their edges, --max-clique bounds the field;
+    rows lie in the declared domains, and the plan's options are those of the command."""
+    asked = ["--epsilon", "5", "--rows", "300", "--cells", "5", "--cuts", "quantiles", "--max-clique", "400"]
+    text, folder = report_of(run(federation, "synthesize", "--method", "vertimrf", *asked))
+    assert "A synthetic table of 300 rows and 5 columns" in text
+    result, plan = folder.read_json("result.json"), folder.read_json("plan.json")
+    assert {name: plan["options"][name] for name in ("cells", "cuts", "max_clique")} == {
+        "cells": 5,
+        "cuts": "quantiles",
+        "max_clique": 400,
+    }
+    assert any(phase["name"] == "private cuts" for phase in plan["phases"])
+    assert result["details"]["cells"] <= 400
+    declared = Columns.from_toml(federation.parent / "columns.toml")
+    table = read_table(folder)
+    assert not table.isna().any(axis=None)
+    for name in table:
+        declared[name].encode(table[name])
+
+
+def test_the_plan_of_vertimrf_says_how_many_cells_there_are(federation: Path) -> None:
+    """4 columns of numbers without declared cuts, and one of categories."""
+    said = [
+        run(federation, "synthesize", "--method", "vertimrf", "--epsilon", "5", "--plan", "--cells", n) for n in "48"
+    ]
+    found = [int(re.search(r"5 columns with (\d+) cells", " ".join(one.split())).group(1)) for one in said]  # type: ignore[union-attr]
+    assert found[1] - found[0] == 4 * 4
+    assert "private cuts" not in said[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code", "cause"),
+    [
+        ("--cells", "0", 2, "cells must be a whole number of at least 1"),
+        ("--max-clique", "0", 2, "max_clique must be a whole number of at least 1"),
+        ("--max-clique", "20", 3, "raise max_clique"),
+        ("--cuts", "even", 2, "quantiles"),
+    ],
+)
+def test_a_field_that_cannot_be_made_is_refused(
+    federation: Path, option: str, value: str, code: int, cause: str
+) -> None:
+    before = sorted(federation.parent.glob("runs/*"))
+    said = run(federation, "synthesize", "--method", "vertimrf", "--epsilon", "5", option, value, code=code)
+    assert cause in " ".join(said.replace("│", " ").split())
+    assert sorted(federation.parent.glob("runs/*")) == before
+    for method in ("copula-sqm", "vcds"):
+        said = run(federation, "synthesize", "--method", method, "--epsilon", "5", option, value, code=2)
+        assert f"{option} has no meaning for --method {method}" in " ".join(said.split()) or option == "--cuts"
 
 
 def test_an_option_of_another_method_is_refused_by_name(federation: Path) -> None:

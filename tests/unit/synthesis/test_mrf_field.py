@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.statistics.cells import cells
-from colonnade.synthesis.mrf.fit import MarkovField, Measurement, fit
+from colonnade.synthesis.mrf.fit import BLOCK, MarkovField, Measurement, _steps, fit
 from colonnade.synthesis.mrf.graph import triangulate
 from colonnade.synthesis.mrf.messages import calibrated
 from colonnade.synthesis.mrf.sample import FieldSampler, sample_cells
@@ -118,6 +118,33 @@ def test_a_table_without_weight_changes_nothing_and_a_start_is_kept(fitted) -> N
     again = fit(field.graph, [Measurement(("b", "c"), joint.sum(axis=(0, 3)), 1.0), *silent], total=1000.0,
                 iterations=50, start=field)  # fmt: skip
     np.testing.assert_allclose(again.marginal(("a", "b")), field.marginal(("a", "b")), atol=2.0)
+
+
+def test_a_fit_stops_where_noise_begins(fitted) -> None:
+    """Noise of sd 20 on a graph that can fit all of it: the descent ends soon after its loss is below the share asked
+    for, and is then nearer the truth than the optimum."""
+    joint, _ = fitted
+    rng = np.random.default_rng(11)
+    axes = {"ab": (2, 3), "bc": (0, 3), "cd": (0, 1), "bcd": (0,), "abc": (3,)}
+    graph = triangulate(SIZES, [("a", "b", "c"), ("b", "c", "d")])
+    tables = [
+        Measurement(tuple(names), exact + rng.normal(0, 20, exact.shape), 20.0)
+        for names, exact in ((names, joint.sum(axis=axis)) for names, axis in axes.items())
+    ]
+    noise = sum(one.counts.size for one in tables) / 2
+    early, late = (fit(graph, tables, total=1000.0, discrepancy=share) for share in (0.7, 0.0))
+    assert late.loss < early.loss <= 0.7 * noise
+    far = [float(np.abs(one.marginal(("a", "b", "c")) - joint.sum(axis=3)).sum()) for one in (early, late)]
+    assert far[0] < far[1]
+
+
+def test_a_fit_compiles_once() -> None:
+    """The state of the first block has the types of the next: three blocks of steps, one program."""
+    steps = _steps()
+    before = steps._cache_size()
+    fit(triangulate({"x": 3, "y": 2}, [("x", "y")]), [Measurement(("x", "y"), np.ones((3, 2)), 1.0)], total=6.0,
+        iterations=3 * BLOCK)  # fmt: skip
+    assert steps._cache_size() == before + 1
 
 
 def test_columns_that_nothing_links_stay_independent() -> None:

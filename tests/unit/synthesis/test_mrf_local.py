@@ -125,9 +125,10 @@ def test_candidates_are_useful_the_right_way_round() -> None:
     """n / cells >= theta x noise: small tables are kept and large ones are not."""
     graph = triangulate(SIZES, [("a", "b"), ("b", "c"), ("a", "c")])
     scores = dict.fromkeys(itertools.combinations("abc", 2), 1.0)
-    kept = candidate_marginals(graph, scores, n=400, noise=10.0, theta=4.0, most=40)
+    kept = candidate_marginals(graph, scores, n=400, noise=10.0, thetas=(4.0, 4.0), most=40)
     assert ("a", "b") in kept
     assert ("a", "b", "c") not in kept, "400 / 24 < 40"
+    assert ("a", "b", "c") in candidate_marginals(graph, scores, n=400, noise=10.0, thetas=(4.0, 1.0), most=40)
     assert {("a",), ("b",), ("c",)} <= set(kept)
     first = initial_set("abc", kept, scores | {("a", "b"): 5.0})
     assert first[0] == ("a", "b")

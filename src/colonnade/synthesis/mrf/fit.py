@@ -29,7 +29,10 @@ Integers = NDArray[np.int64]
 
 LONGER, SHORTER = 1.01, 0.5
 """The step grows after a step that was taken, and shrinks after one that was not."""
-BLOCK = 100
+BLOCK = 25
+DISCREPANCY = 0.7
+"""Noise makes the loss half the number of measured cells, at the truth. A descent that goes on far below it fits noise,
+so it may stop there (the discrepancy principle); below 1, because a field has parameters of its own to spend."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,10 +157,13 @@ def fit(
     *,
     total: float,
     iterations: int = 1500,
+    discrepancy: float = 0.0,
     start: MarkovField | None = None,
 ) -> MarkovField:
     """The field on `graph` with the least squared error, each measurement weighed by its precision.
 
+    At most `iterations`; fewer if the loss falls to the share `discrepancy` of what noise makes it at the truth. 0 goes
+    on, for tables whose errors are not independent noise of the stated size.
     Measurements must lie inside cliques of the graph. `start` is a field whose cliques lie inside those of the graph.
     """
     if not (math.isfinite(total) and total > 0):
@@ -175,7 +181,9 @@ def fit(
         data.append((one.counts, 1 / one.sd**2, maps))
         weights[home] += 1 / one.sd**2
     with _quiet_jax():
-        return _descend(graph, _Loss(tuple(places)), tuple(data), max(weights.values()), total, iterations, start)
+        loss = _Loss(tuple(places))
+        enough = discrepancy * sum(one.counts.size for one in merged if math.isfinite(one.sd)) / 2
+        return _descend(graph, loss, tuple(data), max(weights.values()), total, iterations, enough, start)
 
 
 def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -196,33 +204,44 @@ def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 class _State(NamedTuple):
-    """Where the descent stands: log-potentials, the field's tables there with loss and gradient, and what to try."""
+    """Where the descent stands: log-potentials, what a plain step from the point before led to, the field's tables at
+    the potentials with loss and gradient, and what to try. `run` counts the steps since momentum was last lost."""
 
     potentials: Any
+    reached: Any
     tables: Any
     gradient: Any
     loss: Any
     step: Any
+    run: Any
     trial: Any
 
 
 @cache
 def _steps() -> Any:
-    """The compiled descent. Mirror descent with Armijo's rule, as mbi has it, but each step computes the tables of the
-    trial only: an accepted trial is the next point, so mbi's second pass over the field is saved, in the running time
-    and in the program to compile."""
+    """The compiled descent. Mirror descent with Armijo's rule, as mbi has it, with two changes.
+
+    Each step computes the tables of the trial only: an accepted trial is the next point, so mbi's second pass over the
+    field is saved, in the running time and in the program to compile. And log-potentials keep momentum as Nesterov's
+    do, k / (k + 3) of the last move after k steps; it is lost when the loss rises (O'Donoghue and Candes, 2015), and
+    the next step is a plain one. On the tables of Adult 200 such steps reach the loss of 1,500 plain ones.
+    """
     import jax
     import jax.numpy as jnp
 
     def one(state: _State, loss_fn: Any, total: Any) -> _State:
         tables = calibrated(state.trial, total)
         loss, gradient = jax.value_and_grad(loss_fn)(tables)
-        first = jnp.isinf(state.loss)
-        fall = 0.5 * state.step * state.gradient.dot(state.tables - tables)
+        first, plain = jnp.isinf(state.loss), state.run == 0
+        fall = jnp.where(plain, 0.5 * state.step * state.gradient.dot(state.tables - tables), 0.0)
         taken = first | (state.loss - loss >= fall)
-        step = state.step * jnp.where(first, 1.0, jnp.where(taken, LONGER, SHORTER))
-        reached = _State(state.trial, tables, gradient, loss, step, state.trial - step * gradient)
-        stayed = state._replace(step=step, trial=state.potentials - step * state.gradient)
+        step = state.step * jnp.where(first, 1.0, jnp.where(taken, LONGER, jnp.where(plain, SHORTER, 1.0)))
+        run = jnp.where(taken & ~first, state.run + 1, 0.0)
+        ahead = state.trial - step * gradient
+        trial = ahead + run / (run + 3) * (ahead - state.reached)
+        reached = _State(state.trial, ahead, tables, gradient, loss, step, run, trial)
+        back = state.potentials - step * state.gradient
+        stayed = state._replace(step=step, run=run, reached=back, trial=back)
         after: _State = jax.tree.map(lambda new, old: jnp.where(taken, new, old), reached, stayed)
         return after
 
@@ -240,6 +259,7 @@ def _descend(
     steepest: float,
     total: float,
     iterations: int,
+    enough: float,
     start: MarkovField | None,
 ) -> MarkovField:
     import jax.numpy as jnp
@@ -249,10 +269,14 @@ def _descend(
     loss_fn = mbi.marginal_loss.MarginalLossFn(graph.cliques, structure, data, steepest)
     zeros = mbi.CliqueVector.zeros(domain, graph.cliques)
     potentials = zeros if start is None else _potentials(mbi, domain, start).expand(graph.cliques)
-    # The first step is long; the line search halves it where it overshoots, which costs a step each time.
-    state = _State(potentials, zeros, zeros, jnp.array(jnp.inf), jnp.array(2 / (steepest * total)), potentials)
+    # The first step is long; the line search halves it where it overshoots, which costs a step each time. The types
+    # are stated, as the steps return them: jax would compile the second block anew for a number of a weaker type.
+    loss, step, run = (jnp.array(one, dtype=jnp.float64) for one in (jnp.inf, 2 / (steepest * total), 0.0))
+    state = _State(potentials, potentials, zeros, zeros, loss, step, run, potentials)
     for done in range(0, iterations, BLOCK):  # in blocks, so that an interrupt is heard
         state = _steps()(state, loss_fn, float(total), min(BLOCK, iterations - done))
+        if not float(state.loss) > enough:
+            break
     tables = {
         clique: np.array(state.tables[clique].transpose(clique).values, dtype=np.float64) for clique in graph.cliques
     }

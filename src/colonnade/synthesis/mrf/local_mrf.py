@@ -27,7 +27,7 @@ from colonnade.privacy.cost import Cost, ZeroConcentrated
 from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
 from colonnade.privacy.randomness import Randomness
 from colonnade.synthesis.mrf.encoders import Schema, cell_codes
-from colonnade.synthesis.mrf.fit import MarkovField, Measurement, fit
+from colonnade.synthesis.mrf.fit import DISCREPANCY, MarkovField, Measurement, fit
 from colonnade.synthesis.mrf.graph import Names, Triangulation, greedy_graph, triangulate
 from colonnade.synthesis.mrf.selection import MEAN_OF_NOISE
 
@@ -77,11 +77,12 @@ def priv_mrf(
     each: int = 1,
     final: int | None = None,
     most: int = MOST_CANDIDATES,
+    theta_triples: float | None = None,
 ) -> LocalField:
     """PrivMRF with rho of zCDP, zero-out.
 
     `rounds` of refinement (half as many as columns unless stated) measure `each` tables; `final` are the iterations of
-    the last fit.
+    the last fit. `theta` holds for triples too unless they have their own.
     """
     names = list(counter.sizes)
     if rounds is None or len(names) == 1:
@@ -92,7 +93,8 @@ def priv_mrf(
     sigma = math.nextafter(math.sqrt(variance), math.inf)
     scores = noisy_scores(counter, rho=SCORES * rho, randomness=randomness)
     graph = attribute_graph(counter.sizes, scores, limit=limit)
-    useful = candidate_marginals(graph, scores, n=counter.n, noise=MEAN_OF_NOISE * sigma, theta=theta, most=most)
+    thetas = (theta, theta if theta_triples is None else theta_triples)
+    useful = candidate_marginals(graph, scores, n=counter.n, noise=MEAN_OF_NOISE * sigma, thetas=thetas, most=most)
     measured: dict[Names, Measurement] = {}
 
     def measure(columns: Names) -> None:
@@ -111,7 +113,8 @@ def priv_mrf(
         rest = [one for one in useful if one not in measured]
         last = number == rounds or not rest
         steps = final if last and final is not None else iterations
-        field = fit(graph, list((blank | measured).values()), total=total, iterations=steps, start=field)
+        tables = list((blank | measured).values())
+        field = fit(graph, tables, total=total, iterations=steps, discrepancy=DISCREPANCY, start=field)
         if last:
             break
         for _ in range(min(each, len(rest))):
@@ -148,11 +151,21 @@ def attribute_graph(sizes: Mapping[str, int], scores: Mapping[Names, float], *, 
 
 
 def candidate_marginals(
-    graph: Triangulation, scores: Mapping[Names, float], *, n: int, noise: float, theta: float, most: int
+    graph: Triangulation,
+    scores: Mapping[Names, float],
+    *,
+    n: int,
+    noise: float,
+    thetas: tuple[float, float],
+    most: int,
 ) -> list[Names]:
-    """Subsets of cliques, of up to three columns, that are useful; every single column is kept."""
-    subsets = {one for clique in graph.cliques for size in (2, 3) for one in itertools.combinations(clique, size)}
-    useful = [one for one in subsets if n / math.prod(graph.sizes[name] for name in one) >= theta * noise]
+    """Subsets of cliques that are useful: pairs by the first theta, triples by the second; every column is kept."""
+    useful = [
+        one
+        for size, theta in zip((2, 3), thetas, strict=True)
+        for one in {one for clique in graph.cliques for one in itertools.combinations(clique, size)}
+        if n / math.prod(graph.sizes[name] for name in one) >= theta * noise
+    ]
     useful.sort(key=lambda one: (-_worth(one, scores), one))
     return [*((name,) for name in graph.sizes), *useful[:most]]
 

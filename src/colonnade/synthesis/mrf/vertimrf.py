@@ -25,11 +25,11 @@ from colonnade.statistics.joint import View, colluders
 from colonnade.synthesis.mrf import six_phases
 from colonnade.synthesis.mrf.binning import Recover
 from colonnade.synthesis.mrf.encoders import Schema
-from colonnade.synthesis.mrf.fit import MarkovField, fit
+from colonnade.synthesis.mrf.fit import DISCREPANCY, MarkovField, fit
 from colonnade.synthesis.mrf.graph import Names, within_limit
 from colonnade.synthesis.mrf.private_cuts import cut_costs, cut_phases, private_edges
 from colonnade.synthesis.mrf.sample import FieldSampler
-from colonnade.synthesis.mrf.sqm import SQM, measure, round_noise
+from colonnade.synthesis.mrf.sqm import SQM, Measured, measure, round_noise
 from colonnade.synthesis.table import Format, SyntheticTable, check_format, check_rows
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class VertiMRF:
     theta, theta_triples : a pair is measured if its R-score exceeds `theta` times what its noise adds to it, a triple
         (of at most two parties) in place of its pairs if its cells hold `theta_triples` times the noise; math.inf for
         no triples.
-    iterations : of mirror descent.
+    iterations : of mirror descent, at most.
+    discrepancy : `sqm`: the descent stops when its loss is this share of what noise makes it at the truth; 0 never.
     recover, consistency, local_mrf : `fm` and `fo`: how a coarse table is spread over cells, whether it is made to
         agree with the local fields, and whether parties fit local fields at all (without, LocEnc gets their budget).
     sketches : `fm`: the paper's t.
@@ -105,6 +106,7 @@ class VertiMRF:
     theta: float = 0.25
     theta_triples: float = 4.0
     iterations: int = 1500
+    discrepancy: float = DISCREPANCY
     recover: Recover = "histogram"
     consistency: bool = True
     local_mrf: bool = True
@@ -147,8 +149,8 @@ class VertiMRF:
         shares = self.shares
         if len(shares) != 3 or not all(0 < one < 1 for one in shares) or abs(sum(shares) - 1) > 1e-9:
             raise BadPrivacyParameter(f"split must be three positive shares that add up to 1, not {self.split!r}.")
-        if not self.theta >= 0 or not self.theta_triples > 0:
-            raise BadArguments("theta must be at least 0 and theta_triples positive.")
+        if not self.theta >= 0 or not self.theta_triples > 0 or not self.discrepancy >= 0:
+            raise BadArguments("theta and discrepancy must be at least 0 and theta_triples positive.")
         if self.rows is not None:
             check_rows(self.rows)
         check_format(self.format)
@@ -296,6 +298,16 @@ class VertiMRF:
             details={"encoder": self.encoder, **details, "cells": field.graph.cells, "loss": field.loss},
         )
 
+    def fitted(self, found: Measured) -> MarkovField:
+        """The field of what `sqm` measured."""
+        return fit(
+            found.graph,
+            found.measurements,
+            total=found.total,
+            iterations=self.iterations,
+            discrepancy=self.discrepancy,
+        )
+
     def _from_tables(self, job: Job, schema: Schema) -> tuple[MarkovField, dict[str, Any], list[str]]:
         """Measure, then fit everything at once."""
         encoder = self.sqm(job.facts, job.roster)
@@ -309,7 +321,7 @@ class VertiMRF:
             theta_triples=self.theta_triples,
             limit=self.max_clique,
         )
-        field = fit(found.graph, found.measurements, total=found.total, iterations=self.iterations)
+        field = self.fitted(found)
         notes = what_stood_out(schema, found.chosen)
         details = {
             "tables": [list(one) for one in found.chosen],
