@@ -140,7 +140,7 @@ def test_a_fit_stops_where_noise_begins(fitted) -> None:
 
 def test_a_fit_compiles_once() -> None:
     """The state of the first block has the types of the next: three blocks of steps, one program."""
-    steps = _steps()
+    steps = _steps(False)
     before = steps._cache_size()
     fit(triangulate({"x": 3, "y": 2}, [("x", "y")]), [Measurement(("x", "y"), np.ones((3, 2)), 1.0)], total=6.0,
         iterations=3 * BLOCK)  # fmt: skip
