@@ -118,7 +118,7 @@ class Job:
             )
             raise
         # What is reserved must be in each ledger from now on, also if this run never ends (`newest_heads`).
-        heads = {party: reply.value["ledger"] for party, reply in replies.items()}
+        heads = {party: _reserved(party, reply.value) for party, reply in replies.items()}
         if heads != self.run.job.get("heads"):  # resumed, it has those of the first time: they are no newer
             self.run.update(proposed=time.time(), heads=heads)
         waiting = [party for party, reply in replies.items() if reply.value["state"] == "waiting"]
@@ -253,3 +253,11 @@ class Job:
     def release(self) -> None:
         self._pool.shutdown(wait=True)
         self._database.close()
+
+
+def _reserved(party: str, value: Any) -> dict[str, Any]:
+    """Where a party's ledger has the reservation; it goes into the run folder, so it is read before it is kept."""
+    try:
+        return {"rows": int(value["ledger"]["rows"]), "hash": str(value["ledger"]["hash"])}
+    except (KeyError, TypeError, ValueError) as error:
+        raise BorderError(f"{party!r} answered a proposal in another form; check its installation.") from error

@@ -142,4 +142,7 @@ def once(me: Party, what: str) -> None:
 def join(replies: Mapping[str, Residues], field: Field, roster: Roster) -> NDArray[Any]:
     """The opened integers from the holders' shares, of degree 2t. Surplus shares must agree."""
     shares = {position: replies[holder] for position, holder in enumerate(roster.committee)}
+    for position, one in shares.items():
+        if not isinstance(one, np.ndarray):
+            raise SecureError(f"{roster.committee[position]!r} opened something other than a share; nothing is joined.")
     return reconstruct(field, shares, degree=2 * roster.threshold)
