@@ -257,7 +257,7 @@ def test_nothing_opens_without_everybodys_noise(tmp_path: Path, tables: Any) -> 
             for mail in job._pending.values():
                 mail[:] = [one for one in mail if not (one.sender == "bank" and "noise" in one.tag)]
             if len(tables[0]) == 3:
-                job.ask(module.multiply_rows, number=0, **arguments)
+                job.ask(module.multiply_rows, number=0, level=1, **arguments)
             job.ask(module.open_tables, **arguments)
         # The bank has its own noise and may answer: one share of a polynomial of degree 2 says nothing.
         assert openers(federation) <= {"bank"}

@@ -22,7 +22,7 @@ from colonnade.privacy.cost import Cost, Relation
 from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
 from colonnade.secure.field import Field
 from colonnade.statistics.features import Feature, features
-from colonnade.statistics.joint import View, binding, colluders, field_for
+from colonnade.statistics.joint import View, binding, colluders, field_for, reading, whole_numbers
 from colonnade.statistics.quantize import integer_bounds
 
 _OVERFLOW = 2.0**-64
@@ -48,14 +48,12 @@ class GradientLayout:
     @classmethod
     def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> GradientLayout:
         """The layout that a request describes, checked before anything depends on it."""
-        try:
+        with reading("gradient"):
             made = cls(
                 facts=facts,
                 roster=roster,
                 **{**plain, "names": tuple(plain["names"]), "clip": dict(plain["clip"])},
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadArguments(f"the layout of a gradient request cannot be read ({error}).") from error
         made.check()
         return made
 
@@ -73,7 +71,7 @@ class GradientLayout:
         }
 
     def check(self) -> None:
-        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in (self.gamma, self.mu, self.rounds))
+        whole = whole_numbers(self.gamma, self.mu, self.rounds)
         if not whole or not 1 <= self.gamma <= 2**20 or not 0 <= self.mu <= 2**90 or self.rounds < 1:
             raise BadArguments("gamma must be a whole number from 1 to 2^20, mu from 0 to 2^90, rounds at least 1.")
         for name, value in {"radius": self.radius, "sampling": self.sampling}.items():

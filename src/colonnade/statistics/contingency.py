@@ -26,14 +26,15 @@ from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Phase, Plan, phase
+from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Free, Relation
+from colonnade.privacy.cost import Cost, Relation
 from colonnade.secure.bgw import lift, open_product
 from colonnade.statistics.cells import Cells
 from colonnade.statistics.circuit import held, multiply_level, put_away, term_sums
+from colonnade.statistics.circuit_job import CircuitJob, multiply_cost, open_cost, share_cost
 from colonnade.statistics.cohort_rows import CohortRows
 from colonnade.statistics.contingency_layout import Layout, Names, Part, table_noise
 from colonnade.statistics.joint import (
@@ -44,7 +45,6 @@ from colonnade.statistics.joint import (
     colluders,
     deal,
     deal_drawn,
-    join,
     noise_part,
     once,
 )
@@ -151,7 +151,7 @@ class Contingency:
         return Plan(
             method=self.name,
             options=self.options(),
-            phases=tuple(table_phases(layout, self.view)),
+            phases=tuple(table_job(layout, self.view).phases()),
             notes=table_notes(layout, self.view, self.delta),
             delta=self.delta,
         )
@@ -160,45 +160,16 @@ class Contingency:
         return compute_tables(job, self.layout(job.facts, job.roster), self.view)
 
 
-def table_phases(layout: Layout, view: View) -> list[Phase]:
-    """The phases of one computation of tables; other methods put them into their own plans."""
-    here: dict[str, Any] = {"facts": layout.facts, "roster": layout.roster}
-    arguments = {"layout": layout.to_dict(), "view": view}
-    circuit, committee = layout.circuit, layout.roster.committee
-    chunks = range(len(circuit.chunks))
-    rows = circuit.row_bytes * max(stop - start for start, stop in circuit.chunks)
-    opened = 4 * len(layout.field.primes) * layout.size
-    phases = [
-        phase(
-            f"{layout.label}: share rows",
-            share_rows,
-            {member: [{**arguments, "number": number} for number in chunks] for member in layout.roster.names},
-            audience="share holders (sealed; any t of them learn nothing)",
-            discloses="secret shares of one-hot rows, of counts and of noise",
-            reply_bytes=len(committee) * (rows + 2 * opened),
-            **here,
-        ),
-        phase(
-            f"{layout.label}: open",
-            open_tables,
-            {holder: [arguments] for holder in committee},
-            discloses="shares of the noisy counts, which the coordinator joins",
-            reply_bytes=opened,
-            **here,
-        ),
-    ]
-    if circuit.levels:
-        reduce = phase(
-            f"{layout.label}: multiply",
-            multiply_rows,
-            {holder: [{**arguments, "number": number} for number in chunks] for holder in committee},
-            audience="share holders (sealed; any t of them learn nothing)",
-            discloses="secret shares of products of two parties' one-hot rows",
-            reply_bytes=len(committee) * rows,
-            **here,
-        )
-        phases.insert(1, reduce)
-    return phases
+def table_job(layout: Layout, view: View) -> CircuitJob:
+    return CircuitJob(
+        layout=layout,
+        view=view,
+        share=share_rows,
+        multiply=multiply_rows,
+        open=open_tables,
+        rows="one-hot rows",
+        results="counts",
+    )
 
 
 def table_notes(layout: Layout, view: View, delta: float) -> tuple[str, ...]:
@@ -220,14 +191,8 @@ def table_notes(layout: Layout, view: View, delta: float) -> tuple[str, ...]:
 
 
 def compute_tables(job: Job, layout: Layout, view: View) -> Tables:
-    """Share the rows chunk by chunk, multiply, open everything once, join."""
-    arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
-    for number in range(len(layout.circuit.chunks)):
-        job.ask(share_rows, phase=f"{layout.label}: share rows", number=number, **arguments)
-        if layout.circuit.levels:
-            job.ask(multiply_rows, phase=f"{layout.label}: multiply", number=number, **arguments)
-    shares = job.ask(open_tables, phase=f"{layout.label}: open", **arguments)
-    joined = join(shares, layout.field, layout.roster).astype(np.float64)
+    """All tables from one opening, each with its axes in the order in which its columns were named."""
+    joined = table_job(layout, view).opened(job).astype(np.float64)
     ends = list(itertools.accumulate(layout.sizes))
     counts = {}
     for names, parts, end, size in zip(layout.tables, layout.parts, ends, layout.sizes, strict=True):
@@ -284,13 +249,7 @@ def _layout(public: Public | Party, plain: Mapping[str, Any]) -> Layout:
 
 
 def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
-    """The first chunk pays for everything: a holder opens nothing unless it has all chunks of every party."""
-    known = _layout(public, layout)
-    if public.party not in known.parties:
-        return Free("this member shares noise, and no data")
-    if number:
-        return Free("more secret shares for a joint release that the first chunk has debited")
-    return known.cost(public, view)
+    return share_cost(public, _layout(public, layout), view, number)
 
 
 @step(cost=_share_cost)
@@ -369,22 +328,14 @@ class PartCounts:
         return one + other
 
 
-def _multiply_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
-    return Free("secret shares of products; any t holders learn nothing")
-
-
-@step(cost=_multiply_cost)
-def multiply_rows(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
+@step(cost=multiply_cost)
+def multiply_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, level: int) -> Release:
     """For tables of three parties: products of two parties' one-hot rows, dealt again to return to degree t."""
-    multiply_level(me, _layout(me, layout).circuit, number, 1)
+    multiply_level(me, _layout(me, layout).circuit, number, level)
     return Release(None, "nothing: the shares travel sealed")
 
 
-def _open_cost(public: Public, *, layout: dict[str, Any], view: View) -> Cost:
-    return Free("a share of a joint release that the data parties have debited")
-
-
-@step(cost=_open_cost)
+@step(cost=open_cost)
 def open_tables(me: Party, *, layout: dict[str, Any], view: View) -> Release:
     """This holder's share of all tables: sums of products of its shares, plus every member's noise."""
     known = _layout(me, layout)

@@ -22,7 +22,7 @@ from colonnade.privacy.skellam import LARGEST_MU, Skellam, calibrate_mu
 from colonnade.secure.field import Field
 from colonnade.statistics.cells import Cells, cells
 from colonnade.statistics.circuit import Circuit, Factor
-from colonnade.statistics.joint import View, binding, colluders, field_for
+from colonnade.statistics.joint import View, binding, colluders, field_for, reading, whole_numbers
 
 Names = tuple[str, ...]
 MAXIMUM_CELLS = 1 << 22
@@ -61,7 +61,7 @@ class Layout:
     @classmethod
     def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> Layout:
         """The layout that a request describes, checked before anything depends on it."""
-        try:
+        with reading("tables"):
             made = cls(
                 facts=facts,
                 roster=roster,
@@ -71,8 +71,6 @@ class Layout:
                 memory=plain["memory"],
                 label=str(plain["label"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadArguments(f"the layout of a tables request cannot be read ({error}).") from error
         made.check()
         return made
 
@@ -94,7 +92,7 @@ class Layout:
             if len({self.facts.owner(name) for name in names}) > 3:
                 raise BadArguments(f"table {names!r} has columns of more than three parties; leave some out.")
         numbers = (*self.bins.values(), self.memory, *self.mus)
-        if any(isinstance(one, bool) or not isinstance(one, int) for one in numbers):
+        if not whole_numbers(*numbers):
             raise BadArguments("bins, memory and mus must be whole numbers.")
         if any(not 1 <= one <= MAXIMUM_CELLS for one in self.bins.values()) or not set(self.bins) >= self._numeric:
             raise BadArguments(f"every numeric column needs a number of bins from 1 to {MAXIMUM_CELLS}.")

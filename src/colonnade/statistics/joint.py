@@ -9,7 +9,8 @@ The roster decides who holds, who adds noise and how many may collude; a request
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -42,6 +43,20 @@ def check_budget(epsilon: float | None, delta: float) -> None:
 def check_view(view: str) -> None:
     if view not in get_args(View):
         raise BadArguments(f"view must be 'client' or 'server', not {view!r}.")
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Around the reading of a layout from a request, which is a stranger's: whatever it lacks or holds, it is named."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadArguments(f"the layout of a {what} request cannot be read ({error}).") from error
+
+
+def whole_numbers(*values: object) -> bool:
+    """Python takes True for 1; a layout does not."""
+    return all(isinstance(value, int) and not isinstance(value, bool) for value in values)
 
 
 def colluders(roster: Roster, view: View) -> int:

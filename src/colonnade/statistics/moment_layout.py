@@ -28,7 +28,7 @@ from colonnade.secure.field import BLOCK_ROWS, Field
 from colonnade.secure.seeded import Shape
 from colonnade.statistics.dealing import whole_holders
 from colonnade.statistics.features import Feature, features
-from colonnade.statistics.joint import View, binding, colluders, field_for
+from colonnade.statistics.joint import View, binding, colluders, field_for, reading, whole_numbers
 from colonnade.statistics.quantize import check_row, integer_bounds
 
 Presence = Literal["known", "secret", "ignore"]
@@ -88,7 +88,7 @@ class Layout:
     @classmethod
     def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> Layout:
         """The layout that a request describes, checked before anything depends on it."""
-        try:
+        with reading("moments"):
             made = cls(
                 facts=facts,
                 roster=roster,
@@ -109,8 +109,6 @@ class Layout:
                 ranges={str(name): (float(low), float(high)) for name, (low, high) in plain["ranges"].items()},
                 pooled=plain["pooled"],
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadArguments(f"the layout of a moments request cannot be read ({error}).") from error
         made.check()
         return made
 
@@ -133,8 +131,7 @@ class Layout:
         }
 
     def check(self) -> None:
-        numbers = (self.gamma, self.mu, self.block, self.opening, self.records)
-        whole = all(isinstance(value, int) and not isinstance(value, bool) for value in numbers)
+        whole = whole_numbers(self.gamma, self.mu, self.block, self.opening, self.records)
         if not whole or not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= 2**90 or min(self.block, self.opening) < 1:
             raise BadArguments(
                 "gamma must be a whole number from 1 to 2^26, mu from 0 to 2^90, block and opening at least 1."

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Phase, Plan, phase
+from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Free, Relation
+from colonnade.privacy.cost import Cost, Relation
 from colonnade.secure.bgw import Product, lift, open_product
 from colonnade.statistics.circuit import held, multiply_level, put_away, term_sums
+from colonnade.statistics.circuit_job import CircuitJob, multiply_cost, open_cost, share_cost
 from colonnade.statistics.features import design
 from colonnade.statistics.joint import (
     View,
@@ -38,7 +39,6 @@ from colonnade.statistics.joint import (
     colluders,
     deal,
     deal_noise,
-    join,
     once,
 )
 from colonnade.statistics.polynomial_layout import Exponents, Layout, Polynomial, polynomial_noise
@@ -47,14 +47,7 @@ from colonnade.statistics.quantize import stochastic_round
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
 
-__all__ = [
-    "Polynomial",
-    "PolynomialSum",
-    "PolynomialTotals",
-    "compute_polynomial",
-    "polynomial_notes",
-    "polynomial_phases",
-]
+__all__ = ["Polynomial", "PolynomialSum", "PolynomialTotals"]
 
 # --- the coordinator's procedure --------------------------------------------------------------------------
 
@@ -140,7 +133,7 @@ class PolynomialSum:
         return Plan(
             method=self.name,
             options=self.options(),
-            phases=tuple(polynomial_phases(layout, self.view)),
+            phases=tuple(polynomial_job(layout, self.view).phases()),
             notes=polynomial_notes(layout, self.view, self.delta),
             delta=self.delta,
         )
@@ -149,46 +142,16 @@ class PolynomialSum:
         return compute_polynomial(job, self.layout(job.facts, job.roster), self.view)
 
 
-def polynomial_phases(layout: Layout, view: View) -> list[Phase]:
-    """The phases of one evaluation; other methods put them into their own plans."""
-    here: dict[str, Any] = {"facts": layout.facts, "roster": layout.roster}
-    arguments = {"layout": layout.to_dict(), "view": view}
-    circuit, committee = layout.circuit, layout.roster.committee
-    chunks = [{**arguments, "number": number} for number in range(len(circuit.chunks))]
-    rows = circuit.row_bytes * max(stop - start for start, stop in circuit.chunks)
-    opened = 4 * len(layout.field.primes) * len(layout.whole)
-    phases = [
-        phase(
-            f"{layout.label}: share rows",
-            share_products,
-            dict.fromkeys(layout.roster.names, chunks),
-            audience="share holders (sealed; any t of them learn nothing)",
-            discloses="secret shares of quantised rows, of sums and of noise",
-            reply_bytes=len(committee) * (rows + 2 * opened),
-            **here,
-        ),
-        phase(
-            f"{layout.label}: open",
-            open_polynomial,
-            {holder: [arguments] for holder in committee},
-            discloses="shares of the noisy sums, which the coordinator joins",
-            reply_bytes=opened,
-            **here,
-        ),
-    ]
-    if circuit.levels:
-        levels = range(1, len(circuit.levels) + 1)
-        reduce = phase(
-            f"{layout.label}: multiply",
-            multiply_products,
-            {holder: [{**chunk, "level": level} for chunk in chunks for level in levels] for holder in committee},
-            audience="share holders (sealed; any t of them learn nothing)",
-            discloses="secret shares of products",
-            reply_bytes=len(committee) * rows,
-            **here,
-        )
-        phases.insert(1, reduce)
-    return phases
+def polynomial_job(layout: Layout, view: View) -> CircuitJob:
+    return CircuitJob(
+        layout=layout,
+        view=view,
+        share=share_products,
+        multiply=multiply_products,
+        open=open_polynomial,
+        rows="quantised rows",
+        results="sums",
+    )
 
 
 def polynomial_notes(layout: Layout, view: View, delta: float) -> tuple[str, ...]:
@@ -208,14 +171,8 @@ def polynomial_notes(layout: Layout, view: View, delta: float) -> tuple[str, ...
 
 
 def compute_polynomial(job: Job, layout: Layout, view: View) -> PolynomialTotals:
-    """Share, multiply level by level, open once, join, add the public constants."""
-    arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
-    for number in range(len(layout.circuit.chunks)):
-        job.ask(share_products, phase=f"{layout.label}: share rows", number=number, **arguments)
-        for level in range(1, len(layout.circuit.levels) + 1):
-            job.ask(multiply_products, phase=f"{layout.label}: multiply", number=number, level=level, **arguments)
-    shares = job.ask(open_polynomial, phase=f"{layout.label}: open", **arguments)
-    joined = join(shares, layout.field, layout.roster)
+    """What is opened, and the public constants."""
+    joined = polynomial_job(layout, view).opened(job)
     return PolynomialTotals(
         n=layout.facts.n,
         integers=tuple(int(one) + layout.facts.n * a.get((), 0) for one, a in zip(joined, layout.whole, strict=True)),
@@ -263,13 +220,7 @@ def _layout(public: Public | Party, plain: Mapping[str, Any]) -> Layout:
 
 
 def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
-    """The first chunk pays for everything: a holder opens nothing unless it has all chunks of every party."""
-    known = _layout(public, layout)
-    if public.party not in known.parties:
-        return Free("this member shares noise, and no data")
-    if number:
-        return Free("more secret shares for a joint release that the first chunk has debited")
-    return known.release(colluders(public.roster, view), joint=f"{public.job} {known.label}")
+    return share_cost(public, _layout(public, layout), view, number)
 
 
 @step(cost=_share_cost)
@@ -279,7 +230,7 @@ def share_products(me: Party, *, layout: dict[str, Any], view: View, number: int
     known.circuit.chunk(number)
     tag = known.circuit.tag
     if number == 0:
-        deal_noise(me, f"{tag}: noise", known.field, mu=known.mu, size=len(known.whole))
+        deal_noise(me, f"{tag}: noise", known.field, mu=known.mu, size=known.size)
         if me.name in known.parties:
             _sum_and_keep(me, known)
     elif me.name in me.roster.committee:
@@ -320,22 +271,14 @@ def _product(me: Party, known: Layout, rows: NDArray[np.int64], own: Exponents) 
     return out
 
 
-def _multiply_cost(public: Public, *, layout: dict[str, Any], view: View, number: int, level: int) -> Cost:
-    return Free("secret shares of products; any t holders learn nothing")
-
-
-@step(cost=_multiply_cost)
+@step(cost=multiply_cost)
 def multiply_products(me: Party, *, layout: dict[str, Any], view: View, number: int, level: int) -> Release:
     """Products of shared columns, dealt again to return to degree t."""
     multiply_level(me, _layout(me, layout).circuit, number, level)
     return Release(None, "nothing: the shares travel sealed")
 
 
-def _open_cost(public: Public, *, layout: dict[str, Any], view: View) -> Cost:
-    return Free("a share of a joint release that the data parties have debited")
-
-
-@step(cost=_open_cost)
+@step(cost=open_cost)
 def open_polynomial(me: Party, *, layout: dict[str, Any], view: View) -> Release:
     """This holder's share of all outputs: monomials times their public coefficients, plus every member's noise."""
     known = _layout(me, layout)
@@ -348,7 +291,7 @@ def open_polynomial(me: Party, *, layout: dict[str, Any], view: View) -> Release
     }
     for own, product in zip(known.terms, term_sums(me, known.circuit), strict=True):
         monomials[own] = product.sum().sum()
-    out = np.empty((len(known.field.primes), len(known.whole)), dtype=np.int32)
+    out = np.empty((len(known.field.primes), known.size), dtype=np.int32)
     for position, output in enumerate(known.whole):
         total = lift(known.field, known.field.zeros(()))
         for own, coefficient in output.items():

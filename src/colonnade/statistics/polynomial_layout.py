@@ -16,12 +16,13 @@ from typing import Any, Self
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
+from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost, Relation, Unbounded
 from colonnade.privacy.skellam import LARGEST_MU, Skellam, calibrate_mu
 from colonnade.secure.field import Field
 from colonnade.statistics.circuit import Circuit, Factor
 from colonnade.statistics.features import Feature, features
-from colonnade.statistics.joint import binding, field_for
+from colonnade.statistics.joint import View, binding, colluders, field_for, reading, whole_numbers
 from colonnade.statistics.quantize import integer_bounds
 
 Exponents = tuple[tuple[str, int], ...]
@@ -87,7 +88,7 @@ class Layout:
     @classmethod
     def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> Layout:
         """The layout that a request describes, checked before anything depends on it."""
-        try:
+        with reading("polynomial"):
             made = cls(
                 facts=facts,
                 roster=roster,
@@ -98,8 +99,6 @@ class Layout:
                 memory=plain["memory"],
                 label=str(plain["label"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadArguments(f"the layout of a polynomial request cannot be read ({error}).") from error
         made.check()
         return made
 
@@ -114,8 +113,7 @@ class Layout:
         }
 
     def check(self) -> None:
-        numbers = (self.gamma, self.mu, self.memory)
-        whole = all(isinstance(value, int) and not isinstance(value, bool) for value in numbers)
+        whole = whole_numbers(self.gamma, self.mu, self.memory)
         if not whole or not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= LARGEST_MU or self.memory < 1:
             raise BadArguments("gamma must be a whole number from 1 to 2^26, mu from 0 to 2^90, memory at least 1.")
         if not 1 <= self.polynomial.degree <= LARGEST_DEGREE:
@@ -189,6 +187,11 @@ class Layout:
         return math.prod(self.largest(name) ** e for name, e in exponents)
 
     @property
+    def size(self) -> int:
+        """Outputs that are opened."""
+        return len(self.whole)
+
+    @property
     def dimension(self) -> int:
         """Outputs that a record can move."""
         return sum(1 for one in self.reach if one)
@@ -255,6 +258,10 @@ class Layout:
             tag=binding(self.label, self.to_dict()),
             memory=self.memory,
         )
+
+    def cost(self, public: Public, view: View) -> Cost:
+        """The one joint release of this job, at a data party."""
+        return self.release(colluders(self.roster, view), joint=f"{public.job} {self.label}")
 
     def release(self, many: int, joint: str | None = None) -> Cost:
         """All outputs together, against `many` colluders."""
