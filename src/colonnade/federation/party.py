@@ -16,20 +16,14 @@ answer, or with the error, that it paid for: the loss of power can take a debit 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal
 
 import colonnade
-from colonnade.data import aggregation
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
 from colonnade.durable import Database, Head
@@ -37,7 +31,6 @@ from colonnade.errors import (
     AwaitingApproval,
     BadArguments,
     ColonnadeError,
-    ColumnNotOffered,
     CorruptRecord,
     EmptyParty,
     NotApproved,
@@ -45,7 +38,6 @@ from colonnade.errors import (
     PartyLost,
     ReplayMismatch,
     RosterError,
-    SealBroken,
     SeedRefused,
     StepFailed,
     StorageError,
@@ -62,33 +54,17 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Release, registered
 from colonnade.federation.store import Store
 from colonnade.federation.transcript import Message, Transcript
+from colonnade.federation.workplace import Work, Workplace
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import Ledger, since_boot
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness
-from colonnade.secure.sealed import Identity, pair_key, seal, unseal
+from colonnade.secure.sealed import Identity
 
 COORDINATOR = "coordinator"
-T = TypeVar("T")
 
 
-@dataclass
-class _Work:
-    """What one running step may use and has produced so far; nothing of it is durable before the step returns."""
-
-    job: str
-    seq: int
-    mail: Sequence[Mail]
-    randomness: Randomness
-    offered: tuple[str, ...] | None = None
-    """The columns that it may read; None: all declared ones."""
-    outbox: list[Mail] = field(default_factory=list)
-    kept: dict[str, Any] = field(default_factory=dict)
-    letters: dict[str, int] = field(default_factory=dict)
-    """{sender: the request in which it wrote the newest of its letters that this step has read}."""
-
-
-class Party:
-    """The process that owns a block. Steps receive it as `me`."""
+class Party(Workplace):
+    """The process that owns a block. Steps receive it as `me`, and use of it what `Workplace` has."""
 
     def __init__(
         self,
@@ -107,16 +83,12 @@ class Party:
     ) -> None:
         """`lasting=False`: this folder is deleted when the federation closes, so nothing in it can be needed after the
         loss of power. A simulation protects nobody and does not wait for the disk either."""
-        self.name = name
-        self.home = home
-        self.roster = roster
-        self.facts = facts
+        super().__init__(
+            name=name, home=home, roster=roster, facts=facts, identity=identity, block=block, alignment=alignment
+        )
         self.policy = policy or Policy()
         self.simulation = simulation
         self._authority = authority
-        self._identity = identity
-        self._block = block
-        self._alignment = alignment
         self._check_pinned()
         home.mkdir(parents=True, exist_ok=True)
         self._log = _file_logger(name, home / "log.txt")
@@ -131,7 +103,6 @@ class Party:
         """For the operator's terminal: that a job waits."""
         self._one_at_a_time = threading.Lock()
         self._closed = False
-        self._work: _Work | None = None
         self._seeds: dict[str, tuple[int, str] | None] = {}
         """{job: its seed and its plan's fingerprint}, of jobs that were asked something here."""
 
@@ -147,141 +118,6 @@ class Party:
             raise EmptyParty(f"{self.name!r} is not aligned with the cohort of {self.facts.n} records; align it first.")
         if self._block.columns.fingerprint != self.facts.columns[self.name].fingerprint:
             raise RosterError(f"the pinned facts state other columns for {self.name!r} than its block has.")
-
-    # --- what a step may use ------------------------------------------------------------------------------
-
-    @property
-    def block(self) -> Block:
-        if self._block is None:
-            raise UnsafeRequest(f"{self.name!r} owns no data; ask this step of a data party.")
-        return self._block
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """For each row of the block, its row in the cohort, or -1."""
-        if self._alignment is None:
-            raise UnsafeRequest(f"{self.name!r} owns no data; ask this step of a data party.")
-        return self._alignment.rows
-
-    @property
-    def present(self) -> NDArray[np.bool_]:
-        """For each row of the cohort, whether this party has the record."""
-        mask = np.zeros(self.facts.n, dtype=bool)
-        mask[self.rows[self.rows >= 0]] = True
-        return mask
-
-    def chunks(
-        self, names: Sequence[str] | None = None, *, rows: int | None = None
-    ) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
-        """Encoded values of the records in the cohort, with their cohort rows, a chunk at a time."""
-        return aggregation.inside(self._offered(names), self.rows, names, rows=rows)
-
-    def mapped(self, names: Sequence[str], work: aggregation.Work[T]) -> Iterator[T]:
-        """A pure function of each chunk, in order, computed here or on this party's own cluster."""
-        return aggregation.mapped(self._offered(names), self.rows, names, work)
-
-    def aggregate(self, names: Sequence[str], statistic: aggregation.Aggregation[T]) -> T:
-        """A mergeable statistic of the records in the cohort, here or on this party's own cluster."""
-        return aggregation.aggregate(self._offered(names), self.rows, names, statistic)
-
-    def _offered(self, names: Sequence[str] | None) -> Block:
-        """The block, if the policy offers these columns to this job."""
-        wanted: Iterable[str] = self.block.columns if names is None else names
-        offered = None if self._work is None else self._work.offered
-        beyond = [] if offered is None else [name for name in wanted if name not in offered]
-        if beyond:
-            raise ColumnNotOffered(
-                f"job {self.job} reads {beyond[0]!r}, which the policy offers only to jobs that the operator approves;"
-                " add it to columns in [policy], or have the coordinator name the columns of the job."
-            )
-        return self.block
-
-    def column(self, name: str) -> NDArray[Any]:
-        """One column over the whole cohort, encoded; NaN or -1 where the record or the cell is missing."""
-        discrete = self.block.columns[name].discrete
-        whole = np.full(self.facts.n, -1 if discrete else np.nan, dtype=np.int32 if discrete else np.float64)
-        for at, values in self.chunks([name]):
-            whole[at] = values[name]
-        return whole
-
-    @property
-    def job(self) -> str:
-        return self._working().job
-
-    @property
-    def scratch(self) -> Path:
-        """A folder for what a step can make again; deleted when the job closes."""
-        return self._scratch(self.job)
-
-    def _scratch(self, job: str) -> Path:
-        return self.home / "scratch" / hashlib.sha256(job.encode()).hexdigest()[:32]
-
-    @property
-    def randomness(self) -> Randomness:
-        """The source for this request's noise, rounding and shares."""
-        return self._working().randomness
-
-    def send(self, recipient: str, tag: str, value: Any) -> None:
-        """Seal a value to another member; it leaves together with this step's reply."""
-        work = self._working()
-        if recipient == self.name:
-            self.keep(f"mail to myself: {tag}", value)
-            return
-        member = self.roster.member(recipient)
-        envelope = Mail(sender=self.name, recipient=recipient, tag=tag, seq=work.seq, sealed=b"")
-        sealed = seal(self._identity, member.public_key, wire.encode(value), context=envelope.context(work.job))
-        work.outbox.append(Mail(**{**envelope.to_dict(), "sealed": sealed}))
-
-    def received(self, tag: str) -> dict[str, Any]:
-        """{sender: value} of the peer messages with this tag that came with the request, and one's own.
-
-        A sender's requests are numbered upwards, so a message of a request no newer than one that was read with an
-        earlier request of this job was read already: it is refused, and cannot be passed off as a later round's.
-        """
-        work = self._working()
-        values: dict[str, Any] = {}
-        known = self.store.letters(work.job) if work.mail else {}
-        for mail in work.mail:
-            if mail.tag != tag:
-                continue
-            if mail.recipient != self.name or mail.sender in values:
-                raise SealBroken(f"a message from {mail.sender!r} came twice or is for {mail.recipient!r}.")
-            public_key = self.roster.member(mail.sender).public_key
-            plain = unseal(self._identity, public_key, mail.sealed, context=mail.context(work.job))
-            if mail.seq <= known.get(mail.sender, -1):
-                raise SealBroken(f"a message from {mail.sender!r} was read before; the coordinator has replayed it.")
-            work.letters[mail.sender] = max(mail.seq, work.letters.get(mail.sender, -1))
-            values[mail.sender] = wire.decode(plain)
-        own = f"mail to myself: {tag}"
-        if own in self.store.kept_names(work.job):
-            values[self.name] = self.recall(own)
-        return values
-
-    def keep(self, name: str, value: Any) -> None:
-        """Remember a value for later steps of this job; it never leaves, and is deleted when the job closes."""
-        self._working().kept[name] = value
-
-    def recall(self, name: str) -> Any:
-        work = self._working()
-        if name in work.kept:
-            return work.kept[name]
-        try:
-            return self.store.recall(work.job, name)
-        except KeyError:
-            raise StepFailed(f"an earlier step of job {work.job} has not kept {name!r}; ask that step first.") from None
-
-    def kept(self, name: str) -> bool:
-        """Whether an earlier step of this job has kept a value under this name."""
-        return name in self._working().kept or name in self.store.kept_names(self._working().job)
-
-    def pair_key(self, other: str, label: str) -> bytes:
-        """A key that only this party and one other member can compute, for pads."""
-        return pair_key(self._identity, self.roster.member(other).public_key, f"{self.job} {label}".encode())
-
-    def _working(self) -> _Work:
-        if self._work is None:
-            raise UnsafeRequest("this is available only while a step runs.")
-        return self._work
 
     # --- the border ---------------------------------------------------------------------------------------
 
@@ -465,7 +301,7 @@ class Party:
                 job=request.job, seq=request.seq, request=hashed, phase=request.phase, step=step.name, cost=cost
             )
 
-        self._work = _Work(
+        self._work = Work(
             request.job,
             request.seq,
             request.mail,
@@ -502,7 +338,7 @@ class Party:
             raise SeedRefused("a seed makes noise predictable; only a party with simulation = true accepts one.")
         return SimulatedRandomness(simulated[0], f"{self.name}/{simulated[1]}/{seq}")
 
-    def _commit(self, request: Request, data: bytes, hashed: str, release: Release, cost: Cost, work: _Work) -> bytes:
+    def _commit(self, request: Request, data: bytes, hashed: str, release: Release, cost: Cost, work: Work) -> bytes:
         reply = Reply(value=release.value, mail=work.outbox).encode()
         with self.database.transaction():
             for name, value in work.kept.items():

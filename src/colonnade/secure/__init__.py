@@ -5,6 +5,7 @@ In order of dependence:
 - `primes`: the public primes, and how many a result needs;
 - `field`: exact arithmetic modulo several primes, through BLAS;
 - `shamir`: secret sharing among holders;
+- `seeded`: sharings of large arrays, of which most holders get a seed;
 - `bgw`: products of shares, degree reduction, and opening with noise;
 - `pads`: masked sums, for totals without share holders;
 - `ckks`: sums of encrypted floats, for an adder who can read nothing;
