@@ -24,6 +24,7 @@ from colonnade.federation.transports.embedded import Embedded
 from colonnade.privacy.budget import Budget
 from colonnade.secure.sealed import Identity
 from colonnade.statistics.describe import Describe
+from colonnade.statistics.secure_sum import PresenceTotal
 from support.consortium import Consortium
 from support.small import three_parties
 
@@ -265,3 +266,24 @@ def test_a_policy_offers_no_column_that_is_not_declared(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("[policy]", '[policy]\ncolumns = ["roa", "salary"]'))
     with pytest.raises(SchemaError, match="offers 'salary'"):
         PartyFile.from_toml(file).prepare()
+
+
+# --- budgets ----------------------------------------------------------------------------------------------
+
+
+def test_a_budget_counts_only_noise_that_the_roster_s_colluders_do_not_know(tmp_path: Path) -> None:
+    """A job states for which view its noise was made. That is no reason for a party to count less than its own roster
+    says: another party that knows its part of the noise is not bound by what a job states."""
+    budget = Budget(epsilon=1.0, delta=1e-6)
+    with three_parties(tmp_path, budget=budget) as federation:
+        server = PresenceTotal(epsilon=1.0, delta=1e-6, view="server")
+        assert federation.plan(server).total().epsilon <= 1.0
+        with pytest.raises(BudgetExceeded):
+            server.fit(federation)
+        PresenceTotal(epsilon=1.0, delta=1e-6, view="client").fit(federation)
+    with three_parties(tmp_path / "without") as federation:
+        _, run = federation.run(server)
+        here = clinic(federation).ledger
+        assert here.spent(delta=1e-6).epsilon > 1.0
+        assert [leaf["colluders"] for leaf in here.debited(run.job["job"]).leaves()] == [1]
+        here.verify()

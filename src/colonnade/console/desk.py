@@ -262,7 +262,8 @@ class Desk:
         policy = self.now().policy
         with self._reading() as database:
             ledger = Ledger(database, budget=policy.budget, create=False)
-            wanted = [one.cost for one in reservations(self.name, card.job, card.plan)]
+            roster, _ = Home(path=self.home).pinned()
+            wanted = [one.cost for one in reservations(self.name, card.job, card.plan, roster)]
             before = after = None
             if policy.budget is not None and card.state == "waiting":
                 spent = ledger.costs(since=policy.budget.since(time.time()))

@@ -17,7 +17,9 @@ from colonnade.errors import NotApproved, RunError
 from colonnade.federation.messages import Request
 from colonnade.federation.plan import JOB, Plan
 from colonnade.federation.policy import Policy
+from colonnade.federation.roster import Roster
 from colonnade.federation.store import Store, StoredJob
+from colonnade.privacy.cost import Cost, against_colluders
 from colonnade.privacy.ledger import Ledger, Reservation
 
 
@@ -30,10 +32,11 @@ class Approvals:
     ledger: Ledger
     store: Store
     policy: Policy
+    roster: Roster
 
     def reservations(self, job: str, plan: Plan) -> list[Reservation]:
         """This party's part of a plan."""
-        return reservations(self.name, job, plan)
+        return reservations(self.name, job, plan, self.roster)
 
     def reserve(self, job: str, plan: Plan) -> None:
         self.ledger.reserve(job, self.reservations(job, plan), allow=self.policy.allow)
@@ -55,14 +58,19 @@ class Approvals:
         return {stored.job: plan_of(stored) for stored in self.store.jobs() if stored.state == "waiting"}
 
 
-def reservations(party: str, job: str, plan: Plan) -> list[Reservation]:
-    """One party's part of a plan."""
+def pinned(cost: Cost, roster: Roster) -> Cost:
+    """A cost as a ledger counts it: the pinned roster says who may pool noise; no request says less by its `view`."""
+    return against_colluders(cost, members=len(roster.names), pooled=roster.pooled)
+
+
+def reservations(party: str, job: str, plan: Plan, roster: Roster) -> list[Reservation]:
+    """One party's part of a plan, as its ledger counts it."""
     return [
         Reservation(
             phase=one.name,
             step=one.step,
             count=one.counts[party],
-            cost=one.costs[party].with_joint(lambda joint: joint.replace(JOB, job)),
+            cost=pinned(one.costs[party], roster).with_joint(lambda joint: joint.replace(JOB, job)),
         )
         for one in plan.phases
         if party in one.costs
@@ -83,8 +91,11 @@ def operator(home: Path, *, policy: Policy | None = None) -> Iterator[Approvals]
         raise RunError(f"{home} has no party.db: this party has not served yet; run `colonnade party serve` first.")
     try:
         settings = json.loads((home / "party.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{home / 'party.json'} cannot be read ({error}); set this party up again.") from error
+        roster = Roster.from_dict(json.loads((home / "pinned.json").read_text(encoding="utf-8"))["roster"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"party.json or pinned.json in {home} cannot be read ({error}); set this party up again.") from (
+            error
+        )
     policy = policy or Policy.from_dict(settings["policy"])
     with closing(Database(home / "party.db")) as database:
         yield Approvals(
@@ -93,4 +104,5 @@ def operator(home: Path, *, policy: Policy | None = None) -> Iterator[Approvals]
             ledger=Ledger(database, budget=policy.budget),
             store=Store(database, home / "spool"),
             policy=policy,
+            roster=roster,
         )

@@ -44,7 +44,7 @@ from colonnade.errors import (
     UnsafeRequest,
 )
 from colonnade.federation import wire
-from colonnade.federation.approvals import Approvals, plan_of
+from colonnade.federation.approvals import Approvals, pinned, plan_of
 from colonnade.federation.asker import SIGNED, verified
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Reply, Request
@@ -97,7 +97,12 @@ class Party(Workplace):
         self.transcript = Transcript(self.database)
         self.store = Store(self.database, home / "spool")
         self.approvals = Approvals(
-            name=name, database=self.database, ledger=self.ledger, store=self.store, policy=self.policy
+            name=name,
+            database=self.database,
+            ledger=self.ledger,
+            store=self.store,
+            policy=self.policy,
+            roster=roster,
         )
         self.said: Callable[[str], None] = lambda _: None
         """For the operator's terminal: that a job waits."""
@@ -295,7 +300,7 @@ class Party(Workplace):
             raise NotApproved(f"job {request.job} is closed; start a new one.")
 
         public = Public(job=request.job, party=self.name, facts=self.facts, roster=self.roster)
-        cost = step.price(public, arguments)
+        cost = pinned(step.price(public, arguments), self.roster)
         with self.database.transaction(flush=False):  # `_commit` or `_refuse` flushes it, before anything leaves
             self.ledger.debit(
                 job=request.job, seq=request.seq, request=hashed, phase=request.phase, step=step.name, cost=cost

@@ -20,6 +20,7 @@ from pathlib import Path
 from colonnade.durable import Database, Head
 from colonnade.errors import CorruptRecord, RunError, StorageError
 from colonnade.federation.approvals import reservations
+from colonnade.federation.home import Home
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.store import Store
 from colonnade.federation.transcript import Transcript
@@ -128,13 +129,14 @@ def recover(home: Path, party: str, runs: Path) -> list[Recovered]:
     A run that did not end counts in full too, even where it was never approved here: too much rather than too little.
     """
     found: list[Recovered] = []
+    roster, _ = Home(path=home).pinned()
     with closing(Database(home / DATABASE)) as database:
         ledger = Ledger(database)
         ledger.verify()
         for folder in sorted(one for one in runs.iterdir() if (one / "job.json").is_file()):
             run = RunFolder.open(folder)
             plan = run.plan()
-            mine = reservations(party, run.job["job"], plan)
+            mine = reservations(party, run.job["job"], plan, roster)
             if not mine:
                 continue
             head = run.heads().get(party)

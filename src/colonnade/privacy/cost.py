@@ -198,6 +198,22 @@ def compose(costs: Iterable[Cost], **stated: Any) -> Cost:
     return Cost(mechanism="composed", parts=parts, **stated)
 
 
+def against_colluders(cost: Cost, *, members: int, pooled: int) -> Cost:
+    """The same cost, where noise of all `members` together counts only what `pooled` of them do not know.
+
+    Whoever knows its noise also knows the batch, so sampling counts for nothing. Noise that one party makes alone is
+    not shared with anybody, and where all members pool theirs the account is left to outsiders.
+    """
+    if cost.parts:
+        parts = tuple(against_colluders(part, members=members, pooled=pooled) for part in cost.parts)
+        return replace(cost, parts=parts)
+    stated = dict(cost.parameters)
+    if cost.mechanism != "skellam" or stated.get("parties") != members or not 0 < pooled < members:
+        return cost
+    stated |= {"colluders": max(pooled, int(cost.number("colluders"))), "sampling": 1.0}
+    return replace(cost, parameters=tuple(sorted(stated.items())))
+
+
 def _positive(name: str, value: float) -> None:
     if not (isinstance(value, (int, float)) and 0 < value < float("inf")):
         raise BadPrivacyParameter(f"{name} must be a positive finite number, not {value!r}; choose one above 0.")
