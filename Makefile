@@ -20,13 +20,13 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 # make bench NAME=field       QUICK=1 for fewer repetitions
-# make bench PEERS=1          beside other packages, which get an environment of their own (9 GB: GAIN needs torch)
+# make bench PEERS=1          beside other packages, which get an environment of their own (6 GB: GAIN needs torch)
 bench: $(STAMP) $(if $(PEERS),.venv-peers/.installed)
 	$(BIN)/python -m benchmarks $(if $(PEERS),peers,$(if $(NAME),$(NAME),--list))
 
 .venv-peers/.installed: requirements-peers.lock
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet --require-hashes -r requirements-peers.lock
+	.venv-peers/bin/pip install --quiet --no-deps --require-hashes -r requirements-peers.lock
 	touch .venv-peers/.installed
 
 # make study NAME=fuzz-wire   the slower studies; they write docs/results/
@@ -56,10 +56,10 @@ lock:
 		--extra completion --extra dask --extra docs --extra duckdb --extra mrf --extra network \
 		--extra postgresql --extra test --extra build -o requirements.lock pyproject.toml
 
-# The same for the peers.
+# The same for the peers, without what GAIN does not import of its package's requirements.
 lock-peers:
 	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
-		-o requirements-peers.lock requirements-peers.in
+		--override requirements-peers-left-out.in -o requirements-peers.lock requirements-peers.in
 
 # Writes the protobuf code of the network transport again; a test compares.
 proto: $(STAMP)

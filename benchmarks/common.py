@@ -42,8 +42,9 @@ def machine() -> str:
 class Page:
     """A results page: `say` and `table` print at once and are written by `finish`."""
 
-    def __init__(self, name: str, title: str) -> None:
+    def __init__(self, name: str, title: str, *, command: str | None = None) -> None:
         self.name = name
+        self.command = command or f"make study NAME={name}"
         self._started = time.monotonic()
         self._lines = [f"# {title}", ""]
 
@@ -65,7 +66,7 @@ class Page:
             ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False
         ).stdout.strip()
         origin = (
-            f"Written by `make study NAME={self.name}` on {time.strftime('%Y-%m-%d')} in"
+            f"Written by `{self.command}` on {time.strftime('%Y-%m-%d')} in"
             f" {(time.monotonic() - self._started) / 60:.0f} minutes, on {machine()}; working copy after {commit}."
         )
         if not quick():

@@ -1,13 +1,16 @@
-"""What the peers compute, in their own environment: `.venv-peers/bin/python peers_side.py FOLDER`.
+"""What one peer computes, in the peers' environment: `.venv-peers/bin/python peers_side.py FOLDER PEER SECONDS`.
 
-Reads what `benchmarks/peers.py` wrote into the folder and writes peers.json there: for each job the figures, CPU
-seconds and versions; or the reason why a peer could not run. Nothing of Colonnade is imported.
+Reads what `benchmarks/peers_common.py` wrote into the folder and writes PEER.json there: figures, CPU seconds and
+versions. It may take SECONDS of CPU time. Nothing of Colonnade is imported.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
+import resource
+import subprocess
 import sys
 import time
 import warnings
@@ -48,20 +51,20 @@ def skglm_lasso(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
     """The lasso at each lambda, on standardised columns, pooled; the first fit compiles and is not counted."""
     from skglm import Lasso
 
-    table = pd.read_parquet(folder / "select.parquet")
+    lambdas = json.loads((folder / "lambdas.json").read_text())
+    table = pd.read_parquet(folder / "regress_complete.parquet")
     y = table.pop(told["response"])
-    x = ((table - table.mean()) / table.std(ddof=0)).to_numpy(np.float64)
+    x = np.asfortranarray(((table - table.mean()) / table.std(ddof=0)).to_numpy(np.float64))
     centred = (y - y.mean()).to_numpy(np.float64)
-    x = np.asfortranarray(x)
-    Lasso(alpha=told["lambdas"][0], fit_intercept=False).fit(x, centred)
+    Lasso(alpha=lambdas[0], fit_intercept=False).fit(x, centred)
     start, path = time.process_time(), []
-    for lam in told["lambdas"]:
+    for lam in lambdas:
         path.append(Lasso(alpha=lam, fit_intercept=False, tol=1e-9).fit(x, centred).coef_.tolist())
     return {"peer": version("skglm"), "cpu": time.process_time() - start, "path": path, "columns": list(table.columns)}
 
 
-def opendp_aim(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
-    """AIM with a trusted curator who has all columns; synthetic rows."""
+def opendp_table(folder: Path, told: dict[str, Any], algorithm: str) -> dict[str, Any]:
+    """A synthesizer of OpenDP with its default options: a trusted curator has all columns. Writes synthetic rows."""
     import opendp.prelude as dp
     import polars as pl
 
@@ -76,48 +79,60 @@ def opendp_aim(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
     release = (
         context.query(rho=told["rho"])
         .select(*table.columns)
-        .contingency_table(keys=told["categories"], algorithm=dp.mbi.AIM())
+        .contingency_table(keys=told["categories"], algorithm=getattr(dp.mbi, algorithm)())
         .release()
     )
     rows = release.synthesize(rows=len(table), method="sample").to_pandas()
     cpu = time.process_time() - start
-    rows.astype(str).to_parquet(folder / "aim.parquet")
+    rows.astype(str).to_parquet(folder / f"{algorithm.lower()}.parquet")
     return {"peer": version("opendp", "mbi"), "cpu": cpu}
 
 
 def hyperimpute_gain(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
-    """GAIN on the pooled table; the hidden entries are scored."""
-    from hyperimpute.plugins.imputers import Imputers
+    """GAIN on the pooled table, with the defaults of its class: 1000 steps of 256 records."""
+    import torch
+    from hyperimpute.plugins.imputers.plugin_gain import GainImputation
 
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - hyperimpute draws from it
     table = pd.read_parquet(folder / "complete.parquet")
     start = time.process_time()
-    filled = Imputers().get("gain").fit_transform(table.copy())
-    filled = pd.DataFrame(np.asarray(filled, dtype=np.float64), columns=table.columns)
-    filled.to_parquet(folder / "gain.parquet")
-    return {"peer": version("hyperimpute", "torch"), "cpu": time.process_time() - start}
+    filled = GainImputation().fit_transform(torch.from_numpy(table.to_numpy(np.float64)))
+    cpu = time.process_time() - start
+    pd.DataFrame(np.asarray(filled), columns=table.columns).to_parquet(folder / "gain.parquet")
+    return {"peer": version("hyperimpute", "torch"), "cpu": cpu}
 
 
-JOBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
-    "regress": statsmodels_ols,
-    "select": skglm_lasso,
-    "synthesize": opendp_aim,
-    "complete": hyperimpute_gain,
+def mpyc_gram(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
+    """An exact Gram matrix of three processes; each spends about as much CPU time as the first, which measures it."""
+    ended = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("mpyc_gram.py")), "-M3", *map(str, told["gram"])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"seconds ([0-9.]+) cpu ([0-9.]+)", ended.stdout + ended.stderr)
+    if found is None:
+        raise RuntimeError((ended.stderr.strip().splitlines() or ["it said nothing"])[-1])
+    return {"peer": version("mpyc"), "clock": float(found[1]), "cpu": 3 * float(found[2])}
+
+
+PEERS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
+    "statsmodels": statsmodels_ols,
+    "skglm": skglm_lasso,
+    "mst": lambda folder, told: opendp_table(folder, told, "MST"),
+    "aim": lambda folder, told: opendp_table(folder, told, "AIM"),
+    "gain": hyperimpute_gain,
+    "mpyc": mpyc_gram,
 }
 
 
-def main(folder: Path) -> None:
-    told = json.loads((folder / "ours.json").read_text())
-    found: dict[str, Any] = {}
-    for job, run in JOBS.items():
-        if job not in told:
-            continue
-        try:
-            found[job] = run(folder, told[job])
-        except Exception as error:  # a peer that fails is reported with its reason, not hidden
-            found[job] = {"failed": f"{type(error).__name__}: {error}"[:300]}
-        print(job, "failed" if "failed" in found[job] else "done", found[job].get("failed", ""), flush=True)
-    (folder / "peers.json").write_text(json.dumps(found))
+def main(folder: Path, peer: str, seconds: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    found = PEERS[peer](folder, json.loads((folder / "told.json").read_text()))
+    (folder / f"{peer}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from colonnade.statistics.describe import Describe as Describe
     from colonnade.statistics.moments import PatternMoments as PatternMoments
     from colonnade.statistics.polynomial import PolynomialSum as PolynomialSum
+    from colonnade.statistics.polynomial_layout import Polynomial as Polynomial
+    from colonnade.statistics.secure_sum import PresenceTotal as PresenceTotal
     from colonnade.synthesis.copula.evcds import EVCDS as EVCDS
     from colonnade.synthesis.copula.ievcds import IEVCDS as IEVCDS
     from colonnade.synthesis.copula.sqm import CopulaSQM as CopulaSQM
@@ -43,7 +45,9 @@ _PUBLIC = {
     "VFEM": "colonnade.models.vfem",
     "SQMPCA": "colonnade.models.pca",
     "SQMLogistic": "colonnade.models.logistic",
+    "Polynomial": "colonnade.statistics.polynomial_layout",
     "PolynomialSum": "colonnade.statistics.polynomial",
+    "PresenceTotal": "colonnade.statistics.secure_sum",
     "Contingency": "colonnade.statistics.contingency",
     "Budget": "colonnade.privacy.budget",
     "Column": "colonnade.data.column",
@@ -65,7 +69,9 @@ __all__ = [
     "Federation",
     "IEVCDS",
     "PatternMoments",
+    "Polynomial",
     "PolynomialSum",
+    "PresenceTotal",
     "SQMLogistic",
     "SQMPCA",
     "SparseGLM",

@@ -26,6 +26,7 @@ __all__ = ["browser"]
 
 NUMBERS = ("capital", "roa", "inspections", "profit_growth")
 FEW = ("capital", "profit_growth")
+SQUARE = co.Polynomial.of([(0.5, {"roa": 2}), (-1.0, {"roa": 1, "capital": 1})])
 ALLOWED = ("presence", "exact-moments", "presence-to-coordinator", "split-training", "completion-quality")
 CASES: dict[str, tuple[str, Any]] = {
     "describe": ("description", lambda: Describe(epsilon=1.0, delta=1e-6)),
@@ -38,6 +39,10 @@ CASES: dict[str, tuple[str, Any]] = {
     "complete": ("completion", lambda: co.FedPSG(imputer="mean", complete=("market",))),
     "pca": ("pca", lambda: co.SQMPCA(n_components=2, epsilon=4.0, delta=1e-6, columns=("capital", "roa", "fines"))),
     "classify": ("classifier", lambda: co.SQMLogistic(response="failed", epsilon=4.0, columns=("capital", "roa"))),
+    "moments": ("moments", lambda: co.PatternMoments(epsilon=4.0, columns=("capital", "roa", "scale"))),
+    "tables": ("tables", lambda: co.Contingency(tables=(("region",), ("scale", "removed")), epsilon=2.0)),
+    "polynomial": ("polynomial", lambda: co.PolynomialSum(polynomial=SQUARE, epsilon=8.0)),
+    "coverage": ("coverage", lambda: co.PresenceTotal(epsilon=1.0)),
 }
 """What is run -> the kind of its result."""
 

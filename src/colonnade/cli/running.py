@@ -85,17 +85,10 @@ def say_total(plan: Plan, out: Output) -> None:
 
 
 def finish(federation: Federation, run: RunFolder, out: Output) -> None:
-    """Write the report and say what came out; the report's path is the last line.
-
-    A statistic for other methods (moments, say) has no report: then it is the result's path.
-    """
-    from colonnade.evaluation.report import KINDS, SIMULATED, kind_of, write_report
+    """Write the report and say what came out; the report's path is the last line."""
+    from colonnade.evaluation.report import SIMULATED, kind_of, write_report
 
     result = run.read_json("result.json")
-    if result.get("kind") not in KINDS:
-        path = (run.path / "result.json").absolute()
-        out.result(str(path) if out.quiet else f"Result: {path}")
-        return
     report = write_report(run, remarks=federation.remarks)
     for shown in kind_of(run, result).terminal(result):
         out.table(shown.title, shown.head, shown.rows, numeric=shown.numeric)

@@ -80,15 +80,16 @@ def treatment(method: str, options: Mapping[str, Any]) -> str | None:
     if method == "fedpsg":
         return (
             "The records that a party lacks are filled in from what the other parties know about them, as in the"
-            " records that it has: right if records are missing at random given the other parties' columns."
+            " records that it has: right if records are missing at random given the other parties' columns. One value"
+            " is written for each; intervals that take it for real are too short."
         )
-    if method == "fedpsg":
-        return (
-            "They are what is filled in, from the records that parties share: right if records are missing at random"
-            " given the other parties' columns. One value is written for each; intervals that take it for real are too"
-            " short."
-        )
-    if method in ("pca", "classify"):
+    if method == "contingency":
+        return "A table counts the records that all its parties have."
+    if method == "polynomial":
+        return "A block that a record lacks counts as zeros."
+    if method == "moments" and known:
+        return "Each pattern of presence has a matrix of its own, of the columns that its records have."
+    if method in ("pca", "classify", "moments"):
         if options.get("presence", "ignore") == "ignore":
             return "A block that a record lacks counts as zeros."
         return "A product of two columns uses the records that have both."

@@ -22,6 +22,7 @@ from colonnade.evaluation import (
     report_record,
     report_regression,
     report_selection,
+    report_statistics,
     report_synthetic,
 )
 from colonnade.evaluation.missingness import treatment
@@ -96,6 +97,27 @@ def _synthetic(result: Mapping[str, Any]) -> list[Shown]:
     return [Shown(told.title(result), told.COLUMN_HEAD, told.column_rows(result))]
 
 
+def _moments(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_statistics
+    return [Shown(told.moments_title(result), told.FEATURE_HEAD, told.feature_rows(result), (2, 3, 4))]
+
+
+def _tables(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_statistics
+    every = [(told.table_name(one), *told.cells(result, one)) for one in result["tables"]]
+    return [Shown(name, head, rows[:50], tuple(range(1, len(head)))) for name, head, rows in every]
+
+
+def _polynomial(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_statistics
+    return [Shown(told.polynomial_title(result), told.OUTPUT_HEAD, told.output_rows(result)[:50], (1, 2))]
+
+
+def _coverage(result: Mapping[str, Any]) -> list[Shown]:
+    told = report_statistics
+    return [Shown(told.coverage_title(result), told.COVERAGE_HEAD, told.coverage_rows(result), (1, 2))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """How one kind of result is told: a title, the answer, what stands behind it, and the tables of a terminal."""
@@ -164,6 +186,34 @@ KINDS: dict[str, Kind] = {
         details=report_synthetic.details,
         terminal=_synthetic,
         quality=report_synthetic.quality,
+    ),
+    "moments": Kind(
+        title=report_statistics.moments_title,
+        answer=report_statistics.moments_answer,
+        details=report_statistics.moments_details,
+        terminal=_moments,
+        quality=report_statistics.moments_quality,
+    ),
+    "tables": Kind(
+        title=report_statistics.tables_title,
+        answer=report_statistics.tables_answer,
+        details=report_statistics.tables_details,
+        terminal=_tables,
+        quality=report_statistics.tables_quality,
+    ),
+    "polynomial": Kind(
+        title=report_statistics.polynomial_title,
+        answer=report_statistics.polynomial_answer,
+        details=report_statistics.polynomial_details,
+        terminal=_polynomial,
+        quality=report_statistics.polynomial_quality,
+    ),
+    "coverage": Kind(
+        title=report_statistics.coverage_title,
+        answer=report_statistics.coverage_answer,
+        details=report_statistics.coverage_details,
+        terminal=_coverage,
+        quality=report_statistics.coverage_quality,
     ),
 }
 

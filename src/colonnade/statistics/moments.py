@@ -24,7 +24,6 @@ from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.plan import Phase, Plan, phase
 from colonnade.federation.roster import Roster
-from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.cost import Cost, Free, Relation
 from colonnade.privacy.skellam import calibrate_mu
@@ -32,17 +31,15 @@ from colonnade.secure.bgw import open_product
 from colonnade.secure.seeded import whole
 from colonnade.statistics.cohort_rows import CohortRows
 from colonnade.statistics.dealing import deal_noise, deal_rows, held, messages, whole_holders
-from colonnade.statistics.features import Feature, design_chunks
+from colonnade.statistics.features import design_chunks
 from colonnade.statistics.joint import View, check_budget, check_view, colluders, join, once
 from colonnade.statistics.moment_layout import MAXIMUM_ENTRIES, Layout, Presence, Tile, within_memory
 from colonnade.statistics.moment_products import masks_of, products_of
+from colonnade.statistics.moment_result import Moments as Moments
 from colonnade.statistics.quantize import quantize
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
-
-MAXIMUM_TEXT = 1 << 13
-"""Entries that a result has as text; more are written as arrays."""
 
 _calibrated = lru_cache(maxsize=16)(calibrate_mu)  # once for the plan, and again when it is executed
 
@@ -297,50 +294,6 @@ def _place(whole: NDArray[np.float64], tile: Tile, values: NDArray[np.float64]) 
     upper = np.triu_indices(size)
     whole[rows, columns][upper] = values
     whole[rows, columns].T[upper] = values
-
-
-@dataclass(frozen=True, kw_only=True)
-class Moments:
-    """One Gram matrix per pattern, over `entries[pattern]`; "1" is the constant, so its row has count and sums.
-
-    Features are in [-1, 1]; `features` says how to return to a column's own units. `noise_sd` is the standard
-    deviation of the noise on one entry (0 if exact), independent between entries of the upper triangles.
-    """
-
-    n: int
-    parties: tuple[str, ...]
-    presence: Presence
-    features: tuple[Feature, ...]
-    patterns: tuple[tuple[bool, ...], ...]
-    entries: tuple[tuple[str, ...], ...]
-    grams: tuple[NDArray[np.float64], ...]
-    noise_sd: float
-    simulated: bool
-
-    @property
-    def counts(self) -> NDArray[np.float64]:
-        """Noisy number of records in each pattern (where a constant was computed)."""
-        return np.array([gram[0, 0] for gram in self.grams])
-
-    def write(self, run: RunFolder) -> None:
-        """result.json; matrices with too many entries to read as text go to grams.npz, one array for each pattern."""
-        many = sum(one.size for one in self.grams) > MAXIMUM_TEXT
-        if many:
-            np.savez(run.path / "grams.npz", allow_pickle=False, **{f"{k}": one for k, one in enumerate(self.grams)})
-        run.write_json(
-            "result.json",
-            {
-                "kind": "moments",
-                "n": self.n,
-                "parties": list(self.parties),
-                "presence": self.presence,
-                "patterns": [list(one) for one in self.patterns],
-                "entries": [list(one) for one in self.entries],
-                "grams": "grams.npz" if many else [one.tolist() for one in self.grams],
-                "noise_sd": self.noise_sd,
-                "simulated": self.simulated,
-            },
-        )
 
 
 # --- the members' steps -----------------------------------------------------------------------------------

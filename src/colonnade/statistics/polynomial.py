@@ -74,8 +74,7 @@ class PolynomialSum:
 
     Example
     -------
-    >>> from colonnade.statistics.polynomial import Polynomial
-    >>> square = Polynomial.of([(1.0, {"roa": 2})])
+    >>> square = co.Polynomial.of([(1.0, {"roa": 2})])
     >>> co.PolynomialSum(polynomial=square, epsilon=8.0).fit(federation).values.shape
     (1,)
     """
@@ -175,6 +174,7 @@ def compute_polynomial(job: Job, layout: Layout, view: View) -> PolynomialTotals
     joined = polynomial_job(layout, view).opened(job)
     return PolynomialTotals(
         n=layout.facts.n,
+        polynomial=layout.polynomial,
         integers=tuple(int(one) + layout.facts.n * a.get((), 0) for one, a in zip(joined, layout.whole, strict=True)),
         scale=layout.gamma**layout.scale_degree,
         noise_sd=math.sqrt(2 * layout.mu) / layout.gamma**layout.scale_degree,
@@ -190,6 +190,7 @@ class PolynomialTotals:
     """
 
     n: int
+    polynomial: Polynomial
     integers: tuple[int, ...]
     scale: int
     noise_sd: float
@@ -205,6 +206,7 @@ class PolynomialTotals:
             {
                 "kind": "polynomial",
                 "n": self.n,
+                "polynomial": self.polynomial.to_list(),
                 "values": self.values.tolist(),
                 "noise_sd": self.noise_sd,
                 "simulated": self.simulated,

@@ -31,9 +31,21 @@ LARGEST_DEGREE = 16
 
 @dataclass(frozen=True)
 class Polynomial:
-    """One polynomial of the features for each output: {((feature, exponent), ...): coefficient}, as sorted tuples.
+    """One polynomial of the features for each output; build it with `Polynomial.of`.
 
-    Build it with `Polynomial.of`: equal monomials are added up, and those with coefficient 0 left out.
+    Parameters
+    ----------
+    outputs : for each output its monomials (coefficient, ((feature, exponent), ...)), as sorted tuples. `Polynomial.of`
+        makes them from lists: equal monomials are added up, and those with coefficient 0 left out.
+
+    Returns
+    -------
+    A value that `PolynomialSum` takes; `degree` is its degree.
+
+    Example
+    -------
+    >>> co.Polynomial.of([(0.5, {"roa": 2}), (-1, {"roa": 1, "capital": 1})]).degree
+    2
     """
 
     outputs: tuple[tuple[tuple[float, Exponents], ...], ...]

@@ -141,6 +141,16 @@ class PresenceTotal:
     epsilon, delta : a person's total. `epsilon=None` counts exactly, which is an unbounded release that every party
         must allow by name ("exact-presence-total").
     view, relation : what the noise is calibrated for; see `docs/threat-model.md`.
+
+    Returns
+    -------
+    `fit(federation)` gives the noisy `total`, its `fraction` of all blocks, and `noise_sd`.
+
+    Example
+    -------
+    >>> found = co.PresenceTotal(epsilon=1.0).fit(federation)
+    >>> 0 < found.fraction < 1
+    True
     """
 
     name: ClassVar[str] = "presence-total"
