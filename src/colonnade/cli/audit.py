@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 def audit(
     method: Annotated[
         str,
-        typer.Argument(help="A method, VertiMRF with its encoder (vertimrf-sqm, say), or `all`.", show_default=False),
+        typer.Argument(
+            help="A method as `colonnade run` names it, VertiMRF with its encoder (vertimrf-sqm, say), or `all`.",
+            show_default=False,
+        ),
     ],
     planted: Annotated[
         str | None,

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from colonnade.errors import BadPrivacyParameter
-from colonnade.evaluation.bounds import clopper_pearson
+from colonnade.evaluation.bounds import PrivacyProfile, clopper_pearson
 
 Reals = NDArray[np.float64]
 LARGEST_EPSILON = 50.0
+POINTS = 64
+"""Points of a claimed curve that guesses are held against."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,8 @@ class InferenceResult:
     epsilon_lower_bound: float
     p_value: float
     confidence: float
+    power: float | None = None
+    """The chance to refute the claim if the attack is right as often as a stated bug lets it be."""
 
     @property
     def refuted(self) -> bool:
@@ -113,6 +117,13 @@ def allowed_success(values: int, *, epsilon: float, delta: float) -> float:
     return min((odds + (values - 1) * delta) / (odds + values - 1), 1.0)
 
 
+def allowed_by_curve(values: int, claim: PrivacyProfile, *, delta: float) -> float:
+    """The same for a whole claim: the least that any of its points allows, from epsilon 0 to that at `delta`."""
+    epsilons = np.linspace(0.0, min(claim.epsilon(delta), LARGEST_EPSILON), POINTS)
+    points = zip(epsilons, claim.delta(epsilons), strict=True)
+    return min(allowed_success(values, epsilon=float(e), delta=float(d)) for e, d in points)
+
+
 def attribute_inference(
     right: int,
     trials: int,
@@ -121,11 +132,14 @@ def attribute_inference(
     claimed_epsilon: float,
     delta: float,
     confidence: float = 0.95,
+    claim: PrivacyProfile | None = None,
+    success: float | None = None,
 ) -> InferenceResult:
     """An attacker who knows all but one attribute of one person guessed it right in `right` of `trials` runs.
 
     Every run is fresh: the attribute is drawn evenly from its `values` possibilities, the mechanism runs, the attacker
-    guesses. The claim is that of the relation `replace`.
+    guesses. The claim is that of the relation `replace`; with `claim` its whole curve is tested, not the one point
+    (claimed_epsilon, delta). `success` is how often a bug would let the attacker be right: then the power is stated.
     """
     if not 0 <= right <= trials or trials < 1 or not 0 < confidence < 1:
         raise BadPrivacyParameter("attribute_inference needs 0 <= right <= trials, and confidence in (0, 1).")
@@ -133,7 +147,16 @@ def attribute_inference(
     def p_value(epsilon: float) -> float:
         return float(stats.binom.sf(right - 1, trials, allowed_success(values, epsilon=epsilon, delta=delta)))
 
-    return _result("a hidden attribute", trials, right, claimed_epsilon, delta, confidence, p_value)
+    found = _result("a hidden attribute", trials, right, claimed_epsilon, delta, confidence, p_value)
+    if claim is None:
+        return found
+    allowed = allowed_by_curve(values, claim, delta=delta)
+    critical = float(stats.binom.isf(1 - confidence, trials, allowed))  # more right guesses than this refute
+    return replace(
+        found,
+        p_value=float(stats.binom.sf(right - 1, trials, allowed)),
+        power=None if success is None else float(stats.binom.sf(critical, trials, success)),
+    )
 
 
 def _result(

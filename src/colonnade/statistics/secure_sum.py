@@ -175,14 +175,15 @@ class PresenceTotal:
     def fit(self, federation: Federation) -> Coverage:
         return federation.run(self)[0]  # type: ignore[no-any-return]
 
-    def _mu(self, facts: PublicFacts, roster: Roster) -> int:
+    def mu(self, facts: PublicFacts, roster: Roster) -> int:
+        """The Skellam parameter that (epsilon, delta) needs; 0 if exact."""
         if self.epsilon is None:
             return 0
         sizes = (len(facts.parties), len(roster.names), colluders(roster, self.view))
         return _presence_noise(self.epsilon, self.delta, *sizes, self.relation)
 
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
-        mu = self._mu(facts, roster)
+        mu = self.mu(facts, roster)
         shape = presence_shape(facts, mu=mu, label=self.label)
         shape.check(roster)
         notes: tuple[str, ...] = ("Exact: no noise is added, and no privacy is claimed for the result.",)
@@ -200,7 +201,7 @@ class PresenceTotal:
         return Plan(method=self.name, options=self.options(), phases=phases, notes=notes, delta=self.delta)
 
     def execute(self, job: Job) -> Coverage:
-        mu = self._mu(job.facts, job.roster)
+        mu = self.mu(job.facts, job.roster)
         shape = presence_shape(job.facts, mu=mu, label=self.label)
         replies = job.ask(masked_presence, phase=self.label, mu=mu, view=self.view, label=self.label)
         return Coverage(

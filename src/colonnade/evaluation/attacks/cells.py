@@ -19,7 +19,7 @@ from scipy import stats
 from colonnade.data.column import Column, Columns
 from colonnade.evaluation.attacks.planted import MEMBERS, NOTHING, SELECTIONS, Planted
 from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import CONFIDENCE, PrivacyProfile, power
+from colonnade.evaluation.bounds import CONFIDENCE, PrivacyProfile, power, profile_from_gaussian
 from colonnade.evaluation.inference import InferenceResult, attribute_inference, one_run_audit
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import calibrate, guarantee
@@ -78,6 +78,21 @@ def tables_audit(
     return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
 
 
+def total_audit(
+    claim: PrivacyProfile, mu: int, *, shift: int, delta: float, runs: int, planted: Planted = NOTHING
+) -> Audit[bool]:
+    """A record that moves one joint total by `shift`; each of three members adds its share of Sk(mu)."""
+    share = planted.variance(mu) / MEMBERS
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        noise = sum(skellam(randomness, share, runs) for _ in range(planted.members))
+        return np.asarray(noise + shift * int(present), dtype=np.float64)
+
+    factor = _looked_for(planted)
+    stated = power(claim, shift=shift, sd=math.sqrt(2 * mu), factor=factor, runs=runs, selections=SELECTIONS)
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
 def _looked_for(planted: Planted) -> float:
     """Power is stated against the planted bug, or against noise / 1.4 where there is none."""
     return 1.4 if planted.nothing else planted.effective
@@ -91,13 +106,23 @@ def hidden_attribute(
 ) -> InferenceResult:
     """The attacker knows all but one binary attribute; it sees both noisy cells and names the one that looks larger.
 
-    `epsilon` is the claim under replace: the record moves from one cell to the other.
+    `epsilon` is the claim under replace: the record moves from one cell to the other, sqrt(2) apart. For normal noise
+    the guess is right with probability Phi(1 / (sqrt(2) sd)), which is all that the claimed curve allows.
     """
     truth = simulated_generator(randomness).integers(0, 2, trials)
     noise = discrete_gaussian(randomness, level / planted.factor, 2 * trials).reshape(trials, 2)
     shown = noise + np.eye(2, dtype=np.int64)[truth]
     right = int((shown.argmax(axis=1) == truth).sum())
-    return attribute_inference(right, trials, values=2, claimed_epsilon=epsilon, delta=delta, confidence=CONFIDENCE)
+    return attribute_inference(
+        right,
+        trials,
+        values=2,
+        claimed_epsilon=epsilon,
+        delta=delta,
+        confidence=CONFIDENCE,
+        claim=profile_from_gaussian(level / math.sqrt(2)),
+        success=float(stats.norm.cdf(_looked_for(planted) / (math.sqrt(2) * level))),
+    )
 
 
 def described_once(
