@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import time
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,7 +16,7 @@ from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import Case
 from colonnade.completion.fedpsg import FedPSG
 from colonnade.completion.layout import Layout
-from colonnade.completion.networks import key_of
+from colonnade.completion.networks import drawing, words_of
 from colonnade.completion.split import gain
 
 ITERATIONS = 10_000
@@ -45,13 +44,13 @@ def pooled_gain(case: Case, method: FedPSG, iterations: int) -> tuple[float, flo
         jnp.asarray(np.where(mask, whole, 0.0)), jnp.asarray(mask), jnp.zeros((len(whole), 0)), jnp.asarray(mask)
     )
     started, spent = time.perf_counter(), time.process_time()
-    state = model.init(key_of(0))
-    draw = np.random.default_rng(0)
+    state = model.init(words_of(0))
+    draw = drawing(words_of(0), 1)
     nothing = jnp.zeros((method.local, method.batch, method.cut))
-    for number in range(iterations // method.local):
+    for _ in range(iterations // method.local):
         rows = jnp.asarray(draw.integers(len(whole), size=(method.local, method.batch)))
-        keys = jax.random.split(key_of(number), method.local)
-        state, _, losses = model.lead(state, data, rows, nothing, keys, keys)
+        common, own = (each(draw, method.local, method.batch) for each in (model.common, model.draws))
+        state, _, losses = model.lead(state, data, rows, nothing, common, own)
     losses.block_until_ready()
     return time.perf_counter() - started, time.process_time() - spent
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from colonnade.completion.correlated import choose_correlated, spearman
 from colonnade.completion.fedpsg import FedPSG
 from colonnade.completion.generators import generator
 from colonnade.completion.layout import Layout
-from colonnade.completion.networks import key_of
+from colonnade.completion.networks import drawing, words_of
 from colonnade.completion.quality import rmse
 from colonnade.completion.split import gain
 
@@ -40,20 +39,19 @@ def alone(
     model = gain.Gain(widths=(width,), place=0, active=True, context=0, rate=1e-3, **shape)
     clean = np.where(shown, values, 0.0).astype(np.float32)
     data = gain.Data(jnp.asarray(clean), jnp.asarray(shown), jnp.zeros((len(values), 0)), jnp.asarray(shown))
-    state = best = model.init(key_of(seed))
-    draw, least = np.random.default_rng(seed), np.inf
-    local, batch, everything = 50, 128, jnp.arange(len(values))
-    words = jnp.asarray(jax.random.key_data(key_of(seed)))
+    state = best = model.init(words_of(seed))
+    draw, least = drawing(words_of(seed), 1), np.inf
+    local, batch, everything = 50, 128, np.arange(len(values))
     for number in range(iterations // local):
         rows = jnp.asarray(draw.integers(len(values), size=(local, batch)))
-        public, own = (jax.random.split(key_of(2 * number + one), local) for one in range(2))
-        state, _, _ = model.lead(state, data, rows, jnp.zeros((local, batch, shape["cut"])), public, own)
+        common, own = (each(draw, local, batch) for each in (model.common, model.draws))
+        state, _, _ = model.lead(state, data, rows, jnp.zeros((local, batch, shape["cut"])), common, own)
         if number % 5 == 4:
-            found = np.asarray(model.impute(state, data, everything, words))
+            found = model.impute(state, data, everything, drawing(words_of(seed), 2))
             error = rmse(found, np.where(watched, values, np.nan))
             if error < least:
                 best, least = state, error
-    return np.asarray(model.impute(best, data, everything, words))
+    return model.impute(best, data, everything, drawing(words_of(seed), 2))
 
 
 def plain_gain_on_letter() -> tuple[float, float]:

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from colonnade.completion.layout import Layout
-from colonnade.completion.networks import apply, key_of, leaky
+from colonnade.completion.networks import apply, drawing, leaky, words_of
 from colonnade.completion.split import gain, live, private
 from colonnade.completion.split.live import features
 from colonnade.completion.split.regressor import Regressor
@@ -45,7 +45,7 @@ def test_split_regression_is_the_training_of_the_whole_network(tmp_path: Path) -
     left = Regressor(x.shape[1], 0, 8, 4, decay=training.decay)
     right = Regressor(0, y.shape[1], 8, 4, decay=training.decay)
     means = np.asarray(y[rows].mean(axis=0))
-    weights = (left.init(key_of(11), 1e-3, 40).bottom, right.init(key_of(22), 1e-3, 40, means).top)
+    weights = (left.init(words_of(11), 1e-3, 40).bottom, right.init(words_of(22), 1e-3, 40, means).top)
     optimiser = optax.adamw(optax.cosine_decay_schedule(training.rate, 40), weight_decay=training.decay)
     state = optimiser.init(weights)
 
@@ -134,20 +134,24 @@ def test_private_training_takes_its_last_weights_whatever_the_hidden_records_see
 
 
 def plain_gain(
-    x: np.ndarray[Any, Any], mask: np.ndarray[Any, Any], batches: np.ndarray[Any, Any], model: gain.Gain, seeds: Any
+    x: np.ndarray[Any, Any],
+    mask: np.ndarray[Any, Any],
+    batches: np.ndarray[Any, Any],
+    model: gain.Gain,
+    seed: int,
+    common: Any,
+    drawn: gain.Drawn,
 ) -> list[list[float]]:
     """GAIN written down once more, of one table, with optax: losses of the discriminator and the generator."""
-    state = model.init(key_of(seeds["weights"]))
+    state = model.init(words_of(seed))
     weights, judges = state.generator["layers"], (state.bottom, state.top)
     optimiser = optax.adam(model.rate)
     state_g, state_d = optimiser.init(weights), optimiser.init(judges)
-    width, hidden = x.shape[1], model.hidden
+    width = x.shape[1]
 
     def forward(weights: Any, judges: Any, values: Any, seen: Any, public: Any, own: Any) -> Any:
-        bits = jax.random.uniform(public, (len(values), width + 1))
-        drawn = jax.random.uniform(own, (len(values), width + 2 * hidden + model.latent))
-        hinted = bits[:, :width] < model.hint
-        filled = jnp.concatenate([jnp.where(seen, values, 0.01 * drawn[:, :width]), seen.astype(jnp.float32)], 1)
+        hinted = public[:, :width] / 65536 < model.hint
+        filled = jnp.concatenate([jnp.where(seen, values, 0.01 * (own + 0.5) / 256), seen.astype(jnp.float32)], 1)
         for at, (w, b) in enumerate(weights):
             filled = filled @ w + b
             filled = jnp.maximum(filled, 0) if at < len(weights) - 1 else filled
@@ -183,10 +187,8 @@ def plain_gain(
 
     losses = []
     for number, batch in enumerate(batches):
-        public = jax.random.fold_in(key_of(seeds["public"]), number)
-        own = jax.random.fold_in(key_of(seeds["weights"]), number)
         weights, judges, state_g, state_d, d, g = step(
-            weights, judges, state_g, state_d, jnp.asarray(batch), public, own
+            weights, judges, state_g, state_d, jnp.asarray(batch), common[number], drawn.noise[number]
         )
         losses.append([float(d), float(g)])
     return losses
@@ -201,15 +203,10 @@ def test_vf_gain_with_all_columns_at_one_party_is_plain_gain() -> None:
     )
     data = gain.Data(jnp.asarray(np.where(mask, x, 0)), jnp.asarray(mask), jnp.zeros((200, 0)), jnp.asarray(mask))
     batches = rng.integers(0, 200, (30, 32))
-    keys = {
-        name: jax.vmap(lambda i, s=seed: jax.random.fold_in(key_of(s), i))(jnp.arange(30))
-        for name, seed in (("public", 5), ("weights", 7))
-    }
-    state = model.init(key_of(7))
-    _, _, losses = model.lead(
-        state, data, jnp.asarray(batches), jnp.zeros((30, 32, 6)), keys["public"], keys["weights"]
-    )
-    twin = plain_gain(np.where(mask, x, 0).astype(np.float32), mask, batches, model, {"public": 5, "weights": 7})
+    common, own = model.common(drawing(words_of(5)), 30, 32), model.draws(drawing(words_of(7)), 30, 32)
+    state = model.init(words_of(7))
+    _, _, losses = model.lead(state, data, jnp.asarray(batches), jnp.zeros((30, 32, 6)), common, own)
+    twin = plain_gain(np.where(mask, x, 0).astype(np.float32), mask, batches, model, 7, common, own)
     assert np.allclose(np.asarray(losses), twin, rtol=1e-3)
 
 

@@ -5,6 +5,7 @@ The trained state of a network is one pytree; a party keeps it between steps as 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,20 +22,36 @@ try:
 except ImportError as error:
     raise RunError("completion needs jax and optax; install colonnade[completion].") from error
 
-Array = jax.Array
+Array = jax.Array | NDArray[Any]
 Layers = list[tuple[Array, Array]]
 
 SLOPE = 0.2
 """Of LeakyReLU on the negative side, as in the FedPSG paper."""
 
 
-def dense(key: Array, sizes: Sequence[int], *, last: float = 1.0) -> Layers:
+def words_of(seed: int) -> NDArray[np.uint32]:
+    """Four words that everything random in one party's part of a network follows from."""
+    return np.asarray(np.random.SeedSequence(seed).generate_state(4), dtype=np.uint32)
+
+
+def drawing(words: NDArray[np.uint32], *path: int) -> np.random.Generator:
+    """A quick generator for one purpose. It is numpy's, outside the compiled steps: in there random numbers take more
+    time than the products, and as long to compile. Nothing here protects anybody."""
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence([*map(int, words), *path])))
+
+
+def random_bytes(draw: np.random.Generator, *shape: int) -> NDArray[np.uint8]:
+    count = math.prod(shape)
+    raw: NDArray[np.uint64] = draw.bit_generator.random_raw(-(-count // 8))
+    return raw.view(np.uint8)[:count].reshape(shape)
+
+
+def dense(draw: np.random.Generator, sizes: Sequence[int], *, last: float = 1.0) -> Layers:
     """Weights of variance 2 / inputs and no bias; `last` scales the last layer."""
-    keys = jax.random.split(key, max(len(sizes) - 1, 1))
-    layers = []
-    for at, (one, wide, high) in enumerate(zip(keys, sizes[:-1], sizes[1:], strict=False)):
-        scale = math.sqrt(2.0 / max(wide, 1)) * (last if at == len(sizes) - 2 else 1.0)
-        layers.append((scale * jax.random.normal(one, (wide, high), jnp.float32), jnp.zeros(high, jnp.float32)))
+    layers: Layers = []
+    for at, (wide, high) in enumerate(itertools.pairwise(sizes)):
+        scale = np.float32(math.sqrt(2.0 / max(wide, 1)) * (last if at == len(sizes) - 2 else 1.0))
+        layers.append((scale * draw.standard_normal((wide, high), dtype=np.float32), np.zeros(high, dtype=np.float32)))
     return layers
 
 
@@ -49,30 +66,16 @@ def apply(
     dropout: tuple[Array, float] | None = None,
     activation: Callable[[Array], Array] = leaky,
 ) -> Array:
-    """An activation between layers, nothing after the last. `dropout` is (uniform numbers, rate) for the first one."""
+    """An activation between layers, nothing after the last. `dropout` is (random bytes, rate) for the first one."""
     for at, (weights, bias) in enumerate(layers):
         x = x @ weights + bias
         if at == len(layers) - 1:
             break
         x = activation(x)
-        if at == 0 and dropout is not None and dropout[1] > 0:
-            x = jnp.where(dropout[0] >= dropout[1], x / (1.0 - dropout[1]), 0.0)
+        if at == 0 and dropout is not None:
+            below = round(256 * dropout[1])
+            x = jnp.where(dropout[0] >= below, x * (256 / (256 - below)), 0.0)
     return x
-
-
-def key_of(seed: int | Array) -> Array:
-    """A key of the generator that compiles and draws fastest; nothing here protects anybody."""
-    return jax.random.key(seed, impl="rbg")
-
-
-def words_of(key: Array) -> NDArray[np.uint32]:
-    """The four words of a key, to be kept; `key_from` is the inverse."""
-    return np.asarray(jax.random.key_data(key), dtype=np.uint32)
-
-
-def key_from(words: Any) -> Array:
-    found: Array = jax.random.wrap_key_data(jnp.asarray(words), impl="rbg")
-    return found
 
 
 def adam(decay: float) -> optax.GradientTransformation:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -21,7 +20,7 @@ from colonnade.completion.generators import generator
 from colonnade.completion.imputation.conditional import conditional_draw, conditional_mean, latent_scores
 from colonnade.completion.imputation.linear import chained, feature_rows, read_marginals
 from colonnade.completion.layout import Layout, Matrix
-from colonnade.completion.networks import key_of
+from colonnade.completion.networks import drawing, words_of
 from colonnade.completion.split import exchange
 from colonnade.completion.split.exchange import Protect
 from colonnade.completion.split.live import COMPLETED, features, live, own_matrix, presence_of
@@ -366,13 +365,12 @@ def _given_correlated(
     local, batch, iterations = 50, 128, 2000
     model = Regressor(x.shape[1], targets.size, 64, 32, dropout=0.1)
     data = Data(jnp.asarray(x), jnp.ones(len(x), bool), jnp.asarray(np.nan_to_num(y)), jnp.asarray(~np.isnan(y)))
-    state = best = model.init(key_of(seed), 1e-3, iterations, _means(y[trained]).astype(np.float32))
-    draw = np.random.default_rng((seed, 5))
+    state = best = model.init(words_of(seed), 1e-3, iterations, _means(y[trained]).astype(np.float32))
+    draw = drawing(words_of(seed), 5)
     nothing, least = jnp.zeros((local, batch, 32)), float("inf")
-    for number in range(iterations // local):
+    for _ in range(iterations // local):
         picked = jnp.asarray(draw.choice(trained, (local, batch)))
-        keys = jax.random.split(key_of(seed + number), local)
-        state, _, _ = model.lead(state, data, picked, nothing, keys)
+        state, _, _ = model.lead(state, data, picked, nothing, model.draws(draw, local, batch))
         error = quality.rmse(
             np.asarray(model.predict(state, data, jnp.asarray(held), jnp.zeros((held.size, 32)))), y[held]
         )

@@ -20,20 +20,23 @@ The hints, hidden blocks and batches follow from a public key; they are no secre
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from numpy.typing import NDArray
 
-from colonnade.completion.networks import Array, Layers, apply, constant_adam, dense, key_from, leaky
+from colonnade.completion.networks import Array, Layers, apply, constant_adam, dense, drawing, leaky, random_bytes
 
 Kind = Literal["gain", "vgain", "cgain"]
 
 NOISE = 0.01
 """Size of the noise in the place of missing values, as in GAIN's own code."""
+LEAST_LOGIT = -60.0
+"""Of a category, below the row's largest: what is less likely counts as e^-60."""
 
 
 class State(NamedTuple):
@@ -42,6 +45,16 @@ class State(NamedTuple):
     top: Layers
     generator_optimiser: Any
     judge_optimiser: Any
+
+
+class Drawn(NamedTuple):
+    """What is random in Q batches, or in one: bytes for the noise of missing values and for two dropouts, and the
+    latent of VF-VGAIN."""
+
+    noise: Array
+    bottom: Array
+    top: Array
+    normal: Array
 
 
 class Data(NamedTuple):
@@ -84,27 +97,44 @@ class Gain:
     def latent(self) -> int:
         return max(self.hidden // 4, 2)
 
-    @partial(jax.jit, static_argnums=0)
-    def init(self, key: Array) -> State:
+    def init(self, words: NDArray[np.uint32]) -> State:
         seen = 2 * self.width + self.context
-        keys = jax.random.split(key, 4)
+        draws = [drawing(words, at) for at in range(4)]
         if self.kind == "vgain":
             generator = {
-                "encoder": dense(keys[0], (seen, self.hidden, 2 * self.latent), last=0.1),
-                "decoder": dense(keys[1], (self.latent + self.context, self.hidden, self.width), last=0.1),
+                "encoder": dense(draws[0], (seen, self.hidden, 2 * self.latent), last=0.1),
+                "decoder": dense(draws[1], (self.latent + self.context, self.hidden, self.width), last=0.1),
             }
         else:
-            generator = {"layers": dense(keys[0], (seen, self.hidden, self.hidden, self.width), last=0.1)}
+            generator = {"layers": dense(draws[0], (seen, self.hidden, self.hidden, self.width), last=0.1)}
         judged = 2 * self.width + (self.context if self.kind == "cgain" else 0)
-        bottom = dense(keys[2], (judged, self.hidden, self.cut))
-        top = dense(keys[3], (self.cut, self.hidden, sum(self.widths)), last=0.1) if self.active else []
-        return State(
-            generator,
-            bottom,
-            top,
-            self._optimiser.init(generator),
-            self._optimiser.init((bottom, top)),
+        bottom = dense(draws[2], (judged, self.hidden, self.cut))
+        top = dense(draws[3], (self.cut, self.hidden, sum(self.widths)), last=0.1) if self.active else []
+        return State(generator, bottom, top, *self._rested(generator, (bottom, top)))
+
+    @partial(jax.jit, static_argnums=0)
+    def _rested(self, generator: Any, judges: tuple[Layers, Layers]) -> tuple[Any, Any]:
+        return self._optimiser.init(generator), self._optimiser.init(judges)
+
+    def common(self, draw: np.random.Generator, count: int, batch: int) -> NDArray[np.uint16]:
+        """What decides on hints and hidden blocks, for all parties' entries: everybody draws the same."""
+        wide = sum(self.widths) + len(self.widths)
+        return random_bytes(draw, count, batch, 2 * wide).view(np.uint16)
+
+    def draws(self, draw: np.random.Generator, count: int, batch: int) -> Drawn:
+        """This party's own, for `count` iterations."""
+        noise, normal = self.fresh(draw, count, batch)
+        return Drawn(
+            noise,
+            random_bytes(draw, count, batch, self.hidden),
+            random_bytes(draw, count, batch, self.hidden if self.active else 0),
+            normal,
         )
+
+    def fresh(self, draw: np.random.Generator, *shape: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """What a generator needs: noise for missing values, and a latent."""
+        latent = self.latent if self.kind == "vgain" else 0
+        return random_bytes(draw, *shape, self.width), draw.standard_normal((*shape, latent), dtype=np.float32)
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
@@ -112,112 +142,110 @@ class Gain:
 
     # --- one batch -----------------------------------------------------------------------------------------------
 
-    def _bits(self, rows: int, public: Array) -> tuple[Array, Array]:
-        """(hinted, shown) of all parties' entries of a batch, which everybody can work out."""
+    def _bits(self, common: Array) -> tuple[Array, Array]:
+        """(hinted, shown) of all parties' entries of a batch."""
         total = sum(self.widths)
-        drawn = jax.random.uniform(public, (rows, total + len(self.widths)))
-        hide = jnp.asarray(self.hide or (0.0,) * len(self.widths))
-        shown = jnp.repeat(drawn[:, total:] >= hide, np.array(self.widths), axis=1, total_repeat_length=total)
-        return drawn[:, :total] < self.hint, shown
+        drawn = common.astype(jnp.int32)
+        hide = self.hide or (0.0,) * len(self.widths)
+        shown = [
+            jnp.broadcast_to(drawn[:, total + at : total + at + 1] >= round(65536 * share), (len(drawn), width))
+            for at, (share, width) in enumerate(zip(hide, self.widths, strict=True))
+        ]
+        return drawn[:, :total] < round(65536 * self.hint), jnp.concatenate(shown, axis=1)
 
     @property
     def _mine(self) -> slice:
         start = sum(self.widths[: self.place])
         return slice(start, start + self.width)
 
-    def _drawn(self, rows: int, key: Array) -> Array:
-        """Uniform numbers for the noise of missing values, two dropouts, and a variational generator."""
-        return jax.random.uniform(key, (rows, self.width + 2 * self.hidden + self.latent))
-
-    def _own(self, data: Data, batch: Array, public: Array) -> tuple[Array, Array, Array, Array, Array]:
+    def _own(self, data: Data, batch: Array, hinted: Array, shown: Array) -> tuple[Array, Array, Array, Array, Array]:
         """(values, observed, shown to the generator, hint, context) of this party's part of a batch."""
-        hinted, shown = self._bits(batch.shape[0], public)
         observed = data.mask[batch]
         mask = observed & shown[:, self._mine]
         hint = jnp.where(hinted[:, self._mine], mask.astype(jnp.float32), 0.5)
         return data.x[batch], observed, mask, hint, data.context[batch]
 
-    def _spread(self, raw: Array) -> Array:
-        """Outputs in [0, 1]: a sigmoid for numbers, a softmax over each one-hot column."""
-        parts, at = [], 0
-        for start, stop in self.groups:
-            parts += [jax.nn.sigmoid(raw[:, at:start]), jax.nn.softmax(raw[:, start:stop], axis=1)]
-            at = stop
-        return jnp.concatenate([*parts, jax.nn.sigmoid(raw[:, at:])], axis=1)
+    @cached_property
+    def _groups(self) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """(which entries are of one-hot columns, one-hot columns x entries: which entries belong to which)."""
+        belongs = np.zeros((len(self.groups), self.width), dtype=np.float32)
+        for at, (start, stop) in enumerate(self.groups):
+            belongs[at, start:stop] = 1.0
+        return np.asarray(belongs.any(axis=0)), belongs
+
+    def _spread(self, raw: Array) -> tuple[Array, Array]:
+        """Outputs in [0, 1], a sigmoid for numbers and a softmax over each one-hot column; and the softmax's logarithm.
+
+        Sums over the columns are products with a fixed matrix: a slice for each column takes far more operations.
+        """
+        one_hot, belongs = self._groups
+        if not self.groups:
+            return jax.nn.sigmoid(raw), raw
+        shift = jax.lax.stop_gradient(jnp.max(jnp.where(one_hot, raw, -jnp.inf), axis=1, keepdims=True))
+        logits = jnp.maximum(raw - shift, LEAST_LOGIT)
+        logs = logits - jnp.log(jnp.where(one_hot, jnp.exp(logits), 1.0) @ belongs.T) @ belongs
+        return jnp.where(one_hot, jnp.exp(jnp.where(one_hot, logs, 0.0)), jax.nn.sigmoid(raw)), logs
 
     def _generate(
-        self, generator: Any, x: Array, mask: Array, context: Array, drawn: Array
+        self, generator: Any, x: Array, mask: Array, context: Array, noise: Array, normal: Array
     ) -> tuple[Array, Array, Array]:
-        """(outputs, raw outputs, KL divergence)."""
-        filled = jnp.where(mask, x, NOISE * drawn[:, : self.width])
+        """(outputs, logarithms of the frequencies, KL divergence)."""
+        filled = jnp.where(mask, x, NOISE / 256 * (noise.astype(jnp.float32) + 0.5))
         seen = jnp.concatenate([filled, mask.astype(jnp.float32), context], axis=1)
         kl = jnp.zeros(())
         if self.kind == "vgain":
             both = apply(generator["encoder"], seen, activation=jax.nn.relu)
             mean, spread = both[:, : self.latent], jnp.clip(both[:, self.latent :], -8.0, 8.0)
             kl = 0.5 * jnp.mean(jnp.sum(mean**2 + jnp.exp(spread) - 1.0 - spread, axis=1))
-            normal = jax.scipy.special.ndtri(jnp.clip(drawn[:, -self.latent :], 1e-6, 1 - 1e-6))
             latent = mean + jnp.exp(0.5 * spread) * normal
             raw = apply(generator["decoder"], jnp.concatenate([latent, context], axis=1), activation=jax.nn.relu)
         else:
             raw = apply(generator["layers"], seen, activation=jax.nn.relu)
-        return self._spread(raw), raw, kl
+        return *self._spread(raw), kl
 
-    def _judged(self, bottom: Layers, filled: Array, hint: Array, context: Array, drawn: Array) -> Array:
+    def _judged(self, bottom: Layers, filled: Array, hint: Array, context: Array, drawn: Drawn) -> Array:
         parts = [filled, hint] + ([context] if self.kind == "cgain" else [])
-        uniform = drawn[:, self.width : self.width + self.hidden]
-        return apply(bottom, jnp.concatenate(parts, axis=1), dropout=(uniform, self.dropout))
+        return apply(bottom, jnp.concatenate(parts, axis=1), dropout=(drawn.bottom, self.dropout))
 
-    def _reconstruction(self, raw: Array, made: Array, x: Array, observed: Array) -> Array:
+    def _reconstruction(self, logs: Array, made: Array, x: Array, observed: Array) -> Array:
         """Mean over the observed entries: squared error of numbers, cross-entropy of one-hot columns."""
-        numeric = np.ones(self.width, dtype=bool)
-        total = jnp.zeros(())
-        for start, stop in self.groups:
-            numeric[start:stop] = False
-            cross = -jnp.sum(x[:, start:stop] * jax.nn.log_softmax(raw[:, start:stop], axis=1), axis=1)
-            total += jnp.sum(jnp.where(observed[:, start], cross, 0.0)) / 4.0
-        total += jnp.sum(jnp.where(observed & jnp.asarray(numeric), made - x, 0.0) ** 2)
-        return total / jnp.maximum(jnp.sum(observed), 1.0)
+        lost = jnp.where(self._groups[0], -0.25 * x * logs, (made - x) ** 2)
+        return jnp.sum(jnp.where(observed, lost, 0.0)) / jnp.maximum(jnp.sum(observed), 1.0)
 
-    def _part(self, generator: Any, bottom: Layers, own: tuple[Array, ...], drawn: Array) -> tuple[Array, Array]:
+    def _part(self, generator: Any, bottom: Layers, own: tuple[Array, ...], drawn: Drawn) -> tuple[Array, Array]:
         """(this party's part of the sum, alpha x reconstruction + KL) of one batch."""
         x, observed, mask, hint, context = own
-        made, raw, kl = self._generate(generator, x, mask, context, drawn)
+        made, logs, kl = self._generate(generator, x, mask, context, drawn.noise, drawn.normal)
         filled = jnp.where(mask, x, made)
-        local = self.alpha * (self._reconstruction(raw, made, x, observed) + self.kl * kl)
+        local = self.alpha * (self._reconstruction(logs, made, x, observed) + self.kl * kl)
         return self._judged(bottom, filled, hint, context, drawn), local
 
     # --- what parties do -----------------------------------------------------------------------------------------
 
     @partial(jax.jit, static_argnums=0)
-    def partials(self, state: State, data: Data, rows: Array, public: Array, keys: Array) -> Array:
-        """This party's part of the sum for Q batches (Q x B)."""
-
-        def one(at: tuple[Array, Array, Array]) -> Array:
-            batch, common, key = at
-            drawn = self._drawn(batch.shape[0], key)
-            return self._part(state.generator, state.bottom, self._own(data, batch, common), drawn)[0]
-
-        found: Array = jax.lax.map(one, (rows, public, keys))
-        return found
+    def partials(self, state: State, data: Data, rows: Array, common: Array, drawn: Drawn) -> Array:
+        """This party's part of the sum for Q batches (Q x B). Weights stand still: all batches are one."""
+        size = rows.size
+        flat = Drawn(*(one.reshape(size, one.shape[-1]) for one in drawn))
+        own = self._own(data, rows.reshape(-1), *self._bits(common.reshape(size, common.shape[-1])))
+        return self._part(state.generator, state.bottom, own, flat)[0].reshape(*rows.shape, self.cut)
 
     @partial(jax.jit, static_argnums=0)
     def lead(
-        self, state: State, data: Data, rows: Array, others: Array, public: Array, keys: Array
+        self, state: State, data: Data, rows: Array, others: Array, common: Array, drawn: Drawn
     ) -> tuple[State, Array, Array]:
         """Q iterations at the active party: (state, gradients of both losses (Q x 2 x B x cut), losses (Q x 2))."""
 
-        def one(state: State, at: tuple[Array, Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
-            batch, rest, common, key = at
-            own, drawn = self._own(data, batch, common), self._drawn(batch.shape[0], key)
-            hinted, shown = self._bits(batch.shape[0], common)
+        def one(state: State, at: tuple[Array, Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
+            batch, rest, common, drawn = at
+            hinted, shown = self._bits(common)
+            own = self._own(data, batch, hinted, shown)
             mask = data.masks[batch] & shown
             truth = mask.astype(jnp.float32)
 
             def logits(generator: Any, bottom: Layers, top: Layers, probe: Array) -> tuple[Array, Array]:
                 part, local = self._part(generator, bottom, own, drawn)
-                uniform = drawn[:, self.width + self.hidden : self.width + 2 * self.hidden]
-                return apply(top, leaky(part + rest + probe), dropout=(uniform, self.dropout)), local
+                return apply(top, leaky(part + rest + probe), dropout=(drawn.top, self.dropout)), local
 
             def judge(layers: tuple[Layers, Layers], probe: Array) -> Array:
                 found, _ = logits(jax.lax.stop_gradient(state.generator), layers[0], layers[1], probe)
@@ -237,16 +265,16 @@ class Gain:
             moved = self._moved(state, move, judge_move)
             return moved, (jnp.stack([judge_slope, slope]), jnp.stack([judged, fooled]))
 
-        state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, public, keys))
+        state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, common, drawn))
         return state, slopes, losses
 
     @partial(jax.jit, static_argnums=0)
-    def follow(self, state: State, data: Data, rows: Array, slopes: Array, public: Array, keys: Array) -> State:
+    def follow(self, state: State, data: Data, rows: Array, slopes: Array, common: Array, drawn: Drawn) -> State:
         """Q iterations at another party, along both gradients."""
 
-        def one(state: State, at: tuple[Array, Array, Array, Array]) -> tuple[State, None]:
-            batch, slope, common, key = at
-            own, drawn = self._own(data, batch, common), self._drawn(batch.shape[0], key)
+        def one(state: State, at: tuple[Array, Array, Array, Drawn]) -> tuple[State, None]:
+            batch, slope, common, drawn = at
+            own = self._own(data, batch, *self._bits(common))
 
             def judge(bottom: Layers) -> Array:
                 part, _ = self._part(jax.lax.stop_gradient(state.generator), bottom, own, drawn)
@@ -259,13 +287,15 @@ class Gain:
             moved = self._moved(state, jax.grad(fool)(state.generator), (jax.grad(judge)(state.bottom), state.top))
             return moved, None
 
-        return jax.lax.scan(one, state, (rows, slopes, public, keys))[0]
+        return jax.lax.scan(one, state, (rows, slopes, common, drawn))[0]
 
     @partial(jax.jit, static_argnums=0)
-    def impute(self, state: State, data: Data, rows: Array, words: Array) -> Array:
+    def _impute(self, state: State, data: Data, rows: Array, noise: Array, normal: Array) -> Array:
+        return self._generate(state.generator, data.x[rows], data.mask[rows], data.context[rows], noise, normal)[0]
+
+    def impute(self, state: State, data: Data, rows: Array, draw: np.random.Generator) -> NDArray[np.float32]:
         """What the generator says about every entry of some rows."""
-        drawn = self._drawn(rows.shape[0], key_from(words))
-        return self._generate(state.generator, data.x[rows], data.mask[rows], data.context[rows], drawn)[0]
+        return np.asarray(self._impute(state, data, rows, *self.fresh(draw, len(rows))))
 
     def _moved(self, state: State, move: Any, judge_move: tuple[Layers, Layers]) -> State:
         judges = (state.bottom, state.top)

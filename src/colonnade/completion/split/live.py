@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +24,8 @@ from colonnade.federation.party import Party
 COMPLETED = "completed matrix"
 """Under this name a party keeps its whole table, completed, as a matrix of all its columns (cohort x width)."""
 PRESENCE = "presence of all"
+ROUNDS, VALUES = 10, 11
+"""What a generator is for: the rounds of a training, or the values of records that are filled in."""
 
 
 def presence_of(me: Party) -> dict[str, NDArray[np.bool_]]:
@@ -60,17 +60,14 @@ class Live:
     number: int = 0
     restore: Any = field(default=None, repr=False)
 
-    def keys(self, number: int) -> tuple[jax.Array, jax.Array]:
-        """(public, own) keys of the iterations of a round."""
-        first = number * self.training.local
-        public = networks.words_of(networks.key_of(self.training.seed))
-        return _keys(public, first, self.training.local), _keys(self.base, first, self.training.local)
-
-
-@partial(jax.jit, static_argnums=2)
-def _keys(words: Any, first: int, count: int) -> jax.Array:
-    base = networks.key_from(words)
-    return jax.vmap(lambda one: jax.random.fold_in(base, one))(first + jnp.arange(count))
+    def draws(self, number: int) -> tuple[Any, ...]:
+        """What is random in the iterations of a round: a GAN's common bits, and this party's own."""
+        known = self.training
+        own = self.model.draws(networks.drawing(self.base, ROUNDS, number), known.local, known.batch)
+        if not known.gan:
+            return (own,)
+        public = networks.drawing(networks.words_of(known.seed), ROUNDS, number)
+        return self.model.common(public, known.local, known.batch), own
 
 
 _alive: weakref.WeakKeyDictionary[Party, dict[str, Live]] = weakref.WeakKeyDictionary()
@@ -158,7 +155,7 @@ def _regressor(me: Party, training: Training, presence: dict[str, NDArray[np.boo
         # The overall mean of a column is a sum over records too, so private training starts in the middle instead.
         means = np.full(outputs.width, 0.5, dtype=np.float32) if training.mu else _means(y[rows])
     data = regressor.Data(jnp.asarray(x), jnp.asarray(here), jnp.asarray(np.nan_to_num(y)), jnp.asarray(known))
-    state = model.init(networks.key_from(base), training.rate, training.iterations, means)
+    state = model.init(base, training.rate, training.iterations, means)
     return Live(training, model, data, rows, watched, y, base, state)
 
 
@@ -241,7 +238,7 @@ def _gan(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], 
         dropout=training.dropout,
     )
     data = gain.Data(jnp.asarray(np.nan_to_num(seen)), jnp.asarray(mask), jnp.asarray(context), jnp.asarray(masks))
-    state = model.init(networks.key_from(base))
+    state = model.init(base)
     return Live(training, model, data, training.training_rows(presence), watched, truth, base, state)
 
 

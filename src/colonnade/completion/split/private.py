@@ -112,23 +112,23 @@ def _drawn(me: Party, training: Training, count: int) -> Array:
     return jnp.asarray(skellam(me.randomness, training.mu, (training.local, count)).astype(np.int32))
 
 
-def lead(me: Party, one: Live, rows: Array, others: Array, keys: Array) -> tuple[State, Array, Array]:
+def lead(me: Party, one: Live, rows: Array, others: Array) -> tuple[State, Array, Array]:
     """`Regressor.lead` with noise."""
     known = one.training
     count = parameters(known, me.facts, me.name)
     noise = _drawn(me, known, count)
     found: tuple[State, Array, Array] = _lead(
-        one.model, known.clip, known.gamma, one.state, one.data, rows, others, keys, noise
+        one.model, known.clip, known.gamma, one.state, one.data, rows, others, noise
     )
     return found
 
 
-def follow(me: Party, one: Live, rows: Array, slopes: Array, keys: Array) -> State:
+def follow(me: Party, one: Live, rows: Array, slopes: Array) -> State:
     """`Regressor.follow` with noise."""
     known = one.training
     count = parameters(known, me.facts, me.name)
     found: State = _follow(
-        one.model, known.clip, known.gamma, one.state, one.data, rows, slopes, keys, _drawn(me, known, count)
+        one.model, known.clip, known.gamma, one.state, one.data, rows, slopes, _drawn(me, known, count)
     )
     return found
 
@@ -158,17 +158,16 @@ def _lead(
     data: Data,
     rows: Array,
     others: Array,
-    keys: Array,
     noise: Array,
 ) -> tuple[State, Array, Array]:
-    def one(state: State, at: tuple[Array, Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
-        batch, rest, key, drawn = at
+    def one(state: State, at: tuple[Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
+        batch, rest, drawn = at
         layers = (state.bottom, state.top)
 
         def loss(layers: Any, probe: Array, row: Array) -> Array:
             own = model._bottom(layers[0], data.x[batch[row]][None], data.here[batch[row]][None], None)
             total = own + rest[row][None] + probe[None]
-            return model._loss(layers[1], total, data.y[batch[row]][None], data.known[batch[row]][None], key)
+            return model._loss(layers[1], total, data.y[batch[row]][None], data.known[batch[row]][None], None)
 
         nothing = jnp.zeros(rest.shape[1])
         move = noisy_sum(lambda row: jax.grad(loss)(layers, nothing, row), batch.shape[0], layers, clip, gamma, drawn)
@@ -176,7 +175,7 @@ def _lead(
         values, slopes = jax.vmap(jax.value_and_grad(loss, argnums=1), (None, None, 0))(layers, nothing, each)
         return model._moved(state, move), (slopes[None] / batch.shape[0], jnp.mean(values))
 
-    state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, keys, noise))
+    state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, noise))
     return state, slopes, losses
 
 
@@ -189,11 +188,10 @@ def _follow(
     data: Data,
     rows: Array,
     slopes: Array,
-    keys: Array,
     noise: Array,
 ) -> State:
-    def one(state: State, at: tuple[Array, Array, Array, Array]) -> tuple[State, None]:
-        batch, slope, _, drawn = at
+    def one(state: State, at: tuple[Array, Array, Array]) -> tuple[State, None]:
+        batch, slope, drawn = at
 
         def along(bottom: Any, row: Array) -> Array:
             own = model._bottom(bottom, data.x[batch[row]][None], data.here[batch[row]][None], None)
@@ -204,4 +202,4 @@ def _follow(
         )
         return model._moved(state, (move, state.top)), None
 
-    return jax.lax.scan(one, state, (rows, slopes, keys, noise))[0]
+    return jax.lax.scan(one, state, (rows, slopes, noise))[0]

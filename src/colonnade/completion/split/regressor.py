@@ -21,9 +21,14 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from colonnade.completion.networks import Array, Layers, adam, apply, dense, falling, leaky
+from colonnade.completion.networks import Array, Layers, adam, apply, dense, drawing, falling, leaky, random_bytes
 
-Key = Array
+
+class Drawn(NamedTuple):
+    """Random bytes for the dropout of the bottom and of the top, of Q batches or of one; None without dropout."""
+
+    bottom: Array | None
+    top: Array | None
 
 
 class State(NamedTuple):
@@ -56,17 +61,34 @@ class Regressor:
     decay: float = 1e-2
     dropout: float = 0.0
 
-    @partial(jax.jit, static_argnums=0)
-    def init(self, key: Key, rate: float, iterations: int, means: Array | NDArray[np.float32] | None = None) -> State:
+    def init(
+        self,
+        words: NDArray[np.uint32],
+        rate: float,
+        iterations: int,
+        means: NDArray[np.float32] | None = None,
+    ) -> State:
         """`means` of the outputs are where the top starts."""
-        bottom = dense(jax.random.fold_in(key, 0), (self.inputs, self.hidden, self.cut)) if self.inputs else []
+        bottom = dense(drawing(words, 0), (self.inputs, self.hidden, self.cut)) if self.inputs else []
         top: Layers = []
         if self.outputs:
-            top = dense(jax.random.fold_in(key, 1), (self.cut, self.hidden, self.outputs), last=0.1)
+            top = dense(drawing(words, 1), (self.cut, self.hidden, self.outputs), last=0.1)
             if means is not None:
-                top[-1] = (top[-1][0], jnp.asarray(means, jnp.float32))
-        schedule = jnp.stack([jnp.asarray(rate, jnp.float32), jnp.maximum(jnp.asarray(iterations, jnp.float32), 1.0)])
-        return State(bottom, top, self._optimiser.init((bottom, top)), schedule)
+                top[-1] = (top[-1][0], np.asarray(means, np.float32))
+        return State(bottom, top, self._rested((bottom, top)), np.array([rate, max(iterations, 1)], dtype=np.float32))
+
+    @partial(jax.jit, static_argnums=0)
+    def _rested(self, layers: tuple[Layers, Layers]) -> Any:
+        return self._optimiser.init(layers)
+
+    def draws(self, draw: np.random.Generator, count: int, batch: int) -> Drawn:
+        """For `count` iterations."""
+        if not self.dropout:
+            return Drawn(None, None)
+        return Drawn(
+            random_bytes(draw, count, batch, self.hidden) if self.inputs else None,
+            random_bytes(draw, count, batch, self.hidden) if self.outputs else None,
+        )
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
@@ -74,30 +96,21 @@ class Regressor:
 
     # --- forward -------------------------------------------------------------------------------------------------
 
-    def _bottom(self, layers: Layers, x: Array, here: Array, key: Key | None) -> Array:
+    def _bottom(self, layers: Layers, x: Array, here: Array, drawn: Array | None) -> Array:
         if not self.inputs:
             return jnp.zeros((*x.shape[:-1], self.cut), jnp.float32)
-        out = apply(layers, x, dropout=self._dropped(x, key))
+        out = apply(layers, x, dropout=None if drawn is None else (drawn, self.dropout))
         return jnp.where(here[..., None], out, 0.0)
 
-    def _top(self, layers: Layers, total: Array, key: Key | None) -> Array:
-        return apply(layers, leaky(total), dropout=self._dropped(total, key))
-
-    def _dropped(self, x: Array, key: Key | None) -> tuple[Array, float] | None:
-        if key is None or not self.dropout:
-            return None
-        return jax.random.uniform(key, (*x.shape[:-1], self.hidden)), self.dropout
+    def _top(self, layers: Layers, total: Array, drawn: Array | None) -> Array:
+        return apply(layers, leaky(total), dropout=None if drawn is None else (drawn, self.dropout))
 
     @partial(jax.jit, static_argnums=0)
-    def partials(self, state: State, data: Data, rows: Array, keys: Array) -> Array:
-        """This party's part of the sum for Q batches of rows (Q x B), each with its key."""
-
-        def one(at: tuple[Array, Array]) -> Array:
-            batch, key = at
-            return self._bottom(state.bottom, data.x[batch], data.here[batch], jax.random.fold_in(key, 7))
-
-        found: Array = jax.lax.map(one, (rows, keys))
-        return found
+    def partials(self, state: State, data: Data, rows: Array, drawn: Drawn) -> Array:
+        """This party's part of the sum for Q batches of rows (Q x B). Weights stand still: all batches are one."""
+        every = rows.reshape(-1)
+        dropped = None if drawn.bottom is None else drawn.bottom.reshape(every.size, -1)
+        return self._bottom(state.bottom, data.x[every], data.here[every], dropped).reshape(*rows.shape, self.cut)
 
     @partial(jax.jit, static_argnums=0)
     def outputs_of(self, state: State, data: Data, rows: Array) -> Array:
@@ -112,47 +125,47 @@ class Regressor:
 
     # --- backward ------------------------------------------------------------------------------------------------
 
-    def _loss(self, top: Layers, total: Array, y: Array, known: Array, key: Key) -> Array:
+    def _loss(self, top: Layers, total: Array, y: Array, known: Array, drawn: Array | None) -> Array:
         """Summed over entries, averaged over records; a record's loss depends on that record alone."""
-        found = self._top(top, total, jax.random.fold_in(key, 8))
+        found = self._top(top, total, drawn)
         return jnp.sum(jnp.where(known, found - y, 0.0) ** 2) / y.shape[0]
 
     @partial(jax.jit, static_argnums=0)
-    def lead(self, state: State, data: Data, rows: Array, others: Array, keys: Array) -> tuple[State, Array, Array]:
+    def lead(self, state: State, data: Data, rows: Array, others: Array, drawn: Drawn) -> tuple[State, Array, Array]:
         """Q iterations at the active party: (state, gradients for the others (Q x 1 x B x cut), losses).
 
         `others` (Q x B x cut) is the sum of the other parties' parts as it was when the round began.
         """
 
-        def one(state: State, at: tuple[Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
-            batch, rest, key = at
+        def one(state: State, at: tuple[Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
+            batch, rest, drawn = at
 
             def loss(layers: tuple[Layers, Layers], probe: Array) -> Array:
-                own = self._bottom(layers[0], data.x[batch], data.here[batch], jax.random.fold_in(key, 7))
-                return self._loss(layers[1], own + rest + probe, data.y[batch], data.known[batch], key)
+                own = self._bottom(layers[0], data.x[batch], data.here[batch], drawn.bottom)
+                return self._loss(layers[1], own + rest + probe, data.y[batch], data.known[batch], drawn.top)
 
             value, (moves, slopes) = jax.value_and_grad(loss, argnums=(0, 1))(
                 (state.bottom, state.top), jnp.zeros_like(rest)
             )
             return self._moved(state, moves), (slopes[None], value)
 
-        state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, keys))
+        state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, drawn))
         return state, slopes, losses
 
     @partial(jax.jit, static_argnums=0)
-    def follow(self, state: State, data: Data, rows: Array, slopes: Array, keys: Array) -> State:
+    def follow(self, state: State, data: Data, rows: Array, slopes: Array, drawn: Drawn) -> State:
         """Q iterations at another party, along the gradients that the active party sent."""
 
-        def one(state: State, at: tuple[Array, Array, Array]) -> tuple[State, None]:
-            batch, slope, key = at
+        def one(state: State, at: tuple[Array, Array, Drawn]) -> tuple[State, None]:
+            batch, slope, drawn = at
 
             def along(bottom: Layers) -> Array:
-                own = self._bottom(bottom, data.x[batch], data.here[batch], jax.random.fold_in(key, 7))
+                own = self._bottom(bottom, data.x[batch], data.here[batch], drawn.bottom)
                 return jnp.sum(own * slope[0])
 
             return self._moved(state, (jax.grad(along)(state.bottom), state.top)), None
 
-        return jax.lax.scan(one, state, (rows, slopes, keys))[0]
+        return jax.lax.scan(one, state, (rows, slopes, drawn))[0]
 
     def _moved(self, state: State, gradient: tuple[Layers, Layers]) -> State:
         layers = (state.bottom, state.top)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from colonnade.completion import networks
 from colonnade.completion.split import exchange, private
 from colonnade.completion.split.exchange import Protect
-from colonnade.completion.split.live import PRESENCE, Live, begin, commit, expect, live, presence_of, remember
+from colonnade.completion.split.live import PRESENCE, VALUES, Live, begin, commit, expect, live, presence_of, remember
 from colonnade.completion.split.training import Training, row_chunks
 from colonnade.errors import UnsafeRequest
 from colonnade.federation.party import Party
@@ -93,11 +93,7 @@ def start(me: Party, *, training: dict[str, Any], key: int | None = None) -> Rel
     once(me, known.tag)
     if key is not None and not me.randomness.simulated:
         raise UnsafeRequest("only a simulation may choose a party's first weights; others draw them here.")
-    base = (
-        networks.words_of(networks.key_of(key))
-        if key is not None
-        else np.frombuffer(me.randomness.bytes(16), dtype=np.uint32)
-    )
+    base = networks.words_of(key) if key is not None else np.frombuffer(me.randomness.bytes(16), dtype=np.uint32)
     if known.gan and me.name == known.active:
         got = me.received(f"{known.tag}: masks")
         me.keep(f"{known.tag}: masks", {sender: got[sender] for sender in known.senders})
@@ -134,10 +130,8 @@ def follow(me: Party, *, training: dict[str, Any], number: int, watch: bool, bet
     value: dict[str, Any] = {}
     parts = np.zeros(0, dtype=np.float32)
     if not _over(known, number):
-        public, own = one.keys(number)
         rows = jnp.asarray(known.batches(one.rows, number))
-        more = (public, own) if known.gan else (own,)
-        parts = np.asarray(one.model.partials(one.state, one.data, rows, *more)).reshape(-1)
+        parts = np.asarray(one.model.partials(one.state, one.data, rows, *one.draws(number))).reshape(-1)
     if watch and known.gan:
         value["error"] = look(me, one)
     elif watch:
@@ -175,13 +169,10 @@ def _along(me: Party, one: Live) -> None:
     shape = (known.local, known.losses, known.batch, known.cut)
     backward = jnp.asarray(slopes.reshape(shape) / known.batch)
     rows = jnp.asarray(known.batches(one.rows, last))
-    public, own = one.keys(last)
-    if known.gan:
-        one.state = one.model.follow(one.state, one.data, rows, backward, public, own)
-    elif known.mu:
-        one.state = private.follow(me, one, rows, backward, own)
+    if known.mu:
+        one.state = private.follow(me, one, rows, backward)
     else:
-        one.state = one.model.follow(one.state, one.data, rows, backward, own)
+        one.state = one.model.follow(one.state, one.data, rows, backward, *one.draws(last))
 
 
 def _settle_look(me: Party, one: Live, better: bool) -> None:
@@ -211,7 +202,9 @@ def look(me: Party, one: Live) -> float | None:
 
 def gan_values(one: Live, rows: NDArray[np.int64], state: Any = None) -> NDArray[np.float32]:
     """What the generator says about some rows."""
-    return np.asarray(one.model.impute(one.state if state is None else state, one.data, jnp.asarray(rows), one.base))
+    draw = networks.drawing(one.base, VALUES)
+    found: NDArray[np.float32] = one.model.impute(one.state if state is None else state, one.data, rows, draw)
+    return found
 
 
 def _lead_cost(public: Public, *, training: dict[str, Any], number: int, total: Any, watch: bool, better: bool) -> Cost:
@@ -249,13 +242,10 @@ def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, watch:
         return Release({"losses": [], "sound": True, "error": error}, "the error over hidden records")
     others = jnp.asarray(opened[:trained].reshape(known.local, known.batch, known.cut))
     rows = jnp.asarray(known.batches(one.rows, number))
-    public, own = one.keys(number)
-    if known.gan:
-        one.state, slopes, losses = one.model.lead(one.state, one.data, rows, others, public, own)
-    elif known.mu:
-        one.state, slopes, losses = private.lead(me, one, rows, others, own)
+    if known.mu:
+        one.state, slopes, losses = private.lead(me, one, rows, others)
     else:
-        one.state, slopes, losses = one.model.lead(one.state, one.data, rows, others, own)
+        one.state, slopes, losses = one.model.lead(one.state, one.data, rows, others, *one.draws(number))
     commit(me, one)
     exchange.send_back(
         me,
