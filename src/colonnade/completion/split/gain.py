@@ -182,9 +182,9 @@ class Gain:
         if not self.groups:
             return jax.nn.sigmoid(raw), raw
         shift = jax.lax.stop_gradient(jnp.max(jnp.where(one_hot, raw, -jnp.inf), axis=1, keepdims=True))
-        logits = jnp.maximum(raw - shift, LEAST_LOGIT)
-        logs = logits - jnp.log(jnp.where(one_hot, jnp.exp(logits), 1.0) @ belongs.T) @ belongs
-        return jnp.where(one_hot, jnp.exp(jnp.where(one_hot, logs, 0.0)), jax.nn.sigmoid(raw)), logs
+        logits = jnp.where(one_hot, jnp.maximum(raw - shift, LEAST_LOGIT), 0.0)
+        logs = logits - jnp.log(jnp.exp(logits) @ belongs.T) @ belongs
+        return jnp.where(one_hot, jnp.exp(logs), jax.nn.sigmoid(raw)), logs
 
     def _generate(
         self, generator: Any, x: Array, mask: Array, context: Array, noise: Array, normal: Array
