@@ -17,23 +17,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-import numpy as np
-
-from colonnade.completion.imputation.linear import Maps, chained_maps, copula_maps, plain_marginals
+from colonnade.completion.imputation.moments import compute_linear, moment_imputer_phases
 from colonnade.completion.layout import Layout
 from colonnade.completion.result import FedPSGResult
-from colonnade.completion.split import exchange, private
+from colonnade.completion.split import private
 from colonnade.completion.split.exchange import Protect
-from colonnade.completion.split.rounds import History, _phase, hold_meeting, meeting_phases, train, training_phases
-from colonnade.completion.split.training import Network, Training, row_chunks
+from colonnade.completion.split.rounds import History, hold_meeting, meeting_phases, phase_of, train, training_phases
+from colonnade.completion.split.training import Network, Training
 from colonnade.completion.steps import (
-    collect_linear,
     complete,
     count_missing,
     generate_correlated,
     keep_context,
     keep_labels,
-    linear_part,
     score_label,
     share_labels,
 )
@@ -43,13 +39,6 @@ from colonnade.federation.job import Job
 from colonnade.federation.plan import Phase, Plan
 from colonnade.federation.roster import Roster
 from colonnade.privacy.accounting import check_delta, check_epsilon
-from colonnade.statistics.features import features
-from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.moments import PatternMoments, compute_moments, moment_phases
-from colonnade.synthesis.copula.estimate import estimate
-from colonnade.synthesis.copula.score_moments import available, gaussian_moments, visible_patterns
-from colonnade.synthesis.copula.scores import party_marginals, release_marginals
-from colonnade.synthesis.copula.sqm import MARGINALS, CopulaSQM
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -80,8 +69,8 @@ class FedPSG:
         about the record; "none": on nothing, as in the paper.
     protect : hidden vectors travel under pairwise pads ("masks") or CKKS encryption ("ckks"), which is slower.
     complete : the parties to complete; all that lack records by default.
-    label : a column with categories. "cgain" conditions on it (allow "labels"); any other imputer reports how well it
-        is classified with and without completed records.
+    label : a column with categories. "cgain" conditions on it (allow "labels"). The report tells how well it is
+        classified with and without completed records, unless training is private.
     iterations, batch, rate, hidden, cut, dropout : of the networks; `cut` is the length of the hidden vectors that
         travel.
     local : iterations between two exchanges; 1 is plain gradient descent of the whole network, with `local` times the
@@ -89,9 +78,9 @@ class FedPSG:
     generator_steps : of the generator's training.
     validation, patience : the share of records that is hidden to watch the error, and the looks without a better one
         after which training stops.
-    epsilon, delta, epochs, clip : private training of the regression's weights (`split/private.py`): a person's total
-        over all parties, passes over the data, and the norm that a record's gradient is clipped to. Needs
-        imputer="regression" and n_correlated=0: nothing else here is private.
+    epsilon, delta, epochs, clip : private training of the networks' weights (`split/private.py`): a person's total over
+        all parties, passes over the data, and the norm that a record's gradient is clipped to. Needs an imputer that is
+        trained (the regression or a GAN) and n_correlated=0: nothing else here is private.
     seed : of batches, hints and the hidden records, which are public.
     format : of the completed tables, "parquet" or "csv".
 
@@ -165,10 +154,10 @@ class FedPSG:
         check_epsilon(self.epsilon)
         if check_delta(self.delta) == 0:
             raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
-        if self.imputer != "regression" or self.n_correlated or self.label:
+        if self.imputer not in ("regression", *GANS) or self.n_correlated or (self.label and self.imputer != "cgain"):
             raise BadArguments(
-                "epsilon is for imputer='regression' with n_correlated=0 and without label: no other part of a"
-                " completion is trained privately here."
+                "epsilon is for imputer='regression', 'gain', 'vgain' or 'cgain' with n_correlated=0, and a label for"
+                " 'cgain' only: no other part of a completion is trained privately here."
             )
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, int) or self.epochs < 1:
             raise BadPrivacyParameter(f"epochs must be a whole number of at least 1, not {self.epochs!r}.")
@@ -196,6 +185,11 @@ class FedPSG:
             return True
         return self.condition == "aligned" and (self.n_correlated > 0 or self.imputer in GANS)
 
+    @property
+    def _classifies(self) -> bool:
+        """Is the label classified with and without completed records? Its training has no noise."""
+        return self.label is not None and self.epsilon is None
+
     def regression(self, facts: PublicFacts, target: str) -> Training:
         """The network that predicts a party's columns from the others'."""
         made = self._training(
@@ -207,13 +201,7 @@ class FedPSG:
             inputs={party: tuple(columns) for party, columns in facts.columns.items() if party != target},
             outputs=tuple(facts.columns[target]),
         )
-        if self.epsilon is None:
-            return made
-        silent = replace(made, clip=self.clip, gamma=private.GAMMA, epochs=self.epochs, dropout=0.0)
-        many = len(self.targets(facts))
-        return replace(
-            silent, mu=private.noise_for(silent, facts, epsilon=self.epsilon, delta=self.delta, trainings=many)
-        )
+        return self._private(made, facts)
 
     def gan(self, facts: PublicFacts, given: Mapping[str, tuple[str, ...]], targets: tuple[str, ...]) -> Training:
         """The imputation GAN over all parties; the first that may be completed has the top discriminator."""
@@ -224,7 +212,7 @@ class FedPSG:
             else Layout(facts.columns[facts.owner(str(self.label))].select([str(self.label)])).width
         )
         told = self.condition == "aligned"
-        return self._training(
+        made = self._training(
             facts,
             label=f"{self.imputer}",
             network=network,
@@ -237,6 +225,23 @@ class FedPSG:
             dropout=0.5,
             hidden=min(self.hidden, 64),
         )
+        return self._private(made, facts)
+
+    def _private(self, training: Training, facts: PublicFacts) -> Training:
+        """With noise, if `epsilon` asks for it: one budget for all trainings of all parties that may be completed."""
+        if self.epsilon is None:
+            return training
+        plain = replace(self, epsilon=None)
+        every = [plain.regression(facts, target) for target in self.targets(facts)] if self._regresses else []
+        if self.imputer in GANS:
+            every.append(plain.gan(facts, {}, self.targets(facts)))
+        silent = [self._clipped(one) for one in every]
+        mu = private.noise_for(silent, facts, epsilon=self.epsilon, delta=self.delta)
+        return replace(self._clipped(training), mu=mu)
+
+    def _clipped(self, training: Training) -> Training:
+        dropout = training.dropout if training.gan else 0.0
+        return replace(training, clip=self.clip, gamma=private.GAMMA, epochs=self.epochs, dropout=dropout)
 
     def classifier(self, facts: PublicFacts, *, completed: bool) -> Training:
         """The label from all parties' columns, on the records that all have, or on completed ones."""
@@ -270,19 +275,13 @@ class FedPSG:
         }
         return Training(**{**options, **stated})
 
-    def _copula(self) -> CopulaSQM:
-        return CopulaSQM(epsilon=None, presence="known")
-
-    def _moments(self) -> PatternMoments:
-        return PatternMoments(epsilon=None, presence="known", gamma=2**16)
-
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
         targets, members = self.targets(facts), facts.parties
         if self.label is not None and facts.column(self.label).categories is None:
             raise BadArguments(f"label must be a column with categories, and {self.label!r} has none.")
         phases: list[Phase] = meeting_phases(members, self.protect, facts, roster)
         phases.append(
-            _phase("missing", count_missing, targets, 1, {}, facts, roster, "how many records a party lacks", 9)
+            phase_of("missing", count_missing, targets, 1, {}, facts, roster, "how many records a party lacks", 9)
         )
         if self._regresses:
             for target in targets:
@@ -290,31 +289,33 @@ class FedPSG:
         if self.n_correlated:
             arguments = self._generation(None, ())
             what = "the names of the chosen columns"
-            phases.append(_phase("generate", generate_correlated, targets, 1, arguments, facts, roster, what, 200))
+            phases.append(phase_of("generate", generate_correlated, targets, 1, arguments, facts, roster, what, 200))
         if self.imputer == "cgain":
             holder = facts.owner(str(self.label))
             sharing = {"label": str(self.label), "members": list(members)}
             size = facts.n * 4
             phases += [
-                _phase("share labels", share_labels, [holder], 1, sharing, facts, roster, "labels, sealed", size),
-                _phase("keep labels", keep_labels, members, 1, {"label": str(self.label)}, facts, roster, "nothing", 0),
+                phase_of("share labels", share_labels, [holder], 1, sharing, facts, roster, "labels, sealed", size),
+                phase_of(
+                    "keep labels", keep_labels, members, 1, {"label": str(self.label)}, facts, roster, "nothing", 0
+                ),
             ]
         if self.imputer in GANS:
             context = {"label": "", "training": None, "tag": None}
-            phases.append(_phase("context", keep_context, targets, 1, context, facts, roster, "nothing", 0))
+            phases.append(phase_of("context", keep_context, targets, 1, context, facts, roster, "nothing", 0))
             phases += training_phases(self.gan(facts, {}, targets), facts, roster)
         if self.imputer in LINEAR:
-            phases += self._linear_phases(facts, roster, targets)
+            phases += moment_imputer_phases(self.imputer, self.protect, facts, roster, targets)
         finishing = {"imputer": self.imputer, "training": None, "linear": {}, **self._watching, "format": self.format}
         what = "how near completed entries are to the truth, on hidden records"
-        phases.append(_phase("complete", complete, targets, 1, finishing, facts, roster, what, 2000))
-        if self.label is not None:
+        phases.append(phase_of("complete", complete, targets, 1, finishing, facts, roster, what, 2000))
+        if self._classifies:
             for completed in (False, True):
                 one = self.classifier(facts, completed=completed)
                 phases += training_phases(one, facts, roster)
                 told = {"training": one.to_dict()}
                 phases.append(
-                    _phase(f"{one.label}: score", score_label, [one.active], 1, told, facts, roster, "accuracy", 60)
+                    phase_of(f"{one.label}: score", score_label, [one.active], 1, told, facts, roster, "accuracy", 60)
                 )
         return Plan(
             method=self.name, options=self.options(), phases=tuple(phases), notes=self._notes(facts), delta=self.delta
@@ -332,48 +333,6 @@ class FedPSG:
             "training": None if training is None else training.to_dict(),
             "keep_for": list(labels),
             **self._watching,
-        }
-
-    def _linear_phases(self, facts: PublicFacts, roster: Roster, targets: tuple[str, ...]) -> list[Phase]:
-        made: list[Phase] = []
-        if self.imputer == "mice":
-            made += moment_phases(self._moments().layout(facts, roster), "client")
-        else:
-            made += self._copula().plan(facts, roster).phases
-        chunks = len(row_chunks(facts.n))
-        for target in targets:
-            others = [party for party in facts.parties if party != target]
-            arguments = self._linear_arguments(facts, target)
-            size = 8 * min(facts.n, 4096) * 64
-            vectors = f"linear predictors, which only {target!r} can open, summed over the senders"
-            kind = arguments["kind"]
-            made.append(
-                _phase(
-                    f"linear parts for {target}",
-                    linear_part,
-                    others,
-                    chunks,
-                    {**arguments, "target": target, "maps": {}, "marginals": {}, "part": 0},
-                    facts,
-                    roster,
-                    vectors,
-                    size,
-                )
-            )
-            opened = {**arguments, "kind": kind, "part": 0, "wide": 1, "total": None}
-            made.append(
-                _phase(
-                    f"linear sums at {target}", collect_linear, [target], chunks, opened, facts, roster, "nothing", 0
-                )
-            )
-        return made
-
-    def _linear_arguments(self, facts: PublicFacts, target: str) -> dict[str, Any]:
-        return {
-            "label": f"linear parts for {target}",
-            "kind": "features" if self.imputer == "mice" else "latent",
-            "members": list(facts.parties),
-            "protect": self.protect,
         }
 
     def _notes(self, facts: PublicFacts) -> tuple[str, ...]:
@@ -425,7 +384,7 @@ class FedPSG:
             trainings = dict.fromkeys(targets, gan)
         linear: dict[str, dict[str, Any]] = {target: {} for target in targets}
         if self.imputer in LINEAR:
-            linear = self._linear(job, keys, targets)
+            linear = compute_linear(job, keys, targets, self.imputer, self.protect)
         asked = {
             target: {
                 "imputer": self.imputer,
@@ -437,7 +396,7 @@ class FedPSG:
             for target in targets
         }
         finished = job.ask_each(complete, asked)
-        downstream = self._downstream(job, keys, histories) if self.label is not None else {}
+        downstream = self._downstream(job, keys, histories) if self._classifies else {}
         return FedPSGResult(
             options=self.options(),
             n=facts.n,
@@ -487,77 +446,6 @@ class FedPSG:
             )
         histories[gan.label] = train(job, gan, keys, self._first(job, gan))
         return gan
-
-    def _linear(self, job: Job, keys: dict[str, bytes | None], targets: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-        """Moments first; then each target gets the sum of the others' linear parts."""
-        facts = job.facts
-        marginals: dict[str, Marginal] = {}
-        maps: dict[str, Maps] = {}
-        starts: dict[str, Any] = {}
-        if self.imputer == "mice":
-            each = features(facts)
-            moments = compute_moments(job, self._moments().layout(facts, job.roster), "client")
-            used = visible_patterns(moments)
-            owner = np.array([facts.parties.index(one.party) for one in each], dtype=np.intp)
-            mean, covariance = gaussian_moments(moments, used, available(moments, used, owner))
-            for target in targets:
-                others = [party for party in facts.parties if party != target]
-                maps[target] = chained_maps(each, mean, covariance, target, others)
-                starts[target] = mean[[k for k, one in enumerate(each) if one.party == target]]
-        else:
-            copula = self._copula()
-            noise = copula.noise(facts, job.roster)
-            counts = job.ask_each(release_marginals, noise.requests(), phase=MARGINALS)
-            released = {
-                party: party_marginals(
-                    noise.columns[party],
-                    {name: np.asarray(one, dtype=np.int64) for name, one in counts[party].items()},
-                    sigma=noise.sigma,
-                    depth=noise.depth,
-                )
-                for party in noise.layout.parties
-            }
-            moments = compute_moments(job, noise.layout, "client")
-            marginals = {name: one for party in released.values() for name, one in party.marginals.items()}
-            found = estimate(moments, marginals, correlation="auto")
-            marginals = dict(found.marginals)
-            for target in targets:
-                maps[target] = copula_maps(facts, marginals, found.correlation, target)
-        told: dict[str, dict[str, Any]] = {}
-        for target in targets:
-            self._linear_sums(job, keys, target, maps[target], marginals)
-            own = {name: marginals[name] for name in facts.columns[target]} if marginals else {}
-            told[target] = {
-                "target": maps[target].target,
-                "marginals": plain_marginals(own),
-                "start": starts.get(target, np.zeros(0)),
-            }
-        return told
-
-    def _linear_sums(
-        self, job: Job, keys: dict[str, bytes | None], target: str, maps: Maps, marginals: Mapping[str, Marginal]
-    ) -> None:
-        facts = job.facts
-        others = [party for party in facts.parties if party != target]
-        arguments = self._linear_arguments(facts, target)
-        wide = next(iter(next(iter(maps.senders.values())).values())).shape[0]
-        for part in range(len(row_chunks(facts.n))):
-            asked = {
-                party: {
-                    **arguments,
-                    "target": target,
-                    "maps": maps.senders[party],
-                    "marginals": plain_marginals(
-                        {name: marginals[name] for name in facts.columns[party]} if marginals else {}
-                    ),
-                    "part": part,
-                }
-                for party in others
-            }
-            parts = job.ask_each(linear_part, asked, phase=f"linear parts for {target}")
-            hidden = {party: one["parts"] for party, one in parts.items()}
-            total = exchange.add(hidden, protect=self.protect, senders=others, key=keys.get(target))
-            job.ask(collect_linear, phase=f"linear sums at {target}", part=part, wide=wide, total=total, **arguments)
 
     def _downstream(self, job: Job, keys: dict[str, bytes | None], histories: dict[str, History]) -> dict[str, Any]:
         """The label classified across the parties, with and without completed records."""

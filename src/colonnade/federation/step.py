@@ -48,6 +48,7 @@ BUILT_IN = (
     "colonnade.synthesis.copula.scores",
     "colonnade.synthesis.copula.rank_steps",
     "colonnade.completion.split.steps",
+    "colonnade.completion.imputation.linear_steps",
     "colonnade.completion.steps",
 )
 """The modules whose steps every installation registers."""

@@ -19,6 +19,7 @@ The hints, hidden blocks and batches follow from a public key; they are no secre
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
@@ -97,19 +98,31 @@ class Gain:
     def latent(self) -> int:
         return max(self.hidden // 4, 2)
 
-    def init(self, words: NDArray[np.uint32]) -> State:
+    @property
+    def _sizes(self) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...], tuple[int, ...]]:
+        """Of the layers of the generator, of the bottom discriminator, and of the top where this party has it."""
         seen = 2 * self.width + self.context
-        draws = [drawing(words, at) for at in range(4)]
         if self.kind == "vgain":
-            generator = {
-                "encoder": dense(draws[0], (seen, self.hidden, 2 * self.latent), last=0.1),
-                "decoder": dense(draws[1], (self.latent + self.context, self.hidden, self.width), last=0.1),
+            generator: dict[str, tuple[int, ...]] = {
+                "encoder": (seen, self.hidden, 2 * self.latent),
+                "decoder": (self.latent + self.context, self.hidden, self.width),
             }
         else:
-            generator = {"layers": dense(draws[0], (seen, self.hidden, self.hidden, self.width), last=0.1)}
+            generator = {"layers": (seen, self.hidden, self.hidden, self.width)}
         judged = 2 * self.width + (self.context if self.kind == "cgain" else 0)
-        bottom = dense(draws[2], (judged, self.hidden, self.cut))
-        top = dense(draws[3], (self.cut, self.hidden, sum(self.widths)), last=0.1) if self.active else []
+        top = (self.cut, self.hidden, sum(self.widths)) if self.active else ()
+        return generator, (judged, self.hidden, self.cut), top
+
+    @property
+    def weights(self) -> int:
+        """How many this party trains."""
+        generator, bottom, top = self._sizes
+        return sum((a + 1) * b for one in (*generator.values(), bottom, top) for a, b in itertools.pairwise(one))
+
+    def init(self, words: NDArray[np.uint32]) -> State:
+        sizes, bottom_sizes, top_sizes = self._sizes
+        generator = {name: dense(drawing(words, at), one, last=0.1) for at, (name, one) in enumerate(sizes.items())}
+        bottom, top = dense(drawing(words, 2), bottom_sizes), dense(drawing(words, 3), top_sizes, last=0.1)
         return State(generator, bottom, top, *self._rested(generator, (bottom, top)))
 
     @partial(jax.jit, static_argnums=0)
@@ -220,6 +233,32 @@ class Gain:
         local = self.alpha * (self._reconstruction(logs, made, x, observed) + self.kl * kl)
         return self._judged(bottom, filled, hint, context, drawn), local
 
+    def part(
+        self, generator: Any, bottom: Layers, data: Data, batch: Array, common: Array, drawn: Drawn
+    ) -> tuple[Array, Array]:
+        """`_part` of some rows."""
+        return self._part(generator, bottom, self._own(data, batch, *self._bits(common)), drawn)
+
+    def losses(
+        self,
+        generator: Any,
+        bottom: Layers,
+        top: Layers,
+        data: Data,
+        batch: Array,
+        rest: Array,
+        common: Array,
+        drawn: Drawn,
+    ) -> tuple[Array, Array]:
+        """(the discriminator's, the generator's) loss at the active party; `rest` is the sum of the others' parts."""
+        hinted, shown = self._bits(common)
+        mask = data.masks[batch] & shown
+        part, local = self._part(generator, bottom, self._own(data, batch, hinted, shown), drawn)
+        found = apply(top, leaky(part + rest), dropout=(drawn.top, self.dropout))
+        cross = optax.sigmoid_binary_cross_entropy(found, mask.astype(jnp.float32))
+        judged = jnp.sum(jnp.where(hinted, 0.0, cross)) / jnp.maximum(jnp.sum(~hinted), 1.0)
+        return judged, jnp.sum(jnp.where(mask, 0.0, -jax.nn.log_sigmoid(found))) / mask.size + local
+
     # --- what parties do -----------------------------------------------------------------------------------------
 
     @partial(jax.jit, static_argnums=0)
@@ -238,31 +277,19 @@ class Gain:
 
         def one(state: State, at: tuple[Array, Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
             batch, rest, common, drawn = at
-            hinted, shown = self._bits(common)
-            own = self._own(data, batch, hinted, shown)
-            mask = data.masks[batch] & shown
-            truth = mask.astype(jnp.float32)
 
-            def logits(generator: Any, bottom: Layers, top: Layers, probe: Array) -> tuple[Array, Array]:
-                part, local = self._part(generator, bottom, own, drawn)
-                return apply(top, leaky(part + rest + probe), dropout=(drawn.top, self.dropout)), local
-
-            def judge(layers: tuple[Layers, Layers], probe: Array) -> Array:
-                found, _ = logits(jax.lax.stop_gradient(state.generator), layers[0], layers[1], probe)
-                cross = optax.sigmoid_binary_cross_entropy(found, truth)
-                return jnp.sum(jnp.where(hinted, 0.0, cross)) / jnp.maximum(jnp.sum(~hinted), 1.0)
+            def judge(judges: tuple[Layers, Layers], probe: Array) -> Array:
+                return self.losses(state.generator, *judges, data, batch, rest + probe, common, drawn)[0]
 
             def fool(generator: Any, probe: Array) -> Array:
-                found, local = logits(generator, state.bottom, state.top, probe)
-                seen = jnp.sum(jnp.where(mask, 0.0, -jax.nn.log_sigmoid(found))) / mask.size
-                return seen + local
+                return self.losses(generator, state.bottom, state.top, data, batch, rest + probe, common, drawn)[1]
 
             nothing = jnp.zeros_like(rest)
             judged, (judge_move, judge_slope) = jax.value_and_grad(judge, argnums=(0, 1))(
                 (state.bottom, state.top), nothing
             )
             fooled, (move, slope) = jax.value_and_grad(fool, argnums=(0, 1))(state.generator, nothing)
-            moved = self._moved(state, move, judge_move)
+            moved = self.moved(state, move, judge_move)
             return moved, (jnp.stack([judge_slope, slope]), jnp.stack([judged, fooled]))
 
         state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, common, drawn))
@@ -274,17 +301,15 @@ class Gain:
 
         def one(state: State, at: tuple[Array, Array, Array, Drawn]) -> tuple[State, None]:
             batch, slope, common, drawn = at
-            own = self._own(data, batch, *self._bits(common))
 
             def judge(bottom: Layers) -> Array:
-                part, _ = self._part(jax.lax.stop_gradient(state.generator), bottom, own, drawn)
-                return jnp.sum(part * slope[0])
+                return jnp.sum(self.part(state.generator, bottom, data, batch, common, drawn)[0] * slope[0])
 
             def fool(generator: Any) -> Array:
-                part, local = self._part(generator, state.bottom, own, drawn)
+                part, local = self.part(generator, state.bottom, data, batch, common, drawn)
                 return jnp.sum(part * slope[1]) + local
 
-            moved = self._moved(state, jax.grad(fool)(state.generator), (jax.grad(judge)(state.bottom), state.top))
+            moved = self.moved(state, jax.grad(fool)(state.generator), (jax.grad(judge)(state.bottom), state.top))
             return moved, None
 
         return jax.lax.scan(one, state, (rows, slopes, common, drawn))[0]
@@ -297,7 +322,7 @@ class Gain:
         """What the generator says about every entry of some rows."""
         return np.asarray(self._impute(state, data, rows, *self.fresh(draw, len(rows))))
 
-    def _moved(self, state: State, move: Any, judge_move: tuple[Layers, Layers]) -> State:
+    def moved(self, state: State, move: Any, judge_move: tuple[Layers, Layers]) -> State:
         judges = (state.bottom, state.top)
         change, generator_optimiser = self._optimiser.update(move, state.generator_optimiser, state.generator)
         judge_change, judge_optimiser = self._optimiser.update(judge_move, state.judge_optimiser, judges)

@@ -19,6 +19,7 @@ from colonnade.completion.layout import Layout, Matrix
 from colonnade.completion.split import gain, regressor
 from colonnade.completion.split.training import Training
 from colonnade.errors import PartyLost, UnsafeRequest
+from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
 
 COMPLETED = "completed matrix"
@@ -211,35 +212,39 @@ def _gan(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], 
         empty = np.isnan(seen[:, places])
         seen[:, places] = np.where(empty, made[:, places], seen[:, places])
     mask = ~np.isnan(seen)
-    widths = tuple(training.layout(me.facts, party).width for party in training.parties)
+    model = gain_of(training, me.facts, me.name)
     masks = np.zeros((me.facts.n, 0), dtype=bool)
     if me.name == training.active:
-        each = {**_masks(me, training, widths), me.name: mask}
+        each = {**_masks(me, training, model.widths), me.name: mask}
         masks = np.concatenate([each[party] for party in training.parties], axis=1)
-    wide = training.context.get(me.name, 0)
     context = (
         np.asarray(me.recall(context_name(training)), dtype=np.float32)
-        if wide
+        if model.context
         else np.zeros((me.facts.n, 0), dtype=np.float32)
     )
-    model = gain.Gain(
+    data = gain.Data(jnp.asarray(np.nan_to_num(seen)), jnp.asarray(mask), jnp.asarray(context), jnp.asarray(masks))
+    state = model.init(base)
+    return Live(training, model, data, training.training_rows(presence), watched, truth, base, state)
+
+
+def gain_of(training: Training, facts: PublicFacts, party: str) -> gain.Gain:
+    """One party's part of a GAN; its shape is public."""
+    layout = training.layout(facts, party)
+    return gain.Gain(
         kind=training.network,  # type: ignore[arg-type]
-        widths=widths,
-        place=training.parties.index(me.name),
-        active=me.name == training.active,
+        widths=tuple(training.layout(facts, one).width for one in training.parties),
+        place=training.parties.index(party),
+        active=party == training.active,
         groups=tuple((at.start, at.stop) for name, at in layout.slices.items() if name in layout.one_hot),
-        context=wide,
+        context=training.context.get(party, 0),
         hidden=training.hidden,
         cut=training.cut,
         rate=training.rate,
         alpha=training.alpha,
         hint=training.hint,
-        hide=tuple(training.hide if party in training.context else 0.0 for party in training.parties),
+        hide=tuple(training.hide if one in training.context else 0.0 for one in training.parties),
         dropout=training.dropout,
     )
-    data = gain.Data(jnp.asarray(np.nan_to_num(seen)), jnp.asarray(mask), jnp.asarray(context), jnp.asarray(masks))
-    state = model.init(base)
-    return Live(training, model, data, training.training_rows(presence), watched, truth, base, state)
 
 
 def _masks(me: Party, training: Training, widths: tuple[int, ...]) -> dict[str, NDArray[np.bool_]]:

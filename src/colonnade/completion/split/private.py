@@ -1,8 +1,11 @@
-"""Private training of a split regressor: DP-SGD with Skellam noise (reading of the paper, point 6).
+"""Private training of a split network: DP-SGD with Skellam noise (reading of the paper, point 6).
 
 Each party clips the gradient of its own weights record by record to the norm `clip`, adds up the batch, multiplies by
 gamma / clip, rounds to whole numbers and adds Sk(mu). A record is in at most one batch of an epoch, so each party's
-weights cost `epochs` such releases, and a person's total composes over the parties.
+weights cost `epochs` such releases, and a person's total composes over the parties and trainings.
+
+A GAN has two losses. The gradient of the generator and that of the discriminator are clipped to clip / sqrt(2) each, so
+that neither takes the other's share, and both together move by at most `clip`.
 
 Sensitivity: a record moves the sum by at most clip in L2, so the rounded sum by at most gamma + sqrt(p), since rounding
 moves each of the p coordinates by less than one unit more. Sums are in float32: 1e-4 of gamma covers their error.
@@ -17,7 +20,8 @@ of the hidden vectors that the active party opens while training, nor of the gra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -28,7 +32,8 @@ from jax.flatten_util import ravel_pytree
 
 from colonnade.completion.layout import Layout
 from colonnade.completion.networks import Array
-from colonnade.completion.split.live import Live
+from colonnade.completion.split import gain
+from colonnade.completion.split.live import Live, gain_of
 from colonnade.completion.split.regressor import Data, Regressor, State
 from colonnade.completion.split.training import Training
 from colonnade.errors import BadPrivacyParameter
@@ -47,6 +52,8 @@ GAMMA = 2**15
 
 def parameters(training: Training, facts: PublicFacts, party: str) -> int:
     """Weights that a party trains: a public number."""
+    if training.gan:
+        return gain_of(training, facts, party).weights
     layout = training.layout(facts, party)
     inputs = layout.width + sum(column.missing for column in layout.columns.values())
     count = 0
@@ -63,26 +70,29 @@ def sensitivity(training: Training, count: int) -> float:
     return training.gamma * (1 + 1e-4) + float(np.sqrt(count))
 
 
-def noise_for(training: Training, facts: PublicFacts, *, epsilon: float, delta: float, trainings: int = 1) -> int:
-    """The mu at which all parties' weights, in so many trainings like this one, together cost (epsilon, delta)."""
-    if training.epochs < 1:
+def noise_for(trainings: Sequence[Training], facts: PublicFacts, *, epsilon: float, delta: float) -> int:
+    """The mu at which all parties' weights, in all of these trainings together, cost (epsilon, delta).
+
+    Every release is taken to be as large as the largest; they differ by the square root of their numbers of weights.
+    """
+    counts = [count for one in trainings for party in one.parties if (count := parameters(one, facts, party))]
+    steps = sum(one.epochs * sum(parameters(one, facts, party) > 0 for party in one.parties) for one in trainings)
+    if min(one.epochs for one in trainings) < 1:
         raise BadPrivacyParameter("private training needs a number of epochs; choose epochs=10, say.")
-    counts = [parameters(training, facts, party) for party in training.parties]
-    trained = [count for count in counts if count]
-    most = max(trained)
+    most, largest = max(counts), max(sensitivity(one, max(counts)) for one in trainings)
     found = _calibrated(
         epsilon=epsilon,
         delta=delta,
-        delta_1=delta_1_bound(sensitivity(training, most), most),
-        delta_2=sensitivity(training, most),
+        delta_1=delta_1_bound(largest, most),
+        delta_2=largest,
         parties=1,
-        steps=training.epochs * len(trained) * trainings,
+        steps=steps,
         dimension=most,
     )
-    if largest_draw(found) + training.batch * training.gamma >= 2**31:
+    if largest_draw(found) + max(one.batch * one.gamma for one in trainings) >= 2**31:
         raise BadPrivacyParameter(
-            f"epsilon = {epsilon:g} over {training.epochs} epochs takes noise beyond 32 bits; choose a larger epsilon"
-            " or fewer epochs."
+            f"epsilon = {epsilon:g} over {steps} releases takes noise beyond 32 bits; choose a larger epsilon or fewer"
+            " epochs."
         )
     return found
 
@@ -112,41 +122,53 @@ def _drawn(me: Party, training: Training, count: int) -> Array:
     return jnp.asarray(skellam(me.randomness, training.mu, (training.local, count)).astype(np.int32))
 
 
-def lead(me: Party, one: Live, rows: Array, others: Array) -> tuple[State, Array, Array]:
-    """`Regressor.lead` with noise."""
+def lead(me: Party, one: Live, rows: Array, others: Array, *draws: Any) -> tuple[Any, Array, Array]:
+    """`lead` of a network, with noise. `draws` are a GAN's; a regressor has no dropout here."""
     known = one.training
-    count = parameters(known, me.facts, me.name)
-    noise = _drawn(me, known, count)
-    found: tuple[State, Array, Array] = _lead(
-        one.model, known.clip, known.gamma, one.state, one.data, rows, others, noise
+    noise = _drawn(me, known, parameters(known, me.facts, me.name))
+    more = draws if known.gan else ()
+    step: Any = _gan_lead if known.gan else _lead
+    found: tuple[Any, Array, Array] = step(
+        one.model, known.clip, known.gamma, one.state, one.data, rows, others, *more, noise
     )
     return found
 
 
-def follow(me: Party, one: Live, rows: Array, slopes: Array) -> State:
-    """`Regressor.follow` with noise."""
+def follow(me: Party, one: Live, rows: Array, slopes: Array, *draws: Any) -> Any:
+    """`follow` of a network, with noise."""
     known = one.training
-    count = parameters(known, me.facts, me.name)
-    found: State = _follow(
-        one.model, known.clip, known.gamma, one.state, one.data, rows, slopes, _drawn(me, known, count)
-    )
-    return found
+    noise = _drawn(me, known, parameters(known, me.facts, me.name))
+    more = draws if known.gan else ()
+    step: Any = _gan_follow if known.gan else _follow
+    return step(one.model, known.clip, known.gamma, one.state, one.data, rows, slopes, *more, noise)
 
 
-def noisy_sum(gradient: Callable[[Array], Any], batch: int, like: Any, clip: float, gamma: int, noise: Array) -> Any:
-    """Clip each record's gradient, add up, round, add noise, and return the mean as a pytree like `like`."""
+def noisy_sum(
+    gradient: Callable[[Array], tuple[Any, ...]], batch: int, like: Any, clip: float, gamma: int, noise: Array
+) -> Any:
+    """Clip each record's gradients, add up, round, add noise, and return the means as a pytree like `like`.
+
+    `gradient(record)` has one part or several; each of k is clipped to clip / sqrt(k).
+    """
     unravel = ravel_pytree(like)[1]
 
     def clipped(at: Array) -> Array:
-        vector = ravel_pytree(gradient(at))[0]
-        norm = jnp.linalg.norm(vector)
-        # What is not a number counts as nothing; a record must not spoil the sum.
-        scale = jnp.where(jnp.isfinite(norm), 1.0 / jnp.maximum(1.0, norm / clip), 0.0)
-        return jnp.where(jnp.isfinite(norm), vector, 0.0) * scale
+        parts = [ravel_pytree(part)[0] for part in gradient(at)]
+        most = clip / math.sqrt(len(parts))
+        made = []
+        for vector in parts:
+            norm = jnp.linalg.norm(vector)
+            # What is not a number counts as nothing; a record must not spoil the sum.
+            scale = jnp.where(jnp.isfinite(norm), 1.0 / jnp.maximum(1.0, norm / most), 0.0)
+            made.append(jnp.where(jnp.isfinite(norm), vector, 0.0) * scale)
+        return jnp.concatenate(made)
 
     total = jnp.sum(jax.vmap(clipped)(jnp.arange(batch)), axis=0)
     whole = jnp.rint(total * (gamma / clip)).astype(jnp.int32) + noise
     return unravel(whole * (clip / gamma) / batch)
+
+
+# --- a regressor --------------------------------------------------------------------------------------------------
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -170,7 +192,9 @@ def _lead(
             return model._loss(layers[1], total, data.y[batch[row]][None], data.known[batch[row]][None], None)
 
         nothing = jnp.zeros(rest.shape[1])
-        move = noisy_sum(lambda row: jax.grad(loss)(layers, nothing, row), batch.shape[0], layers, clip, gamma, drawn)
+        (move,) = noisy_sum(
+            lambda row: (jax.grad(loss)(layers, nothing, row),), batch.shape[0], (layers,), clip, gamma, drawn
+        )
         each = jnp.arange(batch.shape[0])
         values, slopes = jax.vmap(jax.value_and_grad(loss, argnums=1), (None, None, 0))(layers, nothing, each)
         return model._moved(state, move), (slopes[None] / batch.shape[0], jnp.mean(values))
@@ -197,9 +221,96 @@ def _follow(
             own = model._bottom(bottom, data.x[batch[row]][None], data.here[batch[row]][None], None)
             return jnp.sum(own[0] * slope[0, row]) * batch.shape[0]
 
-        move = noisy_sum(
-            lambda row: jax.grad(along)(state.bottom, row), batch.shape[0], state.bottom, clip, gamma, drawn
+        (move,) = noisy_sum(
+            lambda row: (jax.grad(along)(state.bottom, row),), batch.shape[0], (state.bottom,), clip, gamma, drawn
         )
         return model._moved(state, (move, state.top)), None
 
     return jax.lax.scan(one, state, (rows, slopes, noise))[0]
+
+
+# --- a GAN --------------------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _gan_lead(
+    model: gain.Gain,
+    clip: float,
+    gamma: int,
+    state: gain.State,
+    data: gain.Data,
+    rows: Array,
+    others: Array,
+    common: Array,
+    drawn: gain.Drawn,
+    noise: Array,
+) -> tuple[gain.State, Array, Array]:
+    def one(state: gain.State, at: tuple[Array, Array, Array, gain.Drawn, Array]) -> tuple[gain.State, Any]:
+        batch, rest, bits, draws, skellam_noise = at
+        nothing = jnp.zeros(rest.shape[1])
+
+        def record(row: Array) -> tuple[Any, Any]:
+            """(value, (moves, slope)) of the discriminator's and of the generator's loss."""
+            alone, single = batch[row][None], gain.Drawn(*(one[row][None] for one in draws))
+
+            def both(generator: Any, judges: Any, probe: Array) -> tuple[Array, Array]:
+                bottom, top = judges
+                return model.losses(generator, bottom, top, data, alone, rest[row] + probe, bits[row][None], single)
+
+            def judge(judges: Any, probe: Array) -> Array:
+                return both(state.generator, judges, probe)[0]
+
+            def fool(generator: Any, probe: Array) -> Array:
+                return both(generator, (state.bottom, state.top), probe)[1]
+
+            return (
+                jax.value_and_grad(judge, argnums=(0, 1))((state.bottom, state.top), nothing),
+                jax.value_and_grad(fool, argnums=(0, 1))(state.generator, nothing),
+            )
+
+        def moves(row: Array) -> tuple[Any, Any]:
+            (_, (judge_move, _)), (_, (move, _)) = record(row)
+            return move, judge_move
+
+        like = (state.generator, (state.bottom, state.top))
+        move, judge_move = noisy_sum(moves, batch.shape[0], like, clip, gamma, skellam_noise)
+        (judged, (_, judge_slope)), (fooled, (_, slope)) = jax.vmap(record)(jnp.arange(batch.shape[0]))
+        told = jnp.stack([judge_slope, slope]) / batch.shape[0], jnp.stack([judged.mean(), fooled.mean()])
+        return model.moved(state, move, judge_move), told
+
+    state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, common, drawn, noise))
+    return state, slopes, losses
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _gan_follow(
+    model: gain.Gain,
+    clip: float,
+    gamma: int,
+    state: gain.State,
+    data: gain.Data,
+    rows: Array,
+    slopes: Array,
+    common: Array,
+    drawn: gain.Drawn,
+    noise: Array,
+) -> gain.State:
+    def one(state: gain.State, at: tuple[Array, Array, Array, gain.Drawn, Array]) -> tuple[gain.State, None]:
+        batch, slope, bits, draws, skellam_noise = at
+
+        def moves(row: Array) -> tuple[Any, Any]:
+            alone, single = batch[row][None], gain.Drawn(*(one[row][None] for one in draws))
+
+            def along(generator: Any, bottom: Any, at: int) -> Array:
+                part, local = model.part(generator, bottom, data, alone, bits[row][None], single)
+                return jnp.sum(part[0] * slope[at, row]) * batch.shape[0] + at * local
+
+            return (
+                jax.grad(lambda generator: along(generator, state.bottom, 1))(state.generator),
+                (jax.grad(lambda bottom: along(state.generator, bottom, 0))(state.bottom), state.top),
+            )
+
+        like = (state.generator, (state.bottom, state.top))
+        return model.moved(state, *noisy_sum(moves, batch.shape[0], like, clip, gamma, skellam_noise)), None
+
+    return jax.lax.scan(one, state, (rows, slopes, common, drawn, noise))[0]

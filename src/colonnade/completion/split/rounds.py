@@ -55,8 +55,8 @@ def meeting_phases(
     arguments = {"members": list(members), "protect": protect}
     key = 260_000 if protect == "ckks" else 0
     return [
-        _phase("meet", meet, members, 1, arguments, facts, roster, "presence, and public keys", facts.n // 8 + key),
-        _phase("settle", settle, members, 1, arguments, facts, roster, "nothing", 0),
+        phase_of("meet", meet, members, 1, arguments, facts, roster, "presence, and public keys", facts.n // 8 + key),
+        phase_of("settle", settle, members, 1, arguments, facts, roster, "nothing", 0),
     ]
 
 
@@ -70,9 +70,9 @@ def training_phases(training: Training, facts: PublicFacts, roster: Roster) -> l
     vectors = f"hidden vectors, which only {training.active!r} can open, summed over the senders"
     rounds = training.rounds + 1
     made = [
-        _phase(f"{label}: start", start, training.parties, 1, plain, facts, roster, "the number of records used", 9),
-        _phase(f"{label}: senders", follow, training.senders, rounds, turn, facts, roster, vectors, sealed),
-        _phase(
+        phase_of(f"{label}: start", start, training.parties, 1, plain, facts, roster, "the number of records used", 9),
+        phase_of(f"{label}: senders", follow, training.senders, rounds, turn, facts, roster, vectors, sealed),
+        phase_of(
             f"{label}: active",
             lead,
             [training.active],
@@ -89,8 +89,8 @@ def training_phases(training: Training, facts: PublicFacts, roster: Roster) -> l
         size = _bytes(CHUNK * training.cut, training.protect)
         part = {**plain, "part": 0, "better": True}
         made += [
-            _phase(f"{label}: hand over", hand_over, training.senders, chunks, part, facts, roster, vectors, size),
-            _phase(
+            phase_of(f"{label}: hand over", hand_over, training.senders, chunks, part, facts, roster, vectors, size),
+            phase_of(
                 f"{label}: take over",
                 take_over,
                 [training.active],
@@ -109,7 +109,7 @@ def _bytes(numbers: int, protect: exchange.Protect) -> int:
     return ckks.pieces(numbers) * 131_300 if protect == "ckks" else 8 * numbers
 
 
-def _phase(
+def phase_of(
     name: str,
     step: Step,
     members: Sequence[str],

@@ -170,7 +170,7 @@ def _along(me: Party, one: Live) -> None:
     backward = jnp.asarray(slopes.reshape(shape) / known.batch)
     rows = jnp.asarray(known.batches(one.rows, last))
     if known.mu:
-        one.state = private.follow(me, one, rows, backward)
+        one.state = private.follow(me, one, rows, backward, *one.draws(last))
     else:
         one.state = one.model.follow(one.state, one.data, rows, backward, *one.draws(last))
 
@@ -194,6 +194,8 @@ def look(me: Party, one: Live) -> float | None:
     if not math.isfinite(error):
         return None
     name = f"{one.training.tag}: least"
+    if one.training.mu:
+        return error  # told, and nothing more: a choice by it would be a release that no noise covers
     if not me.kept(name) or error < float(me.recall(name)):
         me.keep(name, error)
         me.keep(f"{one.training.tag}: best", networks.flat(one.state))
@@ -243,7 +245,7 @@ def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, watch:
     others = jnp.asarray(opened[:trained].reshape(known.local, known.batch, known.cut))
     rows = jnp.asarray(known.batches(one.rows, number))
     if known.mu:
-        one.state, slopes, losses = private.lead(me, one, rows, others)
+        one.state, slopes, losses = private.lead(me, one, rows, others, *one.draws(number))
     else:
         one.state, slopes, losses = one.model.lead(one.state, one.data, rows, others, *one.draws(number))
     commit(me, one)
