@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -135,6 +135,10 @@ class Score:
     def cells(self) -> list[str]:
         return [f"{self.rmse:.4f}", f"{self.marginal:.3f}", f"{self.pairwise:.3f}", f"{self.seconds:.0f}", self.note]
 
+    def against(self, floor: Score) -> Score:
+        """A completion that is no nearer to the truth than the means is told as failing."""
+        return replace(self, note="fails: above the mean") if self.rmse >= floor.rmse else self
+
 
 HEAD = ["RMSE", "marginal distance", "pairwise distance", "CPU s", ""]
 
@@ -154,14 +158,17 @@ def score(case: Case, found: Matrix, seconds: float, note: str = "") -> Score:
 # --- floors and oracles -------------------------------------------------------------------------------------------
 
 
+MEAN, DONOR = "mean (floor)", "random donor"
+
+
 def floors(case: Case) -> dict[str, Score]:
     """The mean, and a random record of B in the place of each missing one."""
     known = case.matrix(1)[~case.lacking]
     draw = np.random.default_rng((case.seed, 12))
     donor = known[draw.integers(len(known), size=int(case.lacking.sum()))]
     return {
-        "mean (floor)": score(case, np.broadcast_to(known.mean(axis=0), case.truth.shape), 0.0),
-        "random donor": score(case, donor, 0.0),
+        MEAN: score(case, np.broadcast_to(known.mean(axis=0), case.truth.shape), 0.0),
+        DONOR: score(case, donor, 0.0),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Page, quick
-from benchmarks.fedpsg_common import HEAD, Case, Score, completed, floors, score
+from benchmarks.fedpsg_common import DONOR, HEAD, Case, Score, completed, floors, score
 from colonnade.completion.fedpsg import FedPSG
 from colonnade.completion.generators import generator
 
@@ -41,7 +41,7 @@ def main() -> int:
     for name in ("credit",) if quick() else ("credit", "letter", "bank"):
         case = Case(name, 0.5, seed=1)
         scores = floors(case)
-        donor = scores["random donor"].rmse
+        donor = scores[DONOR].rmse
         local = {f"{one}, local": drawn_locally(case, one) for one in ("tabddpm", "tvae", "copula")}
         scores |= local
         more: dict[str, Any] = {"iterations": 1000, "local": 5} if name == "credit" else {"iterations": 3000}

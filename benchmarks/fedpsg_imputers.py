@@ -10,21 +10,22 @@ import sys
 from typing import Any
 
 from benchmarks.common import Page, quick
-from benchmarks.fedpsg_common import HEAD, Case, Score, completed, floors, oracles
+from benchmarks.fedpsg_common import DONOR, HEAD, MEAN, Case, Score, completed, floors, oracles
 from colonnade.completion.fedpsg import FedPSG
 
-CELLS = [("credit", 0.5), ("letter", 0.5), ("bank", 0.5)]
+CELLS = [(name, missing) for name in ("credit", "letter", "bank") for missing in (0.5, 0.2, 0.8)]
 ITERATIONS = {"bank": 2000, "credit": 1000, "letter": 6000}
-GANS_ON = ("credit",)
+GANS = {"VF-GAIN": "gain", "VF-VGAIN": "vgain", "VF-CGAIN": "cgain"}
 METHODS: dict[str, dict[str, Any]] = {
     "copula, conditional mean": {"imputer": "copula-mean"},
     "copula, conditional draw": {"imputer": "copula-draw"},
     "VF-MICE": {"imputer": "mice"},
     "regression (default)": {},
-    "VF-GAIN": {"imputer": "gain"},
-    "VF-VGAIN": {"imputer": "vgain"},
-    "VF-CGAIN": {"imputer": "cgain"},
+    "VF-GAIN, unconditioned": {"imputer": "gain", "condition": "none"},
+    **{name: {"imputer": imputer} for name, imputer in GANS.items()},
 }
+AT_HALF = ("VF-GAIN, unconditioned", "VF-VGAIN", "VF-CGAIN")
+"""Run at 50 % only, to keep the study short."""
 
 
 def main() -> int:
@@ -34,34 +35,29 @@ def main() -> int:
         " numbers scaled by their declared range and indicators of categories, over the entries of the missing records,"
         " of expected values where a method has them; the distances are of the table that a party gets. One split and"
         " one seed for each table: differences below about 1 % (Credit: 3 %) are chance. Iterations are fewer than the"
-        f" paper's 10,000 ({ITERATIONS}), with early stopping, and GANs are run on Credit only, to keep the study"
-        " short: `fedpsg-federated` and `fedpsg-columns` have them on Bank. The networks' constants were chosen on"
-        " Letter and Credit at 50 % with another split of the records."
+        f" paper's 10,000 ({', '.join(f'{name} {many}' for name, many in ITERATIONS.items())}), with early stopping; no"
+        " columns are drawn first. The networks' constants were chosen on Letter and Credit at 50 % with another split"
+        " of the records. `unconditioned` is the paper's generator: where a record is missing it sees noise and nothing"
+        " of what A knows, so that it can at best be as near as the mean."
     )
-    good, figures = True, {}
+    good, figures, failing = True, {}, list[str]()
     for name, missing in CELLS[:1] if quick() else CELLS:
         case = Case(name, missing, seed=1)
         scores: dict[str, Score] = {**floors(case), **oracles(case)}
         for method, options in METHODS.items():
-            gan = options.get("imputer") in ("gain", "vgain", "cgain")
-            if gan and name not in GANS_ON:
+            if method in AT_HALF and missing != 0.5:
                 continue
             more: dict[str, Any] = {"iterations": ITERATIONS[name], "local": 25}
             if name == "credit":
                 more["local"] = 5
             if options.get("imputer") == "cgain":
                 more["label"] = case.label
-            scores[method] = completed(case, FedPSG(complete=("B",), **options, **more))[0]
+            found = completed(case, FedPSG(complete=("B",), **options, **more))[0]
+            scores[method] = found.against(scores[MEAN]) if method.startswith("VF-") else found
             print(name, missing, method, scores[method].cells(), flush=True)
-        floor, donor = scores["mean (floor)"].rmse, scores["random donor"].rmse
+        donor = scores[DONOR].rmse
         linear = scores["pooled least squares"].rmse
         oracle = min(linear, scores["pooled gradient boosting"].rmse)
-        for method in METHODS:
-            if "GAIN" in method and method in scores and scores[method].rmse >= floor:
-                found = scores[method]
-                scores[method] = Score(
-                    found.rmse, found.marginal, found.pairwise, found.seconds, "fails: above the mean"
-                )
         page.say(f"## {name.capitalize()}, {100 * missing:.0f} % of B's records missing")
         page.table(["method", *HEAD], [[method, *one.cells()] for method, one in scores.items()])
         best = min((one.rmse, method) for method, one in scores.items() if method in METHODS)
@@ -72,8 +68,10 @@ def main() -> int:
             f" mean: {copula:.3f} of pooled least squares (limit 1.03). Draw: {drawn:.3f} of a random donor (limit 1)."
         )
         good = good and best[0] <= 1.05 * oracle and copula <= 1.03 and drawn < 1
+        failing += [f"{method} on {name} at {100 * missing:.0f} %" for method, one in scores.items() if one.note]
         figures[f"{name}{100 * missing:.0f}"] = f"{best[0] / oracle:.3f}/{copula:.3f}/{drawn:.3f}"
-    return page.finish(good, **figures)
+    page.say("Failing, no nearer to the truth than the mean: " + (", ".join(failing) or "none") + ".")
+    return page.finish(good, **figures, failing=len(failing))
 
 
 if __name__ == "__main__":

@@ -58,8 +58,18 @@ def pairwise_distance(layout: Layout, found: Values, truth: Values) -> float:
     return float(gap[across].mean()) if across.any() else 0.0
 
 
-def summary(layout: Layout, found: Values, truth: Values, means: Values) -> dict[str, Any]:
-    """RMSE of the expected and of the legal values beside that of the means, and both kinds of fidelity."""
+def donor_rmse(means: Values, variances: Values, truth: Values) -> float:
+    """What a record taken at random from those with these means and variances would have, in expectation."""
+    known = ~np.isnan(truth)
+    if not known.any():
+        return float("nan")
+    gap = (np.nan_to_num(truth).astype(np.float64) - means) ** 2 + variances
+    return float(np.sqrt(np.mean(gap[known])))
+
+
+def summary(layout: Layout, found: Values, truth: Values, means: Values, variances: Values) -> dict[str, Any]:
+    """RMSE of the expected and of the legal values beside two floors (the means, which expected values should be below,
+    and a random record of the party, which draws should be below), and both kinds of fidelity."""
     legal = layout.legal(found)
     marginals = marginal_distance(layout, legal, truth)
     return {
@@ -67,7 +77,13 @@ def summary(layout: Layout, found: Values, truth: Values, means: Values) -> dict
         "rmse": rmse(found, truth),
         "rmse of the table": rmse(legal, truth),
         "rmse of the mean": rmse(np.broadcast_to(means, truth.shape), truth),
+        "rmse of a random record": donor_rmse(means, variances, truth),
         "marginal distance": float(np.mean(list(marginals.values()))) if marginals else float("nan"),
         "marginals": marginals,
         "pairwise distance": pairwise_distance(layout, legal, truth),
     }
+
+
+def floor_name(*, imputer: str, n_correlated: int) -> str:
+    """What a completion must be below to be of use. Drawn values have a scatter of their own; expected ones have none."""
+    return "rmse of a random record" if imputer == "copula-draw" or n_correlated else "rmse of the mean"

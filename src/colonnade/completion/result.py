@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from colonnade.completion.quality import floor_name
 from colonnade.errors import RunError
 from colonnade.federation.run_folder import RunFolder
 
@@ -35,9 +36,18 @@ class FedPSGResult:
     homes: Mapping[str, Path] = field(default_factory=dict)
 
     def quality(self, party: str) -> Mapping[str, Any]:
-        """RMSE, marginal and pairwise distance of a party's completed entries, on records that were hidden."""
+        """RMSE beside its floors, marginal and pairwise distance of a party's completed entries, on hidden records."""
         found: Mapping[str, Any] = self._of(party)["quality"]
         return found
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The parties whose completed entries are no nearer to the truth, on hidden records, than their means; where
+        values were drawn, than a random record of theirs."""
+        if self.options["imputer"] == "mean" and not self.options["n_correlated"]:
+            return ()
+        floor = floor_name(imputer=self.options["imputer"], n_correlated=self.options["n_correlated"])
+        return tuple(party for party in self.parties if not self.quality(party)["rmse"] < self.quality(party)[floor])
 
     def table(self, party: str) -> pd.DataFrame:
         """A party's completed table: its columns, each followed by one that says which entries were generated."""
@@ -76,6 +86,7 @@ class FedPSGResult:
                 "chosen": {party: list(names) for party, names in self.chosen.items()},
                 "histories": dict(self.histories),
                 "downstream": dict(self.downstream),
+                "failing": list(self.failing),
                 "cost": self.cost,
                 "simulated": self.simulated,
             },

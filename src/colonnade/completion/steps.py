@@ -198,7 +198,9 @@ def complete(
     if me.kept("generated"):
         places = layout.places(me.recall("chosen"))
         values[:, places] = np.asarray(me.recall("generated"))[np.ix_(wanted, places)]
-    told = quality.summary(layout, values[lacking.size :], truth[watched], means)
+    told = quality.summary(
+        layout, values[lacking.size :], truth[watched], means, _means(np.square(seen - means.astype(np.float32)))
+    )
     completed = truth.copy()
     completed[lacking] = values[: lacking.size]
     me.keep(COMPLETED, completed)

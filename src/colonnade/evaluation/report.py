@@ -86,7 +86,7 @@ def _selection(result: Mapping[str, Any]) -> list[Shown]:
 
 def _completion(result: Mapping[str, Any]) -> list[Shown]:
     told = report_completion
-    shown = [Shown(told.title(result), told.PARTY_HEAD, told.party_rows(result), (1, 2, 3, 4, 5))]
+    shown = [Shown(told.title(result), told.PARTY_HEAD, told.party_rows(result), told.NUMERIC)]
     if result["downstream"]:
         shown.append(Shown("Classification", told.DOWNSTREAM_HEAD, told.downstream_rows(result), (1, 2, 3)))
     return shown

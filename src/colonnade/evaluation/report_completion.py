@@ -8,7 +8,17 @@ from typing import Any
 from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table
 from colonnade.evaluation.words import number
 
-PARTY_HEAD = ("party", "records completed", "RMSE", "RMSE of the mean", "marginal distance", "pairwise distance")
+PARTY_HEAD = (
+    "party",
+    "records completed",
+    "RMSE",
+    "of the mean",
+    "of a random record",
+    "marginal distance",
+    "pairwise distance",
+    "",
+)
+NUMERIC = (1, 2, 3, 4, 5, 6)
 DOWNSTREAM_HEAD = ("classifier", "hidden records", "accuracy", "largest class")
 COLUMN_HEAD = ("party", "column", "distance of the distributions")
 
@@ -32,8 +42,10 @@ def party_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
                 number(one["completed"]),
                 _figure(told["rmse"]),
                 _figure(told["rmse of the mean"]),
+                _figure(told["rmse of a random record"]),
                 _figure(told["marginal distance"], 3),
                 _figure(told["pairwise distance"], 3),
+                "fails" if party in result["failing"] else "",
             )
         )
     return rows
@@ -47,14 +59,15 @@ def downstream_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def quality(result: Mapping[str, Any]) -> str:
-    worse = [
-        party
-        for party, one in result["parties"].items()
-        if one["quality"]["rmse"] >= one["quality"]["rmse of the mean"]
-    ]
-    if worse:
-        return f"At {', '.join(worse)} the completed entries are no nearer to the truth than plain means."
-    return "On hidden records the completed entries are nearer to the truth than plain means, by as much as is shown."
+    options = result["options"]
+    drawn = options["imputer"] == "copula-draw" or options["n_correlated"]
+    if options["imputer"] == "mean" and not drawn:
+        return "Every completed entry is its column's mean, as was asked for."
+    floor = "a random record of the same party" if drawn else "plain means"
+    if result["failing"]:
+        parties = ", ".join(result["failing"])
+        return f"At {parties} the completion fails: its entries are no nearer to the truth than {floor}. Do not use it."
+    return f"On hidden records the completed entries are nearer to the truth than {floor}, by as much as is shown."
 
 
 def answer(result: Mapping[str, Any]) -> Html:
@@ -62,7 +75,7 @@ def answer(result: Mapping[str, Any]) -> Html:
     drawn = f" {options['n_correlated']} columns drawn first by {options['generator']};" if result["chosen"] else ""
     parts = [
         paragraph(f"Imputer: {options['imputer']};{drawn} hidden vectors under {options['protect']}.", class_="lead"),
-        table(PARTY_HEAD, party_rows(result), label="Completed parties", numeric=(1, 2, 3, 4, 5)),
+        table(PARTY_HEAD, party_rows(result), label="Completed parties", numeric=NUMERIC),
         paragraph(
             "All figures are on records that the party has and that were hidden from every network. RMSE is on scaled"
             " numbers and indicators of categories. Distances compare the completed values with the true ones: 0 is the"
