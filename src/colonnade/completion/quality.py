@@ -85,5 +85,5 @@ def summary(layout: Layout, found: Values, truth: Values, means: Values, varianc
 
 
 def floor_name(*, imputer: str, n_correlated: int) -> str:
-    """What a completion must be below to be of use. Drawn values have a scatter of their own; expected ones have none."""
+    """What a completion must be below to be of use. Drawn values have a scatter of their own, expected ones none."""
     return "rmse of a random record" if imputer == "copula-draw" or n_correlated else "rmse of the mean"

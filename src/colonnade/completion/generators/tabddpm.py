@@ -13,27 +13,18 @@ choices (beta, or the first term alone) gets variances wrong. And a condition is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from colonnade.completion.generators.diffusion import Schedule, cosine_schedule, log_posterior
-from colonnade.completion.generators.network import Params, apply, dense, drawn, in_batches, new_key, train
+from colonnade.completion.generators.network import Params, apply, dense, drawn, new_key
 from colonnade.completion.generators.preparation import Preparation
-from colonnade.completion.generators.protocol import (
-    Progress,
-    sampling_condition,
-    training_rows,
-    unfitted,
-)
-from colonnade.completion.layout import Layout, Matrix
-
-Floats = NDArray[np.float32]
+from colonnade.completion.generators.trained import Floats, RowShape, TrainedGenerator
 
 CLOCK = 32
 """Frequencies of the step's embedding."""
@@ -44,97 +35,42 @@ BOUND = 4.0
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(RowShape):
     """The shape of the network and of the diffusion."""
 
-    numbers: int
-    categories: tuple[int, ...]
-    given: int
-    hidden: tuple[int, ...]
     diffusion_steps: int
-
-    @property
-    def width(self) -> int:
-        return self.numbers + sum(self.categories)
 
     @property
     def schedule(self) -> Schedule:
         return cosine_schedule(self.diffusion_steps)
 
-    def parts(self, rows: Any) -> list[tuple[Any, int]]:
-        """The indicators of each categorical column, and how many they are."""
-        found, at = [], self.numbers
-        for size in self.categories:
-            found.append((rows[..., at : at + size], size))
-            at += size
-        return found
 
+@dataclass(kw_only=True)
+class TabDDPM(TrainedGenerator):
+    """Options: the diffusion's steps, and those of the training."""
 
-@dataclass
-class TabDDPM:
-    """Options: the diffusion's and the training's steps, the batch, Adam's learning rate, the hidden layers."""
+    called: ClassVar[str] = "TabDDPM"
 
     diffusion_steps: int = 100
-    steps: int = 3000
-    batch: int = 512
-    learning_rate: float = 2e-3
     hidden: tuple[int, ...] = (256, 256)
-    _params: Params = field(default=None, init=False, repr=False)
 
-    def fit(
-        self,
-        matrix: NDArray[Any],
-        layout: Layout,
-        *,
-        condition: NDArray[Any] | None = None,
-        seed: int,
-        progress: Progress | None = None,
-    ) -> TabDDPM:
-        rows, given = training_rows(matrix, layout, condition)
-        self._params = None
-        self._prepared = Preparation.of(rows, given, layout)
-        x, c = self._prepared.forward(rows, seed), self._prepared.given(given, len(rows))
-        self._spec = Spec(
-            numbers=self._prepared.numbers,
-            categories=self._prepared.categories,
-            given=c.shape[1],
-            hidden=tuple(self.hidden),
-            diffusion_steps=self.diffusion_steps,
-        )
-        key = new_key(seed)
-        params = train(
-            _loss,
-            self._spec,
-            _start(self._spec, key),
-            (x, c),
-            steps=self.steps,
-            batch=self.batch,
-            rate=self.learning_rate,
-            seed=seed + 1,
-            progress=progress,
-            name="TabDDPM",
-        )
+    def _shape(self, prepared: Preparation, given: int) -> Spec:
+        return Spec(prepared.numbers, prepared.categories, given, tuple(self.hidden), self.diffusion_steps)
+
+    def _start(self, shape: Spec, key: jax.Array) -> Params:
+        return _start(shape, key)
+
+    @staticmethod
+    def _loss(shape: Spec, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
+        return _loss(shape, params, arrays, key)
+
+    def _measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
         measured = np.random.default_rng(seed).permutation(len(x))[:MEASURED]
-        self._error = np.asarray(_noise_error(self._spec, params, x[measured], c[measured], jax.random.fold_in(key, 1)))
-        self._params = params
-        return self
+        key = jax.random.fold_in(new_key(seed), 1)
+        return np.asarray(_noise_error(self._spec, params, x[measured], given[measured], key))
 
-    def sample(self, n: int, *, condition: NDArray[Any] | None = None, seed: int) -> Matrix:
-        if self._params is None:
-            raise unfitted()
-        wanted = sampling_condition(condition, n, self._prepared.condition_width)
-        given = self._prepared.given(wanted, n)
-        key = new_key(seed)
-
-        def part(number: int, start: int, stop: int) -> NDArray[Any]:
-            # Powers of two: few sizes are compiled, whatever the number of rows.
-            size = 1 << max(stop - start - 1, 63).bit_length()
-            c = np.zeros((size, given.shape[1]), dtype=np.float32)
-            c[: stop - start] = given[start:stop]
-            made = _backward(self._spec, self._params, self._error, c, jax.random.fold_in(key, number))
-            return np.asarray(made)[: stop - start]
-
-        return self._prepared.backward(in_batches(part, n))
+    def _draw(self, given: Floats, key: jax.Array) -> Any:
+        return _backward(self._spec, self._params, self._extra, given, key)
 
 
 # --- the network -----------------------------------------------------------------------------------------------------

@@ -13,112 +13,48 @@ alone, as they are often taken, would have too little variance. A condition ente
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from numpy.typing import NDArray
 
-from colonnade.completion.generators.network import Params, apply, dense, drawn, in_batches, new_key, train
+from colonnade.completion.generators.network import Params, apply, dense, drawn
 from colonnade.completion.generators.preparation import Preparation
-from colonnade.completion.generators.protocol import (
-    Progress,
-    sampling_condition,
-    training_rows,
-    unfitted,
-)
-from colonnade.completion.layout import Layout, Matrix
+from colonnade.completion.generators.trained import Floats, RowShape, TrainedGenerator
 
 SHARPEST = 0.03
 """The least standard deviation of a number: the loss stays bounded where a number is a function of the others."""
 
 
 @dataclass(frozen=True)
-class Spec:
-    numbers: int
-    categories: tuple[int, ...]
-    given: int
-    hidden: tuple[int, ...]
+class Spec(RowShape):
     latent: int
     beta: float
 
-    @property
-    def width(self) -> int:
-        return self.numbers + sum(self.categories)
 
-    def parts(self, rows: Any) -> list[Any]:
-        found, at = [], self.numbers
-        for size in self.categories:
-            found.append(rows[..., at : at + size])
-            at += size
-        return found
+@dataclass(kw_only=True)
+class TVAE(TrainedGenerator):
+    """Options: the latent dimension, the weight of the divergence, and those of the training."""
 
-
-@dataclass
-class TVAE:
-    """Options: the latent dimension, the weight of the divergence, the training's steps, batch, rate and layers."""
+    called: ClassVar[str] = "TVAE"
 
     latent: int = 16
     beta: float = 1.0
-    steps: int = 3000
-    batch: int = 512
-    learning_rate: float = 2e-3
-    hidden: tuple[int, ...] = (128, 128)
-    _params: Params = field(default=None, init=False, repr=False)
 
-    def fit(
-        self,
-        matrix: NDArray[Any],
-        layout: Layout,
-        *,
-        condition: NDArray[Any] | None = None,
-        seed: int,
-        progress: Progress | None = None,
-    ) -> TVAE:
-        rows, given = training_rows(matrix, layout, condition)
-        self._params = None
-        self._prepared = Preparation.of(rows, given, layout)
-        x, c = self._prepared.forward(rows, seed), self._prepared.given(given, len(rows))
-        self._spec = Spec(
-            numbers=self._prepared.numbers,
-            categories=self._prepared.categories,
-            given=c.shape[1],
-            hidden=tuple(self.hidden),
-            latent=self.latent,
-            beta=self.beta,
-        )
-        self._params = train(
-            _loss,
-            self._spec,
-            _start(self._spec, new_key(seed)),
-            (x, c),
-            steps=self.steps,
-            batch=self.batch,
-            rate=self.learning_rate,
-            seed=seed + 1,
-            progress=progress,
-            name="TVAE",
-        )
-        return self
+    def _shape(self, prepared: Preparation, given: int) -> Spec:
+        return Spec(prepared.numbers, prepared.categories, given, tuple(self.hidden), self.latent, self.beta)
 
-    def sample(self, n: int, *, condition: NDArray[Any] | None = None, seed: int) -> Matrix:
-        if self._params is None:
-            raise unfitted()
-        wanted = sampling_condition(condition, n, self._prepared.condition_width)
-        given = self._prepared.given(wanted, n)
-        key = new_key(seed)
+    def _start(self, shape: Spec, key: jax.Array) -> Params:
+        return _start(shape, key)
 
-        def part(number: int, start: int, stop: int) -> NDArray[Any]:
-            size = 1 << max(stop - start - 1, 63).bit_length()
-            c = np.zeros((size, given.shape[1]), dtype=np.float32)
-            c[: stop - start] = given[start:stop]
-            made = _draw(self._spec, self._params, c, jax.random.fold_in(key, number))
-            return np.asarray(made)[: stop - start]
+    @staticmethod
+    def _loss(shape: Spec, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
+        return _loss(shape, params, arrays, key)
 
-        return self._prepared.backward(in_batches(part, n))
+    def _draw(self, given: Floats, key: jax.Array) -> Any:
+        return _draw(self._spec, self._params, given, key)
 
 
 def _start(spec: Spec, key: jax.Array) -> Params:
@@ -145,7 +81,7 @@ def _loss(spec: Any, params: Params, arrays: tuple[jax.Array, ...], key: jax.Arr
     noise = _log_sd(params)
     away = (rows[:, : spec.numbers] - found[:, : spec.numbers]) * jnp.exp(-noise)
     loss = jnp.sum(0.5 * away**2 + noise, axis=1)
-    for truth, logits in zip(spec.parts(rows), spec.parts(found), strict=True):
+    for (truth, _), (logits, _) in zip(spec.parts(rows), spec.parts(found), strict=True):
         loss = loss - jnp.sum(truth * jax.nn.log_softmax(logits), axis=1)
     divergence = jnp.sum(0.5 * (mean**2 + jnp.exp(2 * log_sd) - 1) - log_sd, axis=1)
     return jnp.asarray(jnp.mean(loss + spec.beta * divergence) / (spec.numbers + len(spec.categories)))
@@ -159,5 +95,5 @@ def _draw(spec: Spec, params: Params, given: Any, key: jax.Array) -> Any:
     found = apply(params["decoder"], jnp.concatenate([z, given], axis=1))
     noise = jnp.exp(_log_sd(params)) * jax.random.normal(normal, (len(given), spec.numbers), dtype=jnp.float32)
     made = [found[:, : spec.numbers] + noise]
-    made += [drawn(logits, each) for logits, each in zip(spec.parts(found), spec.parts(gumbel), strict=True)]
+    made += [drawn(logits, each) for (logits, _), (each, _) in zip(spec.parts(found), spec.parts(gumbel), strict=True)]
     return jnp.concatenate(made, axis=1)
