@@ -94,14 +94,15 @@ def hide(
     flat = values.reshape(-1)
     if protect == "ckks":
         return _public(me.recall(public_key_of(opener))).encrypt(flat)
-    return _padded(me, np.append(flat, np.float32(1.0)), (*senders, opener), label, number)
+    members = (*senders, opener)
+    values = np.append(flat, np.float32(1.0)).astype(np.float64)
+    np.clip(values, -BOUND, BOUND, out=values)
+    values[np.isnan(values)] = BOUND
+    whole = fixed_point(bound=BOUND, parties=len(members)).encode(values)
+    return _padded(me, whole, members, label, number)
 
 
-def _padded(
-    me: Party, values: NDArray[np.floating[Any]], members: Sequence[str], label: str, number: int
-) -> NDArray[np.uint64]:
-    scale = fixed_point(bound=BOUND, parties=len(members))
-    whole = scale.encode(np.clip(np.nan_to_num(values.astype(np.float64), nan=BOUND), -BOUND, BOUND))
+def _padded(me: Party, whole: NDArray[np.int64], members: Sequence[str], label: str, number: int) -> NDArray[np.uint64]:
     peers = [member for member in members if member != me.name]
     keys = {peer: me.pair_key(peer, label) for peer in peers}
     return masked(whole, me=me.name, peers=peers, pair_keys=keys, label=pad_label(me.job, number))
@@ -147,7 +148,7 @@ def reveal(
     if not isinstance(total, np.ndarray) or total.dtype != np.uint64 or total.shape != (size + 1,):
         raise SecureError("the sum of masked vectors has another size than this round; check the coordinator.")
     members = (*senders, me.name)
-    pads = _padded(me, np.zeros(size + 1), members, label, number)
+    pads = _padded(me, np.zeros(size + 1, dtype=np.int64), members, label, number)
     plain = fixed_point(bound=BOUND, parties=len(members)).decode((total + pads).view(np.int64))
     if abs(plain[-1] - len(senders)) > 1e-6:
         raise SecureError(

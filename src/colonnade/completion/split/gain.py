@@ -12,7 +12,8 @@ the same time along gradients at the same point, so that one exchange serves bot
 
 `hide` hides that share of a party's blocks from its generator in each batch, although they are observed: a record that
 a party lacks is missing as a whole, and a generator that never saw an empty block has nothing to say about one. Hidden
-entries count as missing for D, and for the reconstruction as observed. GAIN itself has hide = 0.
+entries count as missing for D, and for the reconstruction as observed. Columns that were generated before (`given`)
+are never hidden: they are known where a record is filled in. GAIN itself has hide = 0.
 
 The hints, hidden blocks and batches follow from a public key; they are no secrets.
 """
@@ -72,8 +73,8 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True)
 class Gain:
-    """One party's part. `widths` and `hide` are those of all parties; `place` is this party's; `groups` its one-hot
-    columns."""
+    """One party's part. `widths`, `hide` and `given` (places among all entries) are those of all parties; `place` is
+    this party's; `groups` its one-hot columns."""
 
     kind: Kind
     widths: tuple[int, ...]
@@ -87,6 +88,7 @@ class Gain:
     alpha: float = 100.0
     hint: float = 0.9
     hide: tuple[float, ...] = ()
+    given: tuple[int, ...] = ()
     dropout: float = 0.5
     kl: float = 1e-2
 
@@ -164,7 +166,8 @@ class Gain:
             jnp.broadcast_to(drawn[:, total + at : total + at + 1] >= round(65536 * share), (len(drawn), width))
             for at, (share, width) in enumerate(zip(hide, self.widths, strict=True))
         ]
-        return drawn[:, :total] < round(65536 * self.hint), jnp.concatenate(shown, axis=1)
+        always = np.isin(np.arange(total), self.given)
+        return drawn[:, :total] < round(65536 * self.hint), jnp.concatenate(shown, axis=1) | always
 
     @property
     def _mine(self) -> slice:

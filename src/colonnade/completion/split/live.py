@@ -229,10 +229,15 @@ def _gan(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], 
 
 def gain_of(training: Training, facts: PublicFacts, party: str) -> gain.Gain:
     """One party's part of a GAN; its shape is public."""
-    layout = training.layout(facts, party)
+    layouts = {one: training.layout(facts, one) for one in training.parties}
+    layout = layouts[party]
+    given, first = list[int](), 0
+    for one, each in layouts.items():
+        given += [first + int(place) for place in each.places(training.given.get(one, ()))]
+        first += each.width
     return gain.Gain(
         kind=training.network,  # type: ignore[arg-type]
-        widths=tuple(training.layout(facts, one).width for one in training.parties),
+        widths=tuple(one.width for one in layouts.values()),
         place=training.parties.index(party),
         active=party == training.active,
         groups=tuple((at.start, at.stop) for name, at in layout.slices.items() if name in layout.one_hot),
@@ -243,6 +248,7 @@ def gain_of(training: Training, facts: PublicFacts, party: str) -> gain.Gain:
         alpha=training.alpha,
         hint=training.hint,
         hide=tuple(training.hide if one in training.context else 0.0 for one in training.parties),
+        given=tuple(given),
         dropout=training.dropout,
     )
 

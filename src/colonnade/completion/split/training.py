@@ -29,6 +29,8 @@ from colonnade.statistics.joint import binding
 Network = Literal["regressor", "gain", "vgain", "cgain"]
 Rows = Literal["active", "all", "complete", "completed"]
 
+_read: dict[str, Training] = {}
+
 CHUNK = 4096
 """Rows of one message when a trained network is applied to the whole cohort."""
 
@@ -96,6 +98,10 @@ class Training:
     # --- as data -------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
+        return {**self._plain}
+
+    @cached_property
+    def _plain(self) -> dict[str, Any]:
         plain = asdict(self)
         for name in ("inputs", "given"):
             plain[name] = {party: list(columns) for party, columns in plain[name].items()}
@@ -103,6 +109,17 @@ class Training:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """The one that was read last is at hand: every round of a training names it whole."""
+        found = _read.get(str(plain.get("label")))
+        if found is None or found._plain != plain:
+            found = cls._from_dict(plain)
+            if len(_read) > 64:
+                _read.clear()
+            _read[found.label] = found
+        return found  # type: ignore[return-value]
+
+    @classmethod
+    def _from_dict(cls, plain: Mapping[str, Any]) -> Self:
         if set(plain) != {one.name for one in fields(cls)}:
             raise BadArguments("a training has other fields; install the same version at every party.")
         made: dict[str, Any] = dict(plain)
@@ -172,17 +189,15 @@ class Training:
                 f"private training of {self.label!r} has fewer records than a batch; choose batch=16, say."
             )
         each = max(len(rows) // size, 1)
+        iterations = number * self.local + np.arange(self.local)
+        epochs, within = np.divmod(iterations, each)
+        if self.epochs and epochs[-1] >= self.epochs:
+            raise UnsafeRequest(f"all {self.epochs} epochs of {self.label!r} are over; more would cost more.")
+        places = within[:, None] * size + np.arange(self.batch) % size
         found = np.empty((self.local, self.batch), dtype=np.int32)
-        order, epoch = rows, -1
-        for at in range(self.local):
-            iteration = number * self.local + at
-            if self.epochs and iteration // each >= self.epochs:
-                raise UnsafeRequest(f"all {self.epochs} epochs of {self.label!r} are over; more would cost more.")
-            if iteration // each != epoch:
-                epoch = iteration // each
-                order = np.random.default_rng((self.seed, epoch, 1)).permutation(rows)
-            start = (iteration % each) * size
-            found[at] = np.resize(order[start : start + size], self.batch)
+        for epoch in np.unique(epochs):
+            here = epochs == epoch
+            found[here] = _order(rows, self.seed, int(epoch))[places[here]]
         return found
 
     def rounds_for(self, rows: int) -> int:
@@ -191,6 +206,20 @@ class Training:
             return self.rounds
         each = max(rows // min(self.batch, rows), 1)
         return min(self.rounds, self.epochs * each // self.local)
+
+
+_orders: list[tuple[NDArray[np.int64], tuple[int, int], NDArray[np.int64]]] = []
+
+
+def _order(rows: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+    """The rows in the order of one epoch. Rounds ask for the same few again and again."""
+    for known, key, order in _orders:
+        if known is rows and key == (seed, epoch):
+            return order
+    order = np.random.default_rng((seed, epoch, 1)).permutation(rows)
+    _orders.append((rows, (seed, epoch), order))
+    del _orders[:-8]
+    return order
 
 
 def validation_rows(present: NDArray[np.bool_], *, party: str, share: float, seed: int) -> NDArray[np.int64]:
