@@ -14,31 +14,31 @@ from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import HEAD, MEAN, Case, completed, floors
 from colonnade.completion.fedpsg import FedPSG
 
-CELLS = [("credit", "gain", (0, 2, 5, 8)), ("credit", "regression", (0, 5)), ("bank", "gain", (0, 5))]
+CELLS = [("credit", (0, 5, 8)), ("bank", (0, 5))]
 
 
 def main() -> int:
     page = Page("fedpsg-columns", "Completion: how many columns are drawn first")
     page.say(
-        "50 % of B's records missing; TabDDPM (1,000 steps) draws the correlated columns, VF-GAIN or the regression"
-        " fills in the rest (1,000 iterations on Credit, 1,500 on Bank; the paper has 10,000). `aligned`: generator and"
-        " GAN know what the other party knows about a record; `none`: the paper."
+        "50 % of B's records missing; TabDDPM (1,000 steps) draws the correlated columns, VF-GAIN fills in the"
+        " rest (1,000 iterations on Credit, 1,500 on Bank; the paper has 10,000). `aligned`: generator and GAN know what"
+        " the other party knows about a record; `none`: the paper. Without a condition nothing that B is given depends"
+        " on the record, so that no such row can be better than the mean but by chance. One seed: on Credit (500 missing"
+        " records) three seeds of one method differ by 2 %. `fedpsg-generators` has the regression with five columns."
     )
     good, figures = True, {}
-    for name, imputer, counts in CELLS[:1] if quick() else CELLS:
+    for name, counts in CELLS[:1] if quick() else CELLS:
         case = Case(name, 0.5, seed=1)
         below = floors(case)
         rows = [[method, "", *one.cells()] for method, one in below.items()]
         found: dict[tuple[int, str], float] = {}
-        for count in counts[:3:2] if quick() else counts:
+        for count in counts[:2] if quick() else counts:
             for condition in ("aligned", "none"):
-                if imputer == "regression" and condition == "none":
-                    continue
                 more: dict[str, Any] = (
                     {"iterations": 1500, "local": 25} if name == "bank" else {"iterations": 1000, "local": 5}
                 )
                 method = FedPSG(
-                    imputer=imputer,  # type: ignore[arg-type]
+                    imputer="gain",
                     n_correlated=count,
                     condition=condition,  # type: ignore[arg-type]
                     generator_steps=1000,
@@ -47,12 +47,10 @@ def main() -> int:
                 )
                 scored, _ = completed(case, method)
                 found[count, condition] = scored.rmse
-                rows.append([f"{count} columns, {imputer}", condition, *scored.against(below[MEAN]).cells()])
+                rows.append([f"{count} columns", condition, *scored.against(below[MEAN]).cells()])
                 print(rows[-1], flush=True)
-        page.say(f"## {name.capitalize()}, {imputer}")
+        page.say(f"## {name.capitalize()}")
         page.table(["method", "condition", *HEAD], rows)
-        if imputer != "gain":
-            continue
         wins = [found[count, "aligned"] < found[count, "none"] for count in counts if (count, "none") in found]
         five = found[5, "none"] / found[0, "none"]
         page.say(
