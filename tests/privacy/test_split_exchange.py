@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from colonnade.errors import ColonnadeError, SealBroken, SecureError, UnboundedN
 from colonnade.federation import wire
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Reply, Request
+from colonnade.federation.party import Party
 from colonnade.secure import ckks
 from support.split import ALLOWED, curved_pair, regression_of, run_training
 
@@ -143,6 +145,25 @@ def test_a_spoiled_sum_is_a_clear_error(protect: str) -> None:
 
     with pytest.raises(SecureError):
         tapped(protect, change=spoil)
+
+
+def test_a_wrong_pair_key_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One party's key with another is not the one that the other has: the pads do not cancel. The coordinator is told
+    who refused; the sentence is in that party's own log."""
+    agreed = Party.pair_key
+
+    def wrong(me: Party, peer: str, label: str) -> bytes:
+        key = agreed(me, peer, label)
+        return bytes(32) if me.name == "left" else key
+
+    monkeypatch.setattr(Party, "pair_key", wrong)
+    blocks, columns = curved_pair(60)
+    with (
+        Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED, home=tmp_path) as opened,
+        pytest.raises(SecureError, match="party 'right' refused"),
+    ):
+        run_training(opened, regression_of(iterations=5), first=FIRST)
+    assert "do not cancel: a party used another key" in (tmp_path / "right" / "log.txt").read_text()
 
 
 def test_a_round_cannot_be_asked_for_twice() -> None:
