@@ -130,6 +130,7 @@ def main() -> int:
             )
             lines.add(f"{encoder}: {words}", EPSILON, partial(_federated, data, method))
     page.table(Lines.HEAD, lines.rows)
+    page.say(lines.sittings)
     chosen, other = (sum(kept[handling]) / 2 for handling in ("available", "level"))
     page.say(
         f"Choice for missing blocks: tables from the records that both parties have give {chosen:.4f} on average over"

@@ -269,6 +269,17 @@ class Lines:
     def __init__(self, data: Data) -> None:
         self.data = data
         self.rows: list[list[str]] = []
+        self.earlier = 0
+
+    @property
+    def sittings(self) -> str:
+        """What the page says about lines that an earlier sitting has left."""
+        if not self.earlier:
+            return "All lines were run in one sitting."
+        return (
+            f"{self.earlier} of the {len(self.rows)} lines were run in earlier sittings of this study, and kept; the"
+            " minutes above are of the last one."
+        )
 
     def add(self, name: str, epsilon: float | None, make: Callable[[int], Codes], runs: int = 1) -> float:
         """Run it, and return its mean 3-way distance."""
@@ -278,6 +289,7 @@ class Lines:
             known = [name, "" if epsilon is None else f"{epsilon:g}", "nan", "", "", "", "not run", ""]
         if known is not None:
             self.rows.append(known)
+            self.earlier += 1
             print(" | ".join(known), "(from an earlier sitting)", flush=True)
             return float(known[2])
         started = time.process_time()

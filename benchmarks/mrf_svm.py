@@ -21,6 +21,8 @@ from benchmarks.rivals.central_mrf import central_field, independent_fields, rho
 from colonnade.synthesis.mrf.vertimrf import VertiMRF
 
 LABEL = "income"
+LIMIT = 0.05
+"""`sqm` at the largest epsilon against the real rows."""
 
 
 def error(train: Codes, test: Codes, sizes: dict[str, int]) -> float:
@@ -51,10 +53,16 @@ def main() -> int:
     sizes = data.schema.sizes
     parts = folds(data, 1)
     real = float(np.mean([error(train.codes, test, sizes) for train, test in parts]))
-    page.say(f"Trained on the real rows: {real:.4f}. {len(parts)} folds, two parties, delta = 1/n.")
+    most = float(np.mean([np.mean(test[LABEL] != np.bincount(train.codes[LABEL]).argmax()) for train, test in parts]))
+    page.say(
+        "Adult, two parties, delta = 1/n. One fold: 80 % of the records make the synthetic table, 20 % are the test"
+        " set, so an error has a standard deviation of about .004 from the test set alone. Trained on the real rows:"
+        f" {real:.4f}; always the commoner income: {most:.4f}. The run is good if `sqm` in the server view is within"
+        f" {LIMIT} of the real rows at the largest epsilon; no limit was set."
+    )
     rows, ours = [], 1.0
     for epsilon in (0.8,) if quick() else (0.2, 0.8, 3.2):
-        rho = rho_of(epsilon, 1 / data.n)
+        rho = rho_of(epsilon, 1 / parts[0][0].n)
 
         def sqm(train: Data, view: str, epsilon: float = epsilon) -> Codes:
             method = VertiMRF(epsilon=epsilon, delta=1 / train.n, cells=CELLS, view=view)
@@ -80,7 +88,7 @@ def main() -> int:
             print(rows[-1], flush=True)
             ours = mean if name == "sqm, server view" else ours
     page.table(["method", "epsilon", "misclassified"], rows)
-    return page.finish(ours < real + 0.05, real=f"{real:.4f}", sqm=f"{ours:.4f}")
+    return page.finish(ours < real + LIMIT, real=f"{real:.4f}", sqm=f"{ours:.4f}")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ def main() -> int:
             told[f"{data.name}_central_{epsilon:g}"] = f"{central:.4f}"
             good &= epsilon < 0.8 or server <= CENTRAL * central
         page.table(Lines.HEAD, lines.rows)
+        page.say(lines.sittings)
     return page.finish(good, **told)
 
 
