@@ -20,6 +20,7 @@ import colonnade as co
 from colonnade.cli.main import app
 from colonnade.data.simulated import five_institutions
 from colonnade.federation.coordinator import Federation
+from colonnade.federation.local import Spec
 from support.browser import DESK, PHONE, Watched, browser
 
 if TYPE_CHECKING:
@@ -139,11 +140,21 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         yield made
 
 
+def parameters_of(public: type) -> list[str]:
+    """What a user may pass. A federation is made by `local`, which takes the fields of its `Spec`."""
+    if public is Federation:
+        return ["runs", *Spec.__dataclass_fields__]
+    return [name for name in inspect.signature(public).parameters if name != "self"]
+
+
 @pytest.mark.parametrize("name", [name for name in co.__all__ if name != "__version__"])
 def test_a_public_docstring_has_parameters_returns_and_an_example_that_runs(name: str, federation: Federation) -> None:
     told = inspect.getdoc(getattr(co, name)) or ""
     for part in ("Parameters\n---", "Returns\n---", "Example\n---"):
         assert part in told, f"{name} says no {part.split()[0]}"
+    parameters = told.partition("Parameters\n---")[2].partition("\nReturns\n---")[0]
+    for one in parameters_of(getattr(co, name)):
+        assert re.search(rf"\b{one}\b", parameters), f"{name} does not say what {one} is"
     test = doctest.DocTestParser().get_doctest(told, {"co": co, "federation": federation}, name, None, 0)
     assert test.examples
     failed = doctest.DocTestRunner(verbose=False).run(test).failed

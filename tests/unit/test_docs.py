@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -48,6 +49,22 @@ def test_public_names_load_and_have_docstrings() -> None:
         assert isinstance(value, str) or value.__doc__
     with pytest.raises(AttributeError):
         colonnade.nothing  # noqa: B018
+
+
+PROTOCOL = {"plan", "execute", "options", "from_options"}
+"""What every method has for the coordinator: `federation.method.Method` says it once."""
+
+
+@pytest.mark.parametrize("name", [name for name in colonnade.__all__ if name != "__version__"])
+def test_public_methods_of_public_names_say_what_they_do(name: str) -> None:
+    public = getattr(colonnade, name)
+    silent = [
+        member
+        for member, value in inspect.getmembers(public)
+        if not member.startswith("_") and member not in PROTOCOL and (callable(value) or isinstance(value, property))
+        if not inspect.getdoc(value)
+    ]
+    assert silent == []
 
 
 def test_each_claim_points_at_a_test_that_exists() -> None:

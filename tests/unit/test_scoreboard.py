@@ -32,7 +32,10 @@ def checked(row: str, pages: Path) -> list[str]:
     if not page.is_file():
         return [f"{page} is not there"]
     text = page.read_text(encoding="utf-8")
-    wrong = [f"{one} is not on {page.name}" for one in re.findall(r"\*\*([^*]+)\*\*", row) if one not in text]
+    peers = "".join((pages / one).read_text(encoding="utf-8") for one in re.findall(r"\[peers\]\(([^)]+)\)", row))
+    wrong = [f"{one} is not on {page.name}" for one in re.findall(r"\*\*([^*]+)\*\*", row) if one not in text + peers]
+    if peers and "Written by `make bench PEERS=1`" not in peers:
+        wrong.append("the peers' page was not written by make bench PEERS=1")
     if not re.findall(r"\*\*([^*]+)\*\*", row.split("|")[2]):
         wrong.append("has no figure of ours")
     found = WRITTEN.search(text)

@@ -47,6 +47,7 @@ class Column:
     ----------
     name, kind : its name, and one of "continuous", "count", "ordinal", "binary", "categorical".
     lower, upper, categories, missing, draft, cuts : as above.
+    description : what it is, for people.
 
     Returns
     -------
@@ -290,6 +291,7 @@ class Columns(Mapping[str, Column]):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Columns:
+        """Columns from plain values, checked."""
         listed = plain.get("columns")
         if (
             set(plain) != {"columns"}
@@ -305,10 +307,12 @@ class Columns(Mapping[str, Column]):
 
     @classmethod
     def from_toml_text(cls, text: str, *, where: str = "columns.toml") -> Columns:
+        """The text of a columns.toml; `where` names it in errors."""
         return cls(Column.from_dict(one) for one in columns_toml.parse(text, where=where))
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Columns:
+        """A columns.toml, which docs/how-to/declare-columns.md explains."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

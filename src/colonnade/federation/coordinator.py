@@ -37,7 +37,22 @@ class Federation:
     Parameters
     ----------
     Make it with `Federation.local` (all blocks here) or `Federation.from_toml` (a federation.toml, or the
-    coordinator.toml of a consortium), not by itself.
+    coordinator.toml of a consortium), not by itself. `Federation.local` takes:
+
+    blocks : {party: DataFrame, path, or source}.
+    key : the column, or columns, that identify a record.
+    columns : `Columns`, or a columns.toml.
+    runs : the folder of run folders; a temporary one by default.
+    organisations, holder : {party: organisation}, each its own by default; an organisation without data that holds
+        shares, needed with two parties.
+    committee, threshold, colluders : who holds shares, how many of them together learn nothing, how many members are
+        assumed to collude.
+    allow, budget, approve : unbounded releases that all parties allow by name; each party's budget; "auto" or "ask".
+    seed : makes this a simulation, which protects nobody.
+    include : the cohort: "union" of all records, or one party's.
+    home : the folder of the parties' ledgers; without it they last as long as this object.
+    transport, timeout, modules : "embedded", "processes" or "network"; seconds for one answer; modules with steps of
+        your own that the parties load.
 
     Returns
     -------
@@ -79,7 +94,7 @@ class Federation:
     def local(
         cls, blocks: Any, *, key: str, columns: Any, runs: str | Path | None = None, **options: Any
     ) -> Federation:
-        """All parties on this machine; see `federation.local.Spec` for every option.
+        """All parties on this machine; the options are listed above.
 
         Keys are joined in the clear: whoever runs this sees all keys, as they already own all blocks. Without
         `home`, ledgers last as long as this object; give a folder to keep them.
@@ -163,6 +178,7 @@ class Federation:
         self.close()
 
     def close(self) -> None:
+        """End the transport; without `runs`, the run folders go too."""
         self.transport.close()
         if self._scratch is not None:
             self._scratch.cleanup()

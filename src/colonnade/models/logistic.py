@@ -75,6 +75,7 @@ class SQMLogistic:
     ridge : the penalty per record; by default half the noise level (see `noise_ridge`).
     sampling, rounds, learning_rate, radius : of "minibatch": the probability of a record to be in a batch, the
         number of batches, the step, and the norm that the weights are clipped to (rows are scaled to norm 1).
+    block : the width of the tiles in which a matrix is computed.
 
     Attributes
     ----------
@@ -259,6 +260,7 @@ class SQMLogistic:
         return self._fitted().predict_proba(rows)
 
     def predict(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[Any]:
+        """The likelier class of each row."""
         return self._fitted().predict(rows)
 
     def score(self, rows: pd.DataFrame | NDArray[Any], truth: pd.Series[Any] | NDArray[Any]) -> float:
@@ -327,6 +329,7 @@ class LogisticFit:
         return np.column_stack([1 - event, event])
 
     def predict(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[Any]:
+        """The likelier class of each row."""
         event = (self.decision_function(rows) > 0).astype(int)
         chosen: NDArray[Any] = np.array(self.classes)[event]
         return chosen

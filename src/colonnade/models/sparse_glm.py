@@ -178,6 +178,7 @@ class SparseGLM:
         return federation.run(method)[0]  # type: ignore[no-any-return]
 
     def covariates(self, facts: PublicFacts) -> tuple[str, ...]:
+        """The columns that may be chosen: all but the response by default."""
         if self.response is None:
             raise BadArguments("name the column to explain: SparseGLM(response=...), or fit(federation, response=...).")
         check_response(facts.column(self.response), self.family)
@@ -188,6 +189,7 @@ class SparseGLM:
         return found
 
     def layout(self, facts: PublicFacts, roster: Roster) -> SparseLayout:
+        """The public shape of the job."""
         made = SparseLayout(
             facts=facts,
             roster=roster,

@@ -51,8 +51,10 @@ class Budget:
         return None if self.period_days is None else now - DAY * self.period_days
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values; `from_dict` is its inverse."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Budget:
+        """A budget from plain values."""
         return cls(**plain)

@@ -121,6 +121,7 @@ class Contingency:
         return cls(**options)
 
     def fit(self, federation: Federation) -> Tables:
+        """Run it; the run folder is in `federation.runs`."""
         return federation.run(self)[0]  # type: ignore[no-any-return]
 
     def layout(self, facts: PublicFacts, roster: Roster) -> Layout:

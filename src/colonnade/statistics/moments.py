@@ -124,6 +124,7 @@ class PatternMoments:
         )
 
     def fit(self, federation: Federation) -> Moments:
+        """Run it; the run folder is in `federation.runs`."""
         return federation.run(self)[0]  # type: ignore[no-any-return]
 
     def layout(self, facts: PublicFacts, roster: Roster) -> Layout:

@@ -111,6 +111,7 @@ class PolynomialSum:
         return cls(**{**options, "polynomial": Polynomial.from_list(options["polynomial"])})
 
     def fit(self, federation: Federation) -> PolynomialTotals:
+        """Run it; the run folder is in `federation.runs`."""
         return federation.run(self)[0]  # type: ignore[no-any-return]
 
     def layout(self, facts: PublicFacts, roster: Roster) -> Layout:

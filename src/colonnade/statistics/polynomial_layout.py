@@ -70,13 +70,16 @@ class Polynomial:
 
     @property
     def degree(self) -> int:
+        """The largest sum of exponents in a monomial."""
         return max((sum(e for _, e in exponents) for output in self.outputs for _, exponents in output), default=0)
 
     def to_list(self) -> list[Any]:
+        """Plain values, as `of` takes them; `from_list` is its inverse."""
         return [[[coefficient, dict(exponents)] for coefficient, exponents in output] for output in self.outputs]
 
     @classmethod
     def from_list(cls, plain: Sequence[Any]) -> Self:
+        """A polynomial from plain values."""
         return cls.of(*([(coefficient, exponents) for coefficient, exponents in output] for output in plain))
 
 

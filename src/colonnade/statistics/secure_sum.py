@@ -173,6 +173,7 @@ class PresenceTotal:
         return cls(**options)
 
     def fit(self, federation: Federation) -> Coverage:
+        """Run it; the run folder is in `federation.runs`."""
         return federation.run(self)[0]  # type: ignore[no-any-return]
 
     def mu(self, facts: PublicFacts, roster: Roster) -> int:

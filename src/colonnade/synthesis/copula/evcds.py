@@ -71,11 +71,14 @@ class AdjustedSynthesizer(RankSynthesizer):
 
 @dataclass(frozen=True, kw_only=True)
 class EVCDS(AdjustedSynthesizer):
-    """Synthetic rows whose marginals are adjusted for absent records. `RankSynthesizer` has the other options.
+    """Synthetic rows whose marginals are adjusted for absent records.
 
     Parameters
     ----------
-    epsilon, delta, columns, accounting, split, noise : as in `VCDS`; `draws` says how the adjusted rows are drawn.
+    epsilon, delta, columns, accounting, split, noise : as in `VCDS`.
+    marginals, order, degree, expected, rows, format : as in `VCDS`.
+    draws : "fresh" rows of the fitted copula, or rows "adjusted" to the cohort's ranks, shuffled and resampled.
+    sweeps : passes of the adjustment's Gibbs sampler after the paper's sequential one (0 is as printed).
 
     Returns
     -------

@@ -36,10 +36,13 @@ Imputation = Literal["conditional", "ranked"]
 
 @dataclass(frozen=True, kw_only=True)
 class IEVCDS(AdjustedSynthesizer):
-    """Synthetic rows from columns that are completed and ranked again. `RankSynthesizer` has the other options.
+    """Synthetic rows from columns that are completed and ranked again.
 
     Parameters
     ----------
+    epsilon, delta, columns, accounting, split, noise : as in `VCDS`.
+    marginals, order, degree, expected, rows, format : as in `VCDS`.
+    draws, sweeps : as in `EVCDS`.
     iterations : T, how often ranks are released; each time costs.
     per_iteration : with accounting="nominal", does each round get the rank budget of one (the paper's tables: the
         nominal total is then T epsilon_1 + epsilon_2) or its share of it?

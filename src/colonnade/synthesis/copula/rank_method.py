@@ -137,6 +137,7 @@ class RankSynthesizer(ABC):
         return Columns(facts.column(name) for names in self.held(facts).values() for name in names)
 
     def budget(self, facts: PublicFacts) -> RankBudget:
+        """What the releases get of epsilon, in all three units."""
         return rank_budget(
             n=facts.n,
             widths={party: len(names) for party, names in self.held(facts).items()},

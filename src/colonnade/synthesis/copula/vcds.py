@@ -23,13 +23,16 @@ from colonnade.synthesis.table import SyntheticTable
 
 @dataclass(frozen=True, kw_only=True)
 class VCDS(RankSynthesizer):
-    """Synthetic rows from perturbed ranks and private marginals. `RankSynthesizer` has the options.
+    """Synthetic rows from perturbed ranks and private marginals.
 
     Parameters
     ----------
     epsilon, delta : a person's total, or with accounting="nominal" the paper's number (not what a person loses).
-    columns, rows, format : which columns, and what the run folder gets.
+    columns, rows, format : which columns; of the table in the run folder, as many rows as the cohort has by default.
     accounting, split, noise : "record" or "nominal"; how a nominal epsilon is divided; "exact" flips or "skellam".
+    marginals, order, degree : "smooth" (the density behind noisy counts), "histogram", or the paper's "bernstein" with
+        this order and degree.
+    expected : {party: part of the cohort}, for the plan's forecast of the noise; it changes nothing else.
 
     Returns
     -------

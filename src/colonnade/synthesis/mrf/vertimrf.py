@@ -157,10 +157,12 @@ class VertiMRF:
 
     @property
     def coarse(self) -> int:
+        """Cells of a numeric column in joint tables."""
         return (8 if self.encoder == "sqm" else 4) if self.bins is None else self.bins
 
     @property
     def shares(self) -> tuple[float, ...]:
+        """How the budget is divided over the rounds."""
         return tuple(self.split) if self.split is not None else (OURS if self.encoder == "sqm" else PAPER)
 
     # --- as data ------------------------------------------------------------------------------------------------
