@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from colonnade.data.simulated.example import Example, design_matrix
 from colonnade.evaluation import fidelity
 
 PYTHON = REPOSITORY / ".venv-peers" / "bin" / "python"
+KEPT = REPOSITORY / ".studies" / "peers"
+"""What every part found, and the tables that they read and wrote; a run begins by removing it."""
 SIDE = REPOSITORY / "benchmarks" / "rivals" / "peers_side.py"
 LIMIT = 240
 """CPU seconds that a part may take, ours as well as a peer's, unless `LIMITS` says more."""
@@ -88,17 +90,17 @@ def main() -> int:
         " peers have all columns in one table. CPU seconds are those of one run; what is compiled at first use counts"
         " for ours and for OpenDP, not for skglm nor for the Gram matrix."
     )
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        common.write_tables(folder)
-        found = {name: run(folder, name) for job in PEERS for name in (f"ours-{job}", *PEERS[job])}
-        rows, wrong = tell(folder, found)
+    shutil.rmtree(KEPT, ignore_errors=True)
+    KEPT.mkdir(parents=True)
+    common.write_tables(KEPT)
+    found = {name: run(KEPT, name) for job in PEERS for name in (f"ours-{job}", *PEERS[job])}
+    rows, wrong = tell(KEPT, found)
     page.table(["job", "figure", "ours", "peer", "CPU s, ours / peer", "versions"], rows)
     page.say(
         f"A part that needs more than {LIMIT} CPU seconds (AIM: {LIMITS['aim']}) is stopped and says so. Not compared:"
         " SmartNoise, whose synthesizers need an older numpy than the other peers; its AIM and MST are the mechanisms"
-        " of OpenDP's, both on mbi. OpenDP, hyperimpute and FedPSG run with their default options, but FedPSG with"
-        f" {ITERATIONS:,} iterations. MPyC computes an exact matrix; ours has noise, ledger and transcript."
+        " of OpenDP's, both on mbi. OpenDP, GAIN and FedPSG run with their default options, but GAIN with its paper's"
+        f" 10,000 steps and FedPSG with {ITERATIONS:,}. MPyC computes an exact matrix; ours has noise, ledger and transcript."
     )
     unfinished = [name for name, one in found.items() if "failed" in one]
     return page.finish(
@@ -122,7 +124,13 @@ def tell(folder: Path, found: Found) -> tuple[list[list[str]], list[str]]:
             if stopped:
                 rows.append([f"`{job}`", "not compared", "", "; ".join(stopped), "", ""])
                 continue
-            told, good = JOBS[job](folder, found[f"ours-{job}"], found[peer] | {"name": peer})
+            try:
+                told, good = JOBS[job](folder, found[f"ours-{job}"], found[peer] | {"name": peer})
+            except Exception as error:  # one comparison that fails must not lose the others
+                told, good = (
+                    [[f"`{job}`", f"not compared with {peer}", "", f"{type(error).__name__}: {error}", "", ""]],
+                    False,
+                )
             rows += told
             wrong += [] if good else [job]
     return rows, wrong
@@ -184,6 +192,9 @@ def synthesize(folder: Path, mine: dict[str, Any], peer: dict[str, Any]) -> tupl
     real = fidelity.cut(example.truth.complete, columns)
     made = fidelity.cut(pd.read_parquet(folder / "ours.parquet"), columns)
     drawn = pd.read_parquet(folder / f"{peer['name']}.parquet")
+    told = {n: [str(one) for one in columns[n].categories or ()] for n in CATEGORIES}
+    # OpenDP's tables have a cell for values that are in no category; rows drawn from it are left out.
+    drawn = drawn[np.logical_and.reduce([drawn[n].isin(told[n]) for n in CATEGORIES])]
     rival = fidelity.cut(pd.DataFrame({n: columns[n].decode(columns[n].encode(drawn[n])) for n in CATEGORIES}), columns)
     rows = []
     for ways in (2, 3):
