@@ -99,9 +99,9 @@ def main() -> int:
     page.say(
         f"A part that needs more than {LIMIT} CPU seconds (AIM: {LIMITS['aim']}) is stopped and says so. Not compared:"
         " SmartNoise, whose synthesizers need an older opendp and pandas than the other peers; its AIM and MST are the"
-        " mechanisms of OpenDP's, both on mbi. OpenDP, GAIN and FedPSG run with their default options, but GAIN with its"
-        f" paper's 10,000 steps and FedPSG with {ITERATIONS:,}. Rows in which OpenDP drew no category (it keeps a cell for"
-        " that) are left out. MPyC computes an exact matrix; ours has noise, ledger and transcript."
+        " mechanisms of OpenDP's, both on mbi. OpenDP, GAIN and FedPSG run with their default options, but GAIN with"
+        f" its paper's 10,000 steps and FedPSG with {ITERATIONS:,}. Rows in which OpenDP drew no category (it keeps a"
+        " cell for that) are left out. MPyC computes an exact matrix; ours has noise, ledger and transcript."
     )
     unfinished = [name for name, one in found.items() if "failed" in one]
     return page.finish(
