@@ -116,12 +116,17 @@ def test_a_period_renews_the_budget_and_the_lifetime_total_stays(tmp_path: Path)
 
 
 def test_a_clock_set_back_does_not_renew_a_budget(tmp_path: Path) -> None:
+    """What is spent while the clock is wrong must not look a hundred days old when it is right again."""
     now = [100 * DAY]
     book = ledger(tmp_path, budget=Budget(epsilon=0.1, period_days=30), clock=lambda: now[0])
-    book.reserve("a", [reservation(0.1)])
+    book.reserve("a", [reservation(0.05)])
     now[0] = 0.0
     with pytest.raises(BudgetExceeded):
         book.reserve("b", [reservation(0.1)])
+    book.reserve("c", [reservation(0.05)])
+    now[0] = 101 * DAY
+    with pytest.raises(BudgetExceeded):
+        book.reserve("d", [reservation(0.05)])
 
 
 def test_after_an_unbounded_release_the_total_is_unbounded(tmp_path: Path) -> None:

@@ -1,0 +1,194 @@
+"""The noise that leaves a party, step by step, is as large as the step's cost says, and rows are as short.
+
+The audits attack mechanisms that are put together from the product's parts. Here the steps themselves answer, at real
+parties; what they release less the exact value is compared with the variance that the cost needs. A sample variance of
+k draws is off by about sqrt(2 / k) (Laplace: sqrt(5 / k)); six of those are allowed. Half of the noise lies outside.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from colonnade.data.column import Column, Columns
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.plan import Plan, phase
+from colonnade.federation.step import Step
+from colonnade.models.vfem_private_steps import NORM_BINS, block_norms, own_moments
+from colonnade.statistics.describe import DEPTH, marginal, presence_count
+from colonnade.statistics.moment_layout import Layout
+from colonnade.statistics.moments import PatternMoments, compute_moments, moment_phases
+from colonnade.statistics.quantiles import dyadic_counts
+from colonnade.statistics.ranks import doubled_mid_ranks
+from colonnade.synthesis.copula.rank_steps import PRESENCE, release_presence, release_ranks
+from colonnade.synthesis.copula.scores import release_marginals
+from support.small import three_overlapping_blocks, three_parties
+
+GAUSSIAN, LAPLACE = 2.0, 5.0
+"""k times the squared relative error of a sample variance."""
+
+
+def as_stated(noise: NDArray[Any], variance: float, law: float = GAUSSIAN) -> bool:
+    found = float(np.mean(np.asarray(noise, dtype=np.float64) ** 2))
+    allowed = 6 * math.sqrt(law / np.size(noise))
+    assert allowed < 0.74, "half of the noise has a quarter of the variance"
+    return abs(found / variance - 1) < allowed
+
+
+def asked(federation: Federation, party: str, *requests: tuple[Step, dict[str, Any]]) -> list[Any]:
+    """The party's answers, in one job with a phase for each step."""
+    steps = dict.fromkeys(step.name for step, _ in requests)
+    here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster, "discloses": "a test"}
+    phases = []
+    for name in steps:
+        step = next(step for step, _ in requests if step.name == name)
+        mine = [arguments for other, arguments in requests if other.name == name]
+        phases.append(phase(name, step, {party: mine}, **here))
+    with federation.open(Plan(method="test", options={}, phases=tuple(phases))) as job:
+        return [job.ask(step, phase=step.name, parties=[party], **arguments)[party] for step, arguments in requests]
+
+
+def leaves(values: pd.Series[float], size: int) -> NDArray[np.int64]:
+    return np.histogram(values, bins=np.linspace(0.0, 100.0, size + 1))[0].astype(np.int64)
+
+
+def test_describe(tmp_path: Path) -> None:
+    age = three_overlapping_blocks()["clinic"]["age"]
+    tree = dyadic_counts(leaves(age, 2**DEPTH))
+    flat = {"column": "age", "shape": "histogram", "bins": 1000}
+    deep = {"column": "age", "shape": "tree", "bins": 2}
+    gaussian, laplace = {"noise": "gaussian", "level": 9.0}, {"noise": "laplace", "level": 0.2}
+    presence = [(presence_count, gaussian)] * 150
+    with three_parties(tmp_path) as federation:
+        found = asked(
+            federation,
+            "clinic",
+            *((marginal, {**shape, **noise}) for shape in (flat, deep) for noise in (gaussian, laplace)),
+            *presence,
+        )
+    assert as_stated(found[0] - leaves(age, 1000), 9.0**2)
+    assert as_stated(found[1] - leaves(age, 1000), 2 / 0.2**2, LAPLACE)
+    assert as_stated(found[2] - tree, DEPTH * 9.0**2), "a record is in a node of each level"
+    assert as_stated(found[3] - tree, 2 * (DEPTH / 0.2) ** 2, LAPLACE)
+    assert as_stated(np.array(found[4:]) - len(age), 9.0**2)
+
+
+def test_marginals_of_the_copula(tmp_path: Path) -> None:
+    """A listed value is in one cell; of a tree one node a level moves, and each level has the cost of 1 / depth."""
+    depth, sigma = 9, 20.0
+    block = three_overlapping_blocks()["clinic"]
+    request = {"label": "scores", "columns": ["age", "visits"], "sigma": sigma, "depth": depth}
+    with three_parties(tmp_path) as federation:
+        found = asked(federation, "clinic", *[(release_marginals, request)] * 20)
+    tree = dyadic_counts(leaves(block["age"], 2**depth))
+    listed = np.bincount(block["visits"], minlength=10)
+    assert as_stated(np.array([one["age"] for one in found]) - tree, depth * sigma**2)
+    assert as_stated(np.array([one["visits"] for one in found]) - listed, sigma**2)
+
+
+def test_private_vfem(tmp_path: Path) -> None:
+    gamma, norm, level = 2**12, 0.5, 3.0
+    with three_parties(tmp_path) as federation:
+        layout = Layout(
+            facts=federation.facts,
+            roster=federation.roster,
+            names=("age", "visits"),
+            presence="known",
+            gamma=gamma,
+            clip={"clinic": norm},
+        ).to_dict()
+        found = asked(
+            federation,
+            "clinic",
+            *[(block_norms, {"layout": layout, "level": level})] * 12,
+            *[(own_moments, {"layout": layout, "others": [], "level": level})] * 60,
+        )
+    lengths, grams = np.array(found[:12]), np.array(found[12:])
+    # Repeated requests share the exact value: deviations from their mean have (k - 1) / k of the variance.
+    assert lengths.shape == (12, NORM_BINS)
+    assert as_stated(lengths - lengths.mean(axis=0), level**2 * 11 / 12)
+    square = gamma**2 * (1 + norm**2)
+    delta = math.sqrt((square**2 + gamma**2 * square) / 2)
+    upper = grams[:, 0][:, *np.triu_indices(3)]
+    assert as_stated(upper - upper.mean(axis=0), (level * delta) ** 2 * 59 / 60)
+
+
+def test_ranks_have_the_noise_of_the_whole_cohort(tmp_path: Path) -> None:
+    """A party with 10 of 60 records: the cost is that of 60, since how many it has is not public."""
+    blocks = three_overlapping_blocks()
+    blocks["court"] = blocks["court"].head(10)
+    times, epsilon_0 = 30, 0.2
+    with three_parties(tmp_path, blocks=blocks, allow=(PRESENCE,)) as federation:
+        ranked = (release_ranks, {"columns": ["sued"], "epsilon_0": epsilon_0, "noise": "skellam"})
+        shown, *found = asked(federation, "court", (release_presence, {"columns": ["sued"]}), *[ranked] * times)
+        n = federation.facts.n
+        codes = federation.transport["court"].block.encoded("sued")
+        at = federation.transport["court"].rows
+    here = np.flatnonzero(np.unpackbits(shown[0], count=n))
+    exact = dict(zip(at.tolist(), doubled_mid_ranks(codes).tolist(), strict=True))
+    noise = np.array(found)[:, here, 0] - np.array([exact[row] for row in here.tolist()])
+    theta = 1 / (1 + math.exp(epsilon_0))
+    assert len(here) == 10
+    assert as_stated(noise, 4 * n * theta * (1 - theta) / (1 - 2 * theta) ** 2)
+
+
+# --- moments on shares ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Federation:
+    """Three parties with ten columns of -1 and 1 each, so that quantising rounds nothing."""
+    rng = np.random.default_rng(5)
+    names = [f"c{j}" for j in range(30)]
+    rows = pd.DataFrame(rng.choice([-1.0, 1.0], size=(12, 30)), columns=names).assign(id=np.arange(12))
+    return Federation.local(
+        {f"party{k}": rows[["id", *names[10 * k : 10 * k + 10]]] for k in range(3)},
+        key="id",
+        columns=Columns([Column(name=name, kind="continuous", lower=-1.0, upper=1.0) for name in names]),
+        allow=("exact-moments",),
+        home=tmp_path / "home",
+        runs=tmp_path / "runs",
+    )
+
+
+def gram(federation: Federation, layout: Layout) -> NDArray[np.float64]:
+    plan = Plan(method="test", options={}, phases=tuple(moment_phases(layout, "client")))
+    with federation.open(plan) as job:
+        return compute_moments(job, layout, "client").grams[0]
+
+
+def test_every_opening_of_moments_has_its_noise(wide: Federation) -> None:
+    shape: dict[str, Any] = {"names": None, "presence": "ignore", "gamma": 16, "constant": False, "block": 10}
+    with wide as federation:
+        made = Layout(facts=federation.facts, roster=federation.roster, mu=40_000, opening=250, **shape)
+        assert len(made.rounds) == 3
+        exact = Layout(facts=federation.facts, roster=federation.roster, opening=2000, **shape)
+        noise = gram(federation, made) - gram(federation, exact)
+    whole = noise * made.gamma**2
+    for tiles in made.rounds:
+        drawn = np.concatenate(
+            [
+                whole[slice(*tile.rows), slice(*tile.columns)][np.triu_indices(10)]
+                if tile.diagonal
+                else whole[slice(*tile.rows), slice(*tile.columns)].ravel()
+                for tile in tiles
+            ]
+        )
+        assert as_stated(drawn, 2 * made.mu), "the first opening and the later ones"
+
+
+def test_shared_rows_are_clipped_to_the_norm_that_the_cost_states(wide: Federation) -> None:
+    """Every row has norm sqrt(10) at each party, and the declared bounds are 1 and 2."""
+    clip = {"party0": 1.0, "party1": 2.0}
+    method = PatternMoments(epsilon=None, presence="ignore", constant=False, gamma=2**10, clip=clip)
+    with wide as federation:
+        found = np.diag(method.fit(federation).grams[0])
+    for place, square in enumerate((1.0, 4.0, 10.0)):
+        reached = found[10 * place : 10 * place + 10].sum() / 12
+        assert 0.99 * square < reached <= square
