@@ -107,7 +107,14 @@ def test_a_page_for_several_runs_is_sound_in_a_browser(
     runs = [federation.run(Describe(epsilon=1.0, columns=(name,)), name=f"index-{name}")[1] for name in ("roa", "roe")]
     for run in runs:
         write_report(run)
-    sound(browser, write_index(tmp_path / "index.html", runs, title="Two runs"))
+    index = write_index(tmp_path / "index.html", runs, title="Two runs")
+    sound(browser, index)
+    with Watched(browser, width=DESK, height=800) as watched:
+        page = watched.open(index)
+        for heading in ("Released", "Seen by", "Cost to a person", "How good"):
+            boxes = [one.bounding_box() for one in page.get_by_text(heading, exact=True).all()]
+            assert len(boxes) == len(runs)
+            assert all(box and box["y"] + box["height"] < 800 for box in boxes), heading
 
 
 def test_every_kind_of_result_is_among_them() -> None:

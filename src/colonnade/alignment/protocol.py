@@ -168,7 +168,7 @@ class Align:
                 {chosen.matcher: [numbering]},
                 facts=facts,
                 roster=roster,
-                discloses="n, and noisy counts of the presence patterns",
+                discloses="the size n of the cohort, and noisy counts of the presence patterns",
                 reply_bytes=8 * sum(self.capacity.values()),
             ),
             phase(
@@ -331,7 +331,9 @@ def number(
         shown = np.array([possible(index, chosen.parties, include) for index in range(len(exact))])
         scale = math.nextafter(1 / epsilon, math.inf)
         noisy = np.where(shown, exact + discrete_laplace(me.randomness, scale, len(exact)), 0)
-    return Release({"n": cohort.n, "patterns": noisy}, "n, and noisy counts of the presence patterns")
+    return Release(
+        {"n": cohort.n, "patterns": noisy}, "the size n of the cohort, and noisy counts of the presence patterns"
+    )
 
 
 @step(cost=lambda public, **_: Free("each party's rows stay with it"))

@@ -123,6 +123,12 @@ p, li { max-width: 46rem; overflow-wrap: anywhere; }
   border-radius: 6px; padding: .75rem 1rem; min-width: 0; break-inside: avoid; }
 .glance dt { font-weight: 700; margin-bottom: .35rem; } .glance dd { margin: 0; font-size: .95rem; }
 .glance p { margin: 0 0 .5rem; } .glance ul { margin: 0; padding-left: 1.1rem; } .strong { font-weight: 600; }
+.runs { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem;
+  margin: 1rem 0; }
+.runs article { background: var(--panel); border: 1px solid var(--line); border-top: 3px solid var(--bar);
+  border-radius: 6px; padding: .75rem 1rem; min-width: 0; font-size: .92rem; }
+.runs h3 { margin: 0 0 .25rem; } .runs p { margin: 0 0 .4rem; } .runs dl, .runs dd { margin: 0; }
+.runs dt { font-weight: 700; margin-top: .6rem; } .runs ul { margin: 0; padding-left: 1.1rem; }
 .quiet { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .lead { font-size: 1.1rem; }
 .warning { border: 2px solid var(--warn-line); background: var(--warn-paper); padding: .75rem 1rem; border-radius: 6px;

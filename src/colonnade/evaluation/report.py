@@ -244,7 +244,7 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
         f"Colonnade: {heading}",
         tag("header", tag("h1", heading), paragraph(_origin(job), class_="soft")),
         paragraph(SIMULATED, class_="warning", role="note") if costs["simulated"] else None,
-        report_privacy.glance(plan, spent, _quality(kind, result, compared), treatment(plan.method, plan.options)),
+        report_privacy.glance(plan, spent, quality_of(run), treatment(plan.method, plan.options)),
         kind.answer(result),
         report_privacy.privacy(plan, spent, remarks, unseeded=UNSEEDED if costs["simulated"] else None),
         report_synthetic.beside_truth(compared) if compared is not None else None,
@@ -256,9 +256,12 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
     return run.write("report.html", html)
 
 
-def _quality(kind: Kind, result: Mapping[str, Any], compared: Mapping[str, Any] | None) -> str:
-    if compared is not None:
-        return report_synthetic.quality_beside_truth(compared)
+def quality_of(run: RunFolder) -> str:
+    """One sentence: how good the result is; beside the truth where a simulation knows it."""
+    if (run.path / COMPARISON).is_file():
+        return report_synthetic.quality_beside_truth(run.read_json(COMPARISON))
+    result = run.read_json("result.json")
+    kind = kind_of(run, result)
     return kind.quality(result) if kind.quality else "The result says what is known about its error."
 
 

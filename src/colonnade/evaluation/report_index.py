@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from colonnade.errors import RunError, StorageError
-from colonnade.evaluation.page import Html, join, page, paragraph, section, table, tag
+from colonnade.evaluation.page import Html, listing, page, paragraph, section, tag
 from colonnade.evaluation.privacy import presence_fixed, right_guesses
-from colonnade.evaluation.report import SIMULATED, kind_of
-from colonnade.evaluation.report_privacy import SHOWN
+from colonnade.evaluation.report import SIMULATED, kind_of, quality_of
+from colonnade.evaluation.report_privacy import SHOWN, released, seen_by
 from colonnade.evaluation.words import in_plain_words, moment, pair
 from colonnade.federation.run_folder import RunFolder
-from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.accounting import Guarantee, guarantee
 from colonnade.privacy.cost import Cost, Relation
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
@@ -35,15 +36,16 @@ def write_index(path: Path, runs: Sequence[RunFolder], *, title: str) -> Path:
     fixed = presence_fixed(everything)
     counted = everything if fixed is None else fixed
     whole = {relation: guarantee(counted, delta=delta, relation=relation) for relation in RELATIONS}
-    rows = [
-        (str(at), _link(path, run), pair(guarantee(spent[run.path], delta=delta)), _when(run))
-        for at, run in enumerate(done, start=1)
-    ]
     html = page(
         title,
-        tag("header", tag("h1", title)),
+        tag("header", tag("h1", title), paragraph(_together(whole["zero-out"], fixed is not None), class_="lead")),
         paragraph(SIMULATED, class_="warning", role="note") if simulated else None,
-        table(("", "result", "(epsilon, delta) per record, zero-out", "finished"), rows, label="Runs", numeric=(2,)),
+        tag("h2", "The runs", class_="quiet"),
+        tag(
+            "div",
+            *(_card(path, run, at, spent[run.path], delta) for at, run in enumerate(done, start=1)),
+            class_="runs",
+        ),
         section(
             "What all of it costs a person",
             paragraph(
@@ -69,6 +71,15 @@ def write_index(path: Path, runs: Sequence[RunFolder], *, title: str) -> Path:
     return path
 
 
+def _together(whole: Guarantee, shown: bool) -> str:
+    """The first sentence: what all runs cost a person."""
+    if whole.unbounded or not math.isfinite(whole.epsilon):
+        return "Together these runs have no bound on what a person loses."
+    also = "They also show who holds which pseudonymous record." if shown else ""
+    epsilon, delta = pair(whole)[1:-1].split(", ")
+    return f"Together these runs cost a person epsilon {epsilon}, delta {delta} ({whole.relation}). {also}".strip()
+
+
 def _costs(run: RunFolder) -> list[Cost]:
     """A run's costs; joint ids are made its own, since a plan's do not name the job."""
     plain = run.read_json("costs.json")["costs"]
@@ -79,10 +90,31 @@ def _costs(run: RunFolder) -> list[Cost]:
     ]
 
 
-def _link(index: Path, run: RunFolder) -> Html:
-    result = run.read_json("result.json")
+def _card(index: Path, run: RunFolder, number: int, costs: list[Cost], delta: float) -> Html:
+    """What one run released, to whom, at what cost, and how good it is; its heading leads to the report."""
+    result, plan = run.read_json("result.json"), run.plan()
     where = os.path.relpath(run.path / "report.html", index.parent)
-    return join([tag("a", kind_of(run, result).title(result), href=Path(where).as_posix()), f" ({run.job['method']})"])
+    told = (
+        ("How good", paragraph(quality_of(run))),
+        ("Cost to a person", _cost(costs, delta)),
+        ("Released", listing(released(plan))),
+        ("Seen by", listing(seen_by(plan))),
+    )
+    return tag(
+        "article",
+        tag("h3", f"{number}. ", tag("a", kind_of(run, result).title(result), href=Path(where).as_posix())),
+        paragraph(f"{run.job['method']}, {_when(run)}", class_="soft"),
+        tag("dl", *(tag("div", tag("dt", name), tag("dd", one)) for name, one in told)),
+    )
+
+
+def _cost(costs: list[Cost], delta: float) -> Html:
+    fixed = presence_fixed(costs)
+    whole = guarantee(costs, delta=delta)
+    if fixed is None:
+        return paragraph(tag("strong", pair(whole)), " (epsilon, delta), zero-out.")
+    apart = pair(guarantee(fixed, delta=delta)) if fixed else "nothing"
+    return paragraph(SHOWN.format(", ".join(whole.unbounded)), " Apart from that: ", tag("strong", apart), ".")
 
 
 def _when(run: RunFolder) -> str:

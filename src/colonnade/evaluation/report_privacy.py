@@ -58,8 +58,8 @@ class Spent:
 def glance(plan: Plan, spent: Spent, quality: str, treatment: str | None) -> Html:
     """What was released, to whom, at what cost, and how good it is, with what was done about missing blocks."""
     cards = (
-        ("Released", listing(dict.fromkeys(_sentence(one.discloses) for one in plan.phases))),
-        ("Seen by", listing(dict.fromkeys(_audience(one.audience) for one in plan.phases))),
+        ("Released", listing(released(plan))),
+        ("Seen by", listing(seen_by(plan))),
         ("Cost to a person", _cost_card(spent)),
         (
             "How good",
@@ -71,6 +71,21 @@ def glance(plan: Plan, spent: Spent, quality: str, treatment: str | None) -> Htm
         tag("h2", "At a glance", class_="quiet"),
         tag("dl", *(tag("div", tag("dt", name), tag("dd", told)) for name, told in cards), class_="glance"),
     )
+
+
+def released(plan: Plan) -> list[str]:
+    """What left the parties, one sentence each."""
+    return list(dict.fromkeys(_sentence(one.discloses) for one in plan.phases if not _silent(one)))
+
+
+def seen_by(plan: Plan) -> list[str]:
+    """Who saw it."""
+    return list(dict.fromkeys(_audience(one.audience) for one in plan.phases if not _silent(one)))
+
+
+def _silent(phase: Phase) -> bool:
+    """A phase in which parties only work at home."""
+    return phase.discloses.startswith("nothing")
 
 
 def _cost_card(spent: Spent) -> Html:
@@ -99,7 +114,9 @@ def _sentence(text: str) -> str:
 
 
 def _audience(name: str) -> str:
-    return f"{_sentence(name)}, and readers of this page" if name == "coordinator" else _sentence(name)
+    if name == "coordinator":
+        return "Coordinator, and readers of this page"
+    return _sentence(name).replace("any t of them learn nothing", "none learns anything alone")
 
 
 def _rounded_up(epsilon: float) -> str:
