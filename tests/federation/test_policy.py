@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,15 @@ from colonnade.federation.plan import Phase, Plan
 from colonnade.federation.policy import Policy
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, make_authority, make_request, sign
 from colonnade.federation.transports.embedded import Embedded
+from colonnade.federation.workplace import Work
 from colonnade.privacy.budget import Budget
+from colonnade.privacy.randomness import SystemRandomness
 from colonnade.secure.sealed import Identity
-from colonnade.statistics.describe import Describe
+from colonnade.statistics.cells import cells
+from colonnade.statistics.describe import CellCounts, Describe
 from colonnade.statistics.secure_sum import PresenceTotal
 from support.consortium import Consortium
-from support.small import three_parties
+from support.small import COLUMNS, three_parties
 
 
 @pytest.fixture
@@ -93,6 +96,24 @@ def test_only_the_columns_offered_go_without_asking(federation: Federation) -> N
     assert proposed(here, federation, described(federation, "age", "sued"), "one").value["state"] == "approved"
     assert proposed(here, federation, described(federation, "visits"), "two").value["state"] == "waiting"
     assert proposed(here, federation, described(federation), "three").value["state"] == "waiting", "all columns"
+
+
+@pytest.mark.parametrize("way", ["chunks", "all chunks", "mapped", "aggregate", "column"])
+def test_no_way_to_the_rows_leads_past_the_policy(federation: Federation, way: str) -> None:
+    here = clinic(federation)
+    counts = CellCounts("age", cells(COLUMNS["age"], bins=2))
+    ways: dict[str, Callable[[], Any]] = {
+        "chunks": lambda: list(here.chunks(["age"])),
+        "all chunks": lambda: list(here.chunks()),
+        "mapped": lambda: list(here.mapped(["age"], lambda at, values: len(at))),
+        "aggregate": lambda: here.aggregate(["age"], counts),
+        "column": lambda: here.column("age"),
+    }
+    here._work = Work("job", 1, (), SystemRandomness(), offered=None)
+    assert ways[way]() is not None, "all declared columns"
+    here._work = Work("job", 1, (), SystemRandomness(), offered=("visits",))
+    with pytest.raises(ColumnNotOffered, match="age"):
+        ways[way]()
 
 
 def test_a_job_that_reads_more_than_it_said_is_refused_at_the_border(federation: Federation) -> None:

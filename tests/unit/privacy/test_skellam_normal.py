@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.mechanisms import mechanism_of, under
 from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
 from colonnade.privacy.skellam_normal import normal_losses, oscillation
 
@@ -69,3 +70,37 @@ def test_small_noise_is_not_taken_for_normal() -> None:
     for wrong in (0, -1, 1.5, True):
         with pytest.raises(BadPrivacyParameter, match="dimension"):
             Skellam(25, delta_1=1, delta_2=1, parties=3, dimension=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("factor", [1.0, math.sqrt(2), 2.0])
+def test_a_replaced_record_costs_what_normal_noise_of_the_larger_sensitivity_does(factor: float) -> None:
+    """Gram matrices, polynomials and gradients are accounted so. Oracle: the analytic Gaussian, solved here."""
+    delta_2, dimension, multiplier = 2.0**26, 400, 3.0
+    mu = round((multiplier * delta_2) ** 2 / 2)
+    stated = {"delta_1": delta_1_bound(delta_2, dimension), "delta_2": delta_2, "parties": 3}
+    cost = Skellam(mu, dimension=dimension, replace_factor=factor, **stated)
+
+    def exactly(ratio: float) -> float:
+        def excess(epsilon: float) -> float:
+            lower = math.exp(epsilon) * float(norm.cdf(-ratio / 2 - epsilon / ratio))
+            return float(norm.cdf(ratio / 2 - epsilon / ratio)) - lower - 1e-6
+
+        return float(brentq(excess, 0.01, 50))
+
+    for relation, ratio in (("zero-out", 1 / multiplier), ("replace", factor / multiplier)):
+        found = guarantee([cost], delta=1e-6, relation=relation)  # type: ignore[arg-type]
+        assert found.accountant == "pld"
+        assert exactly(ratio) <= found.epsilon <= 1.005 * exactly(ratio)
+
+
+def test_a_replaced_record_moves_the_coordinates_of_two() -> None:
+    """So the comparison is refused for it where it only just holds for one."""
+    delta_2 = 2.0**12
+    variance = 2.0 * 2**26
+    most = math.floor(1e-3 / oscillation(variance, 14 + math.sqrt(2) * delta_2 / math.sqrt(variance)))
+    cost = Skellam(
+        2**26, delta_1=most * delta_2, delta_2=delta_2, parties=1, dimension=most, replace_factor=math.sqrt(2)
+    )
+    assert mechanism_of(cost).pld(cost) is not None
+    replaced = under(cost, "replace")
+    assert mechanism_of(replaced).pld(replaced) is None
