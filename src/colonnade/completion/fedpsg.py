@@ -346,6 +346,10 @@ class FedPSG:
                 "With two parties the sum that is opened is the other party's own hidden vector: the completed party"
                 " learns it by record."
             )
+        elif self.imputer != "mean":
+            notes.append(
+                "For a record that only one other party has, the sum that is opened is that party's own hidden vector."
+            )
         if self.epsilon is not None:
             notes.append(
                 "epsilon bounds what the trained weights, and so the completed entries, say about a person. The hidden"

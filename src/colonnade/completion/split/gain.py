@@ -2,7 +2,8 @@
 
 Each party k has a bottom generator G_k and a bottom discriminator D_k; the active party has the top discriminator T:
 
-    x_hat_k = m_k x_k + (1 - m_k) G_k(x_k, m_k, z_k)          z: small noise where a value is missing
+    x_hat_k = m_k x_k + (1 - m_k) G_k(x_k, m_k, z_k)          z: small noise where a value is missing, and in the
+                                                              place of G_k at a party that is not completed
     a       = sum_k D_k(x_hat_k, h_k)                         h: the mask where hinted, 1/2 elsewhere
     logits  = T(LeakyReLU(a)), one for each entry of all parties: was it observed?
 
@@ -74,7 +75,7 @@ class Data(NamedTuple):
 @dataclass(frozen=True)
 class Gain:
     """One party's part. `widths`, `hide` and `given` (places among all entries) are those of all parties; `place` is
-    this party's; `groups` its one-hot columns."""
+    this party's; `groups` its one-hot columns. A party that is not completed has no generator (`fills`)."""
 
     kind: Kind
     widths: tuple[int, ...]
@@ -89,6 +90,7 @@ class Gain:
     hint: float = 0.9
     hide: tuple[float, ...] = ()
     given: tuple[int, ...] = ()
+    fills: bool = True
     dropout: float = 0.5
     kl: float = 1e-2
 
@@ -104,12 +106,13 @@ class Gain:
     def _sizes(self) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...], tuple[int, ...]]:
         """Of the layers of the generator, of the bottom discriminator, and of the top where this party has it."""
         seen = 2 * self.width + self.context
-        if self.kind == "vgain":
-            generator: dict[str, tuple[int, ...]] = {
+        generator: dict[str, tuple[int, ...]] = {}
+        if self.fills and self.kind == "vgain":
+            generator = {
                 "encoder": (seen, self.hidden, 2 * self.latent),
                 "decoder": (self.latent + self.context, self.hidden, self.width),
             }
-        else:
+        elif self.fills:
             generator = {"layers": (seen, self.hidden, self.hidden, self.width)}
         judged = 2 * self.width + (self.context if self.kind == "cgain" else 0)
         top = (self.cut, self.hidden, sum(self.widths)) if self.active else ()
@@ -231,6 +234,9 @@ class Gain:
     def _part(self, generator: Any, bottom: Layers, own: tuple[Array, ...], drawn: Drawn) -> tuple[Array, Array]:
         """(this party's part of the sum, alpha x reconstruction + KL) of one batch."""
         x, observed, mask, hint, context = own
+        if not self.fills:
+            filled = jnp.where(mask, x, NOISE / 256 * (drawn.noise.astype(jnp.float32) + 0.5))
+            return self._judged(bottom, filled, hint, context, drawn), jnp.zeros(())
         made, logs, kl = self._generate(generator, x, mask, context, drawn.noise, drawn.normal)
         filled = jnp.where(mask, x, made)
         local = self.alpha * (self._reconstruction(logs, made, x, observed) + self.kl * kl)
@@ -300,7 +306,7 @@ class Gain:
 
     @partial(jax.jit, static_argnums=0)
     def follow(self, state: State, data: Data, rows: Array, slopes: Array, common: Array, drawn: Drawn) -> State:
-        """Q iterations at another party, along both gradients."""
+        """Q iterations at another party, along both gradients; along the first alone if no sender has a generator."""
 
         def one(state: State, at: tuple[Array, Array, Array, Drawn]) -> tuple[State, None]:
             batch, slope, common, drawn = at
@@ -310,7 +316,7 @@ class Gain:
 
             def fool(generator: Any) -> Array:
                 part, local = self.part(generator, state.bottom, data, batch, common, drawn)
-                return jnp.sum(part * slope[1]) + local
+                return jnp.sum(part * slope[-1]) + local
 
             moved = self.moved(state, jax.grad(fool)(state.generator), (jax.grad(judge)(state.bottom), state.top))
             return moved, None

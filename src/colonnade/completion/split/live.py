@@ -249,6 +249,7 @@ def gain_of(training: Training, facts: PublicFacts, party: str) -> gain.Gain:
         hint=training.hint,
         hide=tuple(training.hide if one in training.context else 0.0 for one in training.parties),
         given=tuple(given),
+        fills=party in training.context,
         dropout=training.dropout,
     )
 

@@ -303,7 +303,7 @@ def _gan_follow(
 
             def along(generator: Any, bottom: Any, at: int) -> Array:
                 part, local = model.part(generator, bottom, data, alone, bits[row][None], single)
-                return jnp.sum(part[0] * slope[at, row]) * batch.shape[0] + at * local
+                return jnp.sum(part[0] * slope[-at, row]) * batch.shape[0] + at * local
 
             return (
                 jax.grad(lambda generator: along(generator, state.bottom, 1))(state.generator),

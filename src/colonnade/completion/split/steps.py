@@ -251,7 +251,7 @@ def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, watch:
     commit(me, one)
     exchange.send_back(
         me,
-        np.asarray(slopes, dtype=np.float32).reshape(-1) * np.float32(known.batch),
+        np.asarray(slopes[:, : known.losses], dtype=np.float32).reshape(-1) * np.float32(known.batch),
         protect=known.protect,
         senders=known.senders,
         tag=f"{known.tag}: gradients {number}",

@@ -144,8 +144,8 @@ class Training:
 
     @property
     def losses(self) -> int:
-        """Gradients that return for each hidden vector: a GAN's discriminator and generator have one each."""
-        return 2 if self.gan else 1
+        """Gradients that return for each hidden vector: one, or two if a sender of a GAN has a generator too."""
+        return 2 if self.gan and any(sender in self.context for sender in self.senders) else 1
 
     @property
     def rounds(self) -> int:
