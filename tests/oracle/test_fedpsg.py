@@ -42,6 +42,8 @@ def test_moments_complete_a_party(tmp_path: Path, imputer: Any) -> None:
     lacking = len(blocks["left"]) - len(blocks["right"])
     assert result.parties["right"]["completed"] == lacking == table["bump (generated)"].sum()
     assert not table[["bump", "high", "steps"]].isna().any().any()
+    assert result.failing == ()
+    assert told["rmse of the mean"] < told["rmse of a random record"]
     if imputer == "mean":
         assert told["rmse"] == pytest.approx(told["rmse of the mean"])
     elif imputer == "copula-draw":
@@ -90,11 +92,28 @@ def test_three_parties_and_missing_records_on_every_side(tmp_path: Path) -> None
     assert set(trained.parties) == {"third"}
 
 
-def test_a_vertical_gan_completes_and_reports(tmp_path: Path) -> None:
-    method = FedPSG(imputer="gain", condition="none", iterations=60, local=20, batch=32, hidden=8, cut=4)
-    result, table, _ = completed(tmp_path, method, n=200)
+@pytest.mark.parametrize("imputer", ["vgain", "cgain"])
+def test_a_vertical_gan_completes_reports_and_repeats(tmp_path: Path, imputer: Any) -> None:
+    """Under one seed a simulation gives the same table twice; a completion that is above its floor is told as failing."""
+    method = FedPSG(
+        imputer=imputer,
+        label="kind" if imputer == "cgain" else None,
+        condition="none",
+        complete=("right",),
+        iterations=60,
+        local=20,
+        batch=32,
+        hidden=8,
+        cut=4,
+    )
+    allow = (*ALLOW, "labels")
+    (result, table, _), (again, repeated, _) = (completed(tmp_path / at, method, n=200, allow=allow) for at in "ab")
     assert table["high"].notna().all()
-    assert result.histories["gain"]["best"]["right"] > 0
+    pd.testing.assert_frame_equal(table, repeated)
+    assert result.histories[imputer] == again.histories[imputer]
+    told = result.quality("right")
+    assert result.failing == (() if told["rmse"] < told["rmse of the mean"] else ("right",))
+    assert ("accuracy" in result.downstream.get("classifier with completed records", {})) == (imputer == "cgain")
 
 
 def test_private_training_has_a_finite_cost(tmp_path: Path) -> None:
@@ -128,7 +147,7 @@ def test_refusals(tmp_path: Path) -> None:
         {"imputer": "magic"},
         {"n_correlated": -1},
         {"imputer": "cgain"},
-        {"epsilon": 1.0, "imputer": "gain"},
+        {"epsilon": 1.0, "imputer": "mice"},
         {"rate": 2.0},
         {"validation": 1.0},
     ):

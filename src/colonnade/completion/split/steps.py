@@ -130,7 +130,7 @@ def follow(me: Party, *, training: dict[str, Any], number: int, watch: bool, bet
     value: dict[str, Any] = {}
     parts = np.zeros(0, dtype=np.float32)
     if not _over(known, number):
-        rows = jnp.asarray(known.batches(one.rows, number))
+        rows = known.batches(one.rows, number)
         parts = np.asarray(one.model.partials(one.state, one.data, rows, *one.draws(number))).reshape(-1)
     if watch and known.gan:
         value["error"] = look(me, one)
@@ -167,8 +167,8 @@ def _along(me: Party, one: Live) -> None:
     if slopes is None:
         raise UnsafeRequest(f"the gradients of round {last} of {known.label!r} have not come; ask `lead` first.")
     shape = (known.local, known.losses, known.batch, known.cut)
-    backward = jnp.asarray(slopes.reshape(shape) / known.batch)
-    rows = jnp.asarray(known.batches(one.rows, last))
+    backward = slopes.reshape(shape) / np.float32(known.batch)
+    rows = known.batches(one.rows, last)
     if known.mu:
         one.state = private.follow(me, one, rows, backward, *one.draws(last))
     else:
@@ -242,8 +242,8 @@ def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, watch:
     if not trained:
         commit(me, one)
         return Release({"losses": [], "sound": True, "error": error}, "the error over hidden records")
-    others = jnp.asarray(opened[:trained].reshape(known.local, known.batch, known.cut))
-    rows = jnp.asarray(known.batches(one.rows, number))
+    others = opened[:trained].reshape(known.local, known.batch, known.cut)
+    rows = known.batches(one.rows, number)
     if known.mu:
         one.state, slopes, losses = private.lead(me, one, rows, others, *one.draws(number))
     else:
@@ -251,7 +251,7 @@ def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, watch:
     commit(me, one)
     exchange.send_back(
         me,
-        np.asarray(slopes[:, : known.losses], dtype=np.float32).reshape(-1) * np.float32(known.batch),
+        np.asarray(slopes, dtype=np.float32)[:, : known.losses].reshape(-1) * np.float32(known.batch),
         protect=known.protect,
         senders=known.senders,
         tag=f"{known.tag}: gradients {number}",
