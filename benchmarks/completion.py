@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
 
 import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import Case
+from colonnade.completion import fedpsg as procedure
 from colonnade.completion.fedpsg import FedPSG
 from colonnade.completion.layout import Layout
 from colonnade.completion.networks import drawing, words_of
@@ -55,12 +59,31 @@ def pooled_gain(case: Case, method: FedPSG, iterations: int) -> tuple[float, flo
     return time.perf_counter() - started, time.process_time() - spent
 
 
-def federated(case: Case, method: FedPSG) -> tuple[float, float, float]:
-    """(wall, CPU seconds of the whole completion, RMSE on hidden records)."""
-    with case.federation() as opened:
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of a whole completion, CPU seconds of its trainings alone, and the RMSE on hidden records."""
+
+    wall: float
+    cpu: float
+    training: float
+    error: float
+
+
+def federated(case: Case, method: FedPSG) -> Spent:
+    training = 0.0
+    train = procedure.train
+
+    def timed(*arguments: Any, **more: Any) -> Any:
+        nonlocal training
+        started = time.process_time()
+        history = train(*arguments, **more)
+        training += time.process_time() - started
+        return history
+
+    with case.federation() as opened, patch.object(procedure, "train", timed):
         started, spent = time.perf_counter(), time.process_time()
-        result = method.fit(opened)
-        return time.perf_counter() - started, time.process_time() - spent, float(result.quality("B")["rmse"])
+        error = float(method.fit(opened).quality("B")["rmse"])
+        return Spent(time.perf_counter() - started, time.process_time() - spent, training, error)
 
 
 def main() -> int:
@@ -70,45 +93,50 @@ def main() -> int:
     only: tuple[str, ...] = ("B",)
     gan = FedPSG(imputer="gain", condition="none", iterations=iterations, patience=10**6, complete=only)
     default = FedPSG(iterations=iterations, patience=10**6, complete=only)
-    wall, cpu, error = federated(case, gan)
+    found = federated(case, gan)
     pooled_wall, pooled_cpu = pooled_gain(case, gan, iterations)
+
+    def row(name: str, many: int, one: Spent, *, compared: bool = True) -> list[str]:
+        ratios = [f"{seconds / pooled_cpu:.2f}" if compared else "" for seconds in (one.training, one.cpu)]
+        return [name, f"{many}", f"{one.wall:.0f}", f"{one.cpu:.0f}", f"{one.training:.0f}", *ratios]
+
     rows = [
-        ["pooled GAIN", f"{iterations}", f"{pooled_wall:.0f}", f"{pooled_cpu:.0f}", "1"],
-        ["VF-GAIN, masks, whole completion", f"{iterations}", f"{wall:.0f}", f"{cpu:.0f}", f"{cpu / pooled_cpu:.2f}"],
+        ["pooled GAIN", f"{iterations}", f"{pooled_wall:.0f}", f"{pooled_cpu:.0f}", f"{pooled_cpu:.0f}", "1", "1"],
+        row("VF-GAIN, masks", iterations, found),
     ]
-    limits = [wall]
+    limits = [found.wall]
     if not quick():
-        whole, spent, _ = federated(case, default)
-        rows.append(
-            [
-                "regression (default), masks",
-                f"{iterations}",
-                f"{whole:.0f}",
-                f"{spent:.0f}",
-                f"{spent / pooled_cpu:.2f}",
-            ]
-        )
-        limits.append(whole)
+        regression = federated(case, default)
+        rows.append(row("regression (default), masks", iterations, regression))
+        limits.append(regression.wall)
     few = FedPSG(imputer="gain", condition="none", iterations=500, patience=10**6, complete=only)
-    base_wall, base_cpu, _ = federated(case, few)
-    slow = FedPSG(imputer="gain", condition="none", iterations=500, patience=10**6, complete=only, protect="ckks")
-    slow_wall, slow_cpu, _ = federated(case, slow)
-    rows.append(["VF-GAIN, masks", "500", f"{base_wall:.0f}", f"{base_cpu:.0f}", ""])
-    rows.append(["VF-GAIN, ckks", "500", f"{slow_wall:.0f}", f"{slow_cpu:.0f}", ""])
-    each = (slow_cpu - base_cpu) / 20
+    base = federated(case, few)
+    slow = federated(case, replace(few, protect="ckks"))
+    rows.append(row("VF-GAIN, masks", 500, base, compared=False))
+    rows.append(row("VF-GAIN, ckks", 500, slow, compared=False))
+    each = (slow.cpu - base.cpu) / 20
     page.say(
         "Bank (45,211 records, B lacks half), batches of 128, rounds of 25 iterations. Everything is in: compilation,"
         " keys, ledger, transcript, the completed table."
-        " Times on a machine that others use too, so the ratio is of CPU time."
+        " Times on a machine that others use too, so the ratios are of CPU time. The limit of 2 is on training; the"
+        " whole completion also fills in the records, tells how good they are, and writes the tables."
     )
-    page.table(["what", "iterations", "wall s", "CPU s", "CPU of pooled GAIN"], rows)
+    head = ["what", "iterations", "wall s", "CPU s", "of that training", "training of pooled", "whole of pooled"]
+    page.table(head, rows)
     page.say(
         f"CKKS adds {each:.2f} CPU s a round of 25 iterations ({each * iterations / 25 / 60:.1f} minutes for"
-        f" {iterations}). RMSE on hidden records after all iterations: {error:.4f}."
+        f" {iterations}). RMSE on hidden records after all iterations: {found.error:.4f}."
     )
-    ratio = cpu / pooled_cpu
+    ratio = found.training / pooled_cpu
     good = max(limits) < 600 and ratio <= 2
-    return page.finish(good, wall=f"{max(limits):.0f}s", limit="600s", ratio=f"{ratio:.2f}", ckks_round=f"{each:.2f}s")
+    return page.finish(
+        good,
+        wall=f"{max(limits):.0f}s",
+        limit="600s",
+        ratio=f"{ratio:.2f}",
+        whole=f"{found.cpu / pooled_cpu:.2f}",
+        ckks_round=f"{each:.2f}s",
+    )
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def test_three_parties_and_missing_records_on_every_side(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("imputer", ["vgain", "cgain"])
 def test_a_vertical_gan_completes_reports_and_repeats(tmp_path: Path, imputer: Any) -> None:
-    """Under one seed a simulation gives the same table twice; a completion that is above its floor is told as failing."""
+    """Under one seed a simulation gives the same table twice; a completion above its floor is told as failing."""
     method = FedPSG(
         imputer=imputer,
         label="kind" if imputer == "cgain" else None,
