@@ -179,8 +179,8 @@ class SixPhases:
                 " what we prove."
             )
         notes.append(
-            "In our studies this encoder was worse than fields of the parties alone (docs/results/mrf-tvd.md). A run's"
-            " report says what to expect of it."
+            "In our studies this encoder was worse than fields of the parties alone at epsilon 0.8 and below"
+            " (docs/results/mrf-tvd.md). A run's report says what to expect of it."
         )
         return tuple(notes)
 
