@@ -19,19 +19,19 @@ PAPER = {
 
 
 class Meter:
-    """Bytes on the coordinator's border and seconds, phase by phase."""
+    """Bytes on the coordinator's border, seconds and CPU seconds, phase by phase."""
 
     def __init__(self) -> None:
         self.phases: dict[str, list[float]] = {}
-        self._before = (0, 0.0)
+        self._before = (0, 0.0, time.process_time())
 
     def __call__(self, progress: Progress) -> None:
-        bytes_, seconds = self.phases.setdefault(progress.phase, [0.0, 0.0])
+        now = (progress.bytes, progress.seconds, time.process_time())
+        known = self.phases.setdefault(progress.phase, [0.0, 0.0, 0.0])
         self.phases[progress.phase] = [
-            bytes_ + progress.bytes - self._before[0],
-            seconds + progress.seconds - self._before[1],
+            one + after - before for one, after, before in zip(known, now, self._before, strict=True)
         ]
-        self._before = (progress.bytes, progress.seconds)
+        self._before = now
 
 
 def main() -> int:
@@ -57,17 +57,15 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             options = {"seed": 1, "timeout": 3600.0, "allow": ("fm-sketches",)}
             with data.federation(2, folder, **options) as federation:
-                started = time.monotonic()
+                started, used = time.monotonic(), time.process_time()
                 federation.run(method, progress=meter)
-                whole = time.monotonic() - started
-        asked = sum(seconds for _, seconds in meter.phases.values())
-        for phase, (bytes_, seconds) in meter.phases.items():
-            rows.append([encoder, phase, f"{bytes_ / 1e6:.2f}", f"{seconds:.1f}", ""])
-        rows.append(
-            [encoder, "all phases", f"{sum(each for each, _ in meter.phases.values()) / 1e6:.2f}", f"{asked:.1f}", ""]
-        )
-        rows.append([encoder, "coordinator: graph, fit, sampling, files", "", f"{whole - asked:.1f}", PAPER[encoder]])
-    page.table(["encoder", "phase", "MB over the coordinator", "s", "the paper"], rows)
+                whole, spent = time.monotonic() - started, time.process_time() - used
+        bytes_, asked, cpu = (sum(one) for one in zip(*meter.phases.values(), strict=True))
+        for phase, (each, seconds, own) in [*meter.phases.items(), ("all phases", (bytes_, asked, cpu))]:
+            rows.append([encoder, phase, f"{each / 1e6:.2f}", f"{seconds:.1f}", f"{own:.1f}", ""])
+        rest = ["", f"{whole - asked:.1f}", f"{spent - cpu:.1f}", PAPER[encoder]]
+        rows.append([encoder, "coordinator: graph, fit, sampling, files", *rest])
+    page.table(["encoder", "phase", "MB over the coordinator", "s", "CPU-s", "the paper"], rows)
     return page.finish(True, phases=len(rows))
 
 
