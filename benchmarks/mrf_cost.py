@@ -40,8 +40,8 @@ def main() -> int:
     page.say(
         f"{data.n:,} records, {len(data.columns)} columns, two parties and a share holder, embedded in one process;"
         " epsilon 0.8, delta 1/n, 2,000 sketches, client view. A phase's seconds are those of all parties one after"
-        " the other, and of the messages between them. Bytes are what crosses the coordinator's border, sealed shares"
-        " included; the paper's are Mb."
+        " the other, and of the messages between them; read the CPU seconds where the machine had other work. Bytes are"
+        " what crosses the coordinator's border, sealed shares included; the paper's are Mb."
     )
     rows = []
     for encoder in ("sqm", "fo", "fm"):
