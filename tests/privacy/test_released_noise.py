@@ -21,6 +21,7 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan, phase
 from colonnade.federation.step import Step
 from colonnade.models.vfem_private_steps import NORM_BINS, block_norms, own_moments
+from colonnade.privacy.randomness import SystemRandomness
 from colonnade.statistics.describe import DEPTH, marginal, presence_count
 from colonnade.statistics.moment_layout import Layout
 from colonnade.statistics.moments import PatternMoments, compute_moments, moment_phases
@@ -28,6 +29,11 @@ from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.statistics.ranks import doubled_mid_ranks
 from colonnade.synthesis.copula.rank_steps import PRESENCE, release_presence, release_ranks
 from colonnade.synthesis.copula.scores import release_marginals
+from colonnade.synthesis.mrf.encoders import Schema, Wanted
+from colonnade.synthesis.mrf.local_mrf import Counter, noisy_scores
+from colonnade.synthesis.mrf.six_phases import value_distributions
+from colonnade.synthesis.mrf.sqm_round import Round
+from colonnade.synthesis.mrf.sqm_tables import compute_round, round_phases
 from support.small import three_overlapping_blocks, three_parties
 
 GAUSSIAN, LAPLACE = 2.0, 5.0
@@ -192,3 +198,41 @@ def test_shared_rows_are_clipped_to_the_norm_that_the_cost_states(wide: Federati
     for place, square in enumerate((1.0, 4.0, 10.0)):
         reached = found[10 * place : 10 * place + 10].sum() / 12
         assert 0.99 * square < reached <= square
+
+
+# --- tables of Markov random fields -----------------------------------------------------------------------
+
+
+def test_every_round_of_tables_has_its_noise(tmp_path: Path) -> None:
+    """The first round's noise comes with the rows, a later one's by itself; a unit is an opening of its own."""
+    mus, bins, units = (400, 900), 200, 10
+    with three_parties(tmp_path) as federation:
+        schema = Schema.declared(federation.facts, bins=bins, columns=["age", "sued"])
+        wanted = Wanted(("age", "sued"), (None, None), units)
+        rounds = [
+            Round(schema=schema, roster=federation.roster, number=k, wanted=(wanted,), mu=mu, largest_mu=max(mus))
+            for k, mu in enumerate(mus)
+        ]
+        cells = [2 * bins * units] * 2
+        phases = round_phases(schema, federation.roster, "client", units=(units, units), mus=mus, cells=cells)
+        with federation.open(Plan(method="test", options={}, phases=tuple(phases))) as job:
+            found = [compute_round(job, one, "client")[0] for one in rounds]
+    blocks = three_overlapping_blocks()
+    both = blocks["clinic"].merge(blocks["court"], on="id")
+    exact = np.stack([leaves(both["age"][both["sued"] == value], bins) for value in ("no", "yes")], axis=1)
+    for mu, one in zip(mus, found, strict=True):
+        assert as_stated(one.counts - exact, 2 * mu / units), "the mean of so many independent openings"
+
+
+def test_value_distributions_and_scores(tmp_path: Path) -> None:
+    epsilon, rho = 0.3, 0.01
+    with three_parties(tmp_path) as federation:
+        schema = Schema.declared(federation.facts, bins=800, columns=["age"])
+        (found,) = asked(federation, "clinic", (value_distributions, {"schema": schema.to_dict(), "epsilon": epsilon}))
+    assert as_stated(found["age"] - leaves(three_overlapping_blocks()["clinic"]["age"], 800), 2 / epsilon**2, LAPLACE)
+    n, names = 50, [f"c{j}" for j in range(26)]
+    counter = Counter({name: np.zeros(n, dtype=np.int32) for name in names}, dict.fromkeys(names, 2), n)
+    noisy = noisy_scores(counter, rho=rho, randomness=SystemRandomness())
+    # Constant columns have score 0; all pairs together have L2 sensitivity 3 n sqrt(pairs), in units of 1 / 2n.
+    assert len(noisy) == 325
+    assert as_stated(np.array(list(noisy.values())) * 2 * n, 325 * (3 * n) ** 2 / (2 * rho))
