@@ -88,8 +88,8 @@ def opendp_table(folder: Path, told: dict[str, Any], algorithm: str) -> dict[str
     return {"peer": version("opendp", "mbi"), "cpu": cpu}
 
 
-def hyperimpute_gain(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
-    """GAIN on the pooled table, with as many steps as in its paper: 10,000 of 128 records; otherwise its defaults."""
+def hyperimpute_gain(folder: Path, *, name: str, hint_rate: float) -> dict[str, Any]:
+    """GAIN on the pooled table, with as many steps as in its paper: 10,000 of 128 records."""
     import torch
     from hyperimpute.plugins.imputers.plugin_gain import GainImputation
 
@@ -98,9 +98,11 @@ def hyperimpute_gain(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
     np.random.seed(0)  # noqa: NPY002 - hyperimpute draws from it
     table = pd.read_parquet(folder / "complete.parquet")
     start = time.process_time()
-    filled = GainImputation(batch_size=128, n_epochs=10_000).fit_transform(torch.from_numpy(table.to_numpy(np.float64)))
+    filled = GainImputation(batch_size=128, n_epochs=10_000, hint_rate=hint_rate).fit_transform(
+        torch.from_numpy(table.to_numpy(np.float64, copy=True))
+    )
     cpu = time.process_time() - start
-    pd.DataFrame(np.asarray(filled), columns=table.columns).to_parquet(folder / "gain.parquet")
+    pd.DataFrame(np.asarray(filled), columns=table.columns).to_parquet(folder / f"{name}.parquet")
     return {"peer": version("hyperimpute", "torch"), "cpu": cpu}
 
 
@@ -123,7 +125,8 @@ PEERS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
     "skglm": skglm_lasso,
     "mst": lambda folder, told: opendp_table(folder, told, "MST"),
     "aim": lambda folder, told: opendp_table(folder, told, "AIM"),
-    "gain": hyperimpute_gain,
+    "gain": lambda folder, told: hyperimpute_gain(folder, name="gain", hint_rate=0.9),
+    "gain-few-hints": lambda folder, told: hyperimpute_gain(folder, name="gain-few-hints", hint_rate=0.1),
     "mpyc": mpyc_gram,
 }
 
