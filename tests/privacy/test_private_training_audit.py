@@ -21,6 +21,7 @@ import colonnade as co
 from colonnade.completion.fedpsg import FedPSG
 from colonnade.completion.split import private
 from colonnade.completion.split.training import Training
+from colonnade.completion.trainings import gan
 from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.evaluation.attacks.claims import claimed_curve
 from colonnade.evaluation.audit import Audit
@@ -95,9 +96,8 @@ def test_a_record_is_in_at_most_one_batch_of_an_epoch(rows: int, local: int) -> 
 
 
 def gan_training(facts: PublicFacts) -> Training:
-    return FedPSG(imputer="gain", condition="none", epsilon=3.0, delta=DELTA, complete=("right",), **SMALL).gan(
-        facts, {}, ("right",)
-    )
+    method = FedPSG(imputer="gain", condition="none", epsilon=3.0, delta=DELTA, complete=("right",), **SMALL)
+    return gan(method, facts, {}, ("right",))
 
 
 def audit(training: Training, public: Public, *, divided: float = 1.0) -> Audit[bool]:

@@ -14,16 +14,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from colonnade.completion.imputation.moments import compute_linear, moment_imputer_phases
-from colonnade.completion.layout import Layout
 from colonnade.completion.result import FedPSGResult
-from colonnade.completion.split import private
 from colonnade.completion.split.exchange import Protect
 from colonnade.completion.split.rounds import History, hold_meeting, meeting_phases, phase_of, train, training_phases
-from colonnade.completion.split.training import Network, Training
+from colonnade.completion.split.training import Training
 from colonnade.completion.steps import (
     complete,
     count_missing,
@@ -33,6 +31,7 @@ from colonnade.completion.steps import (
     score_label,
     share_labels,
 )
+from colonnade.completion.trainings import GANS, classifier, gan, regression
 from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -47,11 +46,7 @@ Imputer = Literal["regression", "gain", "vgain", "cgain", "copula-mean", "copula
 Condition = Literal["aligned", "none"]
 GeneratorName = Literal["tabddpm", "tvae", "copula"]
 
-GANS = ("gain", "vgain", "cgain")
 LINEAR = ("copula-mean", "copula-draw", "mice")
-
-SMALL, SMALL_DROPOUT = 5000, 0.5
-"""Below so many records in the cohort networks drop half of their hidden units, unless told otherwise: they overfit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +174,7 @@ class FedPSG:
         return tuple(party for party in facts.parties if self.complete is None or party in self.complete)
 
     @property
-    def _regresses(self) -> bool:
+    def regresses(self) -> bool:
         """Is a regression across the parties needed?"""
         if self.imputer == "regression":
             return True
@@ -190,91 +185,6 @@ class FedPSG:
         """Is the label classified with and without completed records? Its training has no noise."""
         return self.label is not None and self.epsilon is None
 
-    def regression(self, facts: PublicFacts, target: str) -> Training:
-        """The network that predicts a party's columns from the others'."""
-        made = self._training(
-            facts,
-            label=f"regression for {target}",
-            network="regressor",
-            active=target,
-            parties=(*(party for party in facts.parties if party != target), target),
-            inputs={party: tuple(columns) for party, columns in facts.columns.items() if party != target},
-            outputs=tuple(facts.columns[target]),
-        )
-        return self._private(made, facts)
-
-    def gan(self, facts: PublicFacts, given: Mapping[str, tuple[str, ...]], targets: tuple[str, ...]) -> Training:
-        """The imputation GAN over all parties; the first that may be completed has the top discriminator."""
-        network: Network = self.imputer  # type: ignore[assignment]
-        labels = (
-            0
-            if self.imputer != "cgain"
-            else Layout(facts.columns[facts.owner(str(self.label))].select([str(self.label)])).width
-        )
-        told = self.condition == "aligned"
-        made = self._training(
-            facts,
-            label=f"{self.imputer}",
-            network=network,
-            active=self.targets(facts)[0],
-            parties=facts.parties,
-            inputs={party: tuple(columns) for party, columns in facts.columns.items()},
-            rows="all",
-            given=dict(given),
-            context={party: labels + (Layout(facts.columns[party]).width if told else 0) for party in targets},
-            dropout=0.5,
-            hidden=min(self.hidden, 64),
-        )
-        return self._private(made, facts)
-
-    def _private(self, training: Training, facts: PublicFacts) -> Training:
-        """With noise, if `epsilon` asks for it: one budget for all trainings of all parties that may be completed."""
-        if self.epsilon is None:
-            return training
-        plain = replace(self, epsilon=None)
-        every = [plain.regression(facts, target) for target in self.targets(facts)] if self._regresses else []
-        if self.imputer in GANS:
-            every.append(plain.gan(facts, {}, self.targets(facts)))
-        silent = [self._clipped(one) for one in every]
-        mu = private.noise_for(silent, facts, epsilon=self.epsilon, delta=self.delta)
-        return replace(self._clipped(training), mu=mu)
-
-    def _clipped(self, training: Training) -> Training:
-        dropout = training.dropout if training.gan else 0.0
-        return replace(training, clip=self.clip, gamma=private.GAMMA, epochs=self.epochs, dropout=dropout)
-
-    def classifier(self, facts: PublicFacts, *, completed: bool) -> Training:
-        """The label from all parties' columns, on the records that all have, or on completed ones."""
-        label = str(self.label)
-        holder = facts.owner(label)
-        return self._training(
-            facts,
-            label="classifier with completed records" if completed else "classifier without completed records",
-            network="regressor",
-            active=holder,
-            parties=(*(party for party in facts.parties if party != holder), holder),
-            inputs={party: tuple(one for one in columns if one != label) for party, columns in facts.columns.items()},
-            outputs=(label,),
-            rows="completed" if completed else "complete",
-        )
-
-    def _training(self, facts: PublicFacts, **stated: Any) -> Training:
-        options: dict[str, Any] = {
-            "protect": self.protect,
-            "iterations": self.iterations,
-            "local": self.local,
-            "batch": self.batch,
-            "rate": self.rate,
-            "hidden": self.hidden,
-            "cut": self.cut,
-            "dropout": (SMALL_DROPOUT if facts.n < SMALL else 0.1) if self.dropout is None else self.dropout,
-            "seed": self.seed,
-            "validation": self.validation,
-            "patience": self.patience,
-            "every": max(250 // self.local, 1),
-        }
-        return Training(**{**options, **stated})
-
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
         targets, members = self.targets(facts), facts.parties
         if self.label is not None and facts.column(self.label).categories is None:
@@ -283,9 +193,9 @@ class FedPSG:
         phases.append(
             phase_of("missing", count_missing, targets, 1, {}, facts, roster, "how many records a party lacks", 9)
         )
-        if self._regresses:
+        if self.regresses:
             for target in targets:
-                phases += training_phases(self.regression(facts, target), facts, roster)
+                phases += training_phases(regression(self, facts, target), facts, roster)
         if self.n_correlated:
             arguments = self._generation(None, ())
             what = "the names of the chosen columns"
@@ -303,7 +213,7 @@ class FedPSG:
         if self.imputer in GANS:
             context = {"label": "", "training": None, "tag": None}
             phases.append(phase_of("context", keep_context, targets, 1, context, facts, roster, "nothing", 0))
-            phases += training_phases(self.gan(facts, {}, targets), facts, roster)
+            phases += training_phases(gan(self, facts, {}, targets), facts, roster)
         if self.imputer in LINEAR:
             phases += moment_imputer_phases(self.imputer, self.protect, facts, roster, targets)
         finishing = {"imputer": self.imputer, "training": None, "linear": {}, **self._watching, "format": self.format}
@@ -311,7 +221,7 @@ class FedPSG:
         phases.append(phase_of("complete", complete, targets, 1, finishing, facts, roster, what, 2000))
         if self._classifies:
             for completed in (False, True):
-                one = self.classifier(facts, completed=completed)
+                one = classifier(self, facts, completed=completed)
                 phases += training_phases(one, facts, roster)
                 told = {"training": one.to_dict()}
                 phases.append(
@@ -370,9 +280,9 @@ class FedPSG:
             )
         histories: dict[str, History] = {}
         regressions: dict[str, Training] = {}
-        if self._regresses:
+        if self.regresses:
             for target in targets:
-                one = regressions[target] = self.regression(facts, target)
+                one = regressions[target] = regression(self, facts, target)
                 histories[one.label] = train(job, one, keys, self._first(job, one))
         chosen: dict[str, tuple[str, ...]] = {}
         if self.n_correlated:
@@ -384,8 +294,8 @@ class FedPSG:
             chosen = {party: tuple(names) for party, names in job.ask_each(generate_correlated, asked).items()}
         trainings: dict[str, Training] = dict(regressions)
         if self.imputer in GANS:
-            gan = self._train_gan(job, keys, targets, regressions, chosen, histories)
-            trainings = dict.fromkeys(targets, gan)
+            network = self._train_gan(job, keys, targets, regressions, chosen, histories)
+            trainings = dict.fromkeys(targets, network)
         linear: dict[str, dict[str, Any]] = {target: {} for target in targets}
         if self.imputer in LINEAR:
             linear = compute_linear(job, keys, targets, self.imputer, self.protect)
@@ -434,28 +344,28 @@ class FedPSG:
             label = str(self.label)
             job.ask(share_labels, label=label, members=list(facts.parties))
             job.ask(keep_labels, label=label)
-        gan = self.gan(facts, chosen, targets)
+        network = gan(self, facts, chosen, targets)
         told = self.condition == "aligned"
-        if any(gan.context.values()):
+        if any(network.context.values()):
             job.ask_each(
                 keep_context,
                 {
                     target: {
-                        "label": gan.label,
+                        "label": network.label,
                         "training": regressions[target].to_dict() if told else None,
                         "tag": self.label if self.imputer == "cgain" else None,
                     }
                     for target in targets
                 },
             )
-        histories[gan.label] = train(job, gan, keys, self._first(job, gan))
-        return gan
+        histories[network.label] = train(job, network, keys, self._first(job, network))
+        return network
 
     def _downstream(self, job: Job, keys: dict[str, bytes | None], histories: dict[str, History]) -> dict[str, Any]:
         """The label classified across the parties, with and without completed records."""
         found: dict[str, Any] = {}
         for completed in (False, True):
-            one = self.classifier(job.facts, completed=completed)
+            one = classifier(self, job.facts, completed=completed)
             histories[one.label] = train(job, one, keys, self._first(job, one))
             phase = f"{one.label}: score"
             found[one.label] = job.ask(score_label, phase=phase, training=one.to_dict())[one.active]
