@@ -38,7 +38,8 @@ def main() -> int:
         f" paper's 10,000 ({', '.join(f'{name} {many}' for name, many in ITERATIONS.items())}), with early stopping; no"
         " columns are drawn first. The networks' constants were chosen on Letter and Credit at 50 % with another split"
         " of the records. `unconditioned` is the paper's generator: where a record is missing it sees noise and nothing"
-        " of what A knows, so that it can at best be as near as the mean."
+        " of what A knows, so that it can at best be as near as the mean. VF-CGAIN is given the label, which no other"
+        " row and no oracle has, so it is not among the best."
     )
     good, figures, failing = True, {}, list[str]()
     for name, missing in CELLS[:1] if quick() else CELLS:
@@ -60,7 +61,8 @@ def main() -> int:
         oracle = min(linear, scores["pooled gradient boosting"].rmse)
         page.say(f"## {name.capitalize()}, {100 * missing:.0f} % of B's records missing")
         page.table(["method", *HEAD], [[method, *one.cells()] for method, one in scores.items()])
-        best = min((one.rmse, method) for method, one in scores.items() if method in METHODS)
+        known = [method for method in scores if method in METHODS and method != "VF-CGAIN"]  # that one has the label
+        best = min((scores[method].rmse, method) for method in known)
         copula = scores["copula, conditional mean"].rmse / linear
         drawn = scores["copula, conditional draw"].rmse / donor
         page.say(
