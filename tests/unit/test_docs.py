@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
 import colonnade
+from colonnade.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -65,6 +67,18 @@ def test_public_methods_of_public_names_say_what_they_do(name: str) -> None:
         if not inspect.getdoc(value)
     ]
     assert silent == []
+
+
+@pytest.mark.parametrize("verb", sorted(typer.main.get_command(app).commands))  # type: ignore[attr-defined]
+def test_every_option_of_a_verb_is_in_the_reference(verb: str) -> None:
+    """In the verb's own section, or on the page where it is not split into sections."""
+    command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    own = re.search(rf"^## {verb}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    told = own[1] if own else text
+    assert f"colonnade {verb}" in text
+    for option in (option for one in command.params for option in one.opts if option.startswith("--")):
+        assert option == "--help" or option in told, f"{verb} {option}"
 
 
 def test_each_claim_points_at_a_test_that_exists() -> None:
