@@ -6,18 +6,40 @@ About 10 CPU-minutes: one run a cell, two of `sqm` and central synthesis at epsi
 from __future__ import annotations
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_common import Lines, acs, bank
+from benchmarks.mrf_common import CELLS, Codes, Lines, acs, bank, sqm_rows
 from benchmarks.mrf_tvd import CENTRAL, Runs, at_epsilon, check_protocol, references
+from benchmarks.rivals.central_mrf import central_field, rho_of
+from colonnade.synthesis.mrf.vertimrf import VertiMRF
 
+MORE = 500_000
+"""Cells of the larger field; 131,072 by default."""
 ALL = Runs(sqm=2, client=1, central=2, paper=1)
 GRID = {0.2: Runs(floor=0), 0.8: ALL, 3.2: Runs(floor=0)}
+
+
+def with_more_cells(lines: Lines, epsilon: float) -> None:
+    """The same with a larger field: ACS has five times the records of the others, so noise is not what limits it."""
+    data = lines.data
+    method = VertiMRF(view="server", epsilon=epsilon, delta=1 / data.n, cells=CELLS, max_clique=MORE)
+    rho = rho_of(epsilon, 1 / data.n)
+
+    def sqm(seed: int) -> Codes:
+        return sqm_rows(data, method, 2, seed=seed)
+
+    def central(seed: int) -> Codes:
+        return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed, limit=MORE)
+
+    lines.add(f"sqm, server view, max_clique {MORE:,}", epsilon, sqm)
+    lines.add(f"central, max_clique {MORE:,}", epsilon, central)
 
 
 def main() -> int:
     page = Page("mrf-tvd-transfer", "VertiMRF: total variation distance of marginals on Bank and ACS")
     page.say(
         "As `mrf-tvd`, with the defaults that were tuned on Adult. No limit was set for these data; the run is good if"
-        f" `sqm` is within {CENTRAL} times central synthesis at epsilon 0.8 and 3.2."
+        f" `sqm` is within {CENTRAL} times central synthesis at epsilon 0.8 and 3.2, both with the default"
+        " `max_clique`. Lines with a larger one are beside them for ACS, whose records would bear it; they decide"
+        " nothing."
     )
     good, told = True, {}
     for data in (bank(),) if quick() else (bank(), acs()):
@@ -30,6 +52,8 @@ def main() -> int:
             told[f"{data.name}_{epsilon:g}"] = f"{server:.4f}"
             told[f"{data.name}_central_{epsilon:g}"] = f"{central:.4f}"
             good &= epsilon < 0.8 or server <= CENTRAL * central
+            if data.name == "acs" and epsilon >= 0.8:
+                with_more_cells(lines, epsilon)
         page.table(Lines.HEAD, lines.rows)
         page.say(lines.sittings)
     return page.finish(good, **told)
