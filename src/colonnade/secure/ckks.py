@@ -169,8 +169,11 @@ def _loaded(data: bytes) -> Any:
         scale = context.global_scale
     except (ValueError, RuntimeError, TypeError) as error:
         raise SecureError(f"these bytes are no CKKS key ({error}); exchange the keys again.") from None
-    if scale != 2.0**SCALE_BITS:
-        raise SecureError("this CKKS key has another scale than ours; install the same version at every party.")
+    key = context.seal_context().data.key_context_data()
+    degree, bits = int(key.parms().poly_modulus_degree()), int(key.total_coeff_modulus_bit_count())
+    check_parameters(degree, [bits])
+    if (degree, scale) != (DEGREE, 2.0**SCALE_BITS) or abs(bits - sum(MODULUS_BITS)) > len(MODULUS_BITS):
+        raise SecureError("this CKKS key has other parameters than ours; install the same version at every party.")
     return context
 
 

@@ -32,6 +32,16 @@ def test_parameters_below_128_bits_are_refused() -> None:
         ckks.check_parameters(5000, (20,))
 
 
+@pytest.mark.parametrize(("degree", "bits"), [(4096, [50, 50]), (8192, [40, 40]), (16384, [60, 60])])
+def test_a_key_that_came_with_other_parameters_is_refused(degree: int, bits: list[int]) -> None:
+    tenseal = pytest.importorskip("tenseal")
+    made = tenseal.context(tenseal.SCHEME_TYPE.CKKS, degree, coeff_mod_bit_sizes=bits)
+    made.global_scale = 2.0**ckks.SCALE_BITS
+    data = made.serialize(save_public_key=True, save_secret_key=False, save_galois_keys=False, save_relin_keys=False)
+    with pytest.raises(SecureError, match="other parameters"):
+        ckks.PublicKey.from_bytes(data)
+
+
 def test_another_key_and_a_missing_summand_are_errors(key: ckks.SecretKey) -> None:
     public = key.public
     sealed = public.encrypt(np.ones(10))
