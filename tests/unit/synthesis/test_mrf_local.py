@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from colonnade.errors import BadArguments
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import RandomizedResponse
+from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomized import generalized_randomized_response
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.synthesis.mrf import local_mrf
 from colonnade.synthesis.mrf.encoders import Wanted
 from colonnade.synthesis.mrf.fo import Reports, inverted, paper_claim, paper_epsilon, proved_epsilon, transition
 from colonnade.synthesis.mrf.graph import triangulate
@@ -154,3 +157,40 @@ def test_priv_mrf_learns_the_table_at_a_large_budget() -> None:
     table = found.field.marginal(("a", "b")) / found.field.total
     # Noise of sd < 1 on counts of 2000 records, and a fit that stops after 300 steps.
     assert np.abs(table - own.table("ab") / own.n).sum() < 0.02
+
+
+@pytest.mark.parametrize("rho", [0.01, 2.0])
+def test_what_priv_mrf_draws_spends_its_rho(rho: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Summed over the draws that were made: 1 / (2 sd^2) a table, e^2 / 2 a choice, and the scores' share."""
+    drawn: list[float] = []
+    chosen: list[float] = []
+    scored: list[float] = []
+
+    def gaussian(randomness: Any, sd: float, size: int) -> Any:
+        drawn.append(sd)
+        return discrete_gaussian(randomness, sd, size)
+
+    def choose(*arguments: Any, epsilon: float, **options: Any) -> Any:
+        chosen.append(epsilon)
+        return worst_inferred(*arguments, epsilon=epsilon, **options)
+
+    def score(own: Counter, *, rho: float, **options: Any) -> Any:
+        scored.append(rho)
+        before = len(drawn)
+        made = noisy_scores(own, rho=rho, **options)
+        del drawn[before:]
+        return made
+
+    monkeypatch.setattr(local_mrf, "discrete_gaussian", gaussian)
+    monkeypatch.setattr(local_mrf, "worst_inferred", choose)
+    monkeypatch.setattr(local_mrf, "noisy_scores", score)
+    own = counter(2000)
+    found = priv_mrf(own, rho=rho, limit=1000, theta=1.0, iterations=20, randomness=SimulatedRandomness(5))
+    assert set(drawn) == {found.sd}
+    assert len(drawn) >= len(SIZES)
+    tables = sum(1 / (2 * sd**2) for sd in drawn)
+    choices = sum(one**2 / 2 for one in chosen)
+    assert 0.5 * local_mrf.TABLES * rho < tables <= local_mrf.TABLES * rho
+    assert choices <= local_mrf.CHOICES * rho * (1 + 1e-12)
+    assert scored == [local_mrf.SCORES * rho]
+    assert tables + choices + scored[0] <= rho * (1 + 1e-12)
