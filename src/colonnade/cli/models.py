@@ -56,13 +56,18 @@ def norms(clip: list[str] | None) -> dict[str, float] | float | None:
             return float(clip[0])
         except ValueError:
             raise BadArguments(f"--clip {clip[0]!r} is no number; write --clip 0.87 or --clip bank=1.5, say.") from None
+    return numbers_by_name("--clip", clip, "PARTY=NORM", "bank=1.5")
+
+
+def numbers_by_name(option: str, given: list[str], form: str, example: str) -> dict[str, float]:
+    """{name: number} from an option that is repeated as NAME=NUMBER."""
     found: dict[str, float] = {}
-    for one in clip:
-        party, _, number = one.rpartition("=")
+    for one in given:
+        name, _, number = one.rpartition("=")
         try:
-            found[party] = float(number)
+            found[name] = float(number)
         except ValueError:
-            raise BadArguments(f"--clip {one!r} is not PARTY=NORM; write --clip bank=1.5, say.") from None
+            raise BadArguments(f"{option} {one!r} is not {form}; write {option} {example}, say.") from None
     return found
 
 
@@ -76,16 +81,7 @@ def party_norms(clip: list[str] | None) -> dict[str, float] | None:
 
 def parts(expected: list[str] | None) -> dict[str, float] | None:
     """{party or pair: part of the records} from PARTY=PART."""
-    if expected is None:
-        return None
-    found: dict[str, float] = {}
-    for one in expected:
-        name, _, number = one.rpartition("=")
-        try:
-            found[name] = float(number)
-        except ValueError:
-            raise BadArguments(f"--expected {one!r} is not PARTY=PART; write --expected bank=0.6, say.") from None
-    return found
+    return None if expected is None else numbers_by_name("--expected", expected, "PARTY=PART", "bank=0.6")
 
 
 def run(federation: Path, method: Method, out: Output, *, name: str | None, yes: bool, plan_only: bool = False) -> None:
