@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,6 @@ from benchmarks.common import load
 from colonnade.completion.fedpsg import FedPSG
 from colonnade.completion.layout import Layout
 from colonnade.completion.quality import marginal_distance, pairwise_distance, rmse
-from colonnade.completion.result import FedPSGResult
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 
@@ -130,20 +129,9 @@ class Score:
     marginal: float
     pairwise: float
     seconds: float
-    note: str = ""
-
-    def cells(self) -> list[str]:
-        return [f"{self.rmse:.4f}", f"{self.marginal:.3f}", f"{self.pairwise:.3f}", f"{self.seconds:.0f}", self.note]
-
-    def against(self, floor: Score) -> Score:
-        """A completion that is no nearer to the truth than the means is told as failing."""
-        return replace(self, note="fails: above the mean") if self.rmse >= floor.rmse else self
 
 
-HEAD = ["RMSE", "marginal distance", "pairwise distance", "CPU s", ""]
-
-
-def score(case: Case, found: Matrix, seconds: float, note: str = "") -> Score:
+def score(case: Case, found: Matrix, seconds: float = 0.0) -> Score:
     legal = case.layout.legal(found)
     each = marginal_distance(case.layout, legal, case.truth)
     return Score(
@@ -151,7 +139,6 @@ def score(case: Case, found: Matrix, seconds: float, note: str = "") -> Score:
         float(np.mean(list(each.values()))),
         pairwise_distance(case.layout, legal, case.truth),
         seconds,
-        note,
     )
 
 
@@ -159,64 +146,61 @@ def score(case: Case, found: Matrix, seconds: float, note: str = "") -> Score:
 
 
 MEAN, DONOR = "mean (floor)", "random donor"
+LINEAR, BOOSTED = "pooled least squares", "pooled gradient boosting"
 
 
-def floors(case: Case) -> dict[str, Score]:
-    """The mean, and a random record of B in the place of each missing one."""
-    known = case.matrix(1)[~case.lacking]
-    draw = np.random.default_rng((case.seed, 12))
-    donor = known[draw.integers(len(known), size=int(case.lacking.sum()))]
-    return {
-        MEAN: score(case, np.broadcast_to(known.mean(axis=0), case.truth.shape), 0.0),
-        DONOR: score(case, donor, 0.0),
-    }
-
-
-def oracles(case: Case) -> dict[str, Score]:
-    """Pooled least squares and pooled gradient boosting for each entry, on the aligned records."""
-    a, b = case.matrix(0).astype(np.float64), case.matrix(1).astype(np.float64)
+def beside(case: Case) -> dict[str, tuple[Matrix, float]]:
+    """What stands beside every table, as {name: (values, CPU seconds)}: the mean, a random record of B in the place of
+    each missing one, and pooled least squares and pooled gradient boosting of each entry, on the aligned records."""
     aligned = ~case.lacking
+    a, b = case.matrix(0).astype(np.float64), case.matrix(1).astype(np.float64)
+    known = b[aligned]
+    draw = np.random.default_rng((case.seed, 12))
+    found: dict[str, tuple[Matrix, float]] = {
+        MEAN: (np.broadcast_to(known.mean(axis=0), case.truth.shape), 0.0),
+        DONOR: (known[draw.integers(len(known), size=int(case.lacking.sum()))], 0.0),
+    }
     started = time.process_time()
     design = np.column_stack([np.ones(len(a)), a])
-    slopes = np.linalg.lstsq(design[aligned], b[aligned], rcond=None)[0]
-    found = {"pooled least squares": score(case, design[case.lacking] @ slopes, time.process_time() - started)}
+    slopes = np.linalg.lstsq(design[aligned], known, rcond=None)[0]
+    found[LINEAR] = design[case.lacking] @ slopes, time.process_time() - started
     started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         boosted = np.column_stack(
             [
                 HistGradientBoostingRegressor(random_state=0, early_stopping=True)
-                .fit(a[aligned], b[aligned, j])
+                .fit(a[aligned], known[:, j])
                 .predict(a[case.lacking])
                 for j in range(b.shape[1])
             ]
         )
-    found["pooled gradient boosting"] = score(case, boosted, time.process_time() - started)
+    found[BOOSTED] = boosted, time.process_time() - started
     return found
+
+
+def scored_beside(case: Case) -> dict[str, Score]:
+    return {name: score(case, values, seconds) for name, (values, seconds) in beside(case).items()}
 
 
 # --- our methods --------------------------------------------------------------------------------------------------
 
 
-def completed(case: Case, method: FedPSG, **federation: Any) -> tuple[Score, FedPSGResult]:
+def completed(case: Case, method: FedPSG) -> Score:
     """Run a method and score its expected values against the truth."""
     started = time.process_time()
-    found, result = _fitted(case, method, **federation)
-    return score(case, found, time.process_time() - started), result
+    found = expected_values(case, method)
+    return score(case, found, time.process_time() - started)
 
 
 def expected_values(case: Case, method: FedPSG) -> Matrix:
     """What a method says about the records that B lacks, in the order of the frame."""
-    return _fitted(case, method)[0]
-
-
-def _fitted(case: Case, method: FedPSG, **federation: Any) -> tuple[Matrix, FedPSGResult]:
     with tempfile.TemporaryDirectory() as folder:
-        with case.federation(label=method.label is not None, home=folder, **federation) as opened:
+        with case.federation(label=method.label is not None, home=folder) as opened:
             result = method.fit(opened)
             told = result.expected("B").set_index("cohort row")
             rows = _cohort_rows(opened, case)
-        return told.loc[rows].to_numpy(), result
+        return told.loc[rows].to_numpy()
 
 
 def _cohort_rows(federation: Federation, case: Case) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,34 @@ def test_a_vertical_gan_with_all_columns_at_one_party_is_the_plain_one(kind: Any
     _, _, losses = model.lead(model.init(words_of(7)), data, jnp.asarray(batches), jnp.zeros((40, 32, 6)), common, own)
     assert np.allclose(np.asarray(losses), plain_gain(x, mask, label, batches, model, common, own), rtol=2e-3)
     assert np.mean(losses[-5:, 1]) < 0.95 * np.mean(losses[:5, 1])
+
+
+@pytest.mark.parametrize("kind", ["gain", "vgain", "cgain"])
+def test_a_generator_that_is_told_what_to_expect_begins_there(kind: Any) -> None:
+    """Before any training its output is the expected values, of numbers and of categories; without them it is not."""
+    rng = np.random.default_rng(2)
+    told = np.concatenate([rng.uniform(0.05, 0.95, (50, 3)), rng.dirichlet([2, 2, 2], 50)], axis=1).astype(np.float32)
+    context = np.concatenate([told, np.eye(2)[rng.integers(0, 2, 50)]], axis=1).astype(np.float32)
+    model = gain.Gain(
+        kind=kind,
+        widths=(6,),
+        place=0,
+        active=True,
+        groups=((3, 6),),
+        context=8,
+        hidden=8,
+        cut=6,
+        rate=1e-2,
+        told=True,
+    )
+    nothing = jnp.zeros((50, 6))
+    data = gain.Data(nothing, nothing.astype(bool), jnp.asarray(context), nothing.astype(bool))
+
+    def begun(model: gain.Gain) -> Any:
+        return model.impute(model.init(words_of(3)), data, jnp.arange(50), drawing(words_of(3)))
+
+    assert np.max(np.abs(begun(model) - told)) < 0.1
+    assert np.max(np.abs(begun(replace(model, told=False)) - told)) > 0.3
 
 
 def test_the_sensitivity_of_private_sums_holds() -> None:

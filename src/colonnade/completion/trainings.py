@@ -55,6 +55,7 @@ def gan(method: FedPSG, facts: PublicFacts, given: Mapping[str, tuple[str, ...]]
         rows="all",
         given=dict(given),
         context={party: labels + (Layout(facts.columns[party]).width if told else 0) for party in targets},
+        told=told,
         dropout=0.5,
         hidden=min(method.hidden, 64),
     )

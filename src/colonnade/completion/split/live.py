@@ -250,6 +250,7 @@ def gain_of(training: Training, facts: PublicFacts, party: str) -> gain.Gain:
         hide=tuple(training.hide if one in training.context else 0.0 for one in training.parties),
         given=tuple(given),
         fills=party in training.context,
+        told=training.told,
         dropout=training.dropout,
     )
 

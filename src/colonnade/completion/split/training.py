@@ -44,7 +44,8 @@ class Training:
     rows : of a regressor: the records that the active party has and another has too ("active"), those that all have
         ("complete"), or all of them, completed first ("completed"). A GAN takes every row ("all").
     given : {party: columns that were generated before}, which a GAN takes as observed.
-    context : {party: numbers a record that condition its generator}.
+    context : {party: numbers a record that condition its generator}.     told : they begin with predictions of the
+        party's own entries.
     validation : {party: share of its records that are hidden to watch the error}; `every` that many rounds, and
         training ends when `patience` looks have seen nothing better.
     clip, gamma, mu, epochs : of private training (`private.py`); mu = 0 is training without noise, epochs = 0 without
@@ -60,6 +61,7 @@ class Training:
     rows: Rows = "active"
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     context: Mapping[str, int] = field(default_factory=dict)
+    told: bool = False
     protect: Protect = "masks"
     iterations: int = 6000
     local: int = 25
