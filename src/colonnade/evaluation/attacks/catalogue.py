@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from colonnade.errors import BadArguments
@@ -252,6 +253,23 @@ def _nominal(setting: Setting) -> InferenceResult:
     )
 
 
+def _training(setting: Setting) -> AuditResult:
+    """A GAN and the regression that conditions it: one epsilon for the weights of both, at all parties."""
+    from colonnade.completion.fedpsg import FedPSG
+    from colonnade.completion.trainings import gan, regression
+    from colonnade.evaluation.attacks.training import training_audit
+
+    small: dict[str, Any] = {"epochs": 2, "batch": 16, "hidden": 2, "cut": 2, "local": 2, "iterations": 40}
+    method = FedPSG(imputer="gain", epsilon=4.0, delta=DELTA, complete=("bank",), **small)
+    with small_consortium(allow=("presence", "split-training", "completion-quality")) as federation:
+        facts = federation.facts
+        leaves = [leaf for cost in federation.plan(method).costs() for leaf in cost.leaves() if not leaf.unbounded]
+    claim = claimed_curve(leaves, name="all weights of all parties")
+    trainings = [regression(method, facts, "bank"), gan(method, facts, {}, ("bank",))]
+    audit = training_audit(trainings, facts, claim, delta=DELTA, runs=setting.runs(60_000), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
 NEIGHBOURS = "worst-case neighbours"
 ATTACKS: dict[str, tuple[Attack, ...]] = {
     "describe": (
@@ -273,11 +291,15 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         Attack("ties of sketches", "all sketches of a record, Theorem 4", _theorem_4, ours=False, plantable=False),
     ),
     "vfem": (Attack(NEIGHBOURS, "the private fit's own moments", _own_moments),),
+    "fedpsg": (Attack(NEIGHBOURS, "all weights of all parties, composed", _training),),
     "vcds": (
         Attack("ranks of an extreme record", "the nominal epsilon of the ranks", _nominal, ours=False, plantable=False),
     ),
 }
 """Method -> its attacks. The encoders of VertiMRF are attacked one by one."""
+
+NEEDS = {"fedpsg": "jax"}
+"""Methods of an extra that may not be installed, and the package that shows it."""
 
 RESTS_ON: dict[str, tuple[str, ...]] = {
     "pca": ("moments",),
@@ -292,8 +314,12 @@ audited in `tests/privacy/test_minibatch_audit.py`."""
 
 
 def methods(planted: Planted = NOTHING) -> tuple[str, ...]:
-    """All that can be attacked, or those into which this bug can be planted."""
-    return tuple(name for name, attacks in ATTACKS.items() if any(_plantable(one, planted) for one in attacks))
+    """All that can be attacked with what is installed, or those into which this bug can be planted."""
+    return tuple(
+        name
+        for name, attacks in ATTACKS.items()
+        if any(_plantable(one, planted) for one in attacks) and (name not in NEEDS or find_spec(NEEDS[name]))
+    )
 
 
 def _plantable(attack: Attack, planted: Planted) -> bool:

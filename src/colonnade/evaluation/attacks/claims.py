@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,7 @@ def claimed_curve(costs: Iterable[Cost], *, name: str) -> PrivacyProfile:
 
 
 @contextlib.contextmanager
-def small_consortium(records: int = 60) -> Iterator[Federation]:
+def small_consortium(records: int = 60, *, allow: Sequence[str] = ()) -> Iterator[Federation]:
     """Three parties with all records; nobody's data matters, the public facts do."""
     rng = np.random.default_rng(0)
     keys = [f"K{i:05d}" for i in range(records)]
@@ -55,7 +55,13 @@ def small_consortium(records: int = 60) -> Iterator[Federation]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Federation.local(
-            blocks, key="id", columns=COLUMNS, home=Path(folder) / "home", runs=Path(folder) / "runs", seed=0
+            blocks,
+            key="id",
+            columns=COLUMNS,
+            home=Path(folder) / "home",
+            runs=Path(folder) / "runs",
+            seed=0,
+            allow=allow,
         ) as federation,
     ):
         yield federation
