@@ -1,7 +1,7 @@
 """How long completion takes: Bank, 50 % missing, 10,000 iterations, and federated against pooled training.
 
-Limits: the whole completion with masks under 10 minutes on 2 cores; federated training of VF-GAIN at most twice the
-time of pooled GAIN of the same size in the same run. CKKS is timed on fewer rounds, and told for each round.
+Limits: the whole completion with masks under 10 minutes on 2 cores; a completion by VF-GAIN, and so its training, at
+most twice the CPU time of pooled GAIN of the same size in the same run. CKKS is timed on fewer rounds, and told for each round.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def federated(case: Case, method: FedPSG) -> Spent:
 
 
 def main() -> int:
-    page = Page("completion", "Completion: time")
+    page = Page("completion", "Completion: time", command="make bench NAME=completion")
     case = Case("bank", 0.5)
     iterations = ITERATIONS
     only: tuple[str, ...] = ("B",)
@@ -118,8 +118,8 @@ def main() -> int:
     page.say(
         "Bank (45,211 records, B lacks half), batches of 128, rounds of 25 iterations. Everything is in: compilation,"
         " keys, ledger, transcript, the completed table."
-        " Times on a machine that others use too, so the ratios are of CPU time. The limit of 2 is on training; the"
-        " whole completion also fills in the records, tells how good they are, and writes the tables."
+        " Times on a machine that others use too, so the ratios are of CPU time. The limit of 2 is on training, and is"
+        " kept by the whole completion, which also fills in the records, tells how good they are, and writes the tables."
     )
     head = ["what", "iterations", "wall s", "CPU s", "of that training", "training of pooled", "whole of pooled"]
     page.table(head, rows)
@@ -127,14 +127,14 @@ def main() -> int:
         f"CKKS adds {each:.2f} CPU s a round of 25 iterations ({each * iterations / 25 / 60:.1f} minutes for"
         f" {iterations}). RMSE on hidden records after all iterations: {found.error:.4f}."
     )
-    ratio = found.training / pooled_cpu
-    good = max(limits) < 600 and ratio <= 2
+    ratio, whole = found.training / pooled_cpu, found.cpu / pooled_cpu
+    good = max(limits) < 600 and max(ratio, whole) <= 2
     return page.finish(
         good,
         wall=f"{max(limits):.0f}s",
         limit="600s",
         ratio=f"{ratio:.2f}",
-        whole=f"{found.cpu / pooled_cpu:.2f}",
+        whole=f"{whole:.2f}",
         ckks_round=f"{each:.2f}s",
     )
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import Case, Score
-from benchmarks.fedpsg_runs import ITERATIONS, STEPS, Table, run_completion, tables
+from benchmarks.fedpsg_runs_common import ITERATIONS, STEPS, Table, run_completion, tables
 
 COUNTS = {"credit": (0, 2, 5, 8), "letter": (0, 2, 5), "bank": (0, 2, 5)}
 SPLITS = (1, 2, 3)

@@ -18,7 +18,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import Case, Matrix, beside, expected_values
-from benchmarks.fedpsg_runs import Estimate, method_for, side_by_side
+from benchmarks.fedpsg_runs_common import Estimate, method_for, side_by_side
 
 SPLITS = (1, 2, 3)
 ALIGNED, TRUE = "aligned records only", "all records, true values"

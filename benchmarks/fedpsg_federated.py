@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Page, load, quick
 from benchmarks.fedpsg_common import Case, Score, score
-from benchmarks.fedpsg_runs import ITERATIONS, STEPS, Table, run_completion, tables
+from benchmarks.fedpsg_runs_common import ITERATIONS, STEPS, Table, run_completion, tables
 from colonnade.completion.correlated import choose_correlated, spearman
 from colonnade.completion.generators import generator
 from colonnade.completion.layout import Layout

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import DONOR, Case, Score, score
-from benchmarks.fedpsg_runs import ITERATIONS, STEPS, Table, run_completion, tables
+from benchmarks.fedpsg_runs_common import ITERATIONS, STEPS, Table, run_completion, tables
 from colonnade.completion.generators import generator
 
 SPLITS = (1, 2)

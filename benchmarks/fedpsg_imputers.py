@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import DONOR, LINEAR, Case, Score, score
-from benchmarks.fedpsg_runs import ITERATIONS, Table, run_completion, tables
+from benchmarks.fedpsg_runs_common import ITERATIONS, Table, run_completion, tables
 from benchmarks.rivals.vf_missforest import vf_missforest
 
 CELLS = [(name, missing) for name in ("credit", "letter", "bank") for missing in (0.5, 0.2, 0.8)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import MEAN, Case, Score, completed
-from benchmarks.fedpsg_runs import Table, tables
+from benchmarks.fedpsg_runs_common import Table, tables
 from colonnade.completion.fedpsg import FedPSG
 
 CELLS: tuple[tuple[Any, float | None], ...] = (
