@@ -1,7 +1,8 @@
 """How long completion takes: Bank, 50 % missing, 10,000 iterations, and federated against pooled training.
 
 Limits: the whole completion with masks under 10 minutes on 2 cores; a completion by VF-GAIN, and so its training, at
-most twice the CPU time of pooled GAIN of the same size in the same run. CKKS is timed on fewer rounds, and told for each round.
+most twice the CPU time of pooled GAIN of the same size in the same run. CKKS is timed on fewer rounds, and told for
+each round.
 """
 
 from __future__ import annotations
@@ -118,8 +119,9 @@ def main() -> int:
     page.say(
         "Bank (45,211 records, B lacks half), batches of 128, rounds of 25 iterations. Everything is in: compilation,"
         " keys, ledger, transcript, the completed table."
-        " Times on a machine that others use too, so the ratios are of CPU time. The limit of 2 is on training, and is"
-        " kept by the whole completion, which also fills in the records, tells how good they are, and writes the tables."
+        " Times on a machine that others use too, so the ratios are of CPU time. The limit of 2 is on training, and"
+        " the whole completion keeps it too, which also fills in the records, tells how good they are, and writes the"
+        " tables."
     )
     head = ["what", "iterations", "wall s", "CPU s", "of that training", "training of pooled", "whole of pooled"]
     page.table(head, rows)
