@@ -81,7 +81,7 @@ def with_missing(data: Data, *, handling: str, mechanism: str, seed: int) -> Cod
         unit_sd=float(np.sqrt(2 * encoder.mus[-1])),
         theta=method.theta,
         theta_triples=method.theta_triples,
-        limit=method.max_clique,
+        limit=method.limit(data.n),
     )
     field = method.fitted(found)
     drawn = sample_cells(field, 3 * data.n, np.random.default_rng(seed))

@@ -240,7 +240,7 @@ def sqm_rows(data: Data, method: VertiMRF, parties: int, *, seed: int, codes: Co
         unit_sd=math.sqrt(2 * encoder.mus[-1]),
         theta=method.theta,
         theta_triples=method.theta_triples,
-        limit=method.max_clique,
+        limit=method.limit(data.n),
     )
     field = method.fitted(found)
     return sample_cells(field, data.n, np.random.default_rng(seed))

@@ -93,7 +93,7 @@ def _federated(data: Data, method: VertiMRF, parties: int, seed: int) -> Codes:
 
 
 def _central(data: Data, rho: float, seed: int) -> Codes:
-    return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed)
+    return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed, limit=VertiMRF().limit(data.n))
 
 
 def _floor(data: Data, rho: float, seed: int) -> Codes:

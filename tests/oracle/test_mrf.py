@@ -308,6 +308,12 @@ def test_options_are_data() -> None:
         assert VertiMRF.from_options(made.options()) == made
 
 
+def test_a_field_may_have_more_cells_with_more_records() -> None:
+    """By default; what is stated is kept."""
+    assert [VertiMRF().limit(n) for n in (10, 48_842, 213_414, 10**9)] == [131_072, 131_072, 533_535, 1_048_576]
+    assert VertiMRF(max_clique=700).limit(10**9) == 700
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

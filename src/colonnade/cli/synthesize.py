@@ -85,7 +85,10 @@ def synthesize(
         typer.Option("--cuts", help="vertimrf: these cells have equal width, or edges at private quantiles."),
     ] = None,
     max_clique: Annotated[
-        int | None, typer.Option("--max-clique", help="vertimrf: most cells of the field: its time and memory.")
+        int | None,
+        typer.Option(
+            "--max-clique", help="vertimrf: most cells of the field: its time and memory; by the number of records."
+        ),
     ] = None,
     accounting: Annotated[
         Literal["record", "nominal"] | None,

@@ -43,6 +43,9 @@ OURS = (0.10, 0.25, 0.65)
 PAPER = (0.40, 0.40, 0.20)
 """Shares with `fm` and `fo` (the paper's section 7): LocMRF, LocEnc (a tenth of it for the record count), value
 distributions within bins."""
+LEAST_LIMIT, CELLS_A_RECORD, LARGEST_LIMIT = 131_072, 2.5, 1 << 20
+"""Of `max_clique` by default. With few records noise says where a field ends, and the first suffices; with many the
+limit does. The last is a gigabyte or so while fitting."""
 QUANTILES = 0.05
 """Share of the budget that private cuts take first, if there is a column that needs them."""
 
@@ -61,7 +64,8 @@ class VertiMRF:
     cells : cells of a numeric column without declared cuts.
     cuts : "declared" takes these cells of equal width; "quantiles" puts their edges at private quantiles.
     bins : coarse bins of a column: 8 of equal mass for `sqm`, 4 of equal width for `fm` and `fo` unless stated.
-    max_clique : the most cells of the triangulated graph's tables together: time and memory of the fit.
+    max_clique : the most cells of the triangulated graph's tables together: time and memory of the fit. By default
+        131,072, or 2.5 for each record if that is more, up to 1,048,576: more records bear more cells.
     split : shares of the budget; see `OURS` and `PAPER`.
     tables : `sqm`: how many tables the last round measures (a table may get several of these units);
         3.2 for each column by default.
@@ -100,7 +104,7 @@ class VertiMRF:
     cells: int = 16
     cuts: Cuts = "declared"
     bins: int | None = None
-    max_clique: int = 131_072
+    max_clique: int | None = None
     split: tuple[float, ...] | None = None
     tables: int | None = None
     theta: float = 0.25
@@ -141,7 +145,7 @@ class VertiMRF:
             check_epsilon(self.epsilon)
             if check_delta(self.delta) == 0:
                 raise BadPrivacyParameter("VertiMRF has no pure guarantee; choose a delta above 0, below 1/n.")
-        whole = {"cells": self.cells, "max_clique": self.max_clique, "iterations": self.iterations}
+        whole = {"cells": self.cells, "max_clique": self.limit(0), "iterations": self.iterations}
         whole |= {"sketches": self.sketches, "bins": self.coarse, "tables": 1 if self.tables is None else self.tables}
         for field, value in whole.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -186,12 +190,18 @@ class VertiMRF:
         """Run it; the run folder is in `federation.runs`."""
         return federation.run(self)[0]  # type: ignore[no-any-return]
 
+    def limit(self, n: int) -> int:
+        """The most cells of the field with n records."""
+        if self.max_clique is not None:
+            return self.max_clique
+        return min(max(LEAST_LIMIT, math.ceil(CELLS_A_RECORD * n)), LARGEST_LIMIT)
+
     # --- the plan -----------------------------------------------------------------------------------------------
 
     def schema(self, facts: PublicFacts) -> Schema:
         """The cells as they are declared; with private quantiles the edges of some columns will move."""
         made = Schema.declared(facts, bins=self.cells, columns=self.columns)
-        within_limit(made.sizes, [], limit=self.max_clique)
+        within_limit(made.sizes, [], limit=self.limit(facts.n))
         return made
 
     def _cut_columns(self, schema: Schema) -> list[str]:
@@ -248,7 +258,7 @@ class VertiMRF:
             notes = paper.notes(schema, roster)
         notes += (
             f"{len(schema.names)} columns with {sum(schema.sizes.values()):,} cells; the field's tables have at most"
-            f" {self.max_clique:,} cells together.",
+            f" {self.limit(facts.n):,} cells together.",
         )
         return Plan(method=self.name, options=self.options(), phases=tuple(phases), notes=notes, delta=self.delta)
 
@@ -262,7 +272,7 @@ class VertiMRF:
             delta=left * self.delta,
             split=self.shares,
             bins=self.coarse,
-            limit=self.max_clique,
+            limit=self.limit(schema.facts.n),
             iterations=self.iterations,
             recover=self.recover,
             consistency=self.consistency,
@@ -321,7 +331,7 @@ class VertiMRF:
             unit_sd=math.sqrt(2 * encoder.mus[-1]),
             theta=self.theta,
             theta_triples=self.theta_triples,
-            limit=self.max_clique,
+            limit=self.limit(job.facts.n),
         )
         field = self.fitted(found)
         notes = what_stood_out(schema, found.chosen)
