@@ -39,8 +39,8 @@ def main() -> int:
         "As `mrf-tvd`, with the defaults that were tuned on Adult. No limit was set for these data; the run is good if"
         f" `sqm` is within {CENTRAL} times central synthesis at epsilon 0.8 and 3.2, both with the default"
         " `max_clique`. **That default was chosen after a look at ACS:** it is 131,072 cells for Adult and Bank, and"
-        " grows with the records, since with the same limit ACS was 1.11 and 1.15 times central. Lines with that limit are"
-        " beside the others, and decide nothing."
+        " grows with the records, since with the same limit ACS was 1.11 and 1.15 times central. Lines with that limit"
+        " are beside the others, and decide nothing."
     )
     good, told = True, {}
     for data in (bank(),) if quick() else (bank(), acs()):
