@@ -11,11 +11,15 @@ import math
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.split import live, private
+from colonnade.completion.trainings import gan, regression
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan, phase
@@ -35,6 +39,7 @@ from colonnade.synthesis.mrf.six_phases import value_distributions
 from colonnade.synthesis.mrf.sqm_round import Round
 from colonnade.synthesis.mrf.sqm_tables import compute_round, round_phases
 from support.small import three_overlapping_blocks, three_parties
+from support.split import curved_pair
 
 GAUSSIAN, LAPLACE = 2.0, 5.0
 """k times the squared relative error of a sample variance."""
@@ -236,3 +241,35 @@ def test_value_distributions_and_scores(tmp_path: Path) -> None:
     # Constant columns have score 0; all pairs together have L2 sensitivity 3 n sqrt(pairs), in units of 1 / 2n.
     assert len(noisy) == 325
     assert as_stated(np.array(list(noisy.values())) * 2 * n, 325 * (3 * n) ** 2 / (2 * rho))
+
+
+# --- private training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("imputer", ["regression", "gain"])
+def test_every_weight_of_private_training_has_its_noise(tmp_path: Path, imputer: Any) -> None:
+    """After one iteration Adam's first moments are (1 - b1) times the noisy mean gradient, at both parties."""
+    blocks, columns = curved_pair(120)
+    small: dict[str, Any] = {"epochs": 1, "batch": 16, "hidden": 24, "cut": 8, "local": 1, "iterations": 1}
+    method = FedPSG(imputer=imputer, condition="none", epsilon=0.5, complete=("right",), **small)
+    allow = ("presence", "split-training", "completion-quality")
+    with Federation.local(blocks, key="id", columns=columns, allow=allow, home=tmp_path / "home") as federation:
+        made = regression(method, federation.facts, "right")
+        if imputer == "gain":
+            made = gan(method, federation.facts, {}, ("right",))
+        method.fit(federation)
+        parties: Any = federation.transport
+        # A GAN's passive party learns of the last gradients when another round begins, and none does.
+        for party in ("left", "right") if imputer == "regression" else ("right",):
+            (one,) = live._alive[parties[party]].values()
+            optimisers = [one.state.optimiser[0]] if imputer == "regression" else [*one.state[3:]]
+            moments = [leaf for optimiser in optimisers for leaf in _moments(optimiser)]
+            noisy = np.concatenate([np.asarray(leaf).ravel() for leaf in moments]) / 0.1
+            assert noisy.size == private.parameters(made, federation.facts, party)
+            assert as_stated(noisy, 2 * made.mu * (made.clip / made.gamma / made.batch) ** 2)
+
+
+def _moments(optimiser: Any) -> list[Any]:
+    """The first moments in Adam's state, wherever a chain of transformations has it."""
+    found = optimiser if hasattr(optimiser, "mu") else next(part for part in optimiser if hasattr(part, "mu"))
+    return jax.tree_util.tree_leaves(found.mu)
