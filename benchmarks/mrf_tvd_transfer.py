@@ -17,8 +17,11 @@ ALL = Runs(sqm=2, client=1, central=2, paper=1)
 GRID = {0.2: Runs(floor=0), 0.8: ALL, 3.2: Runs(floor=0)}
 
 
-def with_fewer_cells(lines: Lines, epsilon: float) -> None:
-    """The same with the field of the smaller data: ACS has five times their records, so noise is not what limits it."""
+def with_fewer_cells(lines: Lines, epsilon: float) -> float:
+    """The same with the field of the smaller data: ACS has five times their records, so noise is not what limits it.
+
+    Returns central synthesis' distance: its choice of tables is greedy, and more cells need not serve it.
+    """
     data = lines.data
     method = VertiMRF(view="server", epsilon=epsilon, delta=1 / data.n, cells=CELLS, max_clique=FEWER)
     rho = rho_of(epsilon, 1 / data.n)
@@ -30,17 +33,17 @@ def with_fewer_cells(lines: Lines, epsilon: float) -> None:
         return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed, limit=FEWER)
 
     lines.add(f"sqm, server view, max_clique {FEWER:,}", epsilon, sqm)
-    lines.add(f"central, max_clique {FEWER:,}", epsilon, central)
+    return lines.add(f"central, max_clique {FEWER:,}", epsilon, central)
 
 
 def main() -> int:
     page = Page("mrf-tvd-transfer", "VertiMRF: total variation distance of marginals on Bank and ACS")
     page.say(
         "As `mrf-tvd`, with the defaults that were tuned on Adult. No limit was set for these data; the run is good if"
-        f" `sqm` is within {CENTRAL} times central synthesis at epsilon 0.8 and 3.2, both with the default"
-        " `max_clique`. **That default was chosen after a look at ACS:** it is 131,072 cells for Adult and Bank, and"
-        " grows with the records, since with the same limit ACS was 1.11 and 1.15 times central. Lines with that limit"
-        " are beside the others, and decide nothing."
+        f" `sqm` is within {CENTRAL} times central synthesis at epsilon 0.8 and 3.2, with the default `max_clique`."
+        " **That default was chosen after a look at ACS:** it is 131,072 cells for Adult and Bank, and grows with the records,"
+        " since with the same limit ACS was 1.11 and 1.15 times central. Lines with that limit are beside the others."
+        " Central synthesis does not always gain by more cells, so on ACS the better of its two lines counts."
     )
     good, told = True, {}
     for data in (bank(),) if quick() else (bank(), acs()):
@@ -52,9 +55,9 @@ def main() -> int:
             server, central = at_epsilon(page, lines, epsilon, runs)
             told[f"{data.name}_{epsilon:g}"] = f"{server:.4f}"
             told[f"{data.name}_central_{epsilon:g}"] = f"{central:.4f}"
-            good &= epsilon < 0.8 or server <= CENTRAL * central
             if data.name == "acs" and epsilon >= 0.8:
-                with_fewer_cells(lines, epsilon)
+                central = min(central, with_fewer_cells(lines, epsilon))
+            good &= epsilon < 0.8 or server <= CENTRAL * central
         page.table(Lines.HEAD, lines.rows)
         page.say(lines.sittings)
     return page.finish(good, **told)
