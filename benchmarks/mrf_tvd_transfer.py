@@ -41,9 +41,9 @@ def main() -> int:
     page.say(
         "As `mrf-tvd`, with the defaults that were tuned on Adult. No limit was set for these data; the run is good if"
         f" `sqm` is within {CENTRAL} times central synthesis at epsilon 0.8 and 3.2, with the default `max_clique`."
-        " **That default was chosen after a look at ACS:** it is 131,072 cells for Adult and Bank, and grows with the records,"
-        " since with the same limit ACS was 1.11 and 1.15 times central. Lines with that limit are beside the others."
-        " Central synthesis does not always gain by more cells, so on ACS the better of its two lines counts."
+        " **That default was chosen after a look at ACS:** it is 131,072 cells for Adult and Bank, and grows with the"
+        " records, since with the same limit ACS was 1.11 and 1.15 times central. Lines with that limit are beside the"
+        " others. Central synthesis does not always gain by more cells, so on ACS the better of its two lines counts."
     )
     good, told = True, {}
     for data in (bank(),) if quick() else (bank(), acs()):
