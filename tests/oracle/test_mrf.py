@@ -312,6 +312,7 @@ def test_a_field_may_have_more_cells_with_more_records() -> None:
     """By default; what is stated is kept."""
     assert [VertiMRF().limit(n) for n in (10, 48_842, 213_414, 10**9)] == [131_072, 131_072, 533_535, 1_048_576]
     assert VertiMRF(max_clique=700).limit(10**9) == 700
+    assert VertiMRF(encoder="fm").limit(10**9) == 131_072
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ PAPER = (0.40, 0.40, 0.20)
 distributions within bins."""
 LEAST_LIMIT, CELLS_A_RECORD, LARGEST_LIMIT = 131_072, 2.5, 1 << 20
 """Of `max_clique` by default. With few records noise says where a field ends, and the first suffices; with many the
-limit does. The last is a gigabyte or so while fitting."""
+limit does, and more records bear more cells. `fm` and `fo` have far more noise: their fields stay small."""
 QUANTILES = 0.05
 """Share of the budget that private cuts take first, if there is a column that needs them."""
 
@@ -65,7 +65,7 @@ class VertiMRF:
     cuts : "declared" takes these cells of equal width; "quantiles" puts their edges at private quantiles.
     bins : coarse bins of a column: 8 of equal mass for `sqm`, 4 of equal width for `fm` and `fo` unless stated.
     max_clique : the most cells of the triangulated graph's tables together: time and memory of the fit. By default
-        131,072, or 2.5 for each record if that is more, up to 1,048,576: more records bear more cells.
+        131,072; with `sqm` 2.5 for each record if that is more, up to 1,048,576.
     split : shares of the budget; see `OURS` and `PAPER`.
     tables : `sqm`: how many tables the last round measures (a table may get several of these units);
         3.2 for each column by default.
@@ -194,6 +194,8 @@ class VertiMRF:
         """The most cells of the field with n records."""
         if self.max_clique is not None:
             return self.max_clique
+        if self.encoder != "sqm":
+            return LEAST_LIMIT
         return min(max(LEAST_LIMIT, math.ceil(CELLS_A_RECORD * n)), LARGEST_LIMIT)
 
     # --- the plan -----------------------------------------------------------------------------------------------
