@@ -38,11 +38,26 @@ def complete(
         str | None, typer.Option("--label", help="A column to condition on (cgain), or to classify afterwards.")
     ] = None,
     iterations: Annotated[int, typer.Option("--iterations", help="Of a network's training, at most.")] = 10_000,
+    rate: Annotated[float, typer.Option("--rate", help="The networks' learning rate.")] = 1e-3,
+    batch: Annotated[int, typer.Option("--batch", help="Records in one iteration.")] = 128,
+    local: Annotated[int, typer.Option("--local", help="Iterations between two exchanges.")] = 25,
+    validation: Annotated[
+        float, typer.Option("--validation", help="The share of records that is hidden to measure the error.")
+    ] = 0.1,
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", help="A person's total of the trained weights; trains with noise (regression only)."),
+        typer.Option(
+            "--epsilon", help="A person's total of the trained weights; trains with noise (regression and GANs)."
+        ),
     ] = None,
     delta: Delta = 1e-6,
+    epochs: Annotated[int, typer.Option("--epochs", help="Of training with noise: passes over the records.")] = 10,
+    clip: Annotated[
+        float, typer.Option("--clip", help="Of training with noise: the most that a record may move a sum.")
+    ] = 1.0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Of batches and hidden records, which are public; another one, other records.")
+    ] = 0,
     file_format: Annotated[
         Literal["parquet", "csv"], typer.Option("--format", help="Of the completed tables.")
     ] = "parquet",
@@ -67,8 +82,15 @@ def complete(
         protect=protect,
         label=label,
         iterations=iterations,
+        rate=rate,
+        batch=batch,
+        local=local,
+        validation=validation,
         epsilon=epsilon,
         delta=delta,
+        epochs=epochs,
+        clip=clip,
+        seed=seed,
         format=file_format,
     )
     run(federation, method, Output(quiet=quiet), name=name, yes=yes, plan_only=plan_only)

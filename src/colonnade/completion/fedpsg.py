@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from colonnade.completion.imputation.moments import compute_linear, moment_imputer_phases
+from colonnade.completion.options import GANS, LINEAR, check_facts, checked
 from colonnade.completion.result import FedPSGResult
 from colonnade.completion.split.exchange import Protect
 from colonnade.completion.split.rounds import History, hold_meeting, meeting_phases, phase_of, train, training_phases
@@ -31,13 +32,12 @@ from colonnade.completion.steps import (
     score_label,
     share_labels,
 )
-from colonnade.completion.trainings import GANS, classifier, gan, regression
-from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable
+from colonnade.completion.trainings import classifier, gan, regression
+from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.plan import Phase, Plan
 from colonnade.federation.roster import Roster
-from colonnade.privacy.accounting import check_delta, check_epsilon
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 Imputer = Literal["regression", "gain", "vgain", "cgain", "copula-mean", "copula-draw", "mice", "mean"]
 Condition = Literal["aligned", "none"]
 GeneratorName = Literal["tabddpm", "tvae", "copula"]
-
-LINEAR = ("copula-mean", "copula-draw", "mice")
+Format = Literal["parquet", "csv"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,55 +113,25 @@ class FedPSG:
     epochs: int = 10
     clip: float = 1.0
     seed: int = 0
-    format: Literal["parquet", "csv"] = "parquet"
+    format: Format = "parquet"
 
     def __post_init__(self) -> None:
-        for name, kind in (
-            ("imputer", Imputer),
-            ("condition", Condition),
-            ("generator", GeneratorName),
-            ("protect", Protect),
-        ):
-            if getattr(self, name) not in get_args(kind):
-                listed = ", ".join(map(repr, get_args(kind)))
-                raise BadArguments(f"{name} must be one of {listed}, not {getattr(self, name)!r}.")
-        if isinstance(self.n_correlated, bool) or not isinstance(self.n_correlated, int) or self.n_correlated < 0:
-            raise BadArguments(f"n_correlated must be a whole number of at least 0, not {self.n_correlated!r}.")
-        if isinstance(self.complete, str):
-            raise BadArguments(f"complete is a list of parties; write complete=({self.complete!r},).")
-        if self.complete is not None:
-            object.__setattr__(self, "complete", tuple(self.complete))
-        if not 0 < self.rate < 1 or not self.clip > 0:
-            raise BadArguments("rate must lie between 0 and 1, and clip above 0.")
-        for name in ("iterations", "local", "batch", "hidden", "cut", "generator_steps", "patience"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BadArguments(f"{name} must be a whole number of at least 1, not {value!r}.")
-        if not 0 < self.validation < 1 or not (self.dropout is None or 0 <= self.dropout < 1):
-            raise BadArguments("validation and dropout are shares between 0 and 1.")
-        if self.format not in ("parquet", "csv"):
-            raise BadArguments(f"format must be 'parquet' or 'csv', not {self.format!r}.")
-        if self.imputer == "cgain" and self.label is None:
-            raise BadArguments("imputer='cgain' conditions on a label; name its column with label=.")
-        if self.epsilon is None:
-            return
-        check_epsilon(self.epsilon)
-        if check_delta(self.delta) == 0:
-            raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
-        if self.imputer not in ("regression", *GANS) or self.n_correlated or (self.label and self.imputer != "cgain"):
-            raise BadArguments(
-                "epsilon is for imputer='regression', 'gain', 'vgain' or 'cgain' with n_correlated=0, and a label for"
-                " 'cgain' only: no other part of a completion is trained privately here."
-            )
-        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int) or self.epochs < 1:
-            raise BadPrivacyParameter(f"epochs must be a whole number of at least 1, not {self.epochs!r}.")
+        kinds = {
+            "imputer": Imputer,
+            "condition": Condition,
+            "generator": GeneratorName,
+            "protect": Protect,
+            "format": Format,
+        }
+        for name, value in checked(self, kinds).items():
+            object.__setattr__(self, name, value)
 
     # --- what it will do -----------------------------------------------------------------------------------------
 
     def fit(self, federation: Federation) -> FedPSGResult:
         """Run it; the run folder is in `federation.runs`, the completed tables are in the parties' own folders."""
         found: FedPSGResult = federation.run(self)[0]
-        return found.located(federation)
+        return found
 
     def targets(self, facts: PublicFacts) -> tuple[str, ...]:
         """The parties that may be completed."""
@@ -187,8 +156,7 @@ class FedPSG:
 
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
         targets, members = self.targets(facts), facts.parties
-        if self.label is not None and facts.column(self.label).categories is None:
-            raise BadArguments(f"label must be a column with categories, and {self.label!r} has none.")
+        check_facts(self, facts)
         phases: list[Phase] = meeting_phases(members, self.protect, facts, roster)
         phases.append(
             phase_of("missing", count_missing, targets, 1, {}, facts, roster, "how many records a party lacks", 9)
@@ -218,7 +186,8 @@ class FedPSG:
             phases += moment_imputer_phases(self.imputer, self.protect, facts, roster, targets)
         finishing = {"imputer": self.imputer, "training": None, "linear": {}, **self._watching, "format": self.format}
         what = "how near completed entries are to the truth, on hidden records"
-        phases.append(phase_of("complete", complete, targets, 1, finishing, facts, roster, what, 2000))
+        size = 500 + 250 * max(len(facts.columns[target]) for target in targets)
+        phases.append(phase_of("complete", complete, targets, 1, finishing, facts, roster, what, size))
         if self._classifies:
             for completed in (False, True):
                 one = classifier(self, facts, completed=completed)
@@ -321,6 +290,7 @@ class FedPSG:
             downstream=downstream,
             cost=str(job.plan.total()),
             simulated=job.simulated,
+            homes={party: home for party in targets if (home := job.home(party)) is not None},
         )
 
     def _first(self, job: Job, training: Training) -> dict[str, int] | None:

@@ -23,6 +23,11 @@ from colonnade.errors import BadArguments
 
 Matrix = NDArray[np.float32]
 
+COHORT_ROW = "cohort row"
+"""The column of a completed table that says which record of the cohort a row is."""
+GENERATED = " (generated)"
+"""Ends the name of the column that flags the generated entries of another."""
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from colonnade.completion.quality import floor_name
+from colonnade.completion.quality import fails, floor_name
 from colonnade.errors import RunError
 from colonnade.federation.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from colonnade.federation.coordinator import Federation
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedPSGResult:
     """`parties`: {party: file, number of completed records, quality on hidden records}.
 
-    The tables themselves are in the parties' folders. `table` reads one where the party runs on this machine.
+    The tables themselves are in the parties' folders. `table` reads one where the party runs on this machine; `homes`
+    are the folders of those.
     """
 
     options: Mapping[str, Any]
@@ -43,11 +42,30 @@ class FedPSGResult:
     @property
     def failing(self) -> tuple[str, ...]:
         """The parties whose completed entries are no nearer to the truth, on hidden records, than their means; where
-        values were drawn, than a random record of theirs."""
-        if self.options["imputer"] == "mean" and not self.options["n_correlated"]:
+        values were drawn, than a random record of theirs. A party about which this cannot be told is among them."""
+        if self._means:
             return ()
-        floor = floor_name(imputer=self.options["imputer"], n_correlated=self.options["n_correlated"])
-        return tuple(party for party in self.parties if not self.quality(party)["rmse"] < self.quality(party)[floor])
+        return tuple(party for party in self.parties if fails(self.quality(party), self._floor))
+
+    @property
+    def failing_columns(self) -> dict[str, tuple[str, ...]]:
+        """{party: its columns of which the same is true, each taken alone}, of the parties that have any."""
+        if self._means:
+            return {}
+        found = {
+            party: tuple(name for name, one in self.quality(party)["columns"].items() if fails(one, self._floor))
+            for party in self.parties
+        }
+        return {party: names for party, names in found.items() if names}
+
+    @property
+    def _means(self) -> bool:
+        """Means were asked for, and are no better than means."""
+        return self.options["imputer"] == "mean" and not self.options["n_correlated"]
+
+    @property
+    def _floor(self) -> str:
+        return floor_name(imputer=self.options["imputer"], n_correlated=self.options["n_correlated"])
 
     def table(self, party: str) -> pd.DataFrame:
         """A party's completed table: its columns, each followed by one that says which entries were generated."""
@@ -62,17 +80,14 @@ class FedPSGResult:
         if party not in self.homes or not (self.homes[party] / name).is_file():
             raise RunError(f"the completed table of {party!r} is in that party's own folder, as {name}; read it there.")
         path = self.homes[party] / name
-        return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        if path.suffix == ".csv":  # a category may be called NA or None
+            return pd.read_csv(path, keep_default_na=False, na_values=[""])
+        return pd.read_parquet(path)
 
     def _of(self, party: str) -> Mapping[str, Any]:
         if party not in self.parties:
             raise RunError(f"{party!r} was not completed; completed are {', '.join(self.parties)}.")
         return self.parties[party]
-
-    def located(self, federation: Federation) -> FedPSGResult:
-        """The same with the folders of the parties on this machine; a party names its log in its own folder."""
-        homes = {party: Path(federation.transport.where(party)).parent for party in self.parties}
-        return replace(self, homes={party: home for party, home in homes.items() if home.is_dir()})
 
     def write(self, run: RunFolder) -> None:
         run.write_json(
@@ -81,13 +96,21 @@ class FedPSGResult:
                 "kind": "completion",
                 "options": dict(self.options),
                 "n": self.n,
-                "parties": {party: dict(one) for party, one in self.parties.items()},
+                "parties": _told(self.parties),
                 "missing": dict(self.missing),
                 "chosen": {party: list(names) for party, names in self.chosen.items()},
                 "histories": dict(self.histories),
                 "downstream": dict(self.downstream),
                 "failing": list(self.failing),
+                "failing columns": {party: list(names) for party, names in self.failing_columns.items()},
                 "cost": self.cost,
                 "simulated": self.simulated,
             },
         )
+
+
+def _told(value: Any) -> Any:
+    """As JSON has it: a figure that does not exist (of too few hidden records, say) is null."""
+    if isinstance(value, Mapping):
+        return {name: _told(one) for name, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

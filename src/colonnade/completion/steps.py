@@ -18,7 +18,7 @@ from colonnade.completion import quality
 from colonnade.completion.correlated import choose_correlated, spearman
 from colonnade.completion.generators import generator
 from colonnade.completion.imputation.linear_steps import linear_values
-from colonnade.completion.layout import Layout, Matrix
+from colonnade.completion.layout import COHORT_ROW, GENERATED, Layout, Matrix
 from colonnade.completion.networks import drawing, words_of
 from colonnade.completion.split.live import COMPLETED, features, live, own_matrix, presence_of
 from colonnade.completion.split.regressor import Data, Regressor
@@ -29,8 +29,6 @@ from colonnade.federation.party import Party
 from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.cost import Cost, Free, Unbounded
 
-GENERATED = " (generated)"
-"""Ends the name of the column that flags the generated entries of another."""
 QUALITY = "completion-quality"
 
 
@@ -43,7 +41,7 @@ def missing_rows(me: Party) -> NDArray[np.int64]:
 
 def watched_rows(me: Party, share: float, seed: int) -> NDArray[np.int64]:
     """Records that are hidden everywhere, so that completed entries can be compared with the truth."""
-    return validation_rows(presence_of(me)[me.name], party=me.name, share=share, seed=seed)
+    return validation_rows(presence_of(me), party=me.name, share=share, seed=seed)
 
 
 def _count_cost(public: Public) -> Cost:
@@ -292,19 +290,30 @@ def _given_correlated(
 def write_completed(
     me: Party, layout: Layout, completed: Matrix, lacking: NDArray[np.int64], format: Literal["parquet", "csv"]
 ) -> str:
-    """The whole table of this party, one row for each record of the cohort that it has or that was completed."""
+    """The whole table of this party, one row for each record of the cohort that it has or that was completed. Its own
+    records have their keys, so that the table can be joined with the one it came from."""
     generated = np.zeros(me.facts.n, dtype=bool)
     generated[lacking] = True
     rows = np.flatnonzero(presence_of(me)[me.name] | generated)
     codes = layout.decode(completed[rows])
     real = {name: me.column(name)[rows] for name in layout.columns}
-    table = pd.DataFrame({"cohort row": rows})
+    table = pd.DataFrame({COHORT_ROW: rows})
+    table[me.block.key if me.block.key != COHORT_ROW else "key"] = _keys(me).iloc[rows].array
     for name, column in layout.columns.items():
         # Real entries as the block has them; a count or a number is not passed through the scale of a network.
         both = np.where(generated[rows], codes[name], real[name])
         table[name] = column.decode(both.astype(np.int32) if column.discrete else both).to_numpy()
         table[f"{name}{GENERATED}"] = generated[rows]
     return _written(me, table, f"{me.job}.{format}")
+
+
+def _keys(me: Party) -> pd.Series[Any]:
+    """This party's own key of each record of the cohort; empty where it lacks the record."""
+    keys = me.block.keys
+    found = pd.Series(pd.NA, index=range(me.facts.n), dtype="Int64" if keys.dtype.kind == "i" else "string")
+    here = me.rows >= 0
+    found.iloc[me.rows[here]] = keys[here]
+    return found
 
 
 def write_expected(me: Party, layout: Layout, completed: Matrix, lacking: NDArray[np.int64]) -> str:
@@ -315,7 +324,7 @@ def write_expected(me: Party, layout: Layout, completed: Matrix, lacking: NDArra
         at = layout.slices[name]
         names += [name] if layout.numeric_mask[at.start] else [f"{name}[{label}]" for label in column.categories or ()]
     table = pd.DataFrame(completed[lacking], columns=pd.Index(names))
-    table.insert(0, "cohort row", lacking)
+    table.insert(0, COHORT_ROW, lacking)
     return _written(me, table, f"{me.job}.expected.parquet")
 
 

@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from colonnade.completion.layout import Layout
+from colonnade.completion.options import GANS
 from colonnade.completion.split import private
 from colonnade.completion.split.training import Network, Training
 from colonnade.federation.facts import PublicFacts
 
 if TYPE_CHECKING:
     from colonnade.completion.fedpsg import FedPSG
-
-GANS = ("gain", "vgain", "cgain")
 
 SMALL, SMALL_DROPOUT = 5000, 0.5
 """Below so many records in the cohort networks drop half of their hidden units, unless told otherwise: they overfit."""
@@ -102,7 +101,7 @@ def _training(method: FedPSG, facts: PublicFacts, **stated: Any) -> Training:
         "protect": method.protect,
         "iterations": method.iterations,
         "local": method.local,
-        "batch": method.batch,
+        "batch": min(method.batch, facts.n),
         "rate": method.rate,
         "hidden": method.hidden,
         "cut": method.cut,

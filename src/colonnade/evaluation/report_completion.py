@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table
+from colonnade.evaluation.page import Html, join, listing, paragraph, section, table
 from colonnade.evaluation.words import number
 
 PARTY_HEAD = (
@@ -20,7 +20,7 @@ PARTY_HEAD = (
 )
 NUMERIC = (1, 2, 3, 4, 5, 6)
 DOWNSTREAM_HEAD = ("classifier", "hidden records", "accuracy", "largest class")
-COLUMN_HEAD = ("party", "column", "distance of the distributions")
+COLUMN_HEAD = ("party", "column", "RMSE", "of the mean", "of a random record", "in the table", "distance", "")
 
 
 def _figure(value: float | None, digits: int = 4) -> str:
@@ -51,6 +51,35 @@ def party_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
+def _plainly(one: Mapping[str, Any]) -> str:
+    """A column's error in its own units, or how many categories are right."""
+    if "right" in one:
+        if one["right"] is None:
+            return "-"
+        return f"{one['right']:.0%} right; the most frequent: {one['right if the most frequent']:.0%}"
+    return "-" if one["error"] is None else f"off by {one['error']:.3g}"
+
+
+def column_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for party, told in result["parties"].items():
+        weak = result.get("failing columns", {}).get(party, ())
+        for name, one in told["quality"].get("columns", {}).items():
+            rows.append(
+                (
+                    party,
+                    name,
+                    _figure(one["rmse"]),
+                    _figure(one["rmse of the mean"]),
+                    _figure(one["rmse of a random record"]),
+                    _plainly(one),
+                    _figure(told["quality"]["marginals"].get(name), 3),
+                    "fails" if name in weak else "",
+                )
+            )
+    return rows
+
+
 def downstream_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (name, number(one["records"]), _figure(one["accuracy"], 3), _figure(one["largest class"], 3))
@@ -64,10 +93,34 @@ def quality(result: Mapping[str, Any]) -> str:
     if options["imputer"] == "mean" and not drawn:
         return "Every completed entry is its column's mean, as was asked for."
     floor = "a random record of the same party" if drawn else "plain means"
-    if result["failing"]:
-        parties = ", ".join(result["failing"])
-        return f"At {parties} the completion fails: its entries are no nearer to the truth than {floor}. Do not use it."
-    return f"On hidden records the completed entries are nearer to the truth than {floor}, by as much as is shown."
+    unknown = [party for party, one in result["parties"].items() if one["quality"]["rmse"] is None]
+    failing = [party for party in result["failing"] if party not in unknown]
+    told = []
+    if unknown:
+        told.append(f"At {', '.join(unknown)} there was no record to hide, so nobody knows how good the completion is.")
+    if failing:
+        told.append(
+            f"At {', '.join(failing)} the completion fails: its entries are no nearer to the truth than {floor}."
+            " Do not use it."
+        )
+    good = [party for party in result["parties"] if party not in result["failing"]]
+    if good:
+        where = f"At {', '.join(good)} the" if unknown or failing else "On hidden records the"
+        told.append(f"{where} completed entries are nearer to the truth than {floor}, by as much as is shown.")
+    each = result.get("failing columns", {})
+    weak = [f"{', '.join(each[party])} at {party}" for party in good if party in each]
+    if weak:
+        told.append(f"Columns for which, taken alone, this is not so: {'; '.join(weak)}.")
+    return " ".join(told)
+
+
+def _from(imputer: str) -> str:
+    if imputer not in ("copula-mean", "copula-draw", "mice"):
+        return "from every network"
+    return (
+        "when they were completed, though not from the moments, which rest on all records: with few records the figures"
+        " are too good"
+    )
 
 
 def answer(result: Mapping[str, Any]) -> Html:
@@ -77,9 +130,9 @@ def answer(result: Mapping[str, Any]) -> Html:
         paragraph(f"Imputer: {options['imputer']};{drawn} hidden vectors under {options['protect']}.", class_="lead"),
         table(PARTY_HEAD, party_rows(result), label="Completed parties", numeric=NUMERIC),
         paragraph(
-            "All figures are on records that the party has and that were hidden from every network. RMSE is on scaled"
-            " numbers and indicators of categories. Distances compare the completed values with the true ones: 0 is the"
-            " same distribution, or the same association within the party.",
+            f"All figures are on records that the party has and that were hidden {_from(options['imputer'])}. RMSE is"
+            " on scaled numbers and indicators of categories. Distances compare the completed values with the true"
+            " ones: 0 is the same distribution, or the same association within the party.",
             class_="soft",
         ),
         paragraph(
@@ -100,11 +153,6 @@ def answer(result: Mapping[str, Any]) -> Html:
 
 
 def details(result: Mapping[str, Any]) -> Html:
-    columns = [
-        (party, name, _figure(value, 3))
-        for party, one in result["parties"].items()
-        for name, value in one["quality"]["marginals"].items()
-    ]
     told = [
         f"{label}: {one['rounds']} rounds; {one['stopped']}; least error over hidden records: "
         + (", ".join(f"{party} {_figure(error)}" for party, error in one["best"].items()) or "none was watched")
@@ -120,5 +168,15 @@ def details(result: Mapping[str, Any]) -> Html:
     return section(
         "How it went",
         listing(told),
-        folded("Every column", table(COLUMN_HEAD, columns, label="Marginal distances", numeric=(2,))),
+        section(
+            "Every column",
+            table(COLUMN_HEAD, column_rows(result), label="Columns", numeric=(2, 3, 4, 6)),
+            paragraph(
+                "RMSE is on the scale of the declared range, or of indicators. 'In the table' is the root mean squared"
+                " error of the completed numbers in the column's own units (positions, if it is ordinal), or how many"
+                " completed categories are right. The distance compares the distributions.",
+                class_="soft",
+            ),
+            level=3,
+        ),
     )

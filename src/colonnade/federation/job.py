@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -96,6 +97,11 @@ class Job:
         resume."""
         key = f"{self._entropy or self.seed}/{label}".encode()
         return np.random.default_rng(np.frombuffer(key, dtype=np.uint8))
+
+    def home(self, party: str) -> Path | None:
+        """The party's own folder, if it is on this machine: its log is there."""
+        log = Path(self._transport.where(party))
+        return log.parent if log.name == "log.txt" and log.parent.is_dir() else None
 
     def propose(self) -> None:
         """Ask every party of the plan to approve it; each reserves its part of the cost."""

@@ -139,7 +139,7 @@ def _regressor(me: Party, training: Training, presence: dict[str, NDArray[np.boo
     outputs = training.output_layout(me.facts)
     y = own_matrix(me, outputs) if leads else np.zeros((me.facts.n, 0), dtype=np.float32)
     rows = training.training_rows(presence)
-    watched = training.hidden_rows(training.active, presence[training.active])
+    watched = training.hidden_rows(training.active, presence)
     if training.rows in ("complete", "completed"):
         watched = watched[np.logical_and.reduce([presence[party] for party in training.parties])[watched]]
     known = ~np.isnan(y)
@@ -201,7 +201,7 @@ def _gan(me: Party, training: Training, presence: dict[str, NDArray[np.bool_]], 
     layout = training.layout(me.facts, me.name)
     truth = own_matrix(me, layout)
     seen = truth.copy()
-    watched = training.hidden_rows(me.name, presence[me.name])
+    watched = training.hidden_rows(me.name, presence)
     if training.context.get(me.name) is None:
         watched = watched[:0]  # this party lacks nothing
     seen[watched] = np.nan

@@ -161,12 +161,17 @@ def train(job: Job, training: Training, keys: dict[str, bytes | None], first: di
     if used < 2:
         raise NotEstimable(
             f"{active!r} shares {used} records with the other parties beyond those that are watched: nothing can be"
-            " learned from them; align the parties' keys, or leave this party out."
+            " learned from them; align the parties' keys, watch fewer with validation=, or leave this party out."
+        )
+    rounds = training.rounds_for(used)
+    if not rounds:
+        raise NotEstimable(
+            f"{training.epochs} epochs of the {used} records of {label!r} in batches of {training.batch} are fewer"
+            f" iterations than a round has (local={training.local}); choose a smaller batch= or local=, or more epochs."
         )
     history = History()
     best: dict[str, float] = {}
     better, waited = False, 0
-    rounds = training.rounds_for(used)
     for number in range(rounds):
         watch = number % training.every == 0
         errors = _round(job, training, keys, number, watch=watch, better=better, history=history)

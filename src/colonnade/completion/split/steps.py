@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.completion import networks
+from colonnade.completion.quality import rmse
 from colonnade.completion.split import exchange, private
 from colonnade.completion.split.exchange import Protect
 from colonnade.completion.split.live import PRESENCE, VALUES, Live, begin, commit, expect, live, presence_of, remember
@@ -188,9 +189,7 @@ def look(me: Party, one: Live) -> float | None:
     if not one.watched.size:
         return None
     found = gan_values(one, one.watched)
-    truth = one.truth[one.watched]
-    known = ~np.isnan(truth)
-    error = float(np.sqrt(np.mean((found[known] - truth[known]) ** 2)))
+    error = rmse(found, one.truth[one.watched])
     if not math.isfinite(error):
         return None
     name = f"{one.training.tag}: least"
@@ -268,9 +267,7 @@ def _error(me: Party, one: Live, others: NDArray[np.float32]) -> float | None:
         return None
     me.keep(f"{one.training.tag}: looked", networks.flat(one.state))
     found = np.asarray(one.model.predict(one.state, one.data, jnp.asarray(one.watched), jnp.asarray(others)))
-    truth = one.truth[one.watched]
-    known = ~np.isnan(truth)
-    error = float(np.sqrt(np.mean((found[known] - truth[known]) ** 2)))
+    error = rmse(found, one.truth[one.watched])
     return error if math.isfinite(error) else None
 
 

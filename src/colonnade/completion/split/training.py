@@ -166,9 +166,9 @@ class Training:
 
     # --- rows ----------------------------------------------------------------------------------------------------
 
-    def hidden_rows(self, party: str, present: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def hidden_rows(self, party: str, presence: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64]:
         """The party's records that are hidden from training to watch the error, the same in every training."""
-        return validation_rows(present, party=party, share=self.validation, seed=self.seed)
+        return validation_rows(presence, party=party, share=self.validation, seed=self.seed)
 
     def training_rows(self, presence: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64]:
         if self.gan or self.rows in ("all",):
@@ -179,7 +179,7 @@ class Training:
             here &= np.logical_and.reduce([presence[party] for party in senders])
         elif self.rows == "active":
             here &= np.logical_or.reduce([presence[party] for party in senders])
-        here[self.hidden_rows(self.active, presence[self.active])] = False
+        here[self.hidden_rows(self.active, presence)] = False
         return np.flatnonzero(here)
 
     def batches(self, rows: NDArray[np.int64], number: int) -> NDArray[np.int32]:
@@ -203,11 +203,11 @@ class Training:
         return found
 
     def rounds_for(self, rows: int) -> int:
-        """Rounds that are made with so many records: all, or as many as the epochs of private training allow."""
+        """Rounds that are made with so many records: all, or as many as the epochs of private training allow, whose
+        batches are whole."""
         if not self.epochs:
             return self.rounds
-        each = max(rows // min(self.batch, rows), 1)
-        return min(self.rounds, self.epochs * each // self.local)
+        return min(self.rounds, self.epochs * (rows // self.batch) // self.local)
 
 
 _orders: list[tuple[NDArray[np.int64], tuple[int, int], NDArray[np.int64]]] = []
@@ -224,9 +224,17 @@ def _order(rows: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
     return order
 
 
-def validation_rows(present: NDArray[np.bool_], *, party: str, share: float, seed: int) -> NDArray[np.int64]:
-    """A share of the records that a party has, chosen by a public seed; at least one, and never all."""
-    rows = np.flatnonzero(present)
+def validation_rows(
+    presence: Mapping[str, NDArray[np.bool_]], *, party: str, share: float, seed: int
+) -> NDArray[np.int64]:
+    """A share of the records that a party and another have, chosen by a public seed; at least one, and never all.
+
+    A record that nobody else has is none of those that could be missing: an error on it would tell nothing about them.
+    Only where no record is shared they have to do.
+    """
+    others = [one for other, one in presence.items() if other != party]
+    shared = presence[party] & np.logical_or.reduce([*others, np.zeros_like(presence[party])])
+    rows = np.flatnonzero(shared if shared.any() else presence[party])
     order = np.random.default_rng((seed, 2, *party.encode())).permutation(rows)
     return np.sort(order[: min(max(round(share * rows.size), 1), max(rows.size - 1, 0))])
 

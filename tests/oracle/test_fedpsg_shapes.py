@@ -1,0 +1,157 @@
+"""Completion of awkward federations: empty cells, constant columns, few records, records that nobody else has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import colonnade as co
+from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.result import FedPSGResult
+from colonnade.completion.split.training import validation_rows
+from colonnade.errors import NotEstimable, RunError
+from colonnade.evaluation import report_completion
+from support.split import curved_pair
+
+ALLOW = ("presence", "split-training", "completion-quality", "linear-predictors", "exact-moments", "exact-marginals")
+SMALL: dict[str, Any] = {"iterations": 20, "local": 5, "batch": 16, "hidden": 8, "cut": 4}
+
+
+def completed(
+    path: Path, blocks: dict[str, pd.DataFrame], columns: co.Columns, method: FedPSG, **options: Any
+) -> tuple[FedPSGResult, dict[str, Any]]:
+    """The result, and what is written of it."""
+    known = {"seed": 3, "allow": ALLOW, "holder": "notary", "home": path / "home", "runs": path / "runs", **options}
+    with co.Federation.local(blocks, key="id", columns=columns, **known) as opened:
+        result = method.fit(opened)
+    (written,) = (path / "runs").glob("*/result.json")
+    return result, json.loads(written.read_text())
+
+
+@pytest.mark.parametrize("imputer", ["mean", "regression"])
+def test_empty_cells_stay_empty_and_no_figure_breaks_the_result(tmp_path: Path, imputer: Any) -> None:
+    """With gaps few hidden records are whole, and associations cannot be compared: that is told as null."""
+    blocks, columns = curved_pair(60)
+    gaps = np.random.default_rng(4).random((len(blocks["right"]), 3)) < 0.4
+    blocks["right"][["bump", "high", "steps"]] = blocks["right"][["bump", "high", "steps"]].astype(object).mask(gaps)
+    open_ = co.Columns([co.Column.from_dict({**one.to_dict(), "missing": True}) for one in columns.values()])
+    result, written = completed(tmp_path, blocks, open_, FedPSG(imputer=imputer, **SMALL))
+    assert written["parties"]["right"]["quality"]["pairwise distance"] is None
+    assert "-" in report_completion.party_rows(written)[0]
+    table = result.table("right")
+    made = table["bump (generated)"]
+    assert table[made][["bump", "high", "steps"]].notna().all().all()
+    assert table[~made]["bump"].isna().sum() == gaps[:, 0].sum()
+
+
+def test_real_records_have_their_keys(tmp_path: Path) -> None:
+    """So that the completed table can be joined with the party's own; a text stays a text."""
+    blocks, columns = curved_pair(60)
+    for party, frame in blocks.items():
+        blocks[party] = frame.assign(id=[f"0{one}" for one in frame["id"]])
+    result, _ = completed(tmp_path, blocks, columns, FedPSG(imputer="mean", **SMALL))
+    table = result.table("right")
+    assert table["id"].isna().equals(table["bump (generated)"])
+    joined = blocks["right"].merge(table, on="id", suffixes=("", " completed"))
+    assert len(joined) == len(blocks["right"])
+    assert (joined["bump"] == joined["bump completed"]).all()
+    assert (joined["steps"] == joined["steps completed"]).all()
+
+
+def test_a_category_may_be_called_none(tmp_path: Path) -> None:
+    blocks, _ = curved_pair(60)
+    blocks["right"] = blocks["right"][["id"]].assign(
+        word=["NA", "None"] * (len(blocks["right"]) // 2) + ["NA"] * (len(blocks["right"]) % 2)
+    )
+    blocks["left"] = blocks["left"][["id", "u"]]
+    columns = co.Columns(
+        [
+            co.Column(name="u", kind="continuous", lower=0, upper=1),
+            co.Column(name="word", kind="binary", categories=("NA", "None")),
+        ]
+    )
+    result, _ = completed(tmp_path, blocks, columns, FedPSG(imputer="mean", format="csv", **SMALL))
+    assert set(result.table("right")["word"]) == {"NA", "None"}
+
+
+def test_a_column_that_does_not_vary_does_not_fail(tmp_path: Path) -> None:
+    """Its mean is exact, so nothing is nearer to the truth: that is no reason not to use it."""
+    blocks, columns = curved_pair(80)
+    blocks["right"]["steps"] = 4
+    result, written = completed(tmp_path, blocks, columns, FedPSG(imputer="mice", **SMALL))
+    assert result.quality("right")["columns"]["steps"]["rmse of the mean"] == pytest.approx(0, abs=1e-6)
+    assert "steps" not in result.failing_columns.get("right", ())
+    assert result.failing == ()
+    assert set(result.table("right")["steps"]) == {4}
+    assert "too good" in str(report_completion.answer(written))
+
+
+def test_each_column_is_told_in_plain_terms(tmp_path: Path) -> None:
+    """In its own units, or as a share of right categories; the means themselves are the yardstick."""
+    blocks, columns = curved_pair(400)
+    result, written = completed(tmp_path, blocks, columns, FedPSG(imputer="mice", **SMALL))
+    told = result.quality("right")["columns"]
+    assert set(told) == {"bump", "high", "steps"}
+    assert told["steps"]["error"] == pytest.approx(12 * told["steps"]["rmse"], rel=0.1)  # counts are rounded
+    assert told["high"]["right"] > 0.7 > told["high"]["right if the most frequent"]
+    rows = {row[1]: row for row in report_completion.column_rows(written)}
+    assert rows["steps"][5].startswith("off by ")
+    assert "% right" in rows["high"][5]
+    assert all(row[7] == "" for row in rows.values())
+    weak = {**written, "failing columns": {"right": ["bump"]}}
+    assert "Columns for which, taken alone, this is not so: bump at right." in report_completion.quality(weak)
+
+
+def test_hidden_records_are_shared_ones() -> None:
+    """A record that nobody else has is none that could be missing; where nothing is shared, they have to do."""
+    n = 100
+    rows = np.arange(n)
+    presence = {"a": rows < 80, "b": rows >= 60, "c": (rows >= 20) & (rows < 30)}
+    found = validation_rows(presence, party="a", share=0.5, seed=0)
+    assert len(found) == 15
+    assert (((found >= 60) & (found < 80)) | ((found >= 20) & (found < 30))).all()
+    alone = validation_rows({"a": rows < 50, "b": rows >= 50}, party="a", share=0.1, seed=0)
+    assert len(alone) == 5
+
+
+@pytest.mark.parametrize("records", [1, 3])
+def test_a_party_that_has_hardly_a_record(tmp_path: Path, records: int) -> None:
+    """Too few to learn from, or to hide one, is said; nothing breaks."""
+    blocks, columns = curved_pair(40)
+    blocks["right"] = blocks["right"][:records]
+    result, written = completed(tmp_path / "mean", blocks, columns, FedPSG(imputer="mean", **SMALL))
+    assert result.parties["right"]["completed"] == 40 - records
+    assert (written["parties"]["right"]["quality"]["rmse"] is None) == (records == 1)
+    copula, told = completed(tmp_path / "copula", blocks, columns, FedPSG(imputer="copula-mean", **SMALL))
+    if records == 1:
+        assert copula.failing == ("right",)
+        assert "nobody knows" in report_completion.quality(told)
+        with pytest.raises(NotEstimable, match="nothing can be learned"):
+            completed(tmp_path / "regression", blocks, columns, FedPSG(**SMALL))
+
+
+def test_a_batch_is_no_larger_than_the_cohort(tmp_path: Path) -> None:
+    blocks, columns = curved_pair(40)
+    result, _ = completed(tmp_path, blocks, columns, FedPSG(**{**SMALL, "batch": 10**9}))
+    assert result.parties["right"]["completed"] > 0
+
+
+def test_private_training_without_a_whole_round_is_an_error(tmp_path: Path) -> None:
+    """The cohort would have enough records, the party that is completed has not."""
+    blocks, columns = curved_pair(64, missing=0.7)
+    method = FedPSG(epsilon=8.0, epochs=2, complete=("right",), **{**SMALL, "local": 7})
+    with pytest.raises(NotEstimable, match="smaller batch"):
+        completed(tmp_path, blocks, columns, method)
+
+
+def test_a_party_that_was_not_completed_is_named(tmp_path: Path) -> None:
+    blocks, columns = curved_pair(40)
+    result, _ = completed(tmp_path, blocks, columns, FedPSG(imputer="mean", **SMALL))
+    for ask in (result.table, result.expected, result.quality):
+        with pytest.raises(RunError, match="'left' was not completed; completed are right"):
+            ask("left")
