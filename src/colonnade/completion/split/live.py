@@ -7,7 +7,7 @@ again and goes on where the last committed round ended.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -75,7 +75,8 @@ _alive: weakref.WeakKeyDictionary[Party, dict[str, Live]] = weakref.WeakKeyDicti
 
 
 def live(me: Party, training: Training) -> Live:
-    """As of the last committed round."""
+    """As of the last committed round. A copy: a step that fails halfway must leave no trace of its iterations, which
+    would else be made twice, along the same gradients."""
     tag = f"{me.job} {training.tag}"
     number = int(me.recall(f"{training.tag}: number"))
     found = _alive.setdefault(me, {}).get(tag)
@@ -84,7 +85,7 @@ def live(me: Party, training: Training) -> Live:
         found.state = found.restore(me.recall(f"{training.tag}: state"))
         found.number = number
         _remember(me, tag, found)
-    return found
+    return replace(found)
 
 
 def _remember(me: Party, tag: str, made: Live) -> None:
@@ -94,14 +95,12 @@ def _remember(me: Party, tag: str, made: Live) -> None:
     each[tag] = made
 
 
-def remember(me: Party, made: Live) -> None:
-    _remember(me, f"{me.job} {made.training.tag}", made)
-
-
 def commit(me: Party, one: Live) -> None:
-    """Keep the state with this step's reply."""
+    """Keep the state with this step's reply. Its number goes up with each state that is kept, so that one which was
+    never written to the disk is known by it."""
     me.keep(f"{one.training.tag}: state", networks.flat(one.state))
     me.keep(f"{one.training.tag}: number", one.number)
+    _remember(me, f"{me.job} {one.training.tag}", one)
 
 
 def expect(one: Live, number: int) -> None:

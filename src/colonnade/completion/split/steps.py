@@ -21,7 +21,7 @@ from colonnade.completion import networks
 from colonnade.completion.quality import rmse
 from colonnade.completion.split import exchange, private
 from colonnade.completion.split.exchange import Protect
-from colonnade.completion.split.live import PRESENCE, VALUES, Live, begin, commit, expect, live, presence_of, remember
+from colonnade.completion.split.live import PRESENCE, VALUES, Live, begin, commit, expect, live, presence_of
 from colonnade.completion.split.training import Training, row_chunks
 from colonnade.errors import UnsafeRequest
 from colonnade.federation.party import Party
@@ -102,7 +102,6 @@ def start(me: Party, *, training: dict[str, Any], key: int | None = None) -> Rel
     if known.gan and me.name != known.active:
         me.send(known.active, f"{known.tag}: masks", np.packbits(np.asarray(one.data.mask)))
     me.keep(f"{known.tag}: key", base)
-    remember(me, one)
     commit(me, one)
     return Release({"rows": len(one.rows)} if me.name == known.active else None, "the number of records used")
 
@@ -289,6 +288,7 @@ def hand_over(me: Party, *, training: dict[str, Any], part: int, better: bool) -
     once(me, f"{known.tag}: chunk {part}")
     if part == 0 and one.number and me.received(f"{known.tag}: gradients {one.number - 1}"):
         _along(me, one)  # of the last round, if no look came after it
+        one.number += 1
         commit(me, one)
     begin_, end = row_chunks(me.facts.n)[part]
     state = best_state(me, one)
