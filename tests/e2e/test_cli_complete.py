@@ -32,6 +32,9 @@ def test_complete_writes_the_table_at_the_party_and_no_record_into_the_run(feder
     text = report.read_text(encoding="utf-8")
     assert "records completed at right" in text
     assert "<script" not in text
+    assert "seen by the data parties" in text  # by the sealed letters of the meeting
+    assert "seen by the coordinator and by whoever reads this page" in text
+    assert "<strong>nothing" not in text
     result = json.loads((report.parent / "result.json").read_text())
     table = pd.read_parquet(federation.parent / "home" / "right" / result["parties"]["right"]["file"])
     assert table["bump (generated)"].sum() == result["parties"]["right"]["completed"] > 0
@@ -50,3 +53,19 @@ def test_the_plan_names_every_release(federation: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "split-training" in done.output or "hidden vectors" in done.output
     assert "With two parties the sum" in done.output
+    assert "seen by right: hidden vectors" in done.output
+    assert "whom" not in done.output
+
+
+def test_every_option_of_training_is_offered_and_a_wrong_one_is_named(federation: Path) -> None:
+    named = ["--rate", "0.01", "--batch", "32", "--local", "5", "--validation", "0.2", "--epochs", "3", "--clip", "2"]
+    done = CliRunner().invoke(
+        app, ["complete", "-f", str(federation), *named, "--seed", "4", "--epsilon", "2", "--plan"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "20 % of the records" in done.output
+    for option, value in (("--seed", "-1"), ("--rate", "2"), ("--validation", "1"), ("--epochs", "0")):
+        done = CliRunner().invoke(app, ["complete", "-f", str(federation), option, value, "--quiet"])
+        assert done.exit_code == 2, done.output
+        assert option.strip("-") in done.output
+        assert not list(federation.parent.glob("runs/*"))

@@ -121,11 +121,13 @@ def test_private_training_has_a_finite_cost(tmp_path: Path) -> None:
     with co.Federation.local(blocks, key="id", columns=columns, allow=ALLOW, home=tmp_path / "home") as opened:
         method = FedPSG(epsilon=4.0, epochs=2, iterations=20, local=2, batch=32, hidden=8, cut=4, complete=("right",))
         starts = [one for one in opened.plan(method).phases if one.name.endswith(": start")]
-        costs = [cost for one in starts for cost in one.costs.values()]
+        leaves = [leaf for one in starts for cost in one.costs.values() for leaf in cost.leaves()]
         result = method.fit(opened)
     from colonnade.privacy.accounting import guarantee
 
-    total = guarantee(costs, delta=1e-6)
+    # How many records are used is told too, without a bound: the account holds presence fixed.
+    assert {leaf["name"] for leaf in leaves if leaf.unbounded} == {"presence"}
+    total = guarantee([leaf for leaf in leaves if not leaf.unbounded], delta=1e-6)
     assert 3.5 < total.epsilon <= 4.0
     assert result.parties["right"]["completed"] > 0
 

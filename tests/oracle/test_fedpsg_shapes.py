@@ -135,10 +135,14 @@ def test_a_party_that_has_hardly_a_record(tmp_path: Path, records: int) -> None:
             completed(tmp_path / "regression", blocks, columns, FedPSG(**SMALL))
 
 
-def test_a_batch_is_no_larger_than_the_cohort(tmp_path: Path) -> None:
+def test_a_batch_is_no_larger_than_the_cohort_and_expected_values_could_be_expected(tmp_path: Path) -> None:
+    """A network's outputs are any numbers; what is written are numbers in range, and frequencies."""
     blocks, columns = curved_pair(40)
-    result, _ = completed(tmp_path, blocks, columns, FedPSG(**{**SMALL, "batch": 10**9}))
-    assert result.parties["right"]["completed"] > 0
+    result, _ = completed(tmp_path, blocks, columns, FedPSG(**{**SMALL, "batch": 10**9, "rate": 0.5}))
+    expected = result.expected("right")
+    assert len(expected) == result.parties["right"]["completed"] > 0
+    assert expected[["bump", "steps", "high[no]", "high[yes]"]].stack().between(0, 1).all()
+    assert np.allclose(expected[["high[no]", "high[yes]"]].sum(axis=1), 1, atol=1e-5)
 
 
 def test_private_training_without_a_whole_round_is_an_error(tmp_path: Path) -> None:

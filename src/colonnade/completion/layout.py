@@ -125,6 +125,15 @@ class Layout:
         """The nearest rows that records could have: one category each, numbers in range, counts whole."""
         return self.encode(self.decode(matrix))
 
+    def expectable(self, matrix: NDArray[Any]) -> Matrix:
+        """The nearest rows that could be expected values: numbers in range, frequencies that are not negative and add
+        up to 1. Every legal row is among these, so none is further from the truth than before."""
+        rows = self.checked(matrix).astype(np.float64)
+        found = np.clip(rows, 0.0, 1.0)
+        for name in self.one_hot:
+            found[:, self.slices[name]] = _frequencies(rows[:, self.slices[name]])
+        return found.astype(np.float32)
+
     def observed(self, matrix: NDArray[Any]) -> NDArray[np.bool_]:
         """Which entries are known."""
         return np.asarray(~np.isnan(self.checked(matrix)), dtype=np.bool_)
@@ -139,6 +148,14 @@ class Layout:
     def _each(self) -> Iterator[tuple[str, Column, slice]]:
         for name, column in self.columns.items():
             yield name, column, self.slices[name]
+
+
+def _frequencies(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The nearest points of the simplex: what is above a threshold, less it (Held, Wolfe and Crowder 1974)."""
+    falling = -np.sort(-rows, axis=1)
+    each = (np.cumsum(falling, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
+    last = np.maximum((falling > each).sum(axis=1) - 1, 0)
+    return np.maximum(rows - each[np.arange(len(rows)), last][:, None], 0.0)
 
 
 def is_numeric(column: Column) -> bool:

@@ -196,6 +196,7 @@ def complete(
     if me.kept("generated"):
         places = layout.places(me.recall("chosen"))
         values[:, places] = np.asarray(me.recall("generated"))[np.ix_(wanted, places)]
+    values = layout.expectable(values)  # a network's outputs are any numbers
     told = quality.summary(
         layout, values[lacking.size :], truth[watched], means, _means(np.square(seen - means.astype(np.float32)))
     )

@@ -142,7 +142,7 @@ def privacy(plan: Plan, spent: Spent, remarks: Sequence[str], *, unseeded: str |
         _attacker(plan, spent),
         paragraph(unseeded, class_="warning") if unseeded else None,
         tag("h3", "What left the parties, and who saw it"),
-        listing(_released(one) for one in plan.phases),
+        listing(_released(*one) for one in _once_each(plan)),
         paragraph(
             "Nothing else about the data did: each party's own border lets only such releases out, and the transcript"
             " below has every message."
@@ -253,13 +253,26 @@ def _cost_tables(plan: Plan, spent: Spent) -> list[Html | None]:
     ]
 
 
-def _released(one: Phase) -> Html:
+def _once_each(plan: Plan) -> list[tuple[str, str, dict[str, int]]]:
+    """(what, seen by whom, {party: how often}), of phases that disclose the same together; parties that only work at
+    home are left out."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for one in plan.phases:
+        if not _silent(one):
+            counts = found.setdefault((one.discloses, one.audience), {})
+            for party, count in one.counts.items():
+                counts[party] = counts.get(party, 0) + count
+    return [(*key, counts) for key, counts in found.items()]
+
+
+def _released(what: str, audience: str, counts: Mapping[str, int]) -> Html:
+    the = "" if audience.startswith(("the ", "whoever ")) else "the "
     return join(
         [
-            tag("strong", one.discloses),
-            f" ({_from_whom(one.counts)}), seen by the {one.audience}",
+            tag("strong", what),
+            f" ({_from_whom(counts)}), seen by {the}{audience}",
             # What went to anybody else is not on this page.
-            " and by whoever reads this page." if one.audience == "coordinator" else ".",
+            " and by whoever reads this page." if audience == "coordinator" else ".",
         ]
     )
 

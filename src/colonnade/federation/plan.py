@@ -101,6 +101,13 @@ def phase(
     )
 
 
+def audience_of(costs: Iterable[Cost]) -> str:
+    """Who sees a phase's releases, as its costs name them; what costs nothing goes to the coordinator too."""
+    named = dict.fromkeys(leaf.audience for cost in costs for leaf in cost.leaves() if leaf.mechanism != "free")
+    each = dict.fromkeys(word for audience in named for word in audience.split(", "))
+    return ", ".join(each) or "coordinator"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a method is going to do. `notes` are forecasts and warnings in plain words."""

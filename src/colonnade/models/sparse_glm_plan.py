@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from colonnade.federation.plan import JOB, Phase
+from colonnade.federation.plan import JOB, Phase, audience_of
 from colonnade.federation.step import Public, Step
 from colonnade.models.penalties import Penalty
 from colonnade.models.sparse_glm_admm import (
@@ -44,12 +44,13 @@ class _Asked:
     def phase(self, layout: SparseLayout) -> Phase:
         publics = [Public(job=JOB, party=one, facts=layout.facts, roster=layout.roster) for one in self.members]
         arguments = {"layout": layout.to_dict(), **self.arguments}
+        costs = {one.party: self.step.price(one, arguments).times(self.count) for one in publics}
         return Phase(
             name=self.name,
             step=self.step.name,
             counts=dict.fromkeys(self.members, self.count),
-            costs={one.party: self.step.price(one, arguments).times(self.count) for one in publics},
-            audience="whom its costs name",
+            costs=costs,
+            audience=audience_of(costs.values()),
             discloses=self.discloses,
             reply_bytes=self.size,
         )

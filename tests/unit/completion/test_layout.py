@@ -128,3 +128,21 @@ def test_wrong_input_is_refused_with_the_cure() -> None:
         layout.decode(np.zeros((3, 4)))
     with pytest.raises(UnknownColumn):
         layout.places(["incom"])
+
+
+def test_expectable_rows_are_frequencies_and_no_further_from_any_legal_row() -> None:
+    """The nearest points of a convex set that has all legal rows in it."""
+    layout = Layout(mixed_columns())
+    rng = np.random.default_rng(3)
+    raw = rng.normal(0.3, 0.6, (200, layout.width))
+    found = layout.expectable(raw)
+    assert found.min() >= 0
+    assert found.max() <= 1
+    for name in layout.one_hot:
+        assert np.allclose(found[:, layout.slices[name]].sum(axis=1), 1, atol=1e-6)
+    for _ in range(20):
+        legal = layout.legal(rng.random(raw.shape))
+        before, after = (((one - legal) ** 2).sum(axis=1) for one in (raw, found))
+        assert (after <= before + 1e-5).all()
+    assert np.allclose(layout.expectable(found), found, atol=1e-6)
+    assert (layout.legal(raw) == layout.legal(found)).all()

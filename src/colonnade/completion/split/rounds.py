@@ -12,7 +12,7 @@ from colonnade.completion.split.training import CHUNK, Training, row_chunks
 from colonnade.errors import NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.plan import JOB, Phase
+from colonnade.federation.plan import JOB, Phase, audience_of
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Step
 from colonnade.secure import ckks
@@ -129,7 +129,7 @@ def phase_of(
         step=step.name,
         counts=dict.fromkeys(members, count),
         costs=costs,
-        audience="whom its costs name",
+        audience=audience_of(costs.values()),
         discloses=discloses,
         reply_bytes=size,
     )

@@ -82,6 +82,8 @@ def _start_cost(public: Public, *, training: dict[str, Any], key: int | None = N
         costs.append(
             Unbounded("presence", f"which of this party's cells are there, to {known.active!r}", audience=known.active)
         )
+    if not known.gan and public.party == known.active:
+        costs.append(Unbounded("presence", "how many records the training uses"))
     if known.mu:
         costs.append(private.cost(known, public))
     return compose(costs) if costs else Free("nothing leaves")
