@@ -155,7 +155,7 @@ def _frequencies(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     falling = -np.sort(-rows, axis=1)
     each = (np.cumsum(falling, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
     last = np.maximum((falling > each).sum(axis=1) - 1, 0)
-    return np.maximum(rows - each[np.arange(len(rows)), last][:, None], 0.0)
+    return np.asarray(np.maximum(rows - each[np.arange(len(rows)), last][:, None], 0.0))
 
 
 def is_numeric(column: Column) -> bool:
