@@ -11,6 +11,7 @@ from colonnade.completion.layout import COHORT_ROW, GENERATED
 from colonnade.errors import BadArguments, BadPrivacyParameter, SchemaError
 from colonnade.federation.facts import PublicFacts
 from colonnade.privacy.accounting import check_delta, check_epsilon
+from colonnade.secure import ckks
 
 if TYPE_CHECKING:
     from colonnade.completion.fedpsg import FedPSG
@@ -89,6 +90,8 @@ def _check_private(method: FedPSG) -> None:
 
 def check_facts(method: FedPSG, facts: PublicFacts) -> None:
     """What can be refused before any data is touched."""
+    if method.protect == "ckks":
+        ckks.ready()  # the coordinator adds ciphertexts
     if method.label is not None and facts.column(method.label).categories is None:
         raise BadArguments(f"label must be a column with categories, and {method.label!r} has none.")
     columns = {name: column for party in facts.columns.values() for name, column in party.items()}

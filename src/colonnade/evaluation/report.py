@@ -86,7 +86,12 @@ def _selection(result: Mapping[str, Any]) -> list[Shown]:
 
 def _completion(result: Mapping[str, Any]) -> list[Shown]:
     told = report_completion
-    shown = [Shown(told.title(result), told.PARTY_HEAD, told.party_rows(result), told.NUMERIC)]
+    head, *columns = (tuple(row[at] for at in told.BRIEF) for row in (told.COLUMN_HEAD, *told.column_rows(result)))
+    shown = [
+        Shown(told.title(result), told.PARTY_HEAD, told.party_rows(result), told.NUMERIC),
+        Shown(told.quality(result), head, columns[:50], (2, 3, 4)),
+        Shown("Completed tables, in the parties' own folders", told.FILE_HEAD, told.file_rows(result)),
+    ]
     if result["downstream"]:
         shown.append(Shown("Classification", told.DOWNSTREAM_HEAD, told.downstream_rows(result), (1, 2, 3)))
     return shown

@@ -20,6 +20,9 @@ PARTY_HEAD = (
 )
 NUMERIC = (1, 2, 3, 4, 5, 6)
 DOWNSTREAM_HEAD = ("classifier", "hidden records", "accuracy", "largest class")
+FILE_HEAD = ("party", "completed table", "before one value was chosen")
+BRIEF = (0, 1, 2, 3, 4, 5, 7)
+"""Of a column's figures, those for a terminal."""
 COLUMN_HEAD = ("party", "column", "RMSE", "of the mean", "of a random record", "in the table", "distance", "")
 
 
@@ -78,6 +81,10 @@ def column_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
                 )
             )
     return rows
+
+
+def file_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    return [(party, one["file"], one["expected"]) for party, one in result["parties"].items()]
 
 
 def downstream_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -59,6 +59,11 @@ def _tenseal() -> Any:
     return tenseal
 
 
+def ready() -> None:
+    """Raise, if what encrypts is not installed here. Better asked before a job than in it."""
+    _tenseal()
+
+
 class SecretKey:
     """A key pair and what belongs to it. `to_bytes` is for the owner's own store: it contains the secret."""
 

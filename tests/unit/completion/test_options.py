@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ import pytest
 from colonnade.completion.fedpsg import FedPSG
 from colonnade.completion.options import check_facts
 from colonnade.data.column import Column, Columns
-from colonnade.errors import BadArguments, BadPrivacyParameter, SchemaError
+from colonnade.errors import BadArguments, BadPrivacyParameter, SchemaError, SecureError
 from colonnade.federation.facts import PublicFacts
+from colonnade.secure import ckks
 
 
 @pytest.mark.parametrize(
@@ -85,3 +88,19 @@ def test_private_training_that_could_not_make_one_round_is_refused() -> None:
     for n in (100, 300):
         with pytest.raises(BadArguments, match="smaller batch"):
             check_facts(FedPSG(epsilon=8.0), facts(y, n=n))
+
+
+def test_without_tenseal_a_job_under_ckks_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = Column(name="y", kind="count", lower=0, upper=9)
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    ckks._tenseal.cache_clear()
+    check_facts(FedPSG(), facts(y))
+    with pytest.raises(SecureError, match="install"):
+        check_facts(FedPSG(protect="ckks"), facts(y))
+    ckks._tenseal.cache_clear()
+
+
+def test_without_jax_the_first_use_says_what_to_install() -> None:
+    script = "import sys; sys.modules['jax'] = None; import colonnade; colonnade.FedPSG"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("completion needs jax and optax; install colonnade[completion].")
