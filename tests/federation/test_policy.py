@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from colonnade.completion.fedpsg import FedPSG
 from colonnade.errors import BudgetExceeded, ColumnNotOffered, NotApproved, SchemaError, UnsafeRequest
 from colonnade.federation.approvals import operator
 from colonnade.federation.asker import Signer
@@ -89,6 +90,14 @@ def _often(one: Phase) -> Phase:
 
 
 # --- columns ----------------------------------------------------------------------------------------------
+
+
+def test_a_completion_reads_every_column_and_says_so(federation: Federation) -> None:
+    """It would else be approved, and refused at the border when presence is told and paid for."""
+    plan = federation.plan(FedPSG(imputer="mean"))
+    assert proposed(clinic(federation, columns=("age",)), federation, plan, "some").value["state"] == "waiting"
+    here = clinic(federation, columns=("age", "visits"), allow=("presence", "completion-quality"))
+    assert proposed(here, federation, plan, "all").value["state"] == "approved"
 
 
 def test_only_the_columns_offered_go_without_asking(federation: Federation) -> None:

@@ -344,10 +344,10 @@ class FedPSG:
     # --- as data -------------------------------------------------------------------------------------------------
 
     def options(self) -> dict[str, Any]:
+        """`columns` is no option: it tells a party's policy that the job reads all of them."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {**plain, "complete": None if self.complete is None else list(self.complete)}
+        return {**plain, "complete": None if self.complete is None else list(self.complete), "columns": None}
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        complete = options["complete"]
-        return cls(**{**options, "complete": None if complete is None else tuple(complete)})
+        return cls(**{name: value for name, value in options.items() if name != "columns"})

@@ -53,14 +53,15 @@ def correlations(matrix: Values) -> Values:
 
 def pairwise_distance(layout: Layout, found: Values, truth: Values) -> float:
     """Mean absolute difference of the correlations of entries of two different columns. 0 is the same association;
-    conditional means overstate it, since they carry no scatter of their own."""
+    conditional means overstate it, since they carry no scatter of their own. NaN where there is nothing to compare: few
+    whole records, or one column."""
     whole = ~np.isnan(truth).any(axis=1)
     if whole.sum() < 3:
         return float("nan")
     gap = np.abs(correlations(found[whole]) - correlations(truth[whole]))
     owner = np.concatenate([np.full(at.stop - at.start, k) for k, at in enumerate(layout.slices.values())])
     across = owner[:, None] != owner[None, :]
-    return float(gap[across].mean()) if across.any() else 0.0
+    return float(gap[across].mean()) if across.any() else float("nan")
 
 
 def donor_rmse(means: Values, variances: Values, truth: Values) -> float:
