@@ -13,7 +13,7 @@ import colonnade as co
 from colonnade.completion.fedpsg import FedPSG
 from colonnade.completion.split.regressor import Regressor
 from colonnade.completion.split.steps import exchange
-from colonnade.errors import RunError, StepFailed
+from colonnade.errors import RunError, StepFailed, StorageError
 from support.split import curved_pair
 
 ALLOW = ("presence", "split-training", "completion-quality")
@@ -77,3 +77,16 @@ def test_a_resumed_result_knows_where_the_tables_are(tmp_path: Path, monkeypatch
         assert result.table("right")["bump (generated)"].any()
         with pytest.raises(RunError, match="is finished"):
             federation.resume(tmp_path / "runs" / "run")
+
+
+def test_a_table_that_cannot_be_written_is_a_matter_of_storage(tmp_path: Path) -> None:
+    """And is written by the resumed run, once it can be."""
+    method = FedPSG(imputer="mean", complete=("right",))
+    with opened(tmp_path) as federation:
+        blocked = tmp_path / "home" / "right" / "completed"
+        blocked.write_text("in the way")
+        with pytest.raises(StorageError):
+            federation.run(method, name="run")
+        blocked.unlink()
+        result, _ = federation.resume(tmp_path / "runs" / "run")
+        assert result.table("right")["bump (generated)"].any()

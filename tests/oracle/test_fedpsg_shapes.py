@@ -75,8 +75,24 @@ def test_a_category_may_be_called_none(tmp_path: Path) -> None:
             co.Column(name="word", kind="binary", categories=("NA", "None")),
         ]
     )
+    blocks = {party: frame.assign(id=frame["id"] + 2**53 + 1) for party, frame in blocks.items()}
     result, _ = completed(tmp_path, blocks, columns, FedPSG(imputer="mean", format="csv", **SMALL))
-    assert set(result.table("right")["word"]) == {"NA", "None"}
+    table = result.table("right")
+    assert set(table["word"]) == {"NA", "None"}
+    assert sorted(table["id"].dropna()) == sorted(blocks["right"]["id"])  # no key went through a float
+
+
+def test_any_name_of_a_party(tmp_path: Path) -> None:
+    """Patterns of presence are told apart whatever the parties are called."""
+    blocks, columns = curved_pair(80, missing=0.0)
+    parts = {
+        "a|b": blocks["left"][["id", "u", "v"]],
+        "a": blocks["right"][["id", "bump"]][20:],
+        "b": blocks["right"][["id", "high"]][:60],
+    }
+    declared = columns.select(["u", "v", "bump", "high"])
+    result, _ = completed(tmp_path, parts, declared, FedPSG(imputer="mice", **SMALL))
+    assert result.quality("b")["rmse"] < 0.95 * result.quality("b")["rmse of the mean"]
 
 
 def test_a_column_that_does_not_vary_does_not_fail(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, get_args
 
 from colonnade.completion.layout import COHORT_ROW, GENERATED
+from colonnade.data.column import Column
 from colonnade.errors import BadArguments, BadPrivacyParameter, SchemaError
 from colonnade.federation.facts import PublicFacts
 from colonnade.privacy.accounting import check_delta, check_epsilon
@@ -88,6 +89,10 @@ def _check_private(method: FedPSG) -> None:
         )
 
 
+def _single(column: Column) -> bool:
+    return column.kind == "categorical" and len(column.categories or ()) < 2
+
+
 def check_facts(method: FedPSG, facts: PublicFacts) -> None:
     """What can be refused before any data is touched."""
     if method.protect == "ckks":
@@ -106,6 +111,12 @@ def check_facts(method: FedPSG, facts: PublicFacts) -> None:
         raise SchemaError(
             f"imputer={method.imputer!r} rests on joint moments, which cannot use columns that may have empty cells"
             f" ({', '.join(empty)}); choose imputer='regression', a GAN or 'mean'."
+        )
+    fixed = [party for party, own in facts.columns.items() if all(_single(one) for one in own.values())]
+    if method.imputer == "mice" and fixed:
+        raise SchemaError(
+            f"no column of {fixed[0]!r} can vary: each has one category, and imputer='mice' has nothing to solve for;"
+            " leave that party out, or choose another imputer."
         )
     if method.epsilon is None:
         return

@@ -80,8 +80,8 @@ class FedPSGResult:
         if party not in self.homes or not (self.homes[party] / name).is_file():
             raise RunError(f"the completed table of {party!r} is in that party's own folder, as {name}; read it there.")
         path = self.homes[party] / name
-        if path.suffix == ".csv":  # a category may be called NA or None
-            return pd.read_csv(path, keep_default_na=False, na_values=[""])
+        if path.suffix == ".csv":  # a category may be called NA; a key may be too long for a float
+            return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable")
         return pd.read_parquet(path)
 
     def _of(self, party: str) -> Mapping[str, Any]:

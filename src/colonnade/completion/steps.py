@@ -24,7 +24,7 @@ from colonnade.completion.split.live import COMPLETED, features, live, own_matri
 from colonnade.completion.split.regressor import Data, Regressor
 from colonnade.completion.split.steps import best_state, gan_values, look, predictions
 from colonnade.completion.split.training import Training, row_chunks, validation_rows
-from colonnade.errors import BadArguments, UnsafeRequest
+from colonnade.errors import BadArguments, StorageError, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.cost import Cost, Free, Unbounded
@@ -332,15 +332,20 @@ def write_expected(me: Party, layout: Layout, completed: Matrix, lacking: NDArra
 def _written(me: Party, table: pd.DataFrame, name: str) -> str:
     """Whole or not at all, in the party's own folder."""
     folder = me.home / "completed"
-    folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{name}.partial"
-    if name.endswith(".csv"):
-        table.to_csv(partial, index=False)
-    else:
-        table.to_parquet(partial, index=False)
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    partial.rename(folder / name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".csv"):
+            table.to_csv(partial, index=False)
+        else:
+            table.to_parquet(partial, index=False)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.rename(folder / name)
+    except OSError as error:
+        raise StorageError(
+            f"writing {folder / name} failed ({error}); free disk space, or let this party write there."
+        ) from error
     return f"completed/{name}"
 
 

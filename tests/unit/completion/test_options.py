@@ -75,6 +75,11 @@ def test_what_the_facts_rule_out_is_refused_before_any_data_is_touched() -> None
     check_facts(FedPSG(), facts(y, holes))
     with pytest.raises(SchemaError, match=r"holes.*imputer='regression'"):
         check_facts(FedPSG(imputer="mice"), facts(y, holes))
+    single = Column(name="single", kind="categorical", categories=("this",))
+    check_facts(FedPSG(imputer="mice"), facts(y, single))
+    check_facts(FedPSG(imputer="copula-mean"), facts(single))
+    with pytest.raises(SchemaError, match="no column of 'right' can vary"):
+        check_facts(FedPSG(imputer="mice"), facts(single))
     for name in ("cohort row", "y (generated)"):
         with pytest.raises(SchemaError, match="rename"):
             check_facts(FedPSG(), facts(y, Column(name=name, kind="count", lower=0, upper=9)))

@@ -2,12 +2,13 @@
 
 Both the conditional copula and VF-MICE predict a party's missing columns from sums over the other parties of
 (public matrix) x (their own scores or features). The matrices depend on which of the others have the record, so there
-is one for each pattern of presence; a pattern is named by the present parties, joined by a bar.
+is one for each pattern of presence; a pattern is named by the list of the present parties, as JSON.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,13 @@ SWEEPS = 10
 
 
 def pattern_name(present: Sequence[str]) -> str:
-    return "|".join(present)
+    return json.dumps(list(present))
+
+
+def pattern_parties(name: str) -> list[str]:
+    """The parties of a pattern's name."""
+    found: list[str] = json.loads(name)
+    return found
 
 
 def patterns_of(others: Sequence[str]) -> list[tuple[str, ...]]:

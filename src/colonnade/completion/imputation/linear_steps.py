@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.completion.imputation.conditional import conditional_draw, conditional_mean, latent_scores
-from colonnade.completion.imputation.linear import chained, feature_rows, read_marginals
+from colonnade.completion.imputation.linear import chained, feature_rows, pattern_parties, read_marginals
 from colonnade.completion.layout import Layout, Matrix
 from colonnade.completion.split import exchange
 from colonnade.completion.split.exchange import Protect
@@ -63,7 +63,7 @@ def linear_part(
     found = np.zeros((end - begin, wide), dtype=np.float32)
     own = _own_scores(me, kind, marginals)[begin:end]
     for name, matrix in maps.items():
-        present = name.split("|")
+        present = pattern_parties(name)
         rows = here.copy()
         for other in others:
             rows &= presence[other][begin:end] == (other in present)
@@ -129,7 +129,7 @@ def linear_values(
     marginals = read_marginals(linear["marginals"])
     draw = np.random.default_rng((seed, 6))
     for name in sorted(linear["target"]["left" if imputer != "mice" else "own"]):
-        present = name.split("|")
+        present = pattern_parties(name)
         here = np.ones(wanted.size, dtype=bool)
         for other in others:
             here &= presence[other][wanted] == (other in present)

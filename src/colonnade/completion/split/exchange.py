@@ -11,6 +11,7 @@ verified: it can spoil a sum, unnoticed if it adds a plain vector of its own (ma
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -62,26 +63,18 @@ def keep_keys(me: Party, members: Sequence[str]) -> None:
         me.keep(public_key_of(member), got[member])
 
 
-_keys: dict[bytes, Any] = {}
+@functools.lru_cache(maxsize=64)
+def _secret_of(data: bytes) -> ckks.SecretKey:
+    return ckks.SecretKey.from_bytes(data)
 
 
 def _secret(me: Party) -> ckks.SecretKey:
-    data = me.recall(OWN_KEY)
-    if data not in _keys:
-        if len(_keys) > 64:
-            _keys.clear()
-        _keys[data] = ckks.SecretKey.from_bytes(data)
-    found: ckks.SecretKey = _keys[data]
-    return found
+    return _secret_of(me.recall(OWN_KEY))
 
 
+@functools.lru_cache(maxsize=64)
 def _public(data: bytes) -> ckks.PublicKey:
-    if data not in _keys:
-        if len(_keys) > 64:
-            _keys.clear()
-        _keys[data] = ckks.PublicKey.from_bytes(data)
-    found: ckks.PublicKey = _keys[data]
-    return found
+    return ckks.PublicKey.from_bytes(data)
 
 
 # --- to the opener ------------------------------------------------------------------------------------------------
