@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from colonnade.completion import quality
 from colonnade.completion.correlated import choose_correlated, spearman
 from colonnade.completion.generators import generator
+from colonnade.completion.generators.protocol import FEWEST
 from colonnade.completion.imputation.linear_steps import linear_values
 from colonnade.completion.layout import COHORT_ROW, GENERATED, Layout, Matrix
 from colonnade.completion.networks import drawing, words_of
@@ -85,7 +86,8 @@ def generate_correlated(
 ) -> Release:
     """Choose the columns, fit a local generator on them, and draw them for the records that are to be completed.
 
-    With `training` (a regression that was made across the parties) the generator is conditioned on its predictions.
+    With `training` (a regression that was made across the parties) the generator is conditioned on its predictions, and
+    learns from records that another party has: about the others there is no prediction.
     """
     whole = Layout(me.facts.columns[me.name])
     rows = np.flatnonzero(presence_of(me)[me.name])
@@ -98,8 +100,9 @@ def generate_correlated(
     wanted = np.concatenate([missing_rows(me), watched])
     condition = given = None
     if training is not None:
-        told = np.nan_to_num(predictions(me, Training.from_dict(training)), nan=0.5)
-        condition, given = told[rows], told[wanted]
+        told = predictions(me, Training.from_dict(training))
+        reached = ~np.isnan(told).any(axis=1)
+        known, condition, given = known[reached[rows]], told[rows[reached[rows]]], np.nan_to_num(told[wanted], nan=0.5)
     options = {} if name == "copula" else {"steps": steps}
     fitted = generator(name, **options).fit(known, layout, condition=condition, seed=seed)
     made = fitted.sample(wanted.size, condition=given, seed=seed + 1)
@@ -121,11 +124,22 @@ def keep_context(me: Party, *, label: str, training: dict[str, Any] | None, tag:
     """What conditions this party's generator of the GAN `label`: predictions across the parties, and labels."""
     parts = []
     if training is not None:
-        parts.append(np.nan_to_num(predictions(me, Training.from_dict(training)), nan=0.5))
+        known = Training.from_dict(training)
+        told = predictions(me, known)
+        # Nobody else has the record: then the means are expected. They are not private.
+        usual = np.full(told.shape[1], 0.5) if known.mu else _means(_shown(me, known))
+        parts.append(np.where(np.isnan(told), usual, told))
     if tag is not None:
         parts.append(labels_of(me, tag))
     me.keep(f"context of {label}", np.concatenate(parts, axis=1).astype(np.float32))
     return Release(None, "nothing")
+
+
+def _shown(me: Party, training: Training) -> Matrix:
+    """This party's table without the records that are hidden."""
+    seen = own_matrix(me, Layout(me.facts.columns[me.name]))
+    seen[training.hidden_rows(me.name, presence_of(me))] = np.nan
+    return seen
 
 
 def _label_cost(public: Public, *, label: str, members: list[str]) -> Cost:
@@ -239,7 +253,7 @@ def _filled(
     if imputer == "regression":
         told = predictions(me, known)
         if me.kept("generated"):
-            told = _given_correlated(me, layout, seen, np.nan_to_num(told, nan=0.5), wanted, seed)
+            told = _given_correlated(me, layout, seen, told, wanted, seed)
         found = told[wanted]
     else:
         one = live(me, known)
@@ -252,7 +266,8 @@ def _given_correlated(
     me: Party, layout: Layout, seen: Matrix, told: Matrix, wanted: NDArray[np.int64], seed: int
 ) -> Matrix:
     """The other columns given the predictions across parties and the correlated columns, by a network of this party
-    alone: a generated column and the rest of its record belong together."""
+    alone: a generated column and the rest of its record belong together. From few records it learns nothing: then the
+    predictions stay."""
     chosen = list(me.recall("chosen"))
     rest = [name for name in layout.columns if name not in chosen]
     if not rest:
@@ -261,9 +276,13 @@ def _given_correlated(
     places = layout.places(chosen)
     filled[np.ix_(wanted, places)] = np.asarray(me.recall("generated"))[np.ix_(wanted, places)]
     given = layout.columns.select(chosen)
+    reached = ~np.isnan(told).any(axis=1)
+    told = np.nan_to_num(told, nan=0.5)
     x = np.concatenate([features(filled[:, places], Layout(given), private=False), 4 * told - 2], axis=1)
     targets = layout.places(rest)
-    rows = np.flatnonzero(~np.isnan(seen[:, targets]).all(axis=1) & ~np.isnan(seen[:, places]).any(axis=1))
+    rows = np.flatnonzero(reached & ~np.isnan(seen[:, targets]).all(axis=1) & ~np.isnan(seen[:, places]).any(axis=1))
+    if len(rows) < FEWEST:
+        return told
     held = rows[:: max(len(rows) // 500, 10)]
     trained = rows[~np.isin(rows, held)]
     y = seen[:, targets]
