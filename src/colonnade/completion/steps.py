@@ -101,8 +101,8 @@ def generate_correlated(
     condition = given = None
     if training is not None:
         told = predictions(me, Training.from_dict(training))
-        reached = ~np.isnan(told).any(axis=1)
-        known, condition, given = known[reached[rows]], told[rows[reached[rows]]], np.nan_to_num(told[wanted], nan=0.5)
+        reached = ~np.isnan(told[rows]).any(axis=1)
+        known, condition, given = known[reached], told[rows[reached]], np.nan_to_num(told[wanted], nan=0.5)
     options = {} if name == "copula" else {"steps": steps}
     fitted = generator(name, **options).fit(known, layout, condition=condition, seed=seed)
     made = fitted.sample(wanted.size, condition=given, seed=seed + 1)
