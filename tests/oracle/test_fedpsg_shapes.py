@@ -120,7 +120,27 @@ def test_each_column_is_told_in_plain_terms(tmp_path: Path) -> None:
     assert "% right" in rows["high"][5]
     assert all(row[7] == "" for row in rows.values())
     weak = {**written, "failing columns": {"right": ["bump"]}}
-    assert "Columns for which, taken alone, this is not so: bump at right." in report_completion.quality(weak)
+    assert "these columns are no nearer than their means: bump at right." in report_completion.quality(weak)
+
+
+def test_a_drawn_column_is_held_against_a_random_record_and_another_against_its_mean() -> None:
+    def one(rmse: float) -> dict[str, float]:
+        return {"rmse": rmse, "rmse of the mean": 0.3, "rmse of a random record": 0.4}
+
+    told = {**one(0.35), "columns": {"drawn": one(0.35), "filled": one(0.35), "good": one(0.2), "bad": one(0.5)}}
+    common: dict[str, Any] = {"n": 9, "missing": {}, "histories": {}, "downstream": {}, "cost": "", "simulated": True}
+    parties = {"right": {"quality": told}}
+
+    def failing(imputer: str, *chosen: str) -> dict[str, tuple[str, ...]]:
+        options = {"imputer": imputer, "n_correlated": len(chosen)}
+        drawn = {"right": chosen} if chosen else {}
+        return FedPSGResult(options=options, parties=parties, chosen=drawn, **common).failing_columns
+
+    assert failing("regression", "drawn") == {"right": ("filled", "bad")}
+    assert failing("regression") == {"right": ("drawn", "filled", "bad")}
+    assert failing("copula-draw") == {"right": ("bad",)}
+    assert failing("mean") == {}
+    assert failing("mean", "bad") == {"right": ("bad",)}
 
 
 def test_hidden_records_are_shared_ones() -> None:
@@ -218,7 +238,7 @@ def test_records_that_nobody_else_has_do_not_spoil_a_condition(tmp_path: Path) -
 def test_a_rest_that_is_empty_is_left_to_the_predictions(tmp_path: Path) -> None:
     blocks, columns = overlapping(200)
     blocks["right"]["q"] = None
-    method = FedPSG(n_correlated=1, **CONDITIONED)
+    method = FedPSG(n_correlated=1, **{**CONDITIONED, "iterations": 20})
     result, _ = completed(tmp_path, blocks, columns, method, allow=(*ALLOW, "correlated-columns"))
     table = result.table("right")
     assert result.chosen == {"right": ("p",)}

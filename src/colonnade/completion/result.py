@@ -49,14 +49,19 @@ class FedPSGResult:
 
     @property
     def failing_columns(self) -> dict[str, tuple[str, ...]]:
-        """{party: its columns of which the same is true, each taken alone}, of the parties that have any."""
-        if self._means:
-            return {}
+        """{party: its columns of which the same is true, each taken alone}, of the parties that have any. A column that
+        was drawn is held against a random record, another one against its mean."""
         found = {
-            party: tuple(name for name, one in self.quality(party)["columns"].items() if fails(one, self._floor))
+            party: tuple(name for name, one in self.quality(party)["columns"].items() if self._fails(party, name, one))
             for party in self.parties
         }
         return {party: names for party, names in found.items() if names}
+
+    def _fails(self, party: str, column: str, told: Mapping[str, Any]) -> bool:
+        drawn = column in self.chosen.get(party, ())
+        if self.options["imputer"] == "mean" and not drawn:
+            return False
+        return fails(told, floor_name(imputer=self.options["imputer"], n_correlated=int(drawn)))
 
     @property
     def _means(self) -> bool:

@@ -117,7 +117,9 @@ def quality(result: Mapping[str, Any]) -> str:
     each = result.get("failing columns", {})
     weak = [f"{', '.join(each[party])} at {party}" for party in good if party in each]
     if weak:
-        told.append(f"Columns for which, taken alone, this is not so: {'; '.join(weak)}.")
+        other = " (where they were drawn, than those of a random record)" if options["n_correlated"] else ""
+        yardstick = "a random record's" if options["imputer"] == "copula-draw" else "their means"
+        told.append(f"Taken alone, these columns are no nearer than {yardstick}{other}: {'; '.join(weak)}.")
     return " ".join(told)
 
 

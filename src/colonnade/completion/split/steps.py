@@ -30,7 +30,6 @@ from colonnade.privacy.cost import Cost, Free, Unbounded, compose
 from colonnade.statistics.joint import once
 
 TRAINING = "split-training"
-PREDICTIONS = "split-predictions"
 
 
 def _training(plain: dict[str, Any]) -> Training:
