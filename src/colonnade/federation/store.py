@@ -22,8 +22,9 @@ from colonnade.durable import Database
 from colonnade.errors import CorruptRecord, StorageError
 from colonnade.federation import wire
 
-SPOOL_ABOVE = 4 << 20
-"""Up to here a row of the database, which is flushed anyway, costs less than a file of its own (measured)."""
+SPOOL_ABOVE = 1 << 18
+"""Larger payloads are files of their own. In the database they would be written twice, to its log and from there, and
+leave it as large as all of a job's replies together when these are forgotten: hundreds of megabytes of a training."""
 
 JobState = Literal["waiting", "approved", "denied", "closed"]
 Maker = Literal["policy", "operator"]
