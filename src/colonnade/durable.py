@@ -26,8 +26,6 @@ from typing import Any
 from colonnade.errors import CorruptRecord, StorageError
 
 GENESIS = "0" * 64
-PAGE = 16_384
-"""Bytes. A reply of a megabyte takes half the time that it takes with SQLite's own 4,096."""
 
 
 def canonical(body: Mapping[str, Any]) -> str:
@@ -58,7 +56,6 @@ class Database:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-                self._connection.execute(f"PRAGMA page_size = {PAGE}")  # of a new file; an old one keeps its own
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._flush_at_commit(flushed)
                 self._connection.execute("PRAGMA secure_delete = ON")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from colonnade import durable
 from colonnade.durable import Database
 from colonnade.errors import PartyLost, StorageError
 from colonnade.federation.coordinator import Federation
@@ -147,9 +146,8 @@ def test_a_party_that_stays_silent_is_given_up(tmp_path: Path) -> None:
             job.ask(steps.sleeps, epsilon=0.25, mark=str(tmp_path))
 
 
-def test_the_disk_is_full_while_the_ledger_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_disk_is_full_while_the_ledger_is_written(tmp_path: Path) -> None:
     """SQLite's page limit gives the same error as a full disk. The step must not run, and nothing may be half there."""
-    monkeypatch.setattr(durable, "PAGE", 4096)  # an answer would fit into what is left of a larger one
     with three_parties(tmp_path) as federation:
         here = federation.transport["clinic"]  # type: ignore[index]
         plan = two_rounds(federation, steps.noisy_zero, tmp_path)

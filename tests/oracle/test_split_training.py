@@ -211,6 +211,12 @@ def plain_gain(
     return losses
 
 
+ALONE = gain.Gain(
+    kind="gain", widths=(6,), place=0, active=True, groups=((3, 6),), context=0, hidden=8, cut=6, rate=1e-2
+)
+"""Of one party with three numbers and a category of three."""
+
+
 @pytest.mark.parametrize("kind", ["gain", "vgain", "cgain"])
 def test_a_vertical_gan_with_all_columns_at_one_party_is_the_plain_one(kind: Any) -> None:
     """The same seeds give the same losses, which fall."""
@@ -220,18 +226,7 @@ def test_a_vertical_gan_with_all_columns_at_one_party_is_the_plain_one(kind: Any
     mask = rng.random((200, 4))[:, [0, 1, 2, 3, 3, 3]] > 0.2  # a category is there as a whole or not at all
     x = np.where(mask, x, 0).astype(np.float32)
     label = (np.eye(2)[(u > 0.5).astype(int)] if kind == "cgain" else np.zeros((200, 0))).astype(np.float32)
-    model = gain.Gain(
-        kind=kind,
-        widths=(6,),
-        place=0,
-        active=True,
-        groups=((3, 6),),
-        context=label.shape[1],
-        hidden=8,
-        cut=6,
-        rate=1e-2,
-        dropout=0.0,
-    )
+    model = replace(ALONE, kind=kind, context=label.shape[1], dropout=0.0)
     data = gain.Data(jnp.asarray(x), jnp.asarray(mask), jnp.asarray(label), jnp.asarray(mask))
     batches = rng.integers(0, 200, (40, 32))
     common, own = model.common(drawing(words_of(5)), 40, 32), model.draws(drawing(words_of(7)), 40, 32)
@@ -246,18 +241,7 @@ def test_a_generator_that_is_told_what_to_expect_begins_there(kind: Any) -> None
     rng = np.random.default_rng(2)
     told = np.concatenate([rng.uniform(0.05, 0.95, (50, 3)), rng.dirichlet([2, 2, 2], 50)], axis=1).astype(np.float32)
     context = np.concatenate([told, np.eye(2)[rng.integers(0, 2, 50)]], axis=1).astype(np.float32)
-    model = gain.Gain(
-        kind=kind,
-        widths=(6,),
-        place=0,
-        active=True,
-        groups=((3, 6),),
-        context=8,
-        hidden=8,
-        cut=6,
-        rate=1e-2,
-        told=True,
-    )
+    model = replace(ALONE, kind=kind, context=8, told=True)
     nothing = jnp.zeros((50, 6))
     data = gain.Data(nothing, nothing.astype(bool), jnp.asarray(context), nothing.astype(bool))
 

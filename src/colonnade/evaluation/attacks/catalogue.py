@@ -255,6 +255,7 @@ def _nominal(setting: Setting) -> InferenceResult:
 
 def _training(setting: Setting) -> AuditResult:
     """A GAN and the regression that conditions it: one epsilon for the weights of both, at all parties."""
+    # Not above: jax is an extra, and the other attacks do without it.
     from colonnade.completion.fedpsg import FedPSG
     from colonnade.completion.trainings import gan, regression
     from colonnade.evaluation.attacks.training import training_audit
