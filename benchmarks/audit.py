@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 
 from benchmarks.common import Page, quick
+from colonnade.audit.planted import NOTHING, Planted
 from colonnade.evaluation.attacks.catalogue import Finding, audit_method, methods
-from colonnade.evaluation.attacks.planted import NOTHING, Planted
 
 BUGS = ("noise/1.4", "silent-member") if quick() else ("noise/1.4", "silent-member", "forgotten-split")
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+
+from colonnade import catalogue as catalogue
 
 if TYPE_CHECKING:
     from colonnade.completion.fedpsg import FedPSG as FedPSG

@@ -10,10 +10,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from colonnade.audit.planted import NOTHING, Planted
 from colonnade.cli.main import app
 from colonnade.errors import BadArguments
 from colonnade.evaluation.attacks.catalogue import as_expected, audit_method, methods
-from colonnade.evaluation.attacks.planted import NOTHING, Planted
 
 runner = CliRunner()
 

@@ -17,9 +17,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from colonnade.errors import BadPrivacyParameter
-from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import (
+from colonnade.audit.bounds import (
     Power,
     PrivacyProfile,
     power,
@@ -29,6 +27,8 @@ from colonnade.evaluation.bounds import (
     profile_from_rdp,
     runs_needed,
 )
+from colonnade.audit.mechanism import Audit
+from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, simulated_generator
 from colonnade.privacy.skellam_sampler import skellam

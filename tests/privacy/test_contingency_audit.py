@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.evaluation.attacks.cells import tables_audit
-from colonnade.evaluation.attacks.claims import claimed_curve
-from colonnade.evaluation.attacks.planted import NOTHING, Planted
-from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import PrivacyProfile, profile_from_pld
+from colonnade.audit.bounds import PrivacyProfile, profile_from_pld
+from colonnade.audit.claims import claimed_curve
+from colonnade.audit.mechanism import Audit
+from colonnade.audit.planted import NOTHING, Planted
+from colonnade.statistics.attacks import tables_audit
 from colonnade.federation.step import Public
 from colonnade.privacy.mechanisms import mechanism_of
 from colonnade.privacy.randomness import SimulatedRandomness

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from colonnade.audit.bounds import PrivacyProfile, profile_from_point
+from colonnade.audit.claims import claimed_curve
+from colonnade.audit.mechanism import Audit, membership_attack, sensitivity_search
+from colonnade.audit.planted import NOTHING, Planted
 from colonnade.data.column import Column
-from colonnade.evaluation.attacks.claims import claimed_curve
 from colonnade.evaluation.attacks.gram import copula_audit, corner_scores
-from colonnade.evaluation.attacks.planted import NOTHING, Planted
-from colonnade.evaluation.audit import Audit, membership_attack, sensitivity_search
-from colonnade.evaluation.bounds import PrivacyProfile, profile_from_point
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.quantiles import dyadic_counts

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from colonnade.errors import BadPrivacyParameter
-from colonnade.evaluation.inference import (
+from colonnade.audit.inference import (
     allowed_success,
     attribute_inference,
     one_run_audit,
     one_run_p_value,
     success_interval,
 )
+from colonnade.errors import BadPrivacyParameter
 
 
 def answers(included: np.ndarray, epsilon: float, rng: np.random.Generator, *, open_share: float = 0.0) -> np.ndarray:

@@ -22,14 +22,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
-from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import (
+from colonnade.audit.bounds import (
     Power,
     PrivacyProfile,
     profile_from_pld,
     profile_from_rdp,
     refutation_probability,
 )
+from colonnade.audit.mechanism import Audit
 from colonnade.models.gradient_layout import GradientLayout
 from colonnade.models.logistic import SQMLogistic
 from colonnade.models.logistic_minibatch import poisson_batch, quantized_part, quantized_weights

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colonnade.evaluation.attacks.claims import claimed_curve
+from colonnade.audit.claims import claimed_curve
+from colonnade.audit.mechanism import Audit
+from colonnade.audit.planted import NOTHING, Planted
 from colonnade.evaluation.attacks.gram import corner_moments, moments_audit
-from colonnade.evaluation.attacks.planted import NOTHING, Planted
-from colonnade.evaluation.audit import Audit
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.moments import Layout, PatternMoments
 from colonnade.statistics.quantize import integer_bounds, quantize, stochastic_round

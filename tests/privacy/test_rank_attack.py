@@ -14,14 +14,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from colonnade.evaluation.audit import Audit, membership_attack
-from colonnade.evaluation.bounds import (
+from colonnade.audit.bounds import (
     PrivacyProfile,
     power,
     profile_from_function,
     profile_from_point,
     profile_from_rdp,
 )
+from colonnade.audit.mechanism import Audit, membership_attack
 from colonnade.privacy.accounting import ORDERS, rdp_sum
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from colonnade.evaluation.attacks.claims import claimed_curve
+from colonnade.audit.claims import claimed_curve
+from colonnade.audit.mechanism import Audit
+from colonnade.audit.planted import NOTHING, Planted
 from colonnade.evaluation.attacks.gram import own_moments_audit, upper_triangle
-from colonnade.evaluation.attacks.planted import NOTHING, Planted
-from colonnade.evaluation.audit import Audit
 from colonnade.models.vfem_private_steps import NORM_BINS, cells_of_lengths, own_sensitivity
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.randomness import SimulatedRandomness

@@ -117,7 +117,7 @@ class Align:
 
             phases = rsa_phases(self._list_arguments(chosen), chosen, facts, roster)
         phases += self._last_phases(chosen, facts, roster)
-        return Plan(method=self.name, options=self.options(), phases=tuple(phases), notes=self._notes(chosen, roster))
+        return Plan(method=self.name, options=self.options(), stages=tuple(phases), notes=self._notes(chosen, roster))
 
     def _list_arguments(self, chosen: Routes) -> dict[str, Any]:
         return {

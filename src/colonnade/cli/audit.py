@@ -32,8 +32,8 @@ def audit(
 
     An audit can refute a claim, never prove it. Exits with 4 if a claim of ours falls or a planted bug is missed.
     """
+    from colonnade.audit.planted import NOTHING, Planted
     from colonnade.evaluation.attacks.catalogue import as_expected, audit_method, methods
-    from colonnade.evaluation.attacks.planted import NOTHING, Planted
 
     out = Output(quiet=as_json)
     bug = NOTHING if planted is None else Planted.parse(planted)

@@ -127,7 +127,7 @@ def _synthesize(federation: Federation, example: Example, described: RunFolder, 
     plan = federation.plan(method)
     output.say()
     output.say("3. Plan: what a synthetic table will ask, show and cost, before any data is touched.")
-    for one in plan.phases:
+    for one in plan.stages:
         output.say(f"    {one.name}: {one.discloses}; seen by {one.audience}")
     for note in plan.notes:
         if note.startswith(("Forecast by pair", "WARNING")):

@@ -143,9 +143,9 @@ def _budget(home: Path) -> Budget | None:
 
 def _totals(ledger: Ledger, budget: Budget | None, delta: float) -> list[dict[str, Any]]:
     """Over the budget's period, if it has one, and over the whole life; each under both relations."""
-    from colonnade.evaluation.words import guarantee_dict
     from colonnade.privacy.cost import Relation
     from colonnade.privacy.ledger import DAY
+    from colonnade.privacy.wording import guarantee_dict
 
     windows: list[tuple[str, float | None]] = [("Lifetime total", None)]
     if budget is not None and budget.period_days is not None:
@@ -162,8 +162,9 @@ def _totals(ledger: Ledger, budget: Budget | None, delta: float) -> list[dict[st
 
 
 def _say_rows(out: Output, reserved: list[dict[str, Any]], debited: list[dict[str, Any]]) -> None:
-    from colonnade.evaluation.words import cost_text, moment
+    from colonnade.formatting import timestamp
     from colonnade.privacy.cost import Cost
+    from colonnade.privacy.wording import cost_text
 
     def cost(row: dict[str, Any]) -> str:
         return cost_text(Cost.from_dict(row["cost"]))
@@ -171,12 +172,12 @@ def _say_rows(out: Output, reserved: list[dict[str, Any]], debited: list[dict[st
     out.table(
         "Reservations: what approved plans may spend (this counts; nothing is refunded)",
         ("row", "time", "job", "phase", "requests", "cost"),
-        [(str(r["number"]), moment(r["time"]), r["job"], r["phase"], str(r["count"]), cost(r)) for r in reserved],
+        [(str(r["number"]), timestamp(r["time"]), r["job"], r["phase"], str(r["count"]), cost(r)) for r in reserved],
         numeric=(0, 4),
     )
     out.table(
         "Debits: each request, written down before its step saw any data",
         ("row", "time", "job", "phase", "request", "cost"),
-        [(str(r["number"]), moment(r["time"]), r["job"], r["phase"], str(r["seq"]), cost(r)) for r in debited],
+        [(str(r["number"]), timestamp(r["time"]), r["job"], r["phase"], str(r["seq"]), cost(r)) for r in debited],
         numeric=(0, 4),
     )

@@ -144,7 +144,7 @@ class Output:
             return
         from rich import progress as bars
 
-        from colonnade.evaluation.words import size
+        from colonnade.formatting import size
 
         layout = (
             bars.TextColumn("{task.description}", markup=False),

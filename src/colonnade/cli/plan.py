@@ -24,8 +24,8 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Print what `colonnade describe` with the same options would ask, disclose and cost."""
-    from colonnade.evaluation.words import guarantee_dict
     from colonnade.privacy.cost import Relation
+    from colonnade.privacy.wording import guarantee_dict
 
     out = Output(quiet=as_json)
     method = chosen(epsilon, delta, marginals, bins, columns)

@@ -22,9 +22,10 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print the messages: direction, peer, step, bytes, cost and what each discloses."""
-    from colonnade.evaluation.words import cost_text, moment, size
     from colonnade.federation.transcript import Transcript
+    from colonnade.formatting import size, timestamp
     from colonnade.privacy.cost import Cost
+    from colonnade.privacy.wording import cost_text
 
     out = Output(quiet=as_json)
     with opened(path, "transcript") as database:
@@ -39,7 +40,7 @@ def show(
         [
             (
                 str(row["number"]),
-                moment(row["time"]),
+                timestamp(row["time"]),
                 f"{'to' if row['direction'] == 'out' else 'from'} {row['peer']}",
                 row["kind"],
                 str(row["seq"]),

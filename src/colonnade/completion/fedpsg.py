@@ -197,7 +197,7 @@ class FedPSG:
                     phase_of(f"{one.label}: score", score_label, [one.active], 1, told, facts, roster, "accuracy", 60)
                 )
         return Plan(
-            method=self.name, options=self.options(), phases=tuple(phases), notes=self._notes(facts), delta=self.delta
+            method=self.name, options=self.options(), stages=tuple(phases), notes=self._notes(facts), delta=self.delta
         )
 
     @property

@@ -15,10 +15,11 @@ from colonnade.console.parts import Page, Place, badge, bound_list, budget_summa
 from colonnade.durable import Row
 from colonnade.errors import ColonnadeError
 from colonnade.evaluation.page import Html, folded, join, paragraph, section, table, tag
-from colonnade.evaluation.words import cost_text, moment, size
 from colonnade.federation.transports.certificates import CERTIFICATE, read_certificate
+from colonnade.formatting import size, timestamp
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import DEFAULT_DELTA
+from colonnade.privacy.wording import cost_text
 
 ROWS = 50
 """A page of a record shows this many."""
@@ -117,7 +118,7 @@ def ledger(desk: Desk, at: Place, *, before: int | None = None) -> Page:
     listed = [
         (
             str(row.number),
-            moment(row.body["time"]),
+            timestamp(row.body["time"]),
             "reserved" if row.body["kind"] == "reserve" else f"request {row.body['seq']}",
             tag("a", row.body["job"], href=at.job(row.body["job"])),
             row.body["phase"],
@@ -146,7 +147,7 @@ def transcript(desk: Desk, at: Place, *, job: str | None = None, before: int | N
     listed = [
         (
             str(row.number),
-            moment(row.body["time"]),
+            timestamp(row.body["time"]),
             f"{'to' if row.body['direction'] == 'out' else 'from'} {row.body['peer']}",
             row.body["kind"],
             row.body["step"] or "",
@@ -191,7 +192,7 @@ def runs(desk: Desk, at: Place) -> Page:
             _phase_list(card),
             paragraph(
                 f"{card.traffic.messages:,} messages, {size(card.traffic.bytes)}. ",
-                "" if card.traffic.last is None else f"Last message {moment(card.traffic.last)}. ",
+                "" if card.traffic.last is None else f"Last message {timestamp(card.traffic.last)}. ",
                 tag(
                     "a",
                     "Its messages",

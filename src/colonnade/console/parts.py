@@ -10,8 +10,9 @@ from urllib.parse import quote
 from colonnade.console.desk import JobCard, Spending
 from colonnade.console.figures import budget_bar, legend
 from colonnade.evaluation.page import Html, join, paragraph, table, tag
-from colonnade.evaluation.words import in_plain_words, moment
+from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import Guarantee
+from colonnade.privacy.wording import in_plain_words
 
 METHODS = {
     "align": "Line up the members' records without showing keys",
@@ -74,7 +75,7 @@ def decided(card: JobCard) -> str:
     if card.decided is None:
         return ""
     maker, when = card.decided
-    return f"{'denied' if card.state == 'denied' else 'approved'} by the {maker} on {moment(when)}"
+    return f"{'denied' if card.state == 'denied' else 'approved'} by the {maker} on {timestamp(when)}"
 
 
 def bound_words(bound: Guarantee) -> str:
@@ -109,7 +110,7 @@ def job_table(cards: Sequence[JobCard], at: Place) -> Html:
             tag("a", card.job, href=at.job(card.job)),
             purpose(card),
             card.asker or "-",
-            "" if card.first is None else moment(card.first),
+            "" if card.first is None else timestamp(card.first),
             join([badge(card), " ", tag("span", decided(card).removeprefix("denied "), class_="soft")]),
         )
         for card in cards

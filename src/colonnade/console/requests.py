@@ -10,9 +10,10 @@ from colonnade.console.figures import budget_bar, legend
 from colonnade.console.parts import Page, Place, badge, bound_list, bound_words, decided, eps, job_table, purpose
 from colonnade.errors import ColonnadeError
 from colonnade.evaluation.page import Html, folded, join, paragraph, section, tag
-from colonnade.evaluation.words import cost_text, moment
 from colonnade.federation.plan import Phase
+from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.wording import cost_text
 
 
 def requests(desk: Desk, at: Place) -> Page:
@@ -33,7 +34,7 @@ def request(desk: Desk, at: Place, job: str, *, complaint: str | None = None) ->
         forecast, unaccountable = desk.forecast(card), None
     except ColonnadeError as error:
         forecast, unaccountable = None, str(error)
-    mine = [one for one in card.plan.phases if desk.name in one.costs]
+    mine = [one for one in card.plan.stages if desk.name in one.costs]
     parts: list[str | None] = [
         paragraph(tag("a", "All requests", href=f"{at.base}requests")),
         tag("h1", purpose(card), " ", badge(card)),
@@ -62,7 +63,7 @@ def _who(card: JobCard) -> str:
 
 
 def _request_summary(card: JobCard, desk: Desk, at: Place) -> list[Html | None]:
-    mine = [one for one in card.plan.phases if desk.name in one.costs]
+    mine = [one for one in card.plan.stages if desk.name in one.costs]
     try:
         cost = bound_words(card.plan.total(party=desk.name))
     except ColonnadeError as error:
@@ -72,7 +73,7 @@ def _request_summary(card: JobCard, desk: Desk, at: Place) -> list[Html | None]:
         paragraph(
             f"{card.asker or 'Whoever runs this machine'} asks for ",
             tag("code", card.job),
-            "" if card.first is None else f", received {moment(card.first)}.",
+            "" if card.first is None else f", received {timestamp(card.first)}.",
         ),
         paragraph(f"What leaves: {'; '.join(one.discloses for one in mine)}."),
         paragraph(f"Cost here: {cost}."),
@@ -101,11 +102,11 @@ def _facts(card: JobCard, desk: Desk, forecast: Forecast | None) -> Html:
     entries = [
         ("Asked by", _who(card)),
         ("Job", tag("code", card.job)),
-        ("Received", "" if card.first is None else moment(card.first)),
+        ("Received", "" if card.first is None else timestamp(card.first)),
         ("Decision", decided(card) or ("waits for the operator" if card.state == "waiting" else "")),
         ("Method", card.plan.method),
         ("Columns it reads here", columns or ""),
-        ("Rounds", f"{card.plan.rounds():,} in {len(card.plan.phases)} phases"),
+        ("Rounds", f"{card.plan.rounds():,} in {len(card.plan.stages)} phases"),
         ("Simulation", "yes: a seed makes the noise predictable, so nobody is protected" if card.asked.seeded else ""),
     ]
     return tag("dl", *(join([tag("dt", term), tag("dd", text)]) for term, text in entries if text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from colonnade.evaluation.page import Html, join, tag
-from colonnade.evaluation.words import number
+from colonnade.formatting import number
 
 WIDTH = 320.0
 MOST_ROWS = 24

@@ -28,8 +28,8 @@ from colonnade.evaluation import (
 from colonnade.evaluation.missingness import treatment
 from colonnade.evaluation.page import Html, page, paragraph, tag
 from colonnade.evaluation.report_privacy import Spent
-from colonnade.evaluation.words import moment
 from colonnade.federation.run_folder import RunFolder
+from colonnade.formatting import timestamp
 
 COMPARISON = "comparison.json"
 SIMULATED = (
@@ -271,5 +271,5 @@ def quality_of(run: RunFolder) -> str:
 
 
 def _origin(job: Mapping[str, Any]) -> str:
-    when = moment(job.get("finished") or job["started"])
+    when = timestamp(job.get("finished") or job["started"])
     return f"{job['method']}, job {job['job']}, finished {when}, Colonnade {job['version']}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.evaluation.page import Html, join, paragraph, section, table
-from colonnade.evaluation.words import noise_width, number
+from colonnade.formatting import noise_width, number
 
 PATTERN_HEAD = ("records that exactly these hold", "noisy number")
 

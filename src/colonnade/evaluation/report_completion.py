@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.evaluation.page import Html, join, listing, paragraph, section, table
-from colonnade.evaluation.words import number
+from colonnade.formatting import number
 
 PARTY_HEAD = (
     "party",

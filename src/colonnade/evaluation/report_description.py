@@ -8,7 +8,7 @@ from typing import Any
 
 from colonnade.evaluation.charts import bar_list, histogram, quantile_box
 from colonnade.evaluation.page import Html, folded, join, paragraph, section, table, tag
-from colonnade.evaluation.words import noise_width, number, share, with_noise
+from colonnade.formatting import noise_width, number, share, with_noise
 
 MOST_ROWS = 500
 """A column's table in the report shows no more cells than this."""

@@ -13,10 +13,11 @@ from colonnade.evaluation.page import Html, listing, page, paragraph, section, t
 from colonnade.evaluation.privacy import presence_fixed, right_guesses
 from colonnade.evaluation.report import SIMULATED, kind_of, quality_of
 from colonnade.evaluation.report_privacy import SHOWN, released, seen_by
-from colonnade.evaluation.words import in_plain_words, moment, pair
 from colonnade.federation.run_folder import RunFolder
+from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import Guarantee, guarantee
 from colonnade.privacy.cost import Cost, Relation
+from colonnade.privacy.wording import in_plain_words, pair
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 
@@ -118,4 +119,4 @@ def _cost(costs: list[Cost], delta: float) -> Html:
 
 
 def _when(run: RunFolder) -> str:
-    return moment(run.job.get("finished") or run.job["started"])
+    return timestamp(run.job.get("finished") or run.job["started"])

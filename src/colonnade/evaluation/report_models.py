@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from colonnade.evaluation.page import Html, folded, join, paragraph, section, table
-from colonnade.evaluation.words import number
+from colonnade.formatting import number
 
 MOST_SHOWN = 15
 """Loadings and coefficients that are shown at once; the others are folded."""

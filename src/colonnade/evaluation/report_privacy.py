@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 from colonnade.evaluation.page import Html, join, listing, paragraph, section, table, tag
 from colonnade.evaluation.privacy import LEAST_EVENT, belief, costs_by_audience, presence_fixed, right_guesses
-from colonnade.evaluation.words import in_plain_words, pair
 from colonnade.federation.plan import Phase, Plan
 from colonnade.privacy.accounting import Guarantee, guarantee
 from colonnade.privacy.cost import Cost, Relation
+from colonnade.privacy.wording import in_plain_words, pair
 
 SHOWN = "Who holds which pseudonymous record was shown ({})."
 PRIORS = (0.5, 0.1, 0.01)
@@ -75,12 +75,12 @@ def glance(plan: Plan, spent: Spent, quality: str, treatment: str | None) -> Htm
 
 def released(plan: Plan) -> list[str]:
     """What left the parties, one sentence each."""
-    return list(dict.fromkeys(_sentence(one.discloses) for one in plan.phases if not _silent(one)))
+    return list(dict.fromkeys(_sentence(one.discloses) for one in plan.stages if not _silent(one)))
 
 
 def seen_by(plan: Plan) -> list[str]:
     """Who saw it."""
-    return list(dict.fromkeys(_audience(one.audience) for one in plan.phases if not _silent(one)))
+    return list(dict.fromkeys(_audience(one.audience) for one in plan.stages if not _silent(one)))
 
 
 def _silent(phase: Phase) -> bool:
@@ -257,7 +257,7 @@ def _once_each(plan: Plan) -> list[tuple[str, str, dict[str, int]]]:
     """(what, seen by whom, {party: how often}), of phases that disclose the same together; parties that only work at
     home are left out."""
     found: dict[tuple[str, str], dict[str, int]] = {}
-    for one in plan.phases:
+    for one in plan.stages:
         if not _silent(one):
             counts = found.setdefault((one.discloses, one.audience), {})
             for party, count in one.counts.items():

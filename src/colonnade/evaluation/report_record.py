@@ -7,10 +7,11 @@ from pathlib import Path
 
 from colonnade.durable import Database
 from colonnade.evaluation.page import Html, folded, paragraph, section, table, tag
-from colonnade.evaluation.words import moment, pair, size
 from colonnade.federation.plan import Plan
 from colonnade.federation.transcript import Transcript
+from colonnade.formatting import size, timestamp
 from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.wording import pair
 
 MOST_MESSAGES = 5_000
 
@@ -18,7 +19,7 @@ MOST_MESSAGES = 5_000
 def plan_section(plan: Plan) -> Html:
     rows = [
         (one.name, one.step, party, str(one.counts[party]), pair(guarantee([cost], delta=plan.delta)), one.audience)
-        for one in plan.phases
+        for one in plan.stages
         for party, cost in one.costs.items()
     ]
     options = ", ".join(f"{name} = {value}" for name, value in plan.options.items() if value is not None)
@@ -26,7 +27,7 @@ def plan_section(plan: Plan) -> Html:
     return section(
         "The plan",
         paragraph(
-            f"Agreed before any data was touched: {plan.rounds()} rounds in {len(plan.phases)} phases,"
+            f"Agreed before any data was touched: {plan.rounds()} rounds in {len(plan.stages)} phases,"
             f" method {plan.method} with {options}."
         ),
         *(paragraph(note) for note in plan.notes),
@@ -42,7 +43,7 @@ def transcript_section(path: Path) -> Html:
     rows = [
         (
             str(number),
-            moment(body["time"]),
+            timestamp(body["time"]),
             f"{'to' if body['direction'] == 'out' else 'from'} {body['peer']}",
             body["kind"],
             body["step"],

@@ -8,7 +8,7 @@ from typing import Any
 
 from colonnade.evaluation.charts import interval_list
 from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table, tag
-from colonnade.evaluation.words import number, share
+from colonnade.formatting import number, share
 
 COEFFICIENT_HEAD = ("", "coef", "std err", "z", "P>|z|", "95 % from", "to")
 MOST_SHOWN = 20

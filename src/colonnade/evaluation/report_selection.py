@@ -7,7 +7,7 @@ from typing import Any
 
 from colonnade.evaluation.charts import step_line
 from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table, tag
-from colonnade.evaluation.words import number
+from colonnade.formatting import number
 
 COEFFICIENT_HEAD = ("feature", "coefficient")
 PATH_HEAD = ("lambda", "columns chosen", "explained", "score")

@@ -11,7 +11,7 @@ import numpy as np
 
 from colonnade.evaluation.charts import bar_list
 from colonnade.evaluation.page import Html, folded, join, paragraph, section, table, tag
-from colonnade.evaluation.words import noise_width, number, share, with_noise
+from colonnade.formatting import noise_width, number, share, with_noise
 
 MOST_ROWS = 500
 """A table in the report shows no more rows than this; result.json has all."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from colonnade.evaluation.charts import bar_list, histogram, interval_list
 from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table, tag
-from colonnade.evaluation.words import number
+from colonnade.formatting import number
 
 MOST_CHARTS = 60
 COLUMN_HEAD = ("column", "kind", "most common, or the middle half")

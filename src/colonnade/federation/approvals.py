@@ -15,9 +15,10 @@ from pathlib import Path
 from colonnade.durable import Database
 from colonnade.errors import NotApproved, RunError
 from colonnade.federation.messages import Request
-from colonnade.federation.plan import JOB, Plan
+from colonnade.federation.plan import Plan
 from colonnade.federation.policy import Policy
 from colonnade.federation.roster import Roster
+from colonnade.federation.stage import JOB
 from colonnade.federation.store import Store, StoredJob
 from colonnade.privacy.cost import Cost, against_colluders
 from colonnade.privacy.ledger import Ledger, Reservation
@@ -67,13 +68,13 @@ def reservations(party: str, job: str, plan: Plan, roster: Roster) -> list[Reser
     """One party's part of a plan, as its ledger counts it."""
     return [
         Reservation(
-            phase=one.name,
-            step=one.step,
-            count=one.counts[party],
-            cost=pinned(one.costs[party], roster).with_joint(lambda joint: joint.replace(JOB, job)),
+            phase=stage.name,
+            step=stage.step,
+            count=stage.counts[party],
+            cost=pinned(stage.costs[party], roster).with_joint(lambda joint: joint.replace(JOB, job)),
         )
-        for one in plan.phases
-        if party in one.costs
+        for stage in plan.stages
+        if party in stage.costs
     ]
 
 

@@ -111,12 +111,14 @@ class PartyFile:
     source: Any = None
     credentials: Path = Path("credentials")
     policy: Policy = field(default_factory=Policy)
+    packages: tuple[str, ...] = ()
+    """Packages beyond Colonnade's own methods that this party runs: "colonnade.papers", or another's plug-in."""
     simulation: bool = False
     """Whether this party accepts a seed, which protects nobody: for trying things out on data that are not real."""
 
     @classmethod
     def from_toml(cls, path: Path) -> PartyFile:
-        may = dict.fromkeys(("source", "home", "credentials", "policy", "budget", "simulation"), False)
+        may = dict.fromkeys(("source", "home", "credentials", "policy", "budget", "simulation", "packages"), False)
         plain = _toml(path, {"consortium": True, "name": True} | may)
         beside = path.parent
         rules = dict(plain.get("policy", {}))
@@ -132,6 +134,7 @@ class PartyFile:
             source=None if "source" not in plain else located(plain["source"], beside),
             credentials=beside / plain.get("credentials", "credentials"),
             policy=policy,
+            packages=tuple(plain.get("packages", ())),
             simulation=plain.get("simulation", False) is True,
         )
 
@@ -179,6 +182,7 @@ class PartyFile:
             columns=None if self.source is None else agreed.columns[self.name],
             policy=self.policy,
             simulation=self.simulation,
+            packages=self.packages,
             authority=self.credentials / AUTHORITY,
         )
         return agreed

@@ -17,15 +17,18 @@ from typing import Any, Self
 import colonnade
 from colonnade.errors import PartyLost, RosterError, RunError, VersionMismatch, from_code
 from colonnade.federation.asker import Signer
+from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.consortium import Consortium, CoordinatorFile
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job, Progress, proposal
 from colonnade.federation.local import Spec, aligned_privately, set_up
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.method import Method, Result, method
-from colonnade.federation.plan import Plan, phase
+from colonnade.federation.method import Method
+from colonnade.federation.party import ASK
+from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder, newest_heads
+from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.federation.transports import Transport
 from colonnade.federation.transports.certificates import AUTHORITY
@@ -51,8 +54,9 @@ class Federation:
     seed : makes this a simulation, which protects nobody.
     include : the cohort: "union" of all records, or one party's.
     home : the folder of the parties' ledgers; without it they last as long as this object.
-    transport, timeout, modules : "embedded", "processes" or "network"; seconds for one answer; modules with steps of
-        your own that the parties load.
+    transport, timeout : "embedded", "processes" or "network"; seconds for one answer.
+    packages : packages beyond Colonnade's own methods that the parties run: the papers' own algorithms by default
+        ("colonnade.papers"), and yours.
 
     Returns
     -------
@@ -209,8 +213,8 @@ class Federation:
             raise from_code(reply.error, party, self.transport.where(party))
         return reply.value
 
-    def plan(self, method: Method) -> Plan:
-        """All costs and messages of a method, before any data is touched."""
+    def plan(self, method: Method[Any]) -> Plan:
+        """All costs and messages of a method, before any data is touched. `run` takes the plan that was read."""
         self.facts.confirmed()
         return method.plan(self.facts, self.roster)
 
@@ -221,7 +225,7 @@ class Federation:
         if self._signer is not None:
             arguments["asker"] = self._signer.sign("", arguments)
         for party in self.transport.parties:
-            if any(party in one.costs for one in plan.phases):
+            if any(party in stage.costs for stage in plan.stages):
                 self._say(party, Request(kind="check", arguments=arguments))
 
     @contextlib.contextmanager
@@ -268,11 +272,18 @@ class Federation:
             job.release()
 
     def run(
-        self, method: Method, *, name: str | None = None, progress: Callable[[Progress], None] | None = None
+        self,
+        planned: Method[Any] | Plan,
+        *,
+        name: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
     ) -> tuple[Any, RunFolder]:
-        """Plan, propose, execute, write the result, close."""
-        with self.open(self.plan(method), name=name, progress=progress) as job:
-            result: Result = method.execute(job)
+        """Propose a plan (that of a method, or the very one that was confirmed), run it, write the result, close."""
+        plan = planned if isinstance(planned, Plan) else self.plan(planned)
+        if plan.run is None and isinstance(planned, Plan):
+            raise RunError("a plan that was read from a file cannot run; make it with `federation.plan(method)`.")
+        with self.open(plan, name=name, progress=progress) as job:
+            result = plan.run(job) if plan.run is not None else planned.execute(job)  # TRANSITION
             result.write(job.run)
         return result, job.run
 
@@ -294,21 +305,22 @@ class Federation:
         if described.get("closing"):
             self._finished(run, progress)
             return None, run
-        resumed = method(described["method"], described["options"])
+        resumed = CATALOGUE.make(described["method"], described["options"])
         plan = self.plan(resumed)
         if plan.fingerprint != run.plan().fingerprint:
             raise RunError(f"the facts have changed since {path} was planned; start a new run.")
         self.handshake()
         run.update(state="running", resumed=time.time())
         with self._job(plan, run, progress) as job:
-            result = resumed.execute(job)
+            result = plan.run(job) if plan.run is not None else resumed.execute(job)  # TRANSITION
             result.write(run)
         return result, run
 
     def ask(self, step: Step, *, parties: Sequence[str] | None = None, **arguments: Any) -> dict[str, Any]:
-        """One step as a job of its own: {party: value}, all parties in parallel."""
+        """One step as a job of its own: {party: value}, all parties in parallel. Parties load no method for it: the
+        step is in a package that their configuration names."""
         wanted = tuple(parties) if parties is not None else self.facts.parties
-        one = phase(
+        asked = stage(
             step.name.rpartition(".")[2],
             step,
             {party: [arguments] for party in wanted},
@@ -316,8 +328,8 @@ class Federation:
             roster=self.roster,
             discloses=f"the answer of {step.name}",
         )
-        with self.open(Plan(method="ask", options={}, phases=(one,))) as job:
-            return job.ask(step, **arguments)
+        with self.open(Plan(method=ASK, options={}, stages=(asked,))) as job:
+            return job.ask(asked)
 
 
 def _about_keys(spec: Spec, home: Path, aligned: bool) -> list[str]:

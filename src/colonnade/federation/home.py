@@ -12,7 +12,6 @@ party.db        ledger, transcript, replies        log.txt   what went wrong, in
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,10 +59,10 @@ class Home:
         columns: Columns | None,
         policy: Policy,
         simulation: bool,
-        modules: Sequence[str] = (),
+        packages: Sequence[str] = (),
         authority: Path | None = None,
     ) -> None:
-        """`modules` are further modules whose steps this party registers, by its own choice; `authority` is the
+        """`packages` are those beyond Colonnade's own methods that this party runs, by its own choice; `authority` is the
         certificate against which it verifies who asks."""
         if columns is not None:
             self._write("columns.toml", columns.to_toml())
@@ -73,7 +72,7 @@ class Home:
             "source": source if source is None or isinstance(source, str) else dict(source),
             "policy": policy.to_dict(),
             "simulation": simulation,
-            "modules": list(modules),
+            "packages": list(packages),
             "authority": None if authority is None else str(authority.absolute()),
         }
         self._write("party.json", json.dumps(settings, indent=2))
@@ -155,8 +154,6 @@ def open_party(path: Path) -> Party:
     """The party whose folder this is."""
     home = Home(path=path)
     settings = home.settings()
-    for module in settings["modules"]:
-        importlib.import_module(module)
     roster, facts = home.pinned()
     block = alignment = None
     authority = settings.get("authority")
@@ -180,4 +177,5 @@ def open_party(path: Path) -> Party:
         policy=Policy.from_dict(settings["policy"]),
         simulation=bool(settings["simulation"]),
         authority=None if authority is None else Path(authority),
+        packages=settings["packages"],
     )

@@ -22,9 +22,10 @@ from colonnade.errors import AwaitingApproval, BorderError, RunError, UnboundedN
 from colonnade.federation.asker import Signer
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Reply, Request
-from colonnade.federation.plan import JOB, Plan
+from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.stage import JOB, Stage
 from colonnade.federation.step import Step
 from colonnade.federation.transcript import Message, Transcript
 from colonnade.federation.transports import Transport
@@ -80,6 +81,8 @@ class Job:
         self._progress = progress
         self._signer = signer
         self._seq = dict.fromkeys(transport.parties, 0)
+        self._asked: dict[str, dict[str, int]] = {}
+        """{stage: {party: requests so far}}"""
         self._pending: dict[str, list[Mail]] = {party: [] for party in transport.parties}
         # Nobody's privacy rests on the coordinator's own record: it survives the process, and is flushed at the end.
         self._database = Database(run.path / "transcript.db", flushed=False)
@@ -135,28 +138,42 @@ class Job:
             )
 
     def _concerned(self) -> list[str]:
-        named = {party for one in self.plan.phases for party in one.costs}
+        named = {party for stage in self.plan.stages for party in stage.costs}
         return [party for party in self._transport.parties if party in named]
 
     def ask(
-        self, step: Step, *, phase: str | None = None, parties: Sequence[str] | None = None, **arguments: Any
+        self, stage: Stage | Step, *, parties: Sequence[str] | None = None, phase: str | None = None, **later: Any
     ) -> dict[str, Any]:
-        """{party: value}: the same request to all parties of a phase (by default the one phase that has this step)."""
-        name = phase or self._phase_of(step)
-        wanted = self.plan.phase(name).parties if parties is None else parties
-        return self.ask_each(step, dict.fromkeys(wanted, arguments), phase=name)
+        """{party: value}: the next request of a stage, to all of its parties that have one left (or to `parties`).
+
+        `later` are the arguments that the plan could not know; the stage names them.
+        """
+        if isinstance(stage, Step):  # TRANSITION
+            name = phase or self._phase_of(stage)
+            wanted = self.plan.stage(name).parties if parties is None else parties
+            return self.ask_each(stage, dict.fromkeys(wanted, later), phase=name)
+        if parties is None:
+            asked = self._asked.get(stage.name, {})
+            parties = [party for party, count in stage.counts.items() if asked.get(party, 0) < count]
+        return self.ask_each(stage, dict.fromkeys(parties, later))
 
     def ask_each(
-        self, step: Step, arguments: Mapping[str, Mapping[str, Any]], *, phase: str | None = None
+        self, stage: Stage | Step, later: Mapping[str, Mapping[str, Any]], *, phase: str | None = None
     ) -> dict[str, Any]:
-        """Like `ask`, with each party's own arguments. Parties work in parallel; pending mail goes along."""
-        name = phase or self._phase_of(step)
+        """Like `ask`, with each party's own later arguments. Parties work in parallel; pending mail goes along."""
+        if isinstance(stage, Step):  # TRANSITION
+            name, step, arguments = phase or self._phase_of(stage), stage.name, later
+        else:
+            name, step, asked = stage.name, stage.step, self._asked.setdefault(stage.name, {})
+            arguments = {party: stage.arguments(party, asked.get(party, 0), own) for party, own in later.items()}
+            for party in later:
+                asked[party] = asked.get(party, 0) + 1
         requests: dict[str, Request] = {}
-        for party, one in arguments.items():
+        for party, own in arguments.items():
             self._seq[party] += 1
             waiting, self._pending[party] = self._pending[party], []
             requests[party] = Request(
-                kind="ask", job=self.id, seq=self._seq[party], phase=name, step=step.name, arguments=one, mail=waiting
+                kind="ask", job=self.id, seq=self._seq[party], phase=name, step=step, arguments=own, mail=waiting
             )
         replies = self._exchange(requests)
         for party in arguments:
@@ -177,8 +194,8 @@ class Job:
         share go while another one is lost."""
         self._exchange(dict.fromkeys(parties, Request(kind="hello", job=self.id, arguments={})))
 
-    def _phase_of(self, step: Step) -> str:
-        names = [one.name for one in self.plan.phases if one.step == step.name]
+    def _phase_of(self, step: Step) -> str:  # TRANSITION
+        names = [one.name for one in self.plan.stages if one.step == step.name]
         if len(names) != 1:
             raise RunError(f"{len(names)} phases of the plan have step {step.name}; say which with phase=.")
         return names[0]

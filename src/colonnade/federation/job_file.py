@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from colonnade.codec import nearest
 from colonnade.errors import BadArguments, SchemaError
-from colonnade.federation.method import METHODS, Method, method, method_class
+from colonnade.federation.catalogue import CATALOGUE
+from colonnade.federation.method import Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,27 +48,14 @@ class JobFile:
             raise SchemaError(f"name in {path} is the name of a folder in runs, not a path: {plain['name']!r}.")
         return cls(path=path, wanted=plain["method"], options=plain.get("options", {}), name=plain.get("name"))
 
-    def method(self) -> Method:
+    def method(self) -> Method[Any]:
         """The method with these options, and with its own defaults for the others."""
-        if self.wanted not in METHODS:
-            raise SchemaError(f"{self.path} names method {self.wanted!r}; this installation has {', '.join(METHODS)}.")
-        known = {one.name: one for one in fields(method_class(self.wanted)) if one.init}
-        unknown = [name for name in self.options if name not in known]
-        if unknown:
-            raise BadArguments(
-                f"{self.path}: {self.wanted} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}."
+        if self.wanted not in CATALOGUE.names:
+            raise SchemaError(
+                f"{self.path} names method {self.wanted!r}; this installation has {', '.join(CATALOGUE.names)}."
+                f"{nearest(self.wanted, CATALOGUE.names)}"
             )
-        given = dict(self.options)
-        for name, one in known.items():
-            if name in given:
-                continue
-            if one.default is not MISSING:
-                given[name] = one.default
-            elif one.default_factory is not MISSING:
-                given[name] = one.default_factory()
-            else:
-                raise BadArguments(f"{self.path}: {self.wanted} needs the option {name!r}; add it under [options].")
         try:
-            return method(self.wanted, given)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise BadArguments(f"{self.path}: an option of {self.wanted} has the wrong type ({error}).") from error
+            return CATALOGUE.make(self.wanted, self.options)
+        except BadArguments as error:
+            raise BadArguments(f"{self.path}, [options]: {error}") from error

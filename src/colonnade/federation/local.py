@@ -17,6 +17,7 @@ from colonnade.data.column import Columns
 from colonnade.data.composite import key_name, with_key
 from colonnade.data.sources import open_source
 from colonnade.errors import RosterError, SchemaError, SourceError
+from colonnade.federation.catalogue import PAPERS
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home, open_party
 from colonnade.federation.party import Party
@@ -58,7 +59,7 @@ class Spec:
     include: str = "union"
     home: Path | str | None = None
     transport: Literal["embedded", "processes", "network"] = "embedded"
-    modules: tuple[str, ...] = ()
+    packages: tuple[str, ...] = (PAPERS,)
     timeout: float = 600.0
 
     @classmethod
@@ -86,7 +87,7 @@ class Spec:
                 plain["budget"] = Budget(**plain["budget"])
             except TypeError as error:
                 raise SchemaError(f"[budget] in {path} has a field that a budget does not know ({error}).") from error
-        for listed in ("committee", "allow", "modules"):
+        for listed in ("committee", "allow", "packages"):
             if listed in plain:
                 plain[listed] = tuple(plain[listed])
         runs = beside / plain.pop("runs", "runs")
@@ -144,7 +145,7 @@ def set_up(spec: Spec, home: Path, *, aligned: bool = True) -> tuple[Transport, 
             columns=None if block is None else block.columns,
             policy=policy,
             simulation=spec.seed is not None,
-            modules=spec.modules,
+            packages=spec.packages,
         )
     if spec.transport == "processes":
         transport = Processes({party: folder.path for party, folder in homes.items()})
@@ -188,6 +189,7 @@ def _embedded(
         alignment=alignments[party],
         policy=policy,
         simulation=spec.seed is not None,
+        packages=spec.packages,
         lasting=spec.home is not None,
     )
 

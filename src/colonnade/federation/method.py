@@ -1,69 +1,114 @@
-"""What every method offers, so that one driver can plan, run and resume any of them."""
+"""What every method is: options declared once, a procedure with its stages, what it assumes, and what attacks it.
+
+A method's file says its purpose (the first line of its docstring), its options (`federation.options`), what it assumes
+about records that lack a block, its attacks for the audit, and its procedure. Everything else is derived here and by
+whoever reads the catalogue: the plan, the verb, the console's sentence, the report's box, the API page.
+"""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from colonnade.errors import RunError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
+from colonnade.federation.options import Options
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.stage import Stage
+from colonnade.federation.view import View
 
-METHODS: dict[str, tuple[str, str]] = {
-    "describe": ("colonnade.statistics.describe", "Describe"),
-    "moments": ("colonnade.statistics.moments", "PatternMoments"),
-    "pca": ("colonnade.models.pca", "SQMPCA"),
-    "classify": ("colonnade.models.logistic", "SQMLogistic"),
-    "vfem": ("colonnade.models.vfem", "VFEM"),
-    "sparse-glm": ("colonnade.models.sparse_glm", "SparseGLM"),
-    "contingency": ("colonnade.statistics.contingency", "Contingency"),
-    "polynomial": ("colonnade.statistics.polynomial", "PolynomialSum"),
-    "vcds": ("colonnade.synthesis.copula.vcds", "VCDS"),
-    "evcds": ("colonnade.synthesis.copula.evcds", "EVCDS"),
-    "ievcds": ("colonnade.synthesis.copula.ievcds", "IEVCDS"),
-    "align": ("colonnade.alignment.protocol", "Align"),
-    "presence-total": ("colonnade.statistics.secure_sum", "PresenceTotal"),
-    "vertimrf": ("colonnade.synthesis.mrf.vertimrf", "VertiMRF"),
-    "fedpsg": ("colonnade.completion.fedpsg", "FedPSG"),
-    "copula-sqm": ("colonnade.synthesis.copula.sqm", "CopulaSQM"),
-}
-"""Name -> (module, class) of every method that a run folder may name."""
+if TYPE_CHECKING:
+    from colonnade.audit.attack import Attack
+    from colonnade.federation.coordinator import Federation
 
 
-class Result(Protocol):
-    """What a method returns; it can write itself into the run folder."""
+class Result(ABC):
+    """What a method returns. It writes itself into the run folder, and says what people see of it."""
 
-    def write(self, run: RunFolder) -> None: ...
+    kind: ClassVar[str]
+    """What sort of result this is, for a program that reads result.json."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers, as plain data for result.json."""
+
+    @abstractmethod
+    def view(self) -> View:
+        """Title, answer, quality and details, as values."""
+
+    def write(self, run: RunFolder) -> None:
+        """Into the run folder: result.json and view.json. A result with files of its own writes them first."""
+        run.write_json("result.json", {"kind": self.kind, **self.to_dict()})
+        run.write_json("view.json", self.view().to_dict())
 
 
-class Method(Protocol):
-    """`plan` looks at public facts only; `execute` is the coordinator's procedure and depends only on replies."""
+R_co = TypeVar("R_co", bound=Result, covariant=True)
+R = TypeVar("R", bound=Result)
+
+
+class Procedure(ABC, Generic[R_co]):
+    """The coordinator's side of one job: its public layout, its stages, and the run that asks them.
+
+    Made once for a plan, from public facts alone; `run` asks the very stages that the plan has shown.
+    """
+
+    stages: Sequence[Stage]
+    notes: Sequence[str] = ()
+    """Forecasts and warnings for the plan, in plain words."""
+
+    @abstractmethod
+    def run(self, job: Job) -> R_co:
+        """Ask the stages; it depends on nothing but the replies, so that a job can be resumed."""
+
+
+class Method(Options, ABC, Generic[R]):
+    """A dataclass of options that can plan itself and run. Subclasses are `@dataclass(kw_only=True)`."""
 
     name: ClassVar[str]
+    """Its name in the catalogue, in a job.toml and in a policy; the verb is called the same."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Packages of an optional extra that it cannot do without."""
+    rests_on: ClassVar[tuple[str, ...]] = ()
+    """Methods whose private releases are all that it makes: an audit attacks those instead."""
 
-    def options(self) -> dict[str, Any]: ...
+    delta: float = 1e-6
+
+    @abstractmethod
+    def missing_data(self) -> str:
+        """What these options assume about records that lack a block, in one sentence."""
+
+    @abstractmethod
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[R]:
+        """The stages and the run that asks them, from public facts alone."""
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self: ...
+    def attacks(cls) -> tuple[Attack, ...]:
+        """What tries to refute its privacy claim; empty if it releases nothing of its own under a bound."""
+        return ()
 
-    def plan(self, facts: PublicFacts, roster: Roster) -> Plan: ...
+    @classmethod
+    def purpose(cls) -> str:
+        """What it is for, in one sentence that needs no paper: the first line of its docstring."""
+        return (inspect.getdoc(cls) or cls.__name__).partition("\n")[0]
 
-    def execute(self, job: Job) -> Result: ...
+    def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
+        """Every cost and message, before any data is touched; the plan can be run."""
+        procedure = self.procedure(facts, roster)
+        return Plan(
+            method=self.name,
+            options=self.options(),
+            stages=tuple(stage for stage in procedure.stages if stage.costs),
+            notes=tuple(procedure.notes),
+            missing_data=self.missing_data(),
+            delta=self.delta,
+            run=procedure.run,
+        )
 
-
-def method_class(name: str) -> Any:
-    """The class of the method of that name."""
-    if name not in METHODS:
-        raise RunError(f"this installation has no method {name!r}; it has {', '.join(METHODS)}.")
-    module, kind = METHODS[name]
-    return getattr(importlib.import_module(module), kind)
-
-
-def method(name: str, options: Mapping[str, Any]) -> Method:
-    """The method of that name with those options, as a run folder holds them."""
-    made: Method = method_class(name).from_options(options)
-    return made
+    def fit(self, federation: Federation) -> R:
+        """Run it; the run folder is in `federation.runs`."""
+        result: R = federation.run(self)[0]
+        return result

@@ -16,6 +16,7 @@ answer, or with the error, that it paid for: the loss of power can take a debit 
 
 from __future__ import annotations
 
+import importlib
 import logging
 import shutil
 import threading
@@ -46,12 +47,13 @@ from colonnade.errors import (
 from colonnade.federation import wire
 from colonnade.federation.approvals import Approvals, pinned, plan_of
 from colonnade.federation.asker import SIGNED, verified
+from colonnade.federation.catalogue import CATALOGUE, PAPERS, within
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Reply, Request
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import Policy
 from colonnade.federation.roster import Roster
-from colonnade.federation.step import Public, Release, registered
+from colonnade.federation.step import Public, Release, Step, registered
 from colonnade.federation.store import Store
 from colonnade.federation.transcript import Message, Transcript
 from colonnade.federation.workplace import Work, Workplace
@@ -61,6 +63,8 @@ from colonnade.privacy.randomness import Randomness, SimulatedRandomness, System
 from colonnade.secure.sealed import Identity
 
 COORDINATOR = "coordinator"
+ASK = "ask"
+"""The method of a job that asks one step and nothing else; it loads nothing."""
 
 
 class Party(Workplace):
@@ -79,9 +83,10 @@ class Party(Workplace):
         policy: Policy | None = None,
         simulation: bool = False,
         authority: Path | None = None,
+        packages: Sequence[str] = (),
         lasting: bool = True,
     ) -> None:
-        """`lasting=False`: this folder is deleted when the federation closes, so nothing in it can be needed after the
+        """`packages` are those beyond Colonnade's own methods whose methods and steps this party runs. `lasting=False`: this folder is deleted when the federation closes, so nothing in it can be needed after the
         loss of power. A simulation protects nobody and does not wait for the disk either."""
         super().__init__(
             name=name, home=home, roster=roster, facts=facts, identity=identity, block=block, alignment=alignment
@@ -89,6 +94,9 @@ class Party(Workplace):
         self.policy = policy or Policy()
         self.simulation = simulation
         self._authority = authority
+        self._packages = tuple(packages)
+        for package in self._packages:
+            importlib.import_module(package)
         self._check_pinned()
         home.mkdir(parents=True, exist_ok=True)
         self._log = _file_logger(name, home / "log.txt")
@@ -108,6 +116,8 @@ class Party(Workplace):
         """For the operator's terminal: that a job waits."""
         self._one_at_a_time = threading.Lock()
         self._closed = False
+        self._loaded: set[str] = set()
+        """Jobs whose method this process has loaded."""
         self._seeds: dict[str, tuple[int, str] | None] = {}
         """{job: its seed and its plan's fingerprint}, of jobs that were asked something here."""
 
@@ -259,10 +269,26 @@ class Party(Workplace):
             plan = Plan.from_dict(arguments["plan"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UnsafeRequest(f"the proposed plan cannot be read ({error}).") from error
-        for one in plan.phases:
-            if self.name in one.costs:
-                registered(one.step)
+        self._load(plan)
+        for stage in plan.stages:
+            if self.name in stage.costs:
+                self._step(stage.step)
         return plan
+
+    def _load(self, plan: Plan) -> None:
+        """The method's class brings its steps; one from a package that this party does not name is refused."""
+        if plan.method != ASK:
+            CATALOGUE.permit(plan.method, self._packages).load()
+
+    def _step(self, name: str) -> Step:
+        """The step of this party's own installation, from Colonnade itself or from a package that it names."""
+        step = registered(name)
+        own = within(step.module, "colonnade") and not within(step.module, PAPERS)
+        if not own and not any(within(step.module, package) for package in self._packages):
+            raise NotApproved(
+                f"step {name} is in {step.module}, which packages in this party's configuration does not name."
+            )
+        return step
 
     def _check_asker(self, request: Request) -> None:
         """Where there is an authority somebody must sign; the policy may want one of certain organisations."""
@@ -283,7 +309,7 @@ class Party(Workplace):
         return self.approvals.waiting()
 
     def _ask(self, request: Request, data: bytes) -> bytes:
-        step = registered(request.step)
+        step = self._known_step(request)
         arguments = step.check(request.arguments)
 
         state = self.store.state(request.job)
@@ -320,6 +346,14 @@ class Party(Workplace):
             return self._commit(request, data, hashed, release, cost, self._work)
         finally:
             self._work = None
+
+    def _known_step(self, request: Request) -> Step:
+        """The step that a request names; after a restart the job's method is loaded again first."""
+        stored = self.store.job(request.job) if request.job not in self._loaded else None
+        if stored is not None:
+            self._load(plan_of(stored))
+            self._loaded.add(request.job)
+        return self._step(request.step)
 
     def _replay(self, request: Request, data: bytes, hashed: str, known: str, reply: bytes | None) -> bytes:
         if known != hashed:

@@ -1,140 +1,58 @@
 """All the costs and messages of a job, computed before any data is touched.
 
-A plan is a list of phases. Each phase names a step, who runs it, how often at most, and the total cost of all
-of its requests at each party, as one composed event. Approval reserves exactly this.
+A plan is a list of stages, and the procedure that asks them: the plan that is confirmed is the object that runs.
+Approval reserves, for each stage, at most so many requests and their total cost at each party as one composed event.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
 
 from colonnade.durable import canonical
 from colonnade.errors import RunError
-from colonnade.federation.facts import PublicFacts
-from colonnade.federation.roster import Roster
-from colonnade.federation.step import Public, Step
+from colonnade.federation.stage import Stage
 from colonnade.privacy.accounting import Guarantee, guarantee
-from colonnade.privacy.cost import Cost, Relation, Unit, compose
+from colonnade.privacy.cost import Cost, Relation, Unit
 
-JOB = "(this job)"
-"""Stands for the job's id in the joint release ids of a plan, which is made before the job exists."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Phase:
-    """At most `counts[party]` requests of one step at each party, which together cost `costs[party]`.
-
-    `discloses` is one sentence; `audience` says who sees the release; `reply_bytes` is the forecast size of one
-    reply with its peer messages (a function of public facts).
-    """
-
-    name: str
-    step: str
-    counts: Mapping[str, int]
-    costs: Mapping[str, Cost]
-    audience: str
-    discloses: str
-    reply_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if set(self.counts) != set(self.costs):
-            raise RunError(f"phase {self.name!r} must state a count and a cost for the same parties.")
-        if any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in self.counts.values()):
-            raise RunError(f"phase {self.name!r} must count its requests in whole numbers.")
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        return tuple(self.costs)
-
-    @property
-    def rounds(self) -> int:
-        return max(self.counts.values(), default=0)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "step": self.step,
-            "counts": dict(self.counts),
-            "costs": {party: cost.to_dict() for party, cost in self.costs.items()},
-            "audience": self.audience,
-            "discloses": self.discloses,
-            "reply_bytes": self.reply_bytes,
-        }
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Phase:
-        costs = {party: Cost.from_dict(cost) for party, cost in plain["costs"].items()}
-        return cls(**{**plain, "costs": costs})
-
-
-def phase(
-    name: str,
-    step: Step,
-    requests: Mapping[str, Sequence[Mapping[str, Any]]],
-    *,
-    facts: PublicFacts,
-    roster: Roster,
-    discloses: str,
-    audience: str = "coordinator",
-    reply_bytes: int = 0,
-) -> Phase:
-    """A phase whose requests are known in advance: {party: [arguments of each request]}."""
-    costs = {
-        party: compose(
-            step.price(Public(job=JOB, party=party, facts=facts, roster=roster), step.check(arguments))
-            for arguments in each
-        )
-        for party, each in requests.items()
-        if each
-    }
-    return Phase(
-        name=name,
-        step=step.name,
-        counts={party: len(each) for party, each in requests.items() if each},
-        costs=costs,
-        audience=audience,
-        discloses=discloses,
-        reply_bytes=reply_bytes,
-    )
-
-
-def audience_of(costs: Iterable[Cost]) -> str:
-    """Who sees a phase's releases, as its costs name them; what costs nothing goes to the coordinator too."""
-    named = dict.fromkeys(leaf.audience for cost in costs for leaf in cost.leaves() if leaf.mechanism != "free")
-    each = dict.fromkeys(word for audience in named for word in audience.split(", "))
-    return ", ".join(each) or "coordinator"
+if TYPE_CHECKING:
+    from colonnade.federation.job import Job
+    from colonnade.federation.method import Result
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a method is going to do. `notes` are forecasts and warnings in plain words."""
+    """What a method is going to do. `notes` are forecasts and warnings in plain words, `missing_data` says what it
+    assumes about records that lack a block."""
 
     method: str
     options: Mapping[str, Any]
-    phases: tuple[Phase, ...]
+    stages: tuple[Stage, ...]
     notes: tuple[str, ...] = ()
+    missing_data: str = ""
     delta: float = 1e-6
+    run: Callable[[Job], Result] | None = field(default=None, compare=False, repr=False)
+    """The coordinator's procedure, which asks these stages; a plan that was read from a file has none."""
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.phases]
+        names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
-            raise RunError("two phases of a plan have the same name; give each its own.")
+            raise RunError("two stages of a plan have the same name; give each its own.")
 
-    def phase(self, name: str) -> Phase:
-        for one in self.phases:
-            if one.name == name:
-                return one
-        raise RunError(f"the plan of {self.method!r} has no phase {name!r}.")
+    def stage(self, name: str) -> Stage:
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise RunError(f"the plan of {self.method!r} has no stage {name!r}.")
 
     def costs(self, party: str | None = None) -> list[Cost]:
         """Every cost at one party, or at all of them."""
-        return [cost for one in self.phases for owner, cost in one.costs.items() if party in (None, owner)]
+        return [cost for stage in self.stages for owner, cost in stage.costs.items() if party in (None, owner)]
 
     def rounds(self) -> int:
-        return sum(one.rounds for one in self.phases)
+        return sum(stage.rounds for stage in self.stages)
 
     def total(
         self,
@@ -154,8 +72,9 @@ class Plan:
         return {
             "method": self.method,
             "options": dict(self.options),
-            "phases": [one.to_dict() for one in self.phases],
+            "stages": [stage.to_dict() for stage in self.stages],
             "notes": list(self.notes),
+            "missing_data": self.missing_data,
             "delta": self.delta,
         }
 
@@ -164,8 +83,9 @@ class Plan:
         return cls(
             method=plain["method"],
             options=plain["options"],
-            phases=tuple(Phase.from_dict(one) for one in plain["phases"]),
+            stages=tuple(Stage.from_dict(stage) for stage in plain["stages"]),
             notes=tuple(plain["notes"]),
+            missing_data=plain["missing_data"],
             delta=plain["delta"],
         )
 
@@ -175,14 +95,21 @@ class Plan:
 
     def text(self) -> str:
         """The plan in plain words, for a terminal, a log or an operator who must decide."""
-        lines = [f"Plan of {self.method}: {self.rounds()} rounds in {len(self.phases)} phases", ""]
-        for one in self.phases:
-            lines.append(f"{one.name} (step {one.step}), seen by {one.audience}: {one.discloses}")
-            for party, cost in one.costs.items():
-                requests = f"{one.counts[party]} request{'s' if one.counts[party] != 1 else ''}"
+        lines = [f"Plan of {self.method}: {self.rounds()} rounds in {len(self.stages)} stages", ""]
+        for stage in self.stages:
+            lines.append(f"{stage.name} (step {stage.step}), seen by {stage.audience}: {stage.discloses}")
+            for party, cost in stage.costs.items():
+                requests = f"{stage.counts[party]} request{'s' if stage.counts[party] != 1 else ''}"
                 lines.append(f"    {party}: {requests}, {guarantee([cost], delta=self.delta)}")
         lines += ["", "A person's total over all parties' releases of this job:"]
         lines += [f"    {self.total(relation=relation)}" for relation in get_args(Relation)]
         if self.notes:
             lines += ["", *self.notes]
         return "\n".join(lines)
+
+
+# TRANSITION: old names, until every family asks stages.
+from colonnade.federation.stage import JOB as JOB  # noqa: E402
+from colonnade.federation.stage import Stage as Phase  # noqa: E402, F401
+from colonnade.federation.stage import audience_of as audience_of  # noqa: E402
+from colonnade.federation.stage import stage as phase  # noqa: E402, F401

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from colonnade.codec import nearest
 from colonnade.errors import ColonnadeError, SchemaError, UnsafeRequest
+from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.method import METHODS, method
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.privacy.budget import Budget
@@ -41,11 +42,11 @@ class Policy:
             raise SchemaError(f'approve in [policy] is "auto" or "ask", not {self.approve!r}.')
         if isinstance(self.minimum_cohort, bool) or not isinstance(self.minimum_cohort, int) or self.minimum_cohort < 1:
             raise SchemaError(f"minimum_cohort in [policy] is a number from 1, not {self.minimum_cohort!r}.")
-        unknown = [name for name in self.methods or () if name not in METHODS]
+        unknown = [name for name in self.methods or () if name not in CATALOGUE.names]
         if unknown:
             raise SchemaError(
                 f"methods in [policy] names {unknown[0]!r}, which this installation does not have; it has"
-                f" {', '.join(METHODS)}."
+                f" {', '.join(CATALOGUE.names)}.{nearest(unknown[0], CATALOGUE.names)}"
             )
 
     @classmethod
@@ -91,32 +92,23 @@ class Policy:
 
 
 def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
-    """Which of a party's columns a job says that it reads: those that its options name, or all of them if it leaves
-    the choice open.
+    """Which of a party's columns a job reads, by the options that its method declares to name columns; all of them if
+    it leaves the choice open, or if this installation cannot read the options.
 
     Only a forecast: a job that the policy approved and that reads another column after all is refused at the border
     (`Party.chunks`).
     """
-    if plan.options.get("columns", ()) is None:
-        return tuple(mine)
-    named = set(_words(plan.options))
-    return tuple(name for name in mine if name in named)
-
-
-def _words(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, Mapping):
-        return [word for key, one in value.items() for word in (str(key), *_words(one))]
-    if isinstance(value, list | tuple):
-        return [word for one in value for word in _words(one)]
-    return []
+    try:
+        named = CATALOGUE.make(plan.method, plan.options).reads()  # TRANSITION: old methods have none
+    except (ColonnadeError, AttributeError):
+        named = None
+    return tuple(mine) if named is None else tuple(name for name in mine if name in named)
 
 
 def own_plan(plan: Plan, facts: PublicFacts, roster: Roster) -> Plan:
     """The plan that this installation itself makes for the method and the options that a plan states."""
     try:
-        return method(plan.method, plan.options).plan(facts, roster)
+        return CATALOGUE.make(plan.method, plan.options).plan(facts, roster)
     except ColonnadeError:
         raise
     except Exception as error:  # options are a stranger's: whatever they break, the plan is not genuine
@@ -125,10 +117,10 @@ def own_plan(plan: Plan, facts: PublicFacts, roster: Roster) -> Plan:
 
 def check_genuine(plan: Plan, facts: PublicFacts, roster: Roster, *, party: str) -> None:
     """Refuse a plan that carries a method's name and does something else here. Its costs are the budget's affair."""
-    known = {(one.name, one.step): one.counts.get(party, 0) for one in own_plan(plan, facts, roster).phases}
-    for one in plan.phases:
-        if one.counts.get(party, 0) > known.get((one.name, one.step), 0):
+    known = {(stage.name, stage.step): stage.counts.get(party, 0) for stage in own_plan(plan, facts, roster).stages}
+    for stage in plan.stages:
+        if stage.counts.get(party, 0) > known.get((stage.name, stage.step), 0):
             raise UnsafeRequest(
-                f"the proposed plan is called {plan.method!r}, but its phase {one.name!r} asks more of step {one.step}"
+                f"the proposed plan is called {plan.method!r}, but its stage {stage.name!r} asks more of step {stage.step}"
                 " than that method does; the coordinator's installation differs or its request was forged."
             )

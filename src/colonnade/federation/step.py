@@ -4,14 +4,13 @@
     def presence_count(me: Party, *, epsilon: float) -> Release: ...
 
 Code never travels. A request names a step; the party runs the function that its **own installation** registered
-under that name, after checking the arguments against the function's signature. The cost is a function of the
-arguments and of what is public (`Public`), so it is known before any data is touched.
+under that name, after checking the arguments against the function's signature. The cost is a value, or a function of
+the arguments and of what is public (`Public`), so it is known before any data is touched.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import types
 import typing
@@ -25,33 +24,6 @@ from colonnade.errors import BadArguments, UnknownStep
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
 from colonnade.privacy.cost import Cost
-
-BUILT_IN = (
-    "colonnade.statistics.describe",
-    "colonnade.statistics.moments",
-    "colonnade.statistics.contingency",
-    "colonnade.statistics.polynomial",
-    "colonnade.statistics.secure_sum",
-    "colonnade.alignment.protocol",
-    "colonnade.alignment.rsa_steps",
-    "colonnade.synthesis.mrf.sqm_tables",
-    "colonnade.synthesis.mrf.local_mrf",
-    "colonnade.synthesis.mrf.fm",
-    "colonnade.synthesis.mrf.fo",
-    "colonnade.synthesis.mrf.six_phases",
-    "colonnade.models.logistic_minibatch",
-    "colonnade.models.vfem_private_steps",
-    "colonnade.models.vfem_steps",
-    "colonnade.models.vfem_information",
-    "colonnade.models.sparse_glm_steps",
-    "colonnade.models.sparse_glm_admm",
-    "colonnade.synthesis.copula.scores",
-    "colonnade.synthesis.copula.rank_steps",
-    "colonnade.completion.split.steps",
-    "colonnade.completion.imputation.linear_steps",
-    "colonnade.completion.steps",
-)
-"""The modules whose steps every installation registers."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +50,11 @@ class Step:
 
     name: str
     function: Callable[..., Release]
-    cost: Callable[..., Cost]
+    cost: Cost | Callable[..., Cost]
+
+    @property
+    def module(self) -> str:
+        return self.function.__module__
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments, if they match the signature by name and type."""
@@ -98,7 +74,7 @@ class Step:
 
     def price(self, public: Public, arguments: Mapping[str, Any]) -> Cost:
         """What a request with these arguments costs at `public.party`."""
-        return self.cost(public, **arguments)
+        return self.cost if isinstance(self.cost, Cost) else self.cost(public, **arguments)
 
 
 @functools.cache
@@ -113,8 +89,8 @@ def _signature(function: Callable[..., Release]) -> tuple[dict[str, Any], dict[s
 _registry: dict[str, Step] = {}
 
 
-def step(*, cost: Callable[..., Cost]) -> Callable[[Callable[..., Release]], Step]:
-    """Register a function as a step; `cost(public, **arguments)` prices it."""
+def step(*, cost: Cost | Callable[..., Cost]) -> Callable[[Callable[..., Release]], Step]:
+    """Register a function as a step; `cost` is what each request costs, or `cost(public, **arguments)` prices it."""
 
     def register(function: Callable[..., Release]) -> Step:
         module = function.__module__.removeprefix("colonnade.")
@@ -129,10 +105,7 @@ def step(*, cost: Callable[..., Cost]) -> Callable[[Callable[..., Release]], Ste
 
 
 def registered(name: str) -> Step:
-    """This installation's step of that name."""
-    module = f"colonnade.{name.rpartition('.')[0]}"
-    if module in BUILT_IN:
-        importlib.import_module(module)
+    """The step of that name, if the module that has it was loaded: a method's class loads its own steps."""
     if name not in _registry:
         raise UnknownStep(f"this installation has no step {name!r}; install the same version at every party.")
     return _registry[name]

@@ -190,7 +190,7 @@ class SQMLogistic:
                 *moment_views(layout, view=self.view, delta=self.delta),
             )
         return Plan(
-            method=self.name, options=self.options(), phases=tuple(phases), notes=tuple(notes), delta=self.delta
+            method=self.name, options=self.options(), stages=tuple(phases), notes=tuple(notes), delta=self.delta
         )
 
     def execute(self, job: Job) -> LogisticFit:

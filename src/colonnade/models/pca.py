@@ -136,7 +136,7 @@ class SQMPCA:
         return Plan(
             method=self.name,
             options=self.options(),
-            phases=tuple(moment_phases(layout, self.view)),
+            stages=tuple(moment_phases(layout, self.view)),
             notes=(
                 *moment_notes(layout, self.view),
                 *moment_views(layout, view=self.view, delta=self.delta),

@@ -266,7 +266,7 @@ class SparseGLM:
             phases, notes = round_phases(
                 self.layout(facts, roster), penalty=self.penalty, damping=self.damping, via=self.route, **self._counts
             )
-        return Plan(method=self.name, options=self.options(), phases=phases, notes=notes, delta=self.delta)
+        return Plan(method=self.name, options=self.options(), stages=phases, notes=notes, delta=self.delta)
 
     # --- the coordinator's procedure ------------------------------------------------------------------------------
 

@@ -212,16 +212,16 @@ class VFEM:
             private = self.private(facts, roster)
             phases = tuple(private.phases())
             return Plan(
-                method=self.name, options=self.options(), phases=phases, notes=private.notes(), delta=self.delta
+                method=self.name, options=self.options(), stages=phases, notes=private.notes(), delta=self.delta
             )
         if (rounds := self.rounds(facts)) is not None:
             phases = tuple(rounds.phases(roster))
-            return Plan(method=self.name, options=self.options(), phases=phases, notes=rounds.notes())
+            return Plan(method=self.name, options=self.options(), stages=phases, notes=rounds.notes())
         layout = self.moments(facts).layout(facts, roster)
         return Plan(
             method=self.name,
             options=self.options(),
-            phases=tuple(moment_phases(layout, "client")),
+            stages=tuple(moment_phases(layout, "client")),
             notes=(
                 *moment_notes(layout, "client"),
                 f"Only records of {facts.owner(str(self.response))!r}, which holds {self.response!r}, are used:"

@@ -7,15 +7,14 @@ once. A data party pays for all of it with its first chunk, which carries its no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.plan import Phase, phase
 from colonnade.federation.roster import Roster
+from colonnade.federation.stage import SEALED, Stage, stage
 from colonnade.federation.step import Public, Step
 from colonnade.privacy.cost import Cost, Free
 from colonnade.secure.field import Field
@@ -52,79 +51,68 @@ class CircuitLayout(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, kw_only=True)
 class CircuitJob:
-    """The method's three steps, and what its rows and its results are, in words."""
+    """The coordinator's side: `layout` with the method's three steps, and what rows and results are, in words."""
 
-    layout: CircuitLayout
-    view: View
-    share: Step
-    multiply: Step
-    open: Step
-    rows: str
-    results: str
-
-    @property
-    def _arguments(self) -> dict[str, Any]:
-        return {"layout": self.layout.to_dict(), "view": self.view}
-
-    @property
-    def _levels(self) -> range:
-        return range(1, len(self.layout.circuit.levels) + 1)
-
-    def phases(self) -> list[Phase]:
-        layout, arguments = self.layout, self._arguments
-        circuit, committee = layout.circuit, layout.roster.committee
-        here: dict[str, Any] = {"facts": layout.facts, "roster": layout.roster}
+    def __init__(
+        self,
+        layout: CircuitLayout,
+        view: View,
+        *,
+        share: Step,
+        multiply: Step,
+        open_step: Step,
+        rows: str,
+        results: str,
+    ) -> None:
+        self.layout, self.view = layout, view
+        facts, roster, circuit = layout.facts, layout.roster, layout.circuit
+        arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
         chunks = [{**arguments, "number": number} for number in range(len(circuit.chunks))]
-        rows = circuit.row_bytes * max(stop - start for start, stop in circuit.chunks)
+        self._levels = range(1, len(circuit.levels) + 1)
+        row_bytes = circuit.row_bytes * max(stop - start for start, stop in circuit.chunks)
         opened = 4 * len(layout.field.primes) * layout.size
-        sealed = "share holders (sealed; any t of them learn nothing)"
-        phases = [
-            phase(
-                f"{layout.label}: share rows",
-                self.share,
-                dict.fromkeys(layout.roster.names, chunks),
-                audience=sealed,
-                discloses=f"secret shares of {self.rows}, of sums and of noise",
-                reply_bytes=len(committee) * (rows + 2 * opened),
-                **here,
-            )
-        ]
-        if circuit.levels:
-            products = [{**chunk, "level": level} for chunk in chunks for level in self._levels]
-            phases.append(
-                phase(
-                    f"{layout.label}: multiply",
-                    self.multiply,
-                    dict.fromkeys(committee, products),
-                    audience=sealed,
-                    discloses=f"secret shares of products of the parties' {self.rows}",
-                    reply_bytes=len(committee) * rows,
-                    **here,
-                )
-            )
-        phases.append(
-            phase(
-                f"{layout.label}: open",
-                self.open,
-                {holder: [arguments] for holder in committee},
-                discloses=f"shares of the noisy {self.results}, which the coordinator joins",
-                reply_bytes=opened,
-                **here,
-            )
+        self.share = stage(
+            f"{layout.label}: share rows",
+            share,
+            dict.fromkeys(roster.names, chunks),
+            facts=facts,
+            roster=roster,
+            audience=SEALED,
+            discloses=f"secret shares of {rows}, of sums and of noise",
+            reply_bytes=len(roster.committee) * (row_bytes + 2 * opened),
         )
-        return phases
+        self.multiply = stage(
+            f"{layout.label}: multiply",
+            multiply,
+            dict.fromkeys(roster.committee, [{**chunk, "level": level} for chunk in chunks for level in self._levels]),
+            facts=facts,
+            roster=roster,
+            audience=SEALED,
+            discloses=f"secret shares of products of the parties' {rows}",
+            reply_bytes=len(roster.committee) * row_bytes,
+        )
+        self.open = stage(
+            f"{layout.label}: open",
+            open_step,
+            dict.fromkeys(roster.committee, [arguments]),
+            facts=facts,
+            roster=roster,
+            discloses=f"shares of the noisy {results}, which the coordinator joins",
+            reply_bytes=opened,
+        )
+        self.stages = tuple(one for one in (self.share, self.multiply, self.open) if one.costs)
 
     def opened(self, job: Job) -> NDArray[Any]:
-        """Share, multiply level by level, open once, join: exact whole numbers plus noise."""
-        layout, arguments = self.layout, self._arguments
-        for number in range(len(layout.circuit.chunks)):
-            job.ask(self.share, phase=f"{layout.label}: share rows", number=number, **arguments)
-            for level in self._levels:
-                job.ask(self.multiply, phase=f"{layout.label}: multiply", number=number, level=level, **arguments)
-        shares = job.ask(self.open, phase=f"{layout.label}: open", **arguments)
-        return join(shares, layout.field, layout.roster)
+        """Share, multiply level by level, open once, join: exact integers plus noise."""
+        for _ in self.layout.circuit.chunks:
+            job.ask(self.share)
+            for _ in self._levels:
+                job.ask(self.multiply)
+        return join(job.ask(self.open), self.layout.field, self.layout.roster)
+
+    def phases(self) -> list[Stage]:  # TRANSITION
+        return list(self.stages)
 
 
 def share_cost(public: Public, known: CircuitLayout, view: View, number: int) -> Cost:

@@ -152,7 +152,7 @@ class Contingency:
         return Plan(
             method=self.name,
             options=self.options(),
-            phases=tuple(table_job(layout, self.view).phases()),
+            stages=tuple(table_job(layout, self.view).phases()),
             notes=table_notes(layout, self.view, self.delta),
             delta=self.delta,
         )
@@ -163,11 +163,11 @@ class Contingency:
 
 def table_job(layout: Layout, view: View) -> CircuitJob:
     return CircuitJob(
-        layout=layout,
-        view=view,
+        layout,
+        view,
         share=share_rows,
         multiply=multiply_rows,
-        open=open_tables,
+        open_step=open_tables,
         rows="one-hot rows",
         results="counts",
     )

@@ -9,21 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import plain
 from colonnade.data.aggregation import Values
 from colonnade.data.column import Column
-from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
+from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.options import ColumnNames, Delta, Epsilon, Option
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Plan, phase
 from colonnade.federation.roster import Roster
-from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, step
+from colonnade.federation.view import Figure, Figures, Section, Table, Text, View
+from colonnade.formatting import noise_width, number, share, with_noise
 from colonnade.privacy.accounting import calibrate, check_delta, check_epsilon
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
@@ -32,27 +35,16 @@ from colonnade.statistics.cells import Cells, cells
 from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts, quantiles
 
 if TYPE_CHECKING:
-    from colonnade.federation.coordinator import Federation
+    from colonnade.audit.attack import Attack
 
 Noise = Literal["gaussian", "laplace"]
 DEPTH = 10
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-# --- the coordinator's procedure --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Describe:
-    """Noisy presence counts and marginals.
-
-    Parameters
-    ----------
-    epsilon, delta : a person's total over all parties; delta = 0 takes Laplace noise, otherwise discrete Gaussian.
-    marginals : "histogram" (counts in `bins` public cells) or "quantiles" (continuous and count columns get a dyadic
-        tree instead, which answers quantiles of skewed columns better).
-    bins : cells of a continuous or long count column.
-    columns : which columns; all by default.
+@dataclass(kw_only=True)
+class Describe(Method["Description"]):
+    """Count each party's records, and each column's values, with noise.
 
     Returns
     -------
@@ -66,141 +58,149 @@ class Describe:
 
     name: ClassVar[str] = "describe"
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    marginals: Literal["histogram", "quantiles"] = "histogram"
-    bins: int = 20
-    columns: tuple[str, ...] | None = None
+    epsilon: Epsilon = 1.0
+    delta: Annotated[Delta, Option("The delta that goes with epsilon; 0 takes Laplace noise, otherwise Gaussian.")] = (
+        1e-6
+    )
+    marginals: Annotated[
+        Literal["histogram", "quantiles"],
+        Option("Counts in cells, or quantiles of numeric columns from a dyadic tree (better if skewed)."),
+    ] = "histogram"
+    bins: Annotated[int, Option("Cells of a continuous or long count column.", least=1, most=10_000)] = 20
+    columns: ColumnNames = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
-        if self.marginals not in ("histogram", "quantiles"):
-            raise BadArguments(f"marginals must be 'histogram' or 'quantiles', not {self.marginals!r}.")
-        if not 1 <= self.bins <= 10_000:
-            raise BadArguments(f"bins must lie between 1 and 10,000, not {self.bins!r}.")
 
-    def options(self) -> dict[str, Any]:
-        columns = None if self.columns is None else list(self.columns)
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "marginals": self.marginals,
-            "bins": self.bins,
-            "columns": columns,
-        }
+    def missing_data(self) -> str:
+        return "Each party counts the records that it has; a record that it lacks is in none of its counts."
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Describing:
+        return Describing(self, facts, roster)
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        columns = options["columns"]
-        return cls(**{**options, "columns": None if columns is None else tuple(columns)})
+    def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.statistics.attacks import describe_attacks
 
-    def fit(self, federation: Federation) -> Description:
-        """Run it; the run folder is in `federation.runs`."""
-        return federation.run(self)[0]  # type: ignore[no-any-return]
+        return describe_attacks()
 
-    def _wanted(self, facts: PublicFacts) -> dict[str, list[str]]:
-        if self.columns is None:
-            return {party: list(columns) for party, columns in facts.columns.items()}
-        for name in self.columns:
-            facts.owner(name)
-        return {party: [c for c in columns if c in self.columns] for party, columns in facts.columns.items()}
 
-    def _noise(self, facts: PublicFacts) -> dict[str, Any]:
-        """One noise level for all releases, so that together they cost exactly (epsilon, delta)."""
-        releases = len(facts.parties) + sum(len(names) for names in self._wanted(facts).values())
-        if self.delta == 0:
-            return {"noise": "laplace", "level": self.epsilon / releases}
-        level = calibrate(
-            lambda multiplier: [Gaussian(multiplier).times(releases)], epsilon=self.epsilon, delta=self.delta
+# --- the coordinator's procedure --------------------------------------------------------------------------
+
+
+class Describing(Procedure["Description"]):
+    """One noise level for all releases, so that together they cost exactly (epsilon, delta)."""
+
+    def __init__(self, method: Describe, facts: PublicFacts, roster: Roster) -> None:
+        self.method, self.facts = method, facts
+        self.wanted = _wanted(method, facts)
+        self.noise, self.level = self._noise()
+        self.sd = noise_sd(self.noise, self.level)
+        level: dict[str, Any] = {"noise": self.noise, "level": self.level}
+        self.presence = stage(
+            "presence",
+            presence_count,
+            {party: [level] for party in facts.parties},
+            facts=facts,
+            roster=roster,
+            discloses="a noisy count of the party's records in the cohort",
         )
-        return {"noise": "gaussian", "level": level}
+        self.marginals = stage(
+            "marginals",
+            marginal,
+            {
+                party: [{**self._shape(facts.column(name)), **level} for name in names]
+                for party, names in self.wanted.items()
+            },
+            facts=facts,
+            roster=roster,
+            discloses="noisy counts of one column's public cells",
+        )
+        self.stages = (self.presence, self.marginals)
+        self.notes = (f"Each count of a histogram carries integer noise with standard deviation {self.sd:.1f}.",)
+
+    def _noise(self) -> tuple[Noise, float]:
+        releases = len(self.facts.parties) + sum(len(names) for names in self.wanted.values())
+        if self.method.delta == 0:
+            return "laplace", self.method.epsilon / releases
+        level = calibrate(
+            lambda multiplier: [Gaussian(multiplier).times(releases)],
+            epsilon=self.method.epsilon,
+            delta=self.method.delta,
+        )
+        return "gaussian", level
 
     def _shape(self, column: Column) -> dict[str, Any]:
-        tree = self.marginals == "quantiles" and not column.discrete
-        return {"column": column.name, "shape": "tree" if tree else "histogram", "bins": self.bins}
+        tree = self.method.marginals == "quantiles" and not column.discrete
+        return {"column": column.name, "shape": "tree" if tree else "histogram", "bins": self.method.bins}
 
-    def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
-        noise = self._noise(facts)
-        marginals = {
-            party: [{**self._shape(facts.column(name)), **noise} for name in names]
-            for party, names in self._wanted(facts).items()
-        }
-        here: dict[str, Any] = {"facts": facts, "roster": roster}
-        phases = [
-            phase(
-                "presence",
-                presence_count,
-                {party: [noise] for party in facts.parties},
-                discloses="a noisy count of the party's records in the cohort",
-                **here,
-            ),
-            phase("marginals", marginal, marginals, discloses="noisy counts of one column's public cells", **here),
-        ]
-        sd = noise_sd(noise["noise"], noise["level"])
-        return Plan(
-            method=self.name,
-            options=self.options(),
-            phases=tuple(one for one in phases if one.costs),
-            notes=(f"Each count of a histogram carries integer noise with standard deviation {sd:.1f}.",),
-            delta=self.delta,
-        )
-
-    def execute(self, job: Job) -> Description:
-        noise = self._noise(job.facts)
-        sd = noise_sd(noise["noise"], noise["level"])
-        presence = job.ask(presence_count, **noise)
+    def run(self, job: Job) -> Description:
+        presence = job.ask(self.presence)
         described: dict[str, dict[str, Any]] = {}
-        wanted = self._wanted(job.facts)
-        for turn in range(max(len(names) for names in wanted.values())):
-            asked = {party: names[turn] for party, names in wanted.items() if turn < len(names)}
-            arguments = {party: {**self._shape(job.facts.column(name)), **noise} for party, name in asked.items()}
-            for party, counts in job.ask_each(marginal, arguments).items():
-                column = job.facts.column(asked[party])
-                described[column.name] = self._read(column, party, np.asarray(counts, dtype=np.float64), noise)
+        for turn in range(self.marginals.rounds):
+            for party, counts in job.ask(self.marginals).items():
+                column = self.facts.column(self.wanted[party][turn])
+                described[column.name] = self._marginal(column, party, np.asarray(counts, dtype=np.float64))
         return Description(
-            n=job.facts.n,
+            n=self.facts.n,
             presence={party: int(value) for party, value in presence.items()},
-            presence_sd=sd,
-            marginals={name: described[name] for names in wanted.values() for name in names},
-            epsilon=self.epsilon,
-            delta=self.delta,
+            presence_sd=self.sd,
+            marginals={name: described[name] for names in self.wanted.values() for name in names},
+            epsilon=self.method.epsilon,
+            delta=self.method.delta,
             simulated=job.simulated,
         )
 
-    def _read(self, column: Column, party: str, counts: Any, noise: Mapping[str, Any]) -> dict[str, Any]:
+    def _marginal(self, column: Column, party: str, counts: NDArray[np.float64]) -> dict[str, Any]:
         """Post-processing of one column's noisy counts; it costs nothing."""
-        plain: dict[str, Any] = {"party": party, "kind": column.kind}
-        sd = noise_sd(noise["noise"], noise["level"])
+        described: dict[str, Any] = {"party": party, "kind": column.kind}
         if self._shape(column)["shape"] == "tree":
             leaves = consistent_leaves(counts[: 2 ** (DEPTH + 1) - 2], DEPTH)
             fine = cells(_leafy(column), bins=2**DEPTH)
             assert fine.edges is not None
-            plain["quantiles"] = _quantiles(column, leaves, fine.edges)
+            described["quantiles"] = _quantiles(column, leaves, fine.edges)
             if column.missing:
-                plain["missing"] = float(counts[-1])
-            plain["sd"] = sd * (DEPTH if noise["noise"] == "laplace" else math.sqrt(DEPTH))
-            return plain
-        public = cells(column, bins=self.bins)
-        plain |= {"labels": list(public.labels), "counts": counts.tolist(), "sd": sd}
+                described["missing"] = float(counts[-1])
+            described["sd"] = self.sd * (DEPTH if self.noise == "laplace" else math.sqrt(DEPTH))
+            return described
+        public = cells(column, bins=self.method.bins)
+        described |= {"labels": list(public.labels), "counts": counts.tolist(), "sd": self.sd}
         if public.edges is not None:
             inside = counts[: len(public.edges) - 1]
-            plain["edges"] = public.edges.tolist()
-            plain["quantiles"] = _quantiles(column, inside, public.edges)
-        return plain
+            described["edges"] = public.edges.tolist()
+            described["quantiles"] = _quantiles(column, inside, public.edges)
+        return described
 
 
-def _quantiles(column: Column, counts: Any, edges: Any) -> dict[str, float]:
-    """Whole numbers for a count: the cell [a, a + 1) holds the value a."""
-    found = quantiles(counts, edges, np.array(QUANTILES))
+def _wanted(method: Describe, facts: PublicFacts) -> dict[str, list[str]]:
+    if method.columns is None:
+        return {party: list(columns) for party, columns in facts.columns.items()}
+    for name in method.columns:
+        facts.owner(name)
+    return {party: [name for name in own if name in method.columns] for party, own in facts.columns.items()}
+
+
+def _quantiles(column: Column, counts: NDArray[np.float64], edges: NDArray[np.float64]) -> dict[str, float]:
+    """Integers for a count: the cell [a, a + 1) holds the value a."""
+    values = quantiles(counts, edges, np.array(QUANTILES))
     if column.kind == "count":
-        found = np.clip(np.floor(found), column.lower, column.upper)
-    return dict(zip(map(str, QUANTILES), found.tolist(), strict=True))
+        values = np.clip(np.floor(values), column.lower, column.upper)
+    return dict(zip(map(str, QUANTILES), values.tolist(), strict=True))
+
+
+# --- the result -------------------------------------------------------------------------------------------
+
+
+MOST_CELLS = 500
+"""A column's table in the report shows no more cells than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
+class Description(Result):
     """Noisy counts. `presence` is out of `n`; `marginals` has one entry a column; `sd` is the noise of one count."""
+
+    kind: ClassVar[str] = "description"
 
     n: int
     presence: Mapping[str, int]
@@ -210,19 +210,138 @@ class Description:
     delta: float
     simulated: bool
 
-    def write(self, run: RunFolder) -> None:
-        run.write_json(
-            "result.json",
-            {
-                "kind": "description",
-                "n": self.n,
-                "presence": dict(self.presence),
-                "presence_sd": self.presence_sd,
-                "marginals": {name: dict(one) for name, one in self.marginals.items()},
-                "epsilon": self.epsilon,
-                "delta": self.delta,
-                "simulated": self.simulated,
-            },
+    def to_dict(self) -> dict[str, Any]:
+        described: dict[str, Any] = plain(self)
+        return described
+
+    def view(self) -> View:
+        width = noise_width(self.presence_sd)
+        parties, columns = len(self.presence), len(self.marginals)
+        held = [marginal["party"] for marginal in self.marginals.values()]
+        records = tuple(
+            (party, with_noise(count, self.presence_sd), share(count, self.n), str(held.count(party)))
+            for party, count in self.presence.items()
+        )
+        head, numeric = ("party", "records", "share of cohort", "columns"), (1, 2, 3)
+        in_short = tuple(
+            (name, marginal["party"], marginal["kind"], self._in_short(marginal))
+            for name, marginal in self.marginals.items()
+        )
+        cohort = f"{self.n:,} records in the cohort; ± is two standard deviations of the noise"
+        return View(
+            title=f"{number(self.n)} records, described by {parties} part{'y' if parties == 1 else 'ies'}"
+            f" in {columns} column{'' if columns == 1 else 's'}",
+            quality=f"A party's records are {width} in 95 of 100 cases. Each column's figure says its own noise.",
+            answer=(
+                Table(title="Records of each party", head=head, rows=records, numeric=numeric),
+                Figure(
+                    chart="bars",
+                    data={
+                        "labels": list(self.presence),
+                        "values": list(self.presence.values()),
+                        "noise": self.presence_sd,
+                        "whole": self.n,
+                    },
+                    label="Bar chart: records of each party in the cohort",
+                ),
+                Text(
+                    text=f"The cohort has {number(self.n)} records, which is public. Each party's count carries noise:"
+                    f" {width} is two standard deviations.",
+                    style="soft",
+                ),
+            ),
+            sections=(
+                Section(
+                    title="The columns",
+                    blocks=(
+                        Text(
+                            text="Every count carries noise. A bar that does not reach the dashed line (two standard"
+                            " deviations of the noise) may be noise alone. Counts below zero are drawn as zero; the"
+                            " tables show them as they are."
+                        ),
+                        *(
+                            Figures(
+                                title=party,
+                                figures=tuple(
+                                    self._figure(name, marginal)
+                                    for name, marginal in self.marginals.items()
+                                    if marginal["party"] == party
+                                ),
+                            )
+                            for party in self.presence
+                            if party in held
+                        ),
+                    ),
+                ),
+            ),
+            terminal=(
+                Table(title=cohort, head=head, rows=records, numeric=numeric),
+                Table(title="Columns", head=("column", "party", "kind", "in short"), rows=in_short),
+            ),
+        )
+
+    def _in_short(self, marginal: Mapping[str, Any]) -> str:
+        """The middle of a numeric column, or the most frequent category; neither where the noise hides both."""
+        if self._below_noise(marginal):
+            return "too few records for this noise"
+        if "quantiles" in marginal:
+            value = marginal["quantiles"]
+            return f"median {value['0.5']:.4g}; 90 % between {value['0.05']:.4g} and {value['0.95']:.4g}"
+        counts = dict(zip(marginal["labels"], marginal["counts"], strict=True))
+        if len(counts) > 1:
+            counts.pop("missing", None)
+        top = max(counts, key=counts.__getitem__)
+        return f"most often {top} ({share(counts[top], sum(max(count, 0.0) for count in counts.values()))})"
+
+    def _below_noise(self, marginal: Mapping[str, Any]) -> bool:
+        """Is the number of counted records within two standard deviations of its own noise?"""
+        if "counts" in marginal:
+            return bool(sum(marginal["counts"]) < 2 * marginal["sd"] * math.sqrt(len(marginal["counts"])))
+        return bool(self.presence[marginal["party"]] < 2 * marginal["sd"])
+
+    def _figure(self, name: str, marginal: Mapping[str, Any]) -> Figure:
+        counts, edges = marginal.get("counts", ()), marginal.get("edges", ())
+        empty = counts[-1] if len(counts) == len(edges) > 0 else marginal.get("missing")
+        cells_empty = "" if empty is None else f"; {number(empty)} cells empty"
+        caption = (
+            f"{marginal['kind']}; {self._in_short(marginal)}{cells_empty}. Noise: standard deviation"
+            f" {marginal['sd']:,.1f} a count."
+        )
+        if "counts" not in marginal:
+            rows = [(f"{100 * float(level):g} %", f"{value:.6g}") for level, value in marginal["quantiles"].items()]
+            if "missing" in marginal:
+                rows.append(("missing", number(marginal["missing"])))
+            return Figure(
+                chart="quantiles",
+                data={"quantiles": marginal["quantiles"]},
+                label=f"Quantiles of {name}; the numbers are in the table below",
+                title=name,
+                caption=caption,
+                numbers=Table(title=f"Quantiles of {name}", head=("quantile", "value"), rows=tuple(rows), numeric=(1,)),
+            )
+        labels = marginal["labels"]
+        data: dict[str, Any] = {"labels": labels, "noise": marginal["sd"]}
+        long = len(edges) > 8
+        data |= {"counts": counts, "edges": edges} if long else {"values": counts}
+        if not long and labels[-1] == "missing" and len(labels) > 1:
+            data["empty_last"] = True
+        rest = len(labels) - MOST_CELLS
+        return Figure(
+            chart="histogram" if long else "bars",
+            data=data,
+            label=f"Bar chart of {name}; the numbers are in the table below",
+            title=name,
+            caption=caption,
+            numbers=Table(
+                title=f"Counts of {name}",
+                head=("cell", f"noisy count {noise_width(marginal['sd'])}"),
+                rows=tuple(
+                    (label, number(count))
+                    for label, count in zip(labels[:MOST_CELLS], counts[:MOST_CELLS], strict=True)
+                ),
+                numeric=(1,),
+            ),
+            note=f"The other {rest:,} cells are in result.json." if rest > 0 else "",
         )
 
 

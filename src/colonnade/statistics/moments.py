@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from colonnade.errors import UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
+from colonnade.federation.method import Procedure
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Phase, Plan, phase
+from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
+from colonnade.federation.stage import SEALED, Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.cost import Cost, Free, Relation
 from colonnade.privacy.skellam import calibrate_mu
@@ -166,7 +168,7 @@ class PatternMoments:
         return Plan(
             method=self.name,
             options=self.options(),
-            phases=tuple(moment_phases(layout, self.view)),
+            stages=tuple(moment_phases(layout, self.view)),
             notes=moment_notes(layout, self.view),
             delta=self.delta,
         )
@@ -175,68 +177,100 @@ class PatternMoments:
         return compute_moments(job, self.layout(job.facts, job.roster), self.view)
 
 
-def moment_phases(layout: Layout, view: View) -> list[Phase]:
-    """The phases of one computation of moments; other methods put them into their own plans."""
-    here: dict[str, Any] = {"facts": layout.facts, "roster": layout.roster}
-    arguments = {"layout": layout.to_dict(), "view": view}
-    extra = len(layout.rounds) - 1
-    largest = max(layout.size(number) for number in range(len(layout.rounds)))
-    opened = 4 * len(layout.field.primes) * largest
-    roster, degree = layout.roster, layout.roster.threshold
-    start, stop = layout.chunks[0]
-    shares = max(
-        len(whole_holders(roster, party, degree)) * layout.packed_bytes(stop - start, layout.width(party))
-        for party in layout.parties
-    )
-    noise = max(len(whole_holders(roster, member, 2 * degree)) for member in roster.names)
-    noise *= layout.packed_bytes(largest, 1)
-    phases = [
-        phase(
+class MomentComputation(Procedure[Moments]):
+    """One computation of moments: share rows, open, join. Other methods put its stages into their own plans."""
+
+    def __init__(self, layout: Layout, view: View) -> None:
+        self.layout, self.view = layout, view
+        facts, roster = layout.facts, layout.roster
+        arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
+        largest = max(layout.size(number) for number in range(len(layout.rounds)))
+        degree = roster.threshold
+        start, stop = layout.chunks[0]
+        shares = max(
+            len(whole_holders(roster, party, degree)) * layout.packed_bytes(stop - start, layout.width(party))
+            for party in layout.parties
+        )
+        noise = max(len(whole_holders(roster, member, 2 * degree)) for member in roster.names)
+        noise *= layout.packed_bytes(largest, 1)
+
+        def numbered(first: int, last: int) -> list[dict[str, Any]]:
+            return [{**arguments, "number": number} for number in range(first, last)]
+
+        self.share = stage(
             f"{layout.label}: share rows",
             share_rows,
-            {member: [arguments] for member in layout.roster.names},
-            audience="share holders (sealed; any t of them learn nothing)",
+            dict.fromkeys(roster.names, [arguments]),
+            facts=facts,
+            roster=roster,
+            audience=SEALED,
             discloses="secret shares of quantised rows and of noise"
             + ("; the presence mask to the holders" if layout.presence == "known" else ""),
             reply_bytes=shares + noise,
-            **here,
-        ),
-        phase(
-            f"{layout.label}: open",
-            open_moments,
-            {
-                holder: [{**arguments, "number": number} for number in range(len(layout.rounds))]
-                for holder in layout.roster.committee
-            },
-            discloses="shares of the noisy counts, sums and products, which the coordinator joins",
-            reply_bytes=opened,
-            **here,
-        ),
-    ]
-    if len(layout.chunks) > 1:
-        more = phase(
+        )
+        self.share_more = stage(
             f"{layout.label}: share more rows",
             share_more_rows,
-            {m: [{**arguments, "number": one} for one in range(1, len(layout.chunks))] for m in roster.names},
-            audience="share holders (sealed; any t of them learn nothing)",
+            dict.fromkeys(roster.names, numbered(1, len(layout.chunks))),
+            facts=facts,
+            roster=roster,
+            audience=SEALED,
             discloses="secret shares of quantised rows",
             reply_bytes=shares,
-            **here,
         )
-        phases.insert(1, more)
-    if extra:
-        phases.append(
-            phase(
-                f"{layout.label}: share noise",
-                share_noise,
-                {m: [{**arguments, "number": 1 + one} for one in range(extra)] for m in layout.roster.names},
-                audience="share holders (sealed)",
-                discloses="secret shares of noise",
-                reply_bytes=noise,
-                **here,
-            )
+        self.open = stage(
+            f"{layout.label}: open",
+            open_moments,
+            dict.fromkeys(roster.committee, numbered(0, len(layout.rounds))),
+            facts=facts,
+            roster=roster,
+            discloses="shares of the noisy counts, sums and products, which the coordinator joins",
+            reply_bytes=4 * len(layout.field.primes) * largest,
         )
-    return phases
+        self.add_noise = stage(
+            f"{layout.label}: share noise",
+            share_noise,
+            dict.fromkeys(roster.names, numbered(1, len(layout.rounds))),
+            facts=facts,
+            roster=roster,
+            audience="share holders (sealed)",
+            discloses="secret shares of noise",
+            reply_bytes=noise,
+        )
+        self.stages = tuple(one for one in (self.share, self.share_more, self.open, self.add_noise) if one.costs)
+        self.notes = moment_notes(layout, view)
+
+    def run(self, job: Job) -> Moments:
+        """The result is exact integers plus noise, rescaled."""
+        layout = self.layout
+        job.ask(self.share)
+        for _ in range(1, len(layout.chunks)):
+            job.ask(self.share_more)
+        grams = [np.zeros((width, width)) for width in (len(layout.entries(mask)) for mask in layout.masks)]
+        for number, tiles in enumerate(layout.rounds):
+            if number:
+                job.ask(self.add_noise)
+            job.roll_call(layout.roster.committee)
+            joined = join(job.ask(self.open), layout.field, layout.roster).astype(np.float64) / layout.gamma**2
+            start = 0
+            for tile in tiles:
+                _place(grams[tile.pattern], tile, joined[start : start + tile.size])
+                start += tile.size
+        return Moments(
+            n=layout.facts.n,
+            parties=layout.parties,
+            presence=layout.presence,
+            features=tuple(layout.features),
+            patterns=tuple(layout.masks),
+            entries=tuple(tuple(layout.entries(mask)) for mask in layout.masks),
+            grams=tuple(grams),
+            noise_sd=math.sqrt(2 * layout.mu) / layout.gamma**2,
+            simulated=job.simulated,
+        )
+
+
+def moment_phases(layout: Layout, view: View) -> list[Stage]:  # TRANSITION
+    return list(MomentComputation(layout, view).stages)
 
 
 def moment_notes(layout: Layout, view: View) -> tuple[str, ...]:
@@ -251,38 +285,8 @@ def moment_notes(layout: Layout, view: View) -> tuple[str, ...]:
     )
 
 
-def compute_moments(job: Job, layout: Layout, view: View) -> Moments:
-    """Share, open, join: the result is exact integers plus noise, rescaled."""
-    arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
-    job.ask(share_rows, phase=f"{layout.label}: share rows", **arguments)
-    for number in range(1, len(layout.chunks)):
-        job.ask(share_more_rows, phase=f"{layout.label}: share more rows", number=number, **arguments)
-    grams = [np.zeros((width, width)) for width in (len(layout.entries(mask)) for mask in layout.masks)]
-    for number, tiles in enumerate(layout.rounds):
-        if number:
-            job.ask(share_noise, phase=f"{layout.label}: share noise", number=number, **arguments)
-        job.roll_call(layout.roster.committee)
-        joined = join(
-            job.ask(open_moments, phase=f"{layout.label}: open", number=number, **arguments),
-            layout.field,
-            layout.roster,
-        )
-        joined = joined.astype(np.float64) / layout.gamma**2
-        start = 0
-        for tile in tiles:
-            _place(grams[tile.pattern], tile, joined[start : start + tile.size])
-            start += tile.size
-    return Moments(
-        n=layout.facts.n,
-        parties=layout.parties,
-        presence=layout.presence,
-        features=tuple(layout.features),
-        patterns=tuple(layout.masks),
-        entries=tuple(tuple(layout.entries(mask)) for mask in layout.masks),
-        grams=tuple(grams),
-        noise_sd=math.sqrt(2 * layout.mu) / layout.gamma**2,
-        simulated=job.simulated,
-    )
+def compute_moments(job: Job, layout: Layout, view: View) -> Moments:  # TRANSITION
+    return MomentComputation(layout, view).run(job)
 
 
 def _place(whole: NDArray[np.float64], tile: Tile, values: NDArray[np.float64]) -> None:

@@ -133,7 +133,7 @@ class PolynomialSum:
         return Plan(
             method=self.name,
             options=self.options(),
-            phases=tuple(polynomial_job(layout, self.view).phases()),
+            stages=tuple(polynomial_job(layout, self.view).phases()),
             notes=polynomial_notes(layout, self.view, self.delta),
             delta=self.delta,
         )
@@ -144,11 +144,11 @@ class PolynomialSum:
 
 def polynomial_job(layout: Layout, view: View) -> CircuitJob:
     return CircuitJob(
-        layout=layout,
-        view=view,
+        layout,
+        view,
         share=share_products,
         multiply=multiply_products,
-        open=open_polynomial,
+        open_step=open_polynomial,
         rows="quantised rows",
         results="sums",
     )

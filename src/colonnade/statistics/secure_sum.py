@@ -199,7 +199,7 @@ class PresenceTotal:
                 ),
             )
         phases = tuple(presence_phases(facts, roster, mu=mu, view=self.view, label=self.label))
-        return Plan(method=self.name, options=self.options(), phases=phases, notes=notes, delta=self.delta)
+        return Plan(method=self.name, options=self.options(), stages=phases, notes=notes, delta=self.delta)
 
     def execute(self, job: Job) -> Coverage:
         mu = self.mu(job.facts, job.roster)

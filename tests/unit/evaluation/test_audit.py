@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from colonnade.errors import BadPrivacyParameter
-from colonnade.evaluation.audit import Audit, AuditResult, gaussian_audit, membership_attack, repeat, sensitivity_search
-from colonnade.evaluation.bounds import (
+from colonnade.audit.bounds import (
     Event,
     PrivacyProfile,
     choose,
@@ -33,6 +31,8 @@ from colonnade.evaluation.bounds import (
     profile_from_rdp,
     refutation_probability,
 )
+from colonnade.audit.mechanism import Audit, AuditResult, gaussian_audit, membership_attack, repeat, sensitivity_search
+from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness, simulated_generator
 
 Reals = NDArray[np.float64]

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from colonnade.evaluation.words import in_plain_words
 from colonnade.privacy.accounting import Guarantee
+from colonnade.privacy.wording import in_plain_words
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def moment_imputer_phases(
     if imputer == "mice":
         made += moment_phases(MOMENTS.layout(facts, roster), "client")
     else:
-        made += COPULA.plan(facts, roster).phases
+        made += COPULA.plan(facts, roster).stages
     chunks = len(row_chunks(facts.n))
     size = 8 * min(facts.n, CHUNK) * 64
     for target in targets:

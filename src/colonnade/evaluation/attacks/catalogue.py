@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+from colonnade.audit.claims import claimed_curve, small_consortium
+from colonnade.audit.inference import InferenceResult
+from colonnade.audit.mechanism import AuditResult
+from colonnade.audit.planted import NOTHING, Planted
 from colonnade.errors import BadArguments
-from colonnade.evaluation.attacks import cells, gram, papers
-from colonnade.evaluation.attacks.claims import claimed_curve, small_consortium
-from colonnade.evaluation.attacks.planted import NOTHING, Planted
-from colonnade.evaluation.audit import AuditResult
-from colonnade.evaluation.inference import InferenceResult
+from colonnade.evaluation.attacks import gram, papers
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics import attacks as cells
 from colonnade.statistics.contingency import Contingency
 from colonnade.statistics.describe import Describe
 from colonnade.statistics.moments import PatternMoments

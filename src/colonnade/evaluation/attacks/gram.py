@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.evaluation.attacks.claims import AGE
-from colonnade.evaluation.attacks.planted import MEMBERS, NOTHING, SELECTIONS, Planted
-from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import PrivacyProfile, power
+from colonnade.audit.bounds import PrivacyProfile, power
+from colonnade.audit.claims import AGE
+from colonnade.audit.mechanism import Audit
+from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
 from colonnade.models.vfem_private_steps import own_sensitivity
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness

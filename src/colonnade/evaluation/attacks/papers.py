@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import CONFIDENCE, profile_from_point
-from colonnade.evaluation.inference import InferenceResult, attribute_inference
+from colonnade.audit.bounds import CONFIDENCE, profile_from_point
+from colonnade.audit.inference import InferenceResult, attribute_inference
+from colonnade.audit.mechanism import Audit
 from colonnade.privacy.randomized import generalized_randomized_response
 from colonnade.privacy.randomness import Randomness
 from colonnade.statistics.ranks import perturbed_ranks

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.audit.bounds import PrivacyProfile, power
+from colonnade.audit.mechanism import Audit
+from colonnade.audit.planted import NOTHING, SELECTIONS, Planted
 from colonnade.completion.split import private
 from colonnade.completion.split.training import Training
-from colonnade.evaluation.attacks.planted import NOTHING, SELECTIONS, Planted
-from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import PrivacyProfile, power
 from colonnade.federation.facts import PublicFacts
 from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam_sampler import skellam

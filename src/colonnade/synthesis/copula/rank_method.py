@@ -187,7 +187,7 @@ class RankSynthesizer(ABC):
             presence=PRESENCE,
             overlap=Overlap(self.expected, tuple(held)),
         )
-        return Plan(method=self.name, options=self.options(), phases=phases, notes=notes, delta=self.delta)
+        return Plan(method=self.name, options=self.options(), stages=phases, notes=notes, delta=self.delta)
 
     def _marginal_options(self, budget: RankBudget) -> dict[str, Any]:
         return {"epsilon": budget.marginal, "method": self.marginals, "order": self.order, "degree": self.degree}

@@ -131,7 +131,7 @@ class CopulaSQM:
         return Plan(
             method=self.name,
             options=self.options(),
-            phases=(
+            stages=(
                 phase(
                     MARGINALS,
                     release_marginals,

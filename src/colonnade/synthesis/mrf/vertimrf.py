@@ -262,7 +262,7 @@ class VertiMRF:
             f"{len(schema.names)} columns with {sum(schema.sizes.values()):,} cells; the field's tables have at most"
             f" {self.limit(facts.n):,} cells together.",
         )
-        return Plan(method=self.name, options=self.options(), phases=tuple(phases), notes=notes, delta=self.delta)
+        return Plan(method=self.name, options=self.options(), stages=tuple(phases), notes=notes, delta=self.delta)
 
     def _six_phases(self, schema: Schema) -> six_phases.SixPhases:
         assert self.encoder != "sqm"

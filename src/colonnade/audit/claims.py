@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from colonnade.audit.bounds import PrivacyProfile, profile_from_pld, profile_from_rdp
 from colonnade.data.column import Column, Columns
-from colonnade.evaluation.bounds import PrivacyProfile, profile_from_pld, profile_from_rdp
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import ORDERS, composed_pld, has_pld, kinds_of, rdp_sum
 from colonnade.privacy.cost import Cost

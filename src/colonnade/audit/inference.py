@@ -1,7 +1,7 @@
 """Attacks on many people at once: membership in one run (Steinke, Nasr and Jagielski 2023) and a hidden attribute.
 
 Both count right guesses and turn them into a lower bound on epsilon that holds with the stated confidence, to be put
-beside the epsilon that is claimed. Proofs and limits are in `claim_audit.md`.
+beside the epsilon that is claimed. Proofs and limits are in `claim.md`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from colonnade.audit.bounds import PrivacyProfile, clopper_pearson
 from colonnade.errors import BadPrivacyParameter
-from colonnade.evaluation.bounds import PrivacyProfile, clopper_pearson
 
 Reals = NDArray[np.float64]
 LARGEST_EPSILON = 50.0

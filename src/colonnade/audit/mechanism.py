@@ -6,7 +6,7 @@
 - `membership_attack` compares an attacker's hits at a false positive rate with what a claim allows.
 - `sensitivity_search` is a numerical adversary for a sensitivity claim.
 
-What these prove, and what they do not, is in `claim_audit.md` beside this file.
+What these prove, and what they do not, is in `claim.md` beside this file.
 
     claim = profile_from_gaussian(noise_multiplier)
     stated = power(claim, shift=1.0, sd=noise_multiplier, factor=1.4, runs=20_000)
@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from colonnade.errors import BadPrivacyParameter
-from colonnade.evaluation.bounds import (
+from colonnade.audit.bounds import (
     CONFIDENCE,
     Aim,
     Event,
@@ -42,6 +41,7 @@ from colonnade.evaluation.bounds import (
     mu_lower_bound,
     profile_from_gaussian,
 )
+from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.randomness import Randomness, simulated_generator
 
 Data = TypeVar("Data")

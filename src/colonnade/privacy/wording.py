@@ -1,46 +1,12 @@
-"""Numbers, costs and guarantees as people read them, for the report and the command line alike."""
+"""Costs and guarantees in words: for the plan, the report, the console and the terminal alike."""
 
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 from colonnade.privacy.accounting import Guarantee
 from colonnade.privacy.cost import Cost
-
-
-def number(value: float) -> str:
-    """A count with thousands apart; a noisy one may be below zero."""
-    return f"{value:,.0f}" if round(value) else "0"
-
-
-def noise_width(sd: float) -> str:
-    """Two standard deviations of the noise, rounded up."""
-    return f"± {math.ceil(2 * sd):,}"
-
-
-def with_noise(value: float, sd: float) -> str:
-    return f"{number(value)} {noise_width(sd)}"
-
-
-def share(part: float, whole: float) -> str:
-    """A share in percent; noise may carry it outside 0 to 100, which says nothing, so it is cut."""
-    return f"{min(max(100 * part / whole, 0.0), 100.0):.1f} %" if whole > 0 else "-"
-
-
-def size(count: int) -> str:
-    """Bytes."""
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"
-
-
-def moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
 def cost_text(cost: Cost) -> str:

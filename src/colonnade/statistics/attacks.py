@@ -16,11 +16,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
+from colonnade.audit.bounds import CONFIDENCE, PrivacyProfile, power, profile_from_gaussian
+from colonnade.audit.claims import claimed_curve, small_consortium
+from colonnade.audit.inference import InferenceResult, attribute_inference, one_run_audit
+from colonnade.audit.mechanism import Audit, AuditResult
+from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
 from colonnade.data.column import Column, Columns
-from colonnade.evaluation.attacks.planted import MEMBERS, NOTHING, SELECTIONS, Planted
-from colonnade.evaluation.audit import Audit
-from colonnade.evaluation.bounds import CONFIDENCE, PrivacyProfile, power, profile_from_gaussian
-from colonnade.evaluation.inference import InferenceResult, attribute_inference, one_run_audit
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import calibrate, guarantee
 from colonnade.privacy.cost import Gaussian
@@ -30,6 +32,54 @@ from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.describe import Describe
 
 Reals = NDArray[np.float64]
+
+# --- `describe` -------------------------------------------------------------------------------------------
+
+
+def describe_attacks() -> tuple[Attack, ...]:
+    return (
+        Attack(NEIGHBOURS, "counts of every column, composed", _every_column),
+        Attack("a hidden attribute", "one histogram, under replace", _hidden_attribute),
+        Attack("membership in one run", "a whole job through the border", _one_run, least=10.0),
+    )
+
+
+def _every_column(setting: Setting) -> AuditResult:
+    with small_consortium() as federation:
+        plan = federation.plan(Describe(epsilon=6.0, delta=DELTA))
+        leaves = [leaf for cost in plan.costs() for leaf in cost.leaves()]
+    claim = claimed_curve(plan.costs(), name="noisy counts")
+    audit = counts_audit(
+        claim,
+        level=leaves[0].number("noise_multiplier"),
+        releases=sum(leaf.count for leaf in leaves),
+        delta=DELTA,
+        runs=setting.runs(60_000),
+        planted=setting.planted,
+    )
+    return audit.run(setting.randomness)
+
+
+def _hidden_attribute(setting: Setting) -> InferenceResult:
+    level = 4.0
+    claimed = guarantee([Gaussian(level, replace_factor=2**0.5)], delta=DELTA, relation="replace").epsilon
+    return hidden_attribute(
+        level=level,
+        epsilon=claimed,
+        delta=DELTA,
+        trials=setting.runs(20_000),
+        randomness=setting.randomness,
+        planted=setting.planted,
+    )
+
+
+def _one_run(setting: Setting) -> InferenceResult:
+    return described_once(
+        epsilon=1.0, delta=1e-6, canaries=setting.runs(2000), seed=setting.seed, planted=setting.planted
+    )
+
+
+# --- counts -----------------------------------------------------------------------------------------------
 
 
 def counts_audit(

@@ -1,0 +1,1 @@
+"""Tests that try to refute privacy claims: the machinery. Each method brings its own attacks (`Method.attacks`)."""

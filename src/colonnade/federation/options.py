@@ -1,0 +1,216 @@
+"""What a method takes, declared once: a typed field with its help, its bounds and its flag.
+
+    bins: Annotated[int, Option("Cells of a continuous or long count column.", least=1, most=10_000)] = 20
+
+From these declarations follow the check of every value, `get_params` and `set_params` as in scikit-learn, the options
+as data, the [options] of a job.toml, the flags of the verb, the API page, and which columns a party's policy sees.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, Literal, Self
+
+from colonnade.codec import bare, convert, hints_of, nearest, plain
+from colonnade.errors import BadArguments
+from colonnade.privacy.cost import Relation
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a method.
+
+    `flag` and `short` name it on the command line (`--min-joint`; by default the field's name), `form` is what a
+    value looks like there (`PARTY=NORM`). `least` and `most` include their end, `above` and `below` do not. `reads`:
+    the value names columns that the job reads; where it is None, the job reads none ("named") or all ("named or all").
+    `only` maps another option to the values
+    with which this one has a meaning; with any other value it must stay at its default.
+    """
+
+    help: str
+    flag: str = ""
+    short: str = ""
+    form: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+    reads: Literal["", "named", "named or all"] = ""
+    only: Mapping[str, tuple[Any, ...]] | None = None
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a number out of bounds, in a list or a table too; `name` names it in the message."""
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                continue
+            if not (self.least <= number <= self.most and self.above < number < self.below):
+                raise BadArguments(f"{name} must be {self.range}, not {number!r}.")
+
+    @property
+    def range(self) -> str:
+        """The bounds in words."""
+        low = f"above {self.above:,g}" if self.above > -math.inf else ""
+        low = f"at least {self.least:,g}" if self.least > -math.inf else low
+        high = f"below {self.below:,g}" if self.below < math.inf else ""
+        high = f"at most {self.most:,g}" if self.most < math.inf else high
+        return " and ".join(part for part in (low, high) if part)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A field of a method with its type, its option and its default (`MISSING` if it must be given)."""
+
+    name: str
+    hint: Any
+    option: Option
+    default: Any
+
+    @property
+    def flag(self) -> str:
+        return self.option.flag or f"--{self.name.replace('_', '-')}"
+
+
+def option_of(hint: Any) -> Option:
+    """The `Option` in an annotated type; the last one wins, so that a shared alias can be annotated again."""
+    found = [one for one in typing.get_args(hint)[1:] if isinstance(one, Option)] if hint is not bare(hint) else []
+    return found[-1] if found else Option("")
+
+
+class Options:
+    """The base of every method: a dataclass whose fields are its options."""
+
+    @classmethod
+    @functools.cache
+    def declared(cls) -> dict[str, Declared]:
+        """The options by name, in the order of the class."""
+        hints = hints_of(cls)
+        made: dict[str, Declared] = {}
+        for one in fields(cls):  # type: ignore[arg-type]
+            if one.init:
+                default = one.default if one.default_factory is MISSING else one.default_factory()
+                made[one.name] = Declared(one.name, bare(hints[one.name]), option_of(hints[one.name]), default)
+        return made
+
+    def __post_init__(self) -> None:
+        for name, declared in self.declared().items():
+            given = getattr(self, name)
+            value = convert(given, declared.hint, name)
+            if value is not given:
+                object.__setattr__(self, name, value)
+            declared.option.check(name, value)
+        for name, declared in self.declared().items():
+            if declared.option.only and getattr(self, name) != declared.default:
+                self._belongs(name, declared.option.only)
+        self.check()
+
+    def _belongs(self, name: str, only: Mapping[str, tuple[Any, ...]]) -> None:
+        for other, values in only.items():
+            if getattr(self, other) not in values:
+                allowed = " or ".join(f"{other}={value!r}" for value in values)
+                raise BadArguments(
+                    f"{name} has no meaning with {other}={getattr(self, other)!r}; it belongs to {allowed}: leave it"
+                    " out."
+                )
+
+    def check(self) -> None:
+        """What the options must satisfy together, beyond what each declares."""
+
+    # --- as scikit-learn has them ---------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """{option: value}. `deep` is scikit-learn's, and changes nothing here."""
+        return {name: getattr(self, name) for name in self.declared()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change options in place, all or none; the new ones are checked together."""
+        checked = type(self)(**{**self.get_params(), **self._known(params)})
+        for name in self.declared():
+            object.__setattr__(self, name, getattr(checked, name))
+        return self
+
+    @classmethod
+    def _known(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        known = cls.declared()
+        for name in given:
+            if name not in known:
+                raise BadArguments(
+                    f"{cls.__name__} has no option {name!r}; it has {', '.join(sorted(known))}."
+                    f"{nearest(str(name), known)}"
+                )
+        return given
+
+    # --- as data ------------------------------------------------------------------------------------------------
+
+    def options(self) -> dict[str, Any]:
+        """Every option as plain data; `from_options` is its inverse."""
+        return {name: plain(getattr(self, name)) for name in self.declared()}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """From data, with defaults for what is not stated; what is unknown or lacking is refused by name."""
+        if not isinstance(options, Mapping):
+            raise BadArguments(f"the options of {cls.__name__} are a table, not {options!r}.")
+        cls._known(options)
+        for name, declared in cls.declared().items():
+            if declared.default is MISSING and name not in options:
+                raise BadArguments(f"{cls.__name__} needs the option {name!r}; add it.")
+        return cls(**options)
+
+    def reads(self) -> tuple[str, ...] | None:
+        """The columns that the options say the job reads; None: it leaves the choice open, and may read all."""
+        named: list[str] = []
+        for name, declared in self.declared().items():
+            if declared.option.reads:
+                value = getattr(self, name)
+                if value is None and declared.option.reads == "named or all":
+                    return None
+                named += [] if value is None else _names(value)
+        return tuple(dict.fromkeys(named))
+
+
+def _names(value: Any) -> list[str]:
+    """The column names in an option's value: a name, a list of names, or lists of lists."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [str(name) for name in value]
+    return [name for one in value for name in _names(one)]
+
+
+# --- options that mean the same in every method -------------------------------------------------------------------
+
+View = Literal["client", "server"]
+Presence = Literal["known", "secret", "ignore"]
+
+Epsilon = Annotated[float, Option("Total privacy loss (epsilon) per record, over all parties' releases.")]
+OptionalEpsilon = Annotated[
+    float | None,
+    Option(
+        "Total privacy loss (epsilon) per record, over all parties' releases. Without it sums are exact, and every"
+        " party must allow that by name."
+    ),
+]
+Delta = Annotated[float, Option("The delta that goes with epsilon; well below one over the number of records.")]
+ColumnNames = Annotated[
+    tuple[str, ...] | None,
+    Option("Which columns, with commas between; all by default. May be repeated.", form="NAMES", reads="named or all"),
+]
+Response = Annotated[str, Option("The column to explain.", short="-r", reads="named")]
+Gamma = Annotated[int, Option("The scale of quantisation: columns become integers of 1/gamma of their range.")]
+ViewOption = Annotated[
+    View, Option("Noise against the parties too (client), or against the coordinator only (server).")
+]
+RelationOption = Annotated[Relation, Option("The neighbouring relation that the noise is calibrated for.")]
+Memory = Annotated[
+    int | None,
+    Option("MB that the coordinator or a party may use; less memory takes more rounds.", least=1),
+]
+Tile = Annotated[int, Option("The width of the tiles in which a matrix is computed.", least=1)]
+Rows = Annotated[int | None, Option("Rows to write; as many as the cohort by default. They cost nothing.", least=1)]
+FileFormat = Annotated[Literal["parquet", "csv"], Option("Of the file that is written.", flag="--format")]

@@ -1,0 +1,333 @@
+"""Every method still plans what it planned before the redesign: the same requests at the same cost. See README.md."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.errors import ColonnadeError
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.method import method
+from colonnade.federation.plan import JOB, Plan
+from colonnade.federation.roster import Roster
+from frozen.mapping import translate
+
+WORDING: dict[str, str] = {}
+"""Old text -> new text, in names of phases, in `discloses`, in notes, and in the reasons that costs state. A whole text
+or a part of one; numbers must stay. Every entry must occur in an old text, so this lists each difference once."""
+ERRORS: dict[str, str] = {}
+"""Old -> new name of the class of an error that refuses a case."""
+
+OLD_JOB = "(this job)"
+"""What stood for the job's id in the joint release ids of an old plan."""
+TEXTS = ("discloses", "reason")
+"""Parameters of a cost that are words for people."""
+
+
+# --- the frozen plans ------------------------------------------------------------------------------------------
+
+
+@cache
+def _file() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("plans.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _cases() -> dict[str, dict[str, Any]]:
+    return {one["id"]: one for one in _file()["cases"]}
+
+
+def frozen_plan(case: Mapping[str, Any]) -> dict[str, Any]:
+    """The old plan of a case, with its costs in place."""
+    costs = _file()["costs"]
+    phases = [
+        {**one, "costs": {party: costs[place] for party, place in one["costs"].items()}}
+        for one in case["plan"]["phases"]
+    ]
+    return {**case["plan"], "phases": phases}
+
+
+def planned(case: Mapping[str, Any]) -> Plan:
+    """What the code of today plans for a case."""
+    stored = _file()["rosters"][case["roster"]]
+    name, options = translate(case["method"], copy.deepcopy(case["options"]))
+    facts, roster = PublicFacts.from_dict(stored["facts"]), Roster.from_dict(stored["roster"])
+    return method(name, options).plan(facts, roster)
+
+
+# --- the comparison --------------------------------------------------------------------------------------------
+
+
+class Comparison:
+    """Finds what differs between an old and a new plan, both as data. Joint ids may be spelt in another way, but two
+    that were equal must be equal and two that were different must be different, over the whole plan."""
+
+    def __init__(self, *, wording: Mapping[str, str], job: str) -> None:
+        self.found: list[str] = []
+        self.wording = wording
+        self.job = job
+        self.forth: dict[str, str] = {}
+        self.back: dict[str, str] = {}
+
+    def plans(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+        self.same("delta", old["delta"], new["delta"])
+        self.each("notes", old["notes"], new["notes"], self.text)
+        self.each("phases", old["phases"], new["phases"], self.phase)
+        return self.found
+
+    def phase(self, where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        """All but the name of the step."""
+        where = f"{where} ({old['name']})"
+        for field in ("name", "discloses"):
+            self.text(f"{where}, {field}", old[field], new[field])
+        for field in ("counts", "audience", "reply_bytes"):
+            self.same(f"{where}, {field}", old[field], new[field])
+        if self.keys(f"{where}, costs", old["costs"], new["costs"]):
+            for party, cost in old["costs"].items():
+                self.cost(f"{where}, cost at {party}", cost, new["costs"][party])
+
+    def cost(self, where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        if not self.keys(where, old, new):
+            return
+        for field, value in old.items():
+            here = f"{where}, {field}"
+            if field == "joint":
+                self.joint(here, value, new[field])
+            elif field == "parameters":
+                if self.keys(here, value, new[field]):
+                    for name, one in value.items():
+                        check = self.text if name in TEXTS else self.same
+                        check(f"{here}, {name}", one, new[field][name])
+            elif field == "parts":
+                self.each(here, value, new[field], self.cost)
+            else:
+                self.same(here, value, new[field])
+
+    def joint(self, where: str, old: str | None, new: str | None) -> None:
+        if old is None or new is None:
+            self.same(where, old, new)
+            return
+        if self.forth.setdefault(old, new) != new:
+            self.found.append(f"{where}: {old!r} was one release and is now both {self.forth[old]!r} and {new!r}")
+        if self.back.setdefault(new, old) != old:
+            self.found.append(f"{where}: {old!r} and {self.back[new]!r} were two releases and are now one, {new!r}")
+        if (OLD_JOB in old) != (self.job in new):
+            self.found.append(f"{where}: {old!r} and {new!r} do not both name the job")
+
+    def text(self, where: str, old: str, new: str) -> None:
+        self.same(where, worded(old, self.wording), new)
+
+    def same(self, where: str, old: Any, new: Any) -> None:
+        """Whole numbers exactly, other numbers to 1e-12."""
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            if self.keys(where, old, new):
+                for name, value in old.items():
+                    self.same(f"{where}, {name}", value, new[name])
+            return
+        if not equal(old, new):
+            self.found.append(f"{where}: was {old!r} and is {new!r}")
+
+    def keys(self, where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+        if set(old) != set(new):
+            self.found.append(f"{where}: was for {sorted(old)} and is for {sorted(new)}")
+        return set(old) == set(new)
+
+    def each(self, where: str, old: Sequence[Any], new: Sequence[Any], check: Callable[[str, Any, Any], None]) -> None:
+        if len(old) != len(new):
+            self.found.append(f"{where}: there were {len(old)} and are {len(new)}")
+            return
+        for at, (before, after) in enumerate(zip(old, new, strict=True)):
+            check(f"{where} {at}", before, after)
+
+
+def equal(old: Any, new: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(old, bool) or isinstance(new, bool) or not (isinstance(old, numbers) and isinstance(new, numbers)):
+        return type(old) is type(new) and bool(old == new)
+    if isinstance(old, int) and isinstance(new, int):
+        return old == new
+    return math.isclose(old, new, rel_tol=1e-12, abs_tol=0.0)
+
+
+def worded(text: str, wording: Mapping[str, str]) -> str:
+    """An old text in new words; the longest parts first, and each part of the text once."""
+    if not wording:
+        return text
+    parts = sorted(wording, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, parts)), lambda match: wording[match.group()], text)
+
+
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], *, wording: Mapping[str, str] = WORDING, job: str = JOB
+) -> list[str]:
+    return Comparison(wording=wording, job=job).plans(old, new)
+
+
+# --- the tests -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case_id", _cases())
+def test_plan_has_not_moved(case_id: str) -> None:
+    case = _cases()[case_id]
+    if case["options"].get("protect") == "ckks":
+        pytest.importorskip("tenseal")
+    if "error" in case:
+        with pytest.raises(ColonnadeError) as refused:
+            planned(case)
+        assert refused.type.__name__ == ERRORS.get(case["error"], case["error"])
+        return
+    new = json.loads(json.dumps(planned(case).to_dict(), allow_nan=False))
+    found = differences(frozen_plan(case), new)
+    assert not found, "\n".join(found)
+
+
+def test_wording_changes_words_that_occur_and_no_numbers() -> None:
+    texts = set()
+    for case in _file()["cases"]:
+        for one in case.get("plan", {"notes": [], "phases": []})["phases"]:
+            texts |= {one["name"], one["discloses"]}
+        texts |= set(case.get("plan", {"notes": []})["notes"])
+    texts |= set(_reasons(_file()["costs"]))
+    for old, new in WORDING.items():
+        assert old
+        assert any(old in text for text in texts), f"no old plan says {old!r}"
+        assert re.findall(r"\d+", old) == re.findall(r"\d+", new), f"{old!r} and {new!r} have different numbers"
+
+
+def _reasons(costs: Sequence[Mapping[str, Any]]) -> list[str]:
+    own = [cost["parameters"][name] for cost in costs for name in TEXTS if name in cost["parameters"]]
+    return own + [text for cost in costs for text in _reasons(cost.get("parts", ()))]
+
+
+# --- the comparison itself can fail ----------------------------------------------------------------------------
+
+
+def _release(joint: str | None, **parameters: Any) -> dict[str, Any]:
+    return {
+        "mechanism": "skellam",
+        "parameters": {"mu": 2**70 + 1, "delta_2": 0.1, **parameters},
+        "unit": "record",
+        "relation": "zero-out",
+        "replace_factor": 1.5,
+        "audience": "coordinator",
+        "joint": joint,
+        "count": 2,
+    }
+
+
+def _example() -> dict[str, Any]:
+    both = {**_release(None), "mechanism": "composed", "parameters": {}}
+    both["parts"] = [_release(f"{OLD_JOB} moments a1"), _release(f"{OLD_JOB} tables b2"), _release(None)]
+    phase = {
+        "name": "share",
+        "step": "moments.share",
+        "counts": {"clinic": 3, "court": 1},
+        "costs": {"clinic": both, "court": _release(f"{OLD_JOB} moments a1", reason="shares are sealed")},
+        "audience": "share holders",
+        "discloses": "secret shares of rows",
+        "reply_bytes": 80,
+    }
+    return _apart({"delta": 1e-6, "notes": ["Noise of 3.5."], "phases": [phase, {**phase, "name": "open"}]})
+
+
+def _apart(plan: Mapping[str, Any]) -> Any:
+    """A copy in which no two places share a value, so that a change of one changes no other."""
+    return json.loads(json.dumps(plan))
+
+
+def _changed(change: Callable[[Any], None]) -> list[str]:
+    new = _example()
+    change(new)
+    return differences(_example(), new, wording={}, job=OLD_JOB)
+
+
+def _set(*path: Any) -> Callable[[Any], None]:
+    """A change of one value in a plan: the way to it, and the new value last."""
+
+    def change(plan: Any) -> None:
+        *way, last, value = path
+        for one in way:
+            plan = plan[one]
+        plan[last] = value
+
+    return change
+
+
+COST = ("phases", 1, "costs", "clinic", "parts", 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(_set(*COST, "parameters", "mu", 2**70), id="whole number of a cost"),
+        pytest.param(_set(*COST, "parameters", "delta_2", 0.1 * (1 + 1e-11)), id="number of a cost"),
+        pytest.param(_set(*COST, "parameters", "sampling", 1.0), id="another parameter"),
+        pytest.param(_set(*COST, "count", 3), id="count of a cost"),
+        pytest.param(_set(*COST, "mechanism", "gaussian"), id="mechanism"),
+        pytest.param(_set(*COST, "unit", "block"), id="unit"),
+        pytest.param(_set(*COST, "relation", "replace"), id="relation"),
+        pytest.param(_set(*COST, "replace_factor", 2.0), id="replace factor"),
+        pytest.param(_set(*COST, "audience", "everybody"), id="audience of a cost"),
+        pytest.param(_set("phases", 0, "costs", "clinic", "parts", []), id="parts"),
+        pytest.param(_set("phases", 0, "costs", {}), id="costs of a phase"),
+        pytest.param(_set("phases", 0, "counts", "clinic", 2), id="count of requests"),
+        pytest.param(_set("phases", 0, "counts", "bank", 0), id="who is asked"),
+        pytest.param(_set("phases", 0, "audience", "coordinator"), id="audience of a phase"),
+        pytest.param(_set("phases", 0, "discloses", "rows"), id="what it discloses"),
+        pytest.param(_set("phases", 0, "reply_bytes", 81), id="reply bytes"),
+        pytest.param(_set("phases", _example()["phases"][:1]), id="number of phases"),
+        pytest.param(_set("phases", _example()["phases"][::-1]), id="order of phases"),
+        pytest.param(_set("delta", 1e-5), id="delta"),
+        pytest.param(_set("notes", ["Noise of 3.6."]), id="notes"),
+        pytest.param(_set(*COST, "joint", f"{OLD_JOB} moments a1"), id="two joint ids merged"),
+        pytest.param(_set(*COST, "joint", f"{OLD_JOB} tables c3"), id="one joint id in two"),
+        pytest.param(_set(*COST, "joint", None), id="a joint id lost"),
+        pytest.param(_set("phases", 1, "costs", "clinic", "parts", 2, "joint", f"{OLD_JOB} own"), id="a joint id made"),
+    ],
+)
+def test_the_comparison_sees_a_change(change: Callable[[Any], None]) -> None:
+    assert _changed(change)
+
+
+def test_the_comparison_allows_other_spelling() -> None:
+    """Names of steps, joint ids as a bijection, listed words, and rounding."""
+    new = json.loads(json.dumps(_example()).replace("moments a1", "moments f9").replace("tables b2", "counts f9"))
+    for one in new["phases"]:
+        one["step"] = "gram.share"
+        one["discloses"] = "secret shares of records"
+        one["costs"]["court"]["parameters"]["reason"] = "shares are under seal"
+        one["costs"]["court"]["parameters"]["delta_2"] *= 1 + 1e-13
+    assert differences(_example(), new, wording={}, job=OLD_JOB)
+    wording = {"of rows": "of records", "shares are sealed": "shares are under seal"}
+    assert not differences(_example(), new, wording=wording, job=OLD_JOB)
+
+
+def test_joint_ids_must_name_the_job() -> None:
+    """Otherwise two jobs would share an id, and one of them would go uncounted."""
+    spelt = json.loads(json.dumps(_example()).replace(OLD_JOB, "{job}"))
+    assert not differences(_example(), spelt, wording={}, job="{job}")
+    assert differences(_example(), spelt, wording={}, job="{other}")
+
+
+@pytest.mark.parametrize("case_id", ["moments-default-three", "vertimrf-strict-five-strict"])
+def test_a_changed_cost_of_a_frozen_plan_is_seen(case_id: str) -> None:
+    """With a real plan: one leaf of one party costs less."""
+    old = frozen_plan(_cases()[case_id])
+    new = _apart(old)
+    assert not differences(old, new, wording={}, job=OLD_JOB)
+    leaf = next(one for phase in new["phases"] for cost in phase["costs"].values() for one in _noisy(cost))
+    leaf["parameters"]["mu"] *= 2
+    assert len(differences(old, new, wording={}, job=OLD_JOB)) == 1
+
+
+def _noisy(cost: dict[str, Any]) -> list[dict[str, Any]]:
+    own = [cost] if cost["mechanism"] == "skellam" else []
+    return own + [leaf for part in cost.get("parts", ()) for leaf in _noisy(part)]
