@@ -38,11 +38,11 @@ from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.transcript import Transcript
 from colonnade.federation.transports import certificates
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST
-from colonnade.models.vfem import VFEM
+from colonnade.models.linear.regress import VFEM
 from colonnade.privacy.cost import Cost, compose
 from colonnade.privacy.ledger import Ledger
 from colonnade.statistics.describe import Describe
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 
 PARTIES = ("industry", "credit", "market")
 SEED = 11
@@ -54,7 +54,7 @@ LIMIT = TIMEOUT + PATIENCE + 20.0
 ALLOW = ("presence", "exact-moments", "predictor-sums", "residuals", "block-moments")
 JOBS: dict[str, Method] = {
     "describe": Describe(epsilon=2.0),
-    "moments": PatternMoments(epsilon=5.0),
+    "moments": Moments(epsilon=5.0),
     "vfem": VFEM(response="y", cross_party="independent", init="mean", iterations=60, tolerance=1e-2),
 }
 FAULTS = ("kill party", "kill coordinator", "pause", "cut", "silence", "delay")

@@ -18,11 +18,11 @@ import numpy as np
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import Case
-from colonnade.completion import fedpsg as procedure
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion import method as procedure
+from colonnade.completion.method import FedPSG
 from colonnade.completion.layout import Layout
-from colonnade.completion.networks import drawing, words_of
-from colonnade.completion.split import gain
+from colonnade.completion.split.networks import drawing, words_of
+from colonnade.papers.fedpsg import gain
 
 ITERATIONS = 10_000
 

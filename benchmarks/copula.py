@@ -30,7 +30,7 @@ import pandas as pd
 from benchmarks.common import REPOSITORY, RESULTS, Page, quick
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
-from colonnade.synthesis.copula.sqm import CopulaSQM
+from colonnade.synthesis.copula.procedure import CopulaSQM
 
 PARTIES = {
     "credit": (13, 0.7234),

@@ -33,23 +33,23 @@ from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
-from colonnade.models.sparse_glm_fit import best, scores_by_bic
-from colonnade.models.sparse_path import Family, lambda_sequence, moment_solver, trace_path
+from colonnade.models.sparse.result import best, scores_by_bic
+from colonnade.models.sparse.path import Family, lambda_sequence, moment_solver, trace_path
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.moment_layout import Layout
-from colonnade.statistics.moments import Moments
+from colonnade.statistics.moments import MomentsLayout
+from colonnade.statistics.moments import MomentsResult
 from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.statistics.quantize import quantize
-from colonnade.synthesis.copula.costs import units
+from colonnade.papers.vcds.budget import units
 from colonnade.synthesis.copula.estimate import Estimate, estimate
 from colonnade.synthesis.copula.model import GaussianCopula, stepwise
-from colonnade.synthesis.copula.rank_method import RankSynthesizer
-from colonnade.synthesis.copula.rank_steps import PRESENCE
+from colonnade.papers.vcds.method import RankSynthesizer
+from colonnade.papers.vcds.releases import PRESENCE
 from colonnade.synthesis.copula.scores import count, party_marginals, score_map
-from colonnade.synthesis.copula.sqm import CopulaSQM, check_present
+from colonnade.synthesis.copula.procedure import CopulaSQM, check_present
 from colonnade.synthesis.table import SyntheticTable
 
 Array = NDArray[np.float64]
@@ -251,7 +251,7 @@ def pooled_sqm(method: CopulaSQM, records: Records, *, seed: int) -> tuple[Gauss
     return GaussianCopula(columns, found.marginals, found.correlation), found
 
 
-def _moments(layout: Layout, records: Records, scores: Mapping[str, NDArray[np.int64]], seed: int) -> Moments:
+def _moments(layout: MomentsLayout, records: Records, scores: Mapping[str, NDArray[np.int64]], seed: int) -> MomentsResult:
     """Noisy Gram matrices. Products are whole numbers below n gamma^2 < 2^53, so float64 adds them exactly."""
     assert records.facts.n * layout.gamma**2 < 2**53
     randomness = SimulatedRandomness(seed, "moments")
@@ -273,7 +273,7 @@ def _moments(layout: Layout, records: Records, scores: Mapping[str, NDArray[np.i
             gram[upper] += skellam(randomness, Fraction(layout.mu), len(upper[0]))
             gram.T[upper] = gram[upper]
         grams.append(gram / layout.gamma**2)
-    return Moments(
+    return MomentsResult(
         n=records.facts.n,
         parties=layout.parties,
         presence=layout.presence,

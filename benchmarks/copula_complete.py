@@ -38,9 +38,9 @@ from benchmarks.sparse_selection import Quality, average, null_rmse, quality
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.data.simulated.copula_paper import Response
 from colonnade.errors import NotEstimable
-from colonnade.synthesis.copula.evcds import EVCDS
-from colonnade.synthesis.copula.sqm import CopulaSQM
-from colonnade.synthesis.copula.vcds import VCDS
+from colonnade.papers.vcds.method import EVCDS
+from colonnade.synthesis.copula.procedure import CopulaSQM
+from colonnade.papers.vcds.method import VCDS
 
 FIRST_SEED = 82_000
 SIZES = (1000, 3000, 5000)

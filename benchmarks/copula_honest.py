@@ -28,7 +28,7 @@ from benchmarks.copula_common import (
 from benchmarks.sparse_selection import Quality, average, null_rmse
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.errors import NotEstimable
-from colonnade.synthesis.copula.sqm import CopulaSQM
+from colonnade.synthesis.copula.procedure import CopulaSQM
 
 SEEDS = range(71_000, 71_005)
 """Not the seeds on which the method's constants were chosen."""

@@ -42,10 +42,10 @@ from benchmarks.sparse_selection import Quality, average, null_rmse
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.data.simulated.copula_paper import Missing, Rates, Response
 from colonnade.errors import NotEstimable
-from colonnade.synthesis.copula.evcds import EVCDS
-from colonnade.synthesis.copula.ievcds import IEVCDS
-from colonnade.synthesis.copula.sqm import CopulaSQM
-from colonnade.synthesis.copula.vcds import VCDS
+from colonnade.papers.vcds.method import EVCDS
+from colonnade.papers.vcds.method import IEVCDS
+from colonnade.synthesis.copula.procedure import CopulaSQM
+from colonnade.papers.vcds.method import VCDS
 
 FIRST_SEED = 94_000
 DELTA = 1e-5

@@ -39,10 +39,10 @@ from benchmarks.copula_common import (
 from colonnade.data.column import Columns
 from colonnade.data.simulated import Example, five_institutions
 from colonnade.errors import NotEstimable
-from colonnade.synthesis.copula.evcds import EVCDS
-from colonnade.synthesis.copula.ievcds import IEVCDS
-from colonnade.synthesis.copula.sqm import CopulaSQM
-from colonnade.synthesis.copula.vcds import VCDS
+from colonnade.papers.vcds.method import EVCDS
+from colonnade.papers.vcds.method import IEVCDS
+from colonnade.synthesis.copula.procedure import CopulaSQM
+from colonnade.papers.vcds.method import VCDS
 
 FIRST_SEED = 65_000
 RESPONSE, LEFT_OUT = "failed", "profit_growth"

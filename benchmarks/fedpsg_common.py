@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.common import load
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.method import FedPSG
 from colonnade.completion.layout import Layout
 from colonnade.completion.quality import marginal_distance, pairwise_distance, rmse
 from colonnade.data.column import Column, Columns

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import MEAN, Case, Score, completed
 from benchmarks.fedpsg_runs_common import Table, tables
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.method import FedPSG
 
 CELLS: tuple[tuple[Any, float | None], ...] = (
     ("regression", None),

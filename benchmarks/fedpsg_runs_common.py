@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fedpsg_common import BOOSTED, LINEAR, MEAN, Case, Score, completed, scored_beside
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.method import FedPSG
 
 ITERATIONS = {"bank": 2000, "credit": 1000, "letter": 6000}
 """Of all networks that are trained in these studies; the paper has 10,000. With early stopping."""

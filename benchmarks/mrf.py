@@ -16,11 +16,11 @@ import numpy as np
 from benchmarks.common import Page, quick
 from benchmarks.mrf_common import CELLS, Data, adult, cells_of, tvd
 from colonnade.federation.job import Progress
-from colonnade.synthesis.mrf.encoders import Schema
-from colonnade.synthesis.mrf.fm import smallest_hashes
-from colonnade.synthesis.mrf.fo import column_bins
-from colonnade.synthesis.mrf.sample import FieldSampler
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.synthesis.field.schema import Schema
+from colonnade.papers.vertimrf.sketches import smallest_hashes
+from colonnade.papers.vertimrf.frequency_oracle import column_bins
+from colonnade.synthesis.field.sample import FieldSampler
+from colonnade.papers.vertimrf.method import VertiMRF
 
 SKETCHES = 2000
 LIMITS = {

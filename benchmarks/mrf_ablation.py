@@ -18,10 +18,10 @@ import numpy as np
 from benchmarks.common import Page, quick
 from benchmarks.mrf_common import CELLS, Codes, Data, Lines, Pooled, adult, federated_rows, sqm_rows
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.synthesis.mrf.encoders import Schema
-from colonnade.synthesis.mrf.sample import sample_cells
-from colonnade.synthesis.mrf.sqm import measure
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.synthesis.field.schema import Schema
+from colonnade.synthesis.field.sample import sample_cells
+from colonnade.synthesis.field.procedure import measure
+from colonnade.papers.vertimrf.method import VertiMRF
 
 EPSILON = 0.8
 SQM_OPTIONS: dict[str, dict[str, object]] = {

@@ -30,13 +30,13 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.synthesis.mrf.binning import summed
-from colonnade.synthesis.mrf.encoders import Schema, Wanted
-from colonnade.synthesis.mrf.fit import Measurement
-from colonnade.synthesis.mrf.sample import sample_cells
-from colonnade.synthesis.mrf.sqm import SQM, measure
-from colonnade.synthesis.mrf.sqm_round import EXACT_SD
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.synthesis.field.schema import summed
+from colonnade.synthesis.field.schema import Schema, Wanted
+from colonnade.synthesis.field.fit import Measurement
+from colonnade.synthesis.field.sample import sample_cells
+from colonnade.synthesis.field.procedure import SQM, measure
+from colonnade.synthesis.field.rounds import EXACT_SD
+from colonnade.papers.vertimrf.method import VertiMRF
 
 Codes = dict[str, NDArray[np.int64]]
 MARGINALS = 300

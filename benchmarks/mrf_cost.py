@@ -8,7 +8,7 @@ import time
 from benchmarks.common import Page, quick
 from benchmarks.mrf_common import CELLS, adult
 from colonnade.federation.job import Progress
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.papers.vertimrf.method import VertiMRF
 
 PAPER = {
     "fm": "15 Mb; 23.1 min a party, then 67 min",

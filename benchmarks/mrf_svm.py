@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 from benchmarks.common import Page, quick
 from benchmarks.mrf_common import CELLS, Codes, Data, adult, sqm_rows
 from benchmarks.rivals.central_mrf import central_field, independent_fields, rho_of
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.papers.vertimrf.method import VertiMRF
 
 LABEL = "income"
 LIMIT = 0.05

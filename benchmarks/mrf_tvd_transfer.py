@@ -9,7 +9,7 @@ from benchmarks.common import Page, quick
 from benchmarks.mrf_common import CELLS, Codes, Lines, acs, bank, sqm_rows
 from benchmarks.mrf_tvd import CENTRAL, Runs, at_epsilon, check_protocol, references
 from benchmarks.rivals.central_mrf import central_field, rho_of
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.papers.vertimrf.method import VertiMRF
 
 FEWER = 131_072
 """Cells of the smaller field; 2.5 a record by default."""

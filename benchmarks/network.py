@@ -29,7 +29,7 @@ from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Progress
 from colonnade.federation.messages import Reply, Request
-from colonnade.models.vfem import VFEM
+from colonnade.models.linear.regress import VFEM
 
 RECORDS, ROUNDS, RATIO = 100_000, 300, 2.0
 SHARES = {"industry": 1.0, "credit": 0.6, "market": 0.6}

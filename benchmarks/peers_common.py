@@ -168,7 +168,7 @@ def gram(folder: Path) -> dict[str, Any]:
         for k in range(3)
     }
     with co.Federation.local(blocks, key="id", columns=columns, seed=1) as federation:
-        method = co.PatternMoments(epsilon=4.0, presence="ignore")
+        method = co.Moments(epsilon=4.0, presence="ignore")
         method.fit(federation)
         cpu, clock = time.process_time(), time.perf_counter()
         method.fit(federation)

@@ -1,6 +1,6 @@
 """How the whole job grows: linear in the records, quadratic in the columns, and with more parties.
 
-`PatternMoments` in the `processes` transport, as in the benchmark `sqm`. CPU seconds of all processes together, the
+`Moments` in the `processes` transport, as in the benchmark `sqm`. CPU seconds of all processes together, the
 smallest of a few runs, so that other work on the machine disturbs little; clock seconds beside them. Then two real
 tables of thousands of columns, within a memory limit. QUICK=1 takes smaller sizes.
 """

@@ -28,8 +28,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks.common import Page, quick
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.federation.coordinator import Federation
-from colonnade.models.sparse_glm import SparseGLM, SparseGLMResult
-from colonnade.models.sparse_path import Family, unit_loss
+from colonnade.models.sparse.select import SparseGLM, SparseGLMResult
+from colonnade.models.sparse.path import Family, unit_loss
 
 Array = NDArray[np.float64]
 RECORDS, LAMBDAS, RATIO, TOLERANCE = 50_000, 50, 1e-3, 1e-6

@@ -25,10 +25,10 @@ from benchmarks.common import Page, quick
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
-from colonnade.models.penalties import Penalty
-from colonnade.models.sparse_glm import SparseGLM
-from colonnade.models.sparse_glm_fit import best, scores_by_bic
-from colonnade.models.sparse_path import (
+from colonnade.models.sparse.penalties import Penalty
+from colonnade.models.sparse.select import SparseGLM
+from colonnade.models.sparse.result import best, scores_by_bic
+from colonnade.models.sparse.path import (
     Evaluation,
     Family,
     ProximalQuasiNewton,

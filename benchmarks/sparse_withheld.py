@@ -1,6 +1,6 @@
 """How many solutions of a sparse path do masked rounds withhold, and does the choice by BIC survive?
 
-Masked rounds open no total that would show one other party's predictor (`models/sparse_glm_cover.py`). Solutions in
+Masked rounds open no total that would show one other party's predictor (`models/sparse/rounds.py`). Solutions in
 which one other party alone has coefficients cannot be had, whatever the order of work; how many more are lost depends
 on that order. The solver and the rule run on pooled records, without a federation: the messages play no part in this.
 QUICK=1 repeats less and writes no page.
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from benchmarks.common import Page, quick
-from colonnade.models.penalties import Penalty
-from colonnade.models.sparse_glm import MIDDLE
-from colonnade.models.sparse_glm_cover import Cover
-from colonnade.models.sparse_glm_fit import best, scores_by_bic
-from colonnade.models.sparse_path import (
+from colonnade.models.sparse.penalties import Penalty
+from colonnade.models.sparse.select import MIDDLE
+from colonnade.models.sparse.rounds import Cover
+from colonnade.models.sparse.result import best, scores_by_bic
+from colonnade.models.sparse.path import (
     Evaluation,
     Family,
     ProximalQuasiNewton,

@@ -1,6 +1,6 @@
 """The whole job against plain float64 and against MPyC: share, multiply, add noise, open, in one process a party.
 
-`PatternMoments` over 195,666 records and 117 columns of three parties, three primes, in the `processes` transport:
+`Moments` over 195,666 records and 117 columns of three parties, three primes, in the `processes` transport:
 ledger, transcript, sealed mail and durable replies included. Beside it, in the same run and in turns, numpy's float64
 `X.T @ X` of the same matrix on one thread (as in a party's process) and on all threads; and at 20,000 records MPyC.
 Starting the processes and loading and checking the blocks come before the job and are stated apart.
@@ -31,7 +31,7 @@ from benchmarks.common import REPOSITORY, Page, machine, quick
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.transports.processes import Processes
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 
 Made = TypeVar("Made")
 RECORDS, COLUMNS, PARTIES, GAMMA = 195_666, 117, 3, 2**14
@@ -77,7 +77,7 @@ class Bench:
         assert isinstance(transport, Processes)
         self._pids = [transport.pid(party) for party in transport.parties]
 
-    def job(self, method: PatternMoments) -> Taken:
+    def job(self, method: Moments) -> Taken:
         """One run from plan to closing; the error of the result must be that of the stated noise."""
         result, taken = self.measured(lambda: method.fit(self.federation))
         errors = (result.grams[0] - self.rows.T @ self.rows)[np.triu_indices(len(result.grams[0]))] / result.noise_sd
@@ -125,8 +125,8 @@ def _peak(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-def method() -> PatternMoments:
-    return PatternMoments(epsilon=1.0, presence="ignore", constant=False, gamma=GAMMA)
+def method() -> Moments:
+    return Moments(epsilon=1.0, presence="ignore", constant=False, gamma=GAMMA)
 
 
 def float64(rows: NDArray[np.float64], *, threads: int | None) -> tuple[float, float]:

@@ -29,13 +29,13 @@ from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
-from colonnade.models.logistic import SQMLogistic, solve_moments
-from colonnade.models.logistic_minibatch import descent, quantized_part
+from colonnade.models.classify import SQMLogistic, solve_moments
+from colonnade.papers.sqm.logistic import descent, quantized_part
 from colonnade.models.matrix import SecondMoments, feature_matrix, norm_bounds, without_impossible
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.features import features
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 from colonnade.statistics.quantize import quantize
 
 STATES = ("CA", "TX", "NY", "FL")
@@ -234,8 +234,8 @@ def same_as_the_federation(state: State, page: Page) -> bool:
         )
         with federation:
             options = {"presence": "ignore", "gamma": EXACT_GAMMA, "clip": clip, "columns": names, "view": "server"}
-            off = PatternMoments(epsilon=None, **options).fit(federation)  # type: ignore[arg-type]
-            on = PatternMoments(epsilon=1.0, delta=DELTA, **options).fit(federation)  # type: ignore[arg-type]
+            off = Moments(epsilon=None, **options).fit(federation)  # type: ignore[arg-type]
+            on = Moments(epsilon=1.0, delta=DELTA, **options).fit(federation)  # type: ignore[arg-type]
             model = SQMLogistic(response=RESPONSE, epsilon=1.0, delta=DELTA, gamma=GAMMA, clip=CLIP, view="server")
             fitted = model.fit(federation)
     equal = bool(np.array_equal(np.rint(off.grams[0] * EXACT_GAMMA**2), fast))

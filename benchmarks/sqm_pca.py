@@ -42,8 +42,8 @@ from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_normal import oscillation
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.moment_layout import Layout
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import MomentsLayout
+from colonnade.statistics.moments import Moments
 from colonnade.statistics.quantize import quantize
 
 COMPONENTS, DELTA = 5, 1e-5
@@ -171,7 +171,7 @@ def roster(data: Data) -> Roster:
     return Roster(members=members, committee=tuple(data.blocks)[:3])
 
 
-def layout(data: Data, facts: PublicFacts, *, epsilon: float, gamma: int) -> Layout:
+def layout(data: Data, facts: PublicFacts, *, epsilon: float, gamma: int) -> MomentsLayout:
     model = SQMPCA(n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, gamma=gamma, clip=data.clip, view="server")
     return model.layout(facts, roster(data))
 
@@ -230,8 +230,8 @@ def same_as_the_federation(data: Data, page: Page) -> bool:
         )
         with federation:
             options = {"presence": "ignore", "constant": False, "gamma": gamma, "clip": data.clip, "view": "server"}
-            off = PatternMoments(epsilon=None, **options).fit(federation)  # type: ignore[arg-type]
-            on = PatternMoments(epsilon=1.0, delta=DELTA, **options).fit(federation)  # type: ignore[arg-type]
+            off = Moments(epsilon=None, **options).fit(federation)  # type: ignore[arg-type]
+            on = Moments(epsilon=1.0, delta=DELTA, **options).fit(federation)  # type: ignore[arg-type]
     equal = bool(np.array_equal(np.rint(off.grams[0] * gamma**2), fast))
     upper = np.triu_indices(len(fast))
     ratio = float(np.mean((on.grams[0] - off.grams[0])[upper] ** 2) / on.noise_sd**2)
@@ -254,7 +254,7 @@ def _on_grid(frame: pd.DataFrame, gamma: int) -> pd.DataFrame:
 # --- the study -------------------------------------------------------------------------------------------------
 
 
-def accountant(shape: Layout) -> str:
+def accountant(shape: MomentsLayout) -> str:
     """Which accountant proves the epsilon of this release."""
     public = Public(job="study", party=shape.parties[0], facts=shape.facts, roster=shape.roster)
     return guarantee([shape.cost(public, "server")], delta=DELTA).accountant
@@ -298,7 +298,7 @@ class Shares:
         return 1 - float(np.mean(self.ours)) / mean, math.hypot(_error(self.ours), _error(self.central)) / mean
 
 
-def repeated(data: Data, layouts: dict[float, Layout], repetitions: int) -> dict[float, Shares]:
+def repeated(data: Data, layouts: dict[float, MomentsLayout], repetitions: int) -> dict[float, Shares]:
     """All runs of all mechanisms."""
     rows = data.clipped()
     truth = rows.T @ rows

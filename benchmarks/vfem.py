@@ -29,9 +29,9 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Progress
-from colonnade.models.gaussian_regression import regression
-from colonnade.models.vfem import VFEM
-from colonnade.models.vfem_exchange import Exchange
+from colonnade.models.linear.gaussian import regression
+from colonnade.models.linear.regress import VFEM
+from colonnade.papers.vfem.steps import Exchange
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]

@@ -24,9 +24,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
 from colonnade.errors import BadArguments, NotEstimable
-from colonnade.models.gaussian_regression import Regression, regression
-from colonnade.models.vfem_exact import block_moments, climb, starting_model
-from colonnade.models.vfem_independent import Units, as_regression, covariance
+from colonnade.models.linear.gaussian import Regression, regression
+from colonnade.papers.vfem.model import block_moments, climb, starting_model
+from colonnade.papers.vfem.model import Units, as_regression, covariance
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]

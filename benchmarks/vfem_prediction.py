@@ -28,9 +28,9 @@ from benchmarks.vfem_coverage import BLOCKS, COVARIATES, EACH, NAMES, Case, draw
 from colonnade.data.column import Column, Columns
 from colonnade.data.simulated import Example, five_institutions
 from colonnade.errors import ColonnadeError
-from colonnade.models.vfem import VFEMResult, estimate
+from colonnade.models.linear.regress import VFEMResult, estimate
 from colonnade.statistics.features import Feature, column_features
-from colonnade.statistics.moments import Moments
+from colonnade.statistics.moments import MomentsResult
 
 Array = NDArray[np.float64]
 GAMMA = 2**20
@@ -44,7 +44,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def moments_of(rows: Array, features: Sequence[Feature]) -> Moments:
+def moments_of(rows: Array, features: Sequence[Feature]) -> MomentsResult:
     """Exact pattern moments of rows in feature units with NaN where a party has no record; the response is there."""
     parties = tuple(dict.fromkeys(one.party for one in features))
     owner = np.array([parties.index(one.party) for one in features])
@@ -59,7 +59,7 @@ def moments_of(rows: Array, features: Sequence[Feature]) -> Moments:
         whole = np.column_stack([np.ones(len(here)), here])
         entries.append(("1", *(names[at] for at in shown)))
         grams.append(whole.T @ whole)
-    return Moments(
+    return MomentsResult(
         n=len(rows),
         parties=parties,
         presence="known",
@@ -72,7 +72,7 @@ def moments_of(rows: Array, features: Sequence[Feature]) -> Moments:
     )
 
 
-def fits(moments: Moments, response: str, columns: Mapping[str, Column]) -> dict[str, VFEMResult]:
+def fits(moments: MomentsResult, response: str, columns: Mapping[str, Column]) -> dict[str, VFEMResult]:
     """The methods that did not refuse."""
     found = {}
     for name, options in METHODS.items():

@@ -25,13 +25,12 @@ from benchmarks.vfem_coverage import BETA, BLOCKS, COVARIATES, EACH, NAMES, Case
 from colonnade.data.column import Column, Columns
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
-from colonnade.models.gaussian_regression import regression
-from colonnade.models.vfem import VFEM
-from colonnade.models.vfem_clipping import Clipping
-from colonnade.models.vfem_factored import FactoredMoments
-from colonnade.models.vfem_private import PrivateMoments
-from colonnade.models.vfem_private_estimate import private_result
-from colonnade.models.vfem_private_steps import NORM_BINS, NORM_REACH, cells_of_lengths
+from colonnade.models.linear.gaussian import regression
+from colonnade.models.private_scales import NORM_BINS, NORM_REACH, Clipping, cells_of_lengths
+from colonnade.models.linear.regress import VFEM
+from colonnade.models.linear.factored import FactoredMoments
+from colonnade.models.linear.private import PrivateMoments
+from colonnade.models.linear.private import private_result
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import DEPTH
 from colonnade.statistics.features import Feature

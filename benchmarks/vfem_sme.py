@@ -23,8 +23,8 @@ from colonnade.data.simulated import Example, five_institutions
 from colonnade.errors import ColonnadeError
 from colonnade.federation.coordinator import Federation
 from colonnade.models.matrix import columns_of
-from colonnade.models.vfem import VFEM, VFEMResult, estimate
-from colonnade.statistics.moments import Moments
+from colonnade.models.linear.regress import VFEM, VFEMResult, estimate
+from colonnade.statistics.moments import MomentsResult
 
 RESPONSE = "profit_growth"
 METHODS: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ MINIMUM_JOINT = 5
 """The rarest pair of parties has some 900 firms for 12 features at this size, and fewer in a quick run."""
 
 
-def pattern_moments(example: Example) -> tuple[Moments, dict[str, Any]]:
+def pattern_moments(example: Example) -> tuple[MomentsResult, dict[str, Any]]:
     """Exact pattern moments of all covariates and the response, over a federation."""
     covariates = tuple(
         name
@@ -66,7 +66,7 @@ def pattern_moments(example: Example) -> tuple[Moments, dict[str, Any]]:
         return moments, {"columns": columns_of(parties.facts, moments.features), "gamma": method.gamma}
 
 
-def fitted(moments: Moments, known: dict[str, Any]) -> dict[str, VFEMResult | str]:
+def fitted(moments: MomentsResult, known: dict[str, Any]) -> dict[str, VFEMResult | str]:
     """Each method's result, or why it refused."""
     found: dict[str, VFEMResult | str] = {}
     for name, options in METHODS.items():

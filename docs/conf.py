@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
 import colonnade
+from colonnade.codec import words
+from colonnade.federation.catalogue import CATALOGUE, Entry
+from colonnade.federation.options import Declared
 
 project = "Colonnade"
 author = "The Colonnade authors"
@@ -52,6 +57,36 @@ def _in_section(lines: list[str]) -> bool:
     return any(re.fullmatch(r"-{3,}", line.strip()) for line in lines[-40:])
 
 
+def from_the_catalogue(app: Any, docname: str, source: list[str]) -> None:
+    """What pages say of methods is what the methods declare: `<!-- methods -->` and `<!-- verbs -->` are filled in."""
+    own, papers = CATALOGUE.own().values(), CATALOGUE.papers().values()
+    text = source[0]
+    text = text.replace("<!-- methods -->", _classes("colonnade", own))
+    text = text.replace("<!-- papers -->", _classes("colonnade.papers", papers))
+    text = text.replace("<!-- verbs -->", "\n".join(map(_verb, own)))
+    text = text.replace("<!-- paper verbs -->", "\n".join(map(_verb, papers)))
+    source[0] = text
+
+
+def _classes(module: str, entries: Iterable[Entry]) -> str:
+    return "```{eval-rst}\n" + "".join(f".. autoclass:: {module}.{entry.cls}\n" for entry in entries) + "```"
+
+
+def _verb(entry: Entry) -> str:
+    """A verb's section: what it is for, and a row for each option."""
+    command = f"papers {entry.name}" if not entry.own else entry.name
+    rows = [
+        f"| `{one.flag}` | {words(one.hint)} | {_default(one)} | {one.option.help} |"
+        for one in entry.load().declared().values()
+    ]
+    table = "\n".join(["| option | value | default | |", "|---|---|---|---|", *rows])
+    return f"## {command}\n`colonnade {command} --federation federation.toml ...`\n\n{entry.purpose()}\n\n{table}\n"
+
+
+def _default(declared: Declared) -> str:
+    return "must be given" if declared.default is MISSING else f"`{declared.default!r}`"
+
+
 def list_the_rest(app: Any, docname: str, source: list[str]) -> None:
     """Pages that the contents do not name yet are listed at their end, so that none is lost."""
     if docname != "index":
@@ -77,6 +112,7 @@ def reachable(app: Any, exception: Exception | None) -> None:
 
 
 def setup(app: Any) -> None:
+    app.connect("source-read", from_the_catalogue)
     app.connect("source-read", list_the_rest)
     app.connect("build-finished", reachable)
     app.connect("autodoc-process-docstring", plain_docstring, priority=400)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.synthesis.mrf.local_mrf import Counter, priv_mrf
-from colonnade.synthesis.mrf.sample import sample_cells
+from colonnade.papers.vertimrf.local_fields import Counter, priv_mrf
+from colonnade.synthesis.field.sample import sample_cells
 
 Codes = dict[str, NDArray[np.int64]]
 

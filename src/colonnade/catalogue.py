@@ -7,20 +7,20 @@ from colonnade.federation.catalogue import CATALOGUE as CATALOGUE
 METHODS = {
     "align": "colonnade.alignment.protocol:Align",
     "describe": "colonnade.statistics.describe:Describe",
-    "copula-sqm": "colonnade.synthesis.copula.sqm:CopulaSQM",
-    "vertimrf": "colonnade.synthesis.mrf.vertimrf:VertiMRF",
-    "vfem": "colonnade.models.vfem:VFEM",
-    "sparse-glm": "colonnade.models.sparse_glm:SparseGLM",
-    "fedpsg": "colonnade.completion.fedpsg:FedPSG",
+    "copula-sqm": "colonnade.synthesis.copula.procedure:CopulaSQM",
+    "vertimrf": "colonnade.papers.vertimrf.method:VertiMRF",
+    "vfem": "colonnade.models.linear.regress:VFEM",
+    "sparse-glm": "colonnade.models.sparse.select:SparseGLM",
+    "fedpsg": "colonnade.completion.method:FedPSG",
     "pca": "colonnade.models.pca:SQMPCA",
-    "classify": "colonnade.models.logistic:SQMLogistic",
-    "moments": "colonnade.statistics.moments:PatternMoments",
+    "classify": "colonnade.models.classify:SQMLogistic",
+    "moments": "colonnade.statistics.moments:Moments",
     "contingency": "colonnade.statistics.contingency:Contingency",
     "polynomial": "colonnade.statistics.polynomial:PolynomialSum",
     "presence-total": "colonnade.statistics.secure_sum:PresenceTotal",
-    "vcds": "colonnade.synthesis.copula.vcds:VCDS",
-    "evcds": "colonnade.synthesis.copula.evcds:EVCDS",
-    "ievcds": "colonnade.synthesis.copula.ievcds:IEVCDS",
+    "vcds": "colonnade.papers.vcds.method:VCDS",
+    "evcds": "colonnade.papers.vcds.method:EVCDS",
+    "ievcds": "colonnade.papers.vcds.method:IEVCDS",
 }
 
-CATALOGUE.enter(METHODS)
+CATALOGUE.enter(METHODS, optional=("colonnade.papers",))

@@ -25,8 +25,8 @@ TAG = "is"
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that was probably meant, for a message; empty if none is near."""
-    found = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 @functools.cache
@@ -40,98 +40,118 @@ def bare(hint: Any) -> Any:
     return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
-def required(one: Field[Any]) -> bool:
-    return one.default is MISSING and one.default_factory is MISSING
+def required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
-def convert(value: Any, hint: Any, where: str) -> Any:
-    """`value` as the type `hint`, or `BadArguments` that names `where` it stands."""
+def convert(value: Any, hint: Any, where: str, *, exact: bool = False) -> Any:
+    """`value` as the type `hint`, or `BadArguments` that names `where` it stands.
+
+    A list passes for a tuple and numpy's numbers for Python's, unless `exact`: then a value must be what JSON, TOML and
+    the wire give. An integer passes as a number, and a truth value never does.
+    """
     hint = bare(hint)
     if hint is Any or hint is object:
         return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _member(value, inner, hint, where)
+        return _member(value, inner, hint, where, exact)
     if origin is Literal:
         for allowed in inner:
             if type(value) is type(allowed) and value == allowed:
                 return value
-        raise BadArguments(f"{where} must be {words(hint)}, not {value!r}.")
+        raise _refused(value, hint, where)
     if origin in (tuple, list):
-        return _sequence(value, origin, inner, where)
-    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return _mapping(value, inner, hint, where)
+        return _sequence(value, origin, inner, where, exact)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(value, inner, hint, where, exact)
     if isinstance(hint, type) and is_dataclass(hint):
         return value if isinstance(value, hint) else record(hint, value, where)
-    if hint is float and isinstance(value, Real) and not isinstance(value, bool):
-        return value if type(value) is float else float(value)
-    if hint is int and isinstance(value, Integral) and not isinstance(value, bool):
-        return value if type(value) is int else int(value)
-    if hint is type(None) and value is None:
-        return None
-    if isinstance(hint, type) and hint not in (int, float, type(None)) and isinstance(value, hint):
+    if hint in (int, float):
+        return _number(value, hint, where, exact)
+    if hint is None or hint is type(None):
+        if value is None:
+            return None
+    elif isinstance(value, origin or hint):  # of an array, the class alone
         return value
-    raise BadArguments(f"{where} must be {words(hint)}, not {value!r}.")
+    raise _refused(value, hint, where)
 
 
-def _member(value: Any, inner: tuple[Any, ...], hint: Any, where: str) -> Any:
+def _refused(value: Any, hint: Any, where: str) -> BadArguments:
+    text = repr(value)
+    return BadArguments(f"{where} must be {words(hint)}, not {text if len(text) <= 80 else f'{text[:77]}...'}.")
+
+
+def _number(value: Any, hint: Any, where: str, exact: bool) -> Any:
+    kinds: tuple[type, ...] = (Integral,) if hint is int else (Real,)
+    if exact:
+        kinds = (int,) if hint is int else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise _refused(value, hint, where)
+    return value if type(value) is hint else hint(value)
+
+
+def _member(value: Any, inner: tuple[Any, ...], hint: Any, where: str, exact: bool) -> Any:
     """The first member of a union that fits; a tagged record says which one it is."""
     if isinstance(value, Mapping) and TAG in value:
         for kind in inner:
             if isinstance(bare(kind), type) and bare(kind).__name__ == value[TAG]:
-                return convert({name: one for name, one in value.items() if name != TAG}, kind, where)
-    refusal: BadArguments | None = None
+                untagged = {name: part for name, part in value.items() if name != TAG}
+                return convert(untagged, kind, where, exact=exact)
+    refusals: list[BadArguments] = []
     for kind in inner:
         try:
-            return convert(value, kind, where)
-        except BadArguments as error:
+            return convert(value, kind, where, exact=exact)
+        except BadArguments as refusal:
             if bare(kind) is not type(None):
-                refusal = refusal or error
-    many = len([kind for kind in inner if bare(kind) is not type(None)]) > 1
-    if refusal is not None and not many:  # what the only real type says is clearer than the union's name
-        raise refusal
-    raise BadArguments(f"{where} must be {words(hint)}, not {value!r}.")
+                refusals.append(refusal)
+    # What the only real type says is clearer than the union's name.
+    raise refusals[0] if len(refusals) == 1 else _refused(value, hint, where)
 
 
-def _sequence(value: Any, origin: type, inner: tuple[Any, ...], where: str) -> Any:
+def _sequence(value: Any, origin: type, inner: tuple[Any, ...], where: str, exact: bool) -> Any:
     if isinstance(value, str):
-        raise BadArguments(f"{where} is a list; write {where}=({value!r},).")
-    if isinstance(value, Mapping) or not isinstance(value, Sequence):
-        if not hasattr(value, "tolist"):
-            raise BadArguments(f"{where} is a list, not {value!r}.")
+        raise BadArguments(f"{where} is a list; write [{value!r}].")
+    if not exact and hasattr(value, "tolist"):
         value = value.tolist()
+    if not isinstance(value, list if exact else Sequence) or isinstance(value, bytes):
+        raise BadArguments(f"{where} is a list, not {type(value).__name__}.")
     if origin is tuple and (len(inner) != 2 or inner[1] is not Ellipsis):
         if len(value) != len(inner):
             raise BadArguments(f"{where} has {len(inner)} entries, not {len(value)}.")
-        made: Sequence[Any] = [convert(one, kind, where) for one, kind in zip(value, inner, strict=True)]
+        items = [convert(item, kind, where, exact=exact) for item, kind in zip(value, inner, strict=True)]
     else:
-        made = [convert(one, inner[0], where) for one in value]
-    same = type(value) is origin and all(new is old for new, old in zip(made, value, strict=True))
-    return value if same else origin(made)
+        items = [convert(item, inner[0], where, exact=exact) for item in value]
+    same = type(value) is origin and all(new is old for new, old in zip(items, value, strict=True))
+    return value if same else origin(items)
 
 
-def _mapping(value: Any, inner: tuple[Any, ...], hint: Any, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise BadArguments(f"{where} must be {words(hint)}, not {value!r}.")
-    made = {convert(key, inner[0], where): convert(one, inner[1], f"{where}[{key!r}]") for key, one in value.items()}
-    return value if all(made[key] is one for key, one in value.items()) else made
+def _mapping(value: Any, inner: tuple[Any, ...], hint: Any, where: str, exact: bool) -> Any:
+    if not isinstance(value, dict if exact else Mapping):
+        raise _refused(value, hint, where)
+    items = {
+        convert(key, inner[0], where, exact=exact): convert(item, inner[1], f"{where}[{key!r}]", exact=exact)
+        for key, item in value.items()
+    }
+    same = set(items) == set(value) and all(items[key] is item for key, item in value.items())
+    return value if same else items
 
 
 def record(kind: type[T], plain: Any, where: str, *, cure: str = "") -> T:
     """A dataclass from a mapping of its fields; an unknown or a missing one is named, with the nearest known name."""
     if not isinstance(plain, Mapping):
         raise BadArguments(f"{where} must be a table of {kind.__name__}, not {plain!r}.")
-    known = {one.name: one for one in fields(kind) if one.init}  # type: ignore[arg-type]
+    known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
     unknown = [name for name in plain if name not in known]
     if unknown:
         raise BadArguments(
             f"{where} has no field {unknown[0]!r}; it has {', '.join(known)}.{nearest(str(unknown[0]), known)}{cure}"
         )
-    absent = [name for name, one in known.items() if required(one) and name not in plain]
+    absent = [name for name, field in known.items() if required(field) and name not in plain]
     if absent:
         raise BadArguments(f"{where} lacks {', '.join(absent)}.{cure}")
     hints = hints_of(kind)
-    return kind(**{name: convert(one, hints[name], f"{name} in {where}") for name, one in plain.items()})
+    return kind(**{name: convert(value, hints[name], f"{name} in {where}") for name, value in plain.items()})
 
 
 def plain(value: Any) -> Any:
@@ -139,13 +159,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, type) or value is None or isinstance(value, (str, bool, int, float, bytes)):
         return value
     if is_dataclass(value):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value) if one.init}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init}
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Iterable):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
@@ -159,16 +179,16 @@ def words(hint: Any) -> str:
     hint = bare(hint)
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(words(one) for one in inner)
+        return " or ".join(words(kind) for kind in inner)
     if origin is Literal:
-        return _listed([repr(one) for one in inner])
+        return _listed([repr(allowed) for allowed in inner])
     if origin in (tuple, list):
         return f"a list of {words(inner[0]).removeprefix('a ').removeprefix('an ')}s" if inner else "a list"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return f"a table {{{words(inner[0])}: {words(inner[1])}}}"
     names: dict[Any, str] = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
     names[type(None)] = "None"
-    return names.get(hint, getattr(hint, "__name__", str(hint)))
+    return names.get(hint, getattr(origin or hint, "__name__", str(hint)))
 
 
 def _listed(items: Sequence[str]) -> str:

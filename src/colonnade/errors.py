@@ -149,6 +149,12 @@ class UnknownStep(BorderError):
     code = "unknown-step"
 
 
+class UnknownMethod(BorderError):
+    """This installation has no such method."""
+
+    code = "unknown-method"
+
+
 class BadArguments(BorderError):
     """The arguments do not match what was asked."""
 
@@ -165,6 +171,12 @@ class AwaitingApproval(NotApproved):
     """The party's operator has not decided yet."""
 
     code = "awaiting-approval"
+
+
+class PackageNotNamed(NotApproved):
+    """The method or the step is from a package that this party's configuration does not name under `packages`."""
+
+    code = "package-not-named"
 
 
 class ReplayMismatch(BorderError):

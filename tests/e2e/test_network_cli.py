@@ -17,7 +17,7 @@ from colonnade.errors import PartyLost
 from colonnade.federation.consortium import CoordinatorFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.vfem import VFEM
+from colonnade.models.linear.regress import VFEM
 from support.consortium import ALLOW, COLUMNS, MEMBERS, Consortium, says
 from support.operators import Visitor, served
 

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[str, Any]] = {
     "complete": ("completion", lambda: co.FedPSG(imputer="mean", complete=("market",))),
     "pca": ("pca", lambda: co.SQMPCA(n_components=2, epsilon=4.0, delta=1e-6, columns=("capital", "roa", "fines"))),
     "classify": ("classifier", lambda: co.SQMLogistic(response="failed", epsilon=4.0, columns=("capital", "roa"))),
-    "moments": ("moments", lambda: co.PatternMoments(epsilon=4.0, columns=("capital", "roa", "scale"))),
+    "moments": ("moments", lambda: co.Moments(epsilon=4.0, columns=("capital", "roa", "scale"))),
     "tables": ("tables", lambda: co.Contingency(tables=(("region",), ("scale", "removed")), epsilon=2.0)),
     "polynomial": ("polynomial", lambda: co.PolynomialSum(polynomial=SQUARE, epsilon=8.0)),
     "coverage": ("coverage", lambda: co.PresenceTotal(epsilon=1.0)),

@@ -153,7 +153,7 @@ def test_transcripts_match_the_plan_byte_for_byte_in_structure(
     for party in MEMBERS:
         crossed = rows(consortium.root / party / "home", far.job["job"])
         assert crossed == rows(embedded / "home" / party, here.job["job"]), party
-        planned = Counter({one.step: one.counts[party] for one in far.plan().phases if party in one.counts})
+        planned = Counter({one.step: one.counts[party] for one in far.plan().stages if party in one.counts})
         asked = Counter(step for _, kind, _, step, _, _ in crossed if kind == "ask")
         released = Counter(step for _, kind, _, step, _, _ in crossed if kind == "release")
         assert asked == released
@@ -163,6 +163,6 @@ def test_transcripts_match_the_plan_byte_for_byte_in_structure(
 
 def _by_step(run: RunFolder, party: str) -> Counter[str]:
     found: Counter[str] = Counter()
-    for one in run.plan().phases:
+    for one in run.plan().stages:
         found[one.step] += one.counts.get(party, 0)
     return found

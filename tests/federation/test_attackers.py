@@ -4,7 +4,6 @@ cannot read. Certificates themselves (foreign, expired, revoked, swapped) are tr
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import socket
 import ssl
@@ -20,19 +19,21 @@ import numpy as np
 import pytest
 
 from colonnade.errors import BeyondReservation, NotApproved, ReplayMismatch, SealBroken, UnknownStep
+from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Mail, Reply, Request
-from colonnade.federation.party import Party
-from colonnade.federation.plan import Phase, Plan, phase
-from colonnade.federation.step import BUILT_IN, Step, _registry
+from colonnade.federation.party import ASK, Party
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import Stage, stage
+from colonnade.federation.step import Step, _registry
 from colonnade.federation.transports import Transport, certificates
 from colonnade.federation.transports.certificates import AUTHORITY, REVOKED
 from colonnade.federation.transports.network import Network
 from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import Laplace
 from colonnade.secure.sealed import Identity, unseal
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 from support import steps
 from support.network import attending, credential
 from support.small import three_parties
@@ -50,10 +51,10 @@ def party(federation: Federation, name: str = "clinic") -> Party:
     return federation.transport[name]  # type: ignore[no-any-return,index]
 
 
-def one_phase(federation: Federation, step: Step, requests: int = 2, **arguments: Any) -> Plan:
+def one_stage(federation: Federation, step: Step, requests: int = 2, **arguments: Any) -> Plan:
     wanted = {name: [arguments] * requests for name in federation.facts.parties}
-    made = phase("phase", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
-    return Plan(method="test", options={}, phases=(made,))
+    made = stage("stage", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
+    return Plan(method=ASK, options={}, stages=(made,))
 
 
 def propose(federation: Federation, plan: Plan, job: str = "job") -> Reply:
@@ -62,7 +63,7 @@ def propose(federation: Federation, plan: Plan, job: str = "job") -> Reply:
 
 
 def question(step: str, *, job: str = "job", seq: int = 1, **arguments: Any) -> bytes:
-    return Request(kind="ask", job=job, seq=seq, phase="phase", step=step, arguments=arguments).encode()
+    return Request(kind="ask", job=job, seq=seq, stage="stage", step=step, arguments=arguments).encode()
 
 
 def releases(at: Party) -> int:
@@ -148,7 +149,7 @@ def test_a_member_cannot_read_peer_messages(tmp_path: Path) -> None:
     with three_parties(tmp_path, allow=("presence",)) as federation:
         overheard = Overheard(federation.transport)
         federation.transport = overheard
-        _, run = federation.run(PatternMoments(epsilon=5.0))
+        _, run = federation.run(Moments(epsilon=5.0))
         homes = {name: party_of(overheard, name) for name in PARTIES}
         assert {(mail.sender, mail.recipient) for mail in overheard.mail} == {
             (one, other) for one in PARTIES for other in PARTIES if one != other
@@ -170,7 +171,7 @@ def party_of(overheard: Overheard, name: str) -> Party:
 
 def test_an_old_request_gets_no_new_answer(federation: Federation) -> None:
     here = party(federation)
-    plan = one_phase(federation, steps.noisy_zero, epsilon=0.05)
+    plan = one_stage(federation, steps.noisy_zero, epsilon=0.05)
     propose(federation, plan)
     old = question(steps.noisy_zero.name, epsilon=0.05)
     first = here.handle(old)
@@ -192,13 +193,13 @@ def test_an_old_request_gets_no_new_answer(federation: Federation) -> None:
 def test_a_budget_cannot_be_exceeded(federation: Federation) -> None:
     """Not by a plan that states too little, and not by proposals that race."""
     here = party(federation)
-    plan = one_phase(federation, steps.noisy_zero, epsilon=0.05)
-    understated: Phase = replace(plan.phases[0], costs={name: Laplace(0.001).times(2) for name in PARTIES})
-    propose(federation, replace(plan, phases=(understated,)), job="lie")
+    plan = one_stage(federation, steps.noisy_zero, epsilon=0.05)
+    understated: Stage = replace(plan.stages[0], costs={name: Laplace(0.001).times(2) for name in PARTIES})
+    propose(federation, replace(plan, stages=(understated,)), job="lie")
     reply = Reply.decode(here.handle(question(steps.noisy_zero.name, job="lie", epsilon=0.05)))
     assert (reply.error, reply.value) == (BeyondReservation.code, None)
 
-    racing = one_phase(federation, steps.noisy_zero, requests=1, epsilon=0.2)
+    racing = one_stage(federation, steps.noisy_zero, requests=1, epsilon=0.2)
     states: list[str] = []
     threads = [
         threading.Thread(target=lambda job: states.append(propose(federation, racing, job=job).error), args=(f"r{k}",))
@@ -218,7 +219,7 @@ def test_code_cannot_be_uploaded(federation: Federation, tmp_path: Path, monkeyp
     here = party(federation)
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\ndef run(me): ...\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    propose(federation, one_phase(federation, steps.noisy_zero, epsilon=0.05))
+    propose(federation, one_stage(federation, steps.noisy_zero, epsilon=0.05))
     names = [
         "evil.run",
         "colonnade.evil.run",
@@ -230,7 +231,7 @@ def test_code_cannot_be_uploaded(federation: Federation, tmp_path: Path, monkeyp
     for seq, name in enumerate([*names, "statistics.describe.__builtins__", "", ".", "support.steps"], start=1):
         assert Reply.decode(here.handle(question(name, seq=seq))).error == UnknownStep.code, name
     pickled = b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R."
-    for attack in (pickled, b"CLN\x01" + pickled, question(steps.noisy_zero.name, epsilon=0.05, mark=pickled)):
+    for attack in (pickled, b"CLN\x02" + pickled, question(steps.noisy_zero.name, epsilon=0.05, mark=pickled)):
         assert Reply.decode(here.handle(attack)).error
     assert not (tmp_path / "ran").exists()
     assert "evil" not in sys.modules
@@ -244,16 +245,16 @@ def test_a_file_cannot_be_read(tmp_path: Path) -> None:
     """Paths in every argument of every step that a party has: what is in the file comes back in no answer."""
     secret = tmp_path / "secret.toml"
     secret.write_bytes(SECRET + b"\n")
-    for module in BUILT_IN:
-        importlib.import_module(module)
+    for entry in CATALOGUE.entries().values():
+        entry.load()
     with three_parties(tmp_path, seed=1, allow=("raw-sum", "presence", "exact-moments")) as federation:
         here = party(federation)
         asked = 0
-        for step in [one for one in _registry.values() if one.function.__module__ in BUILT_IN]:
+        for step in [one for one in _registry.values() if one.module.startswith("colonnade.")]:
             for value in (str(secret), f"../../{secret.name}", str(here.home / "identity.pem")):
                 arguments = {name: _filled(hint, value) for name, hint in _arguments(step).items()}
                 job = f"job {asked}"
-                wanted = Plan(method="test", options={}, phases=(_free_phase(step),))
+                wanted = Plan(method=ASK, options={}, stages=(_free_stage(step),))
                 propose(federation, wanted, job=job)
                 answer = here.handle(question(step.name, job=job, **arguments))
                 asked += 1
@@ -263,10 +264,10 @@ def test_a_file_cannot_be_read(tmp_path: Path) -> None:
         assert SECRET not in (here.home / "party.db").read_bytes()
 
 
-def _free_phase(step: Step) -> Phase:
+def _free_stage(step: Step) -> Stage:
     costs = {name: Laplace(100.0).times(9) for name in PARTIES}
-    return Phase(
-        name="phase", step=step.name, counts=dict.fromkeys(PARTIES, 9), costs=costs, audience="all", discloses="a test"
+    return Stage(
+        name="stage", step=step.name, counts=dict.fromkeys(PARTIES, 9), costs=costs, audience="all", discloses="a test"
     )
 
 
@@ -339,11 +340,11 @@ def test_the_coordinator_cannot_read_sealed_messages(tmp_path: Path) -> None:
         here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
         everybody = {name: [{}] for name in PARTIES}
         plan = Plan(
-            method="test",
+            method=ASK,
             options={},
-            phases=(
-                phase("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
-                phase("read", steps.read_greetings, everybody, discloses="a sum", **here),
+            stages=(
+                stage("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
+                stage("read", steps.read_greetings, everybody, discloses="a sum", **here),
             ),
         )
         with federation.open(plan) as job:

@@ -32,8 +32,9 @@ from colonnade.errors import (
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.party import Party
-from colonnade.federation.plan import Plan, phase
+from colonnade.federation.party import ASK, Party
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.federation.transports.embedded import Embedded
 from colonnade.privacy.budget import Budget
@@ -52,10 +53,10 @@ def party(federation: Federation, name: str = "clinic") -> Party:
     return federation.transport[name]
 
 
-def one_phase(federation: Federation, step: Step, requests: int = 2, **arguments: Any) -> Plan:
+def one_stage(federation: Federation, step: Step, requests: int = 2, **arguments: Any) -> Plan:
     wanted = {name: [arguments] * requests for name in federation.facts.parties}
-    made = phase("phase", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
-    return Plan(method="test", options={}, phases=(made,))
+    made = stage("stage", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
+    return Plan(method=ASK, options={}, stages=(made,))
 
 
 def propose(federation: Federation, plan: Plan, job: str = "job", to: str = "clinic", seed: int | None = None) -> Reply:
@@ -63,8 +64,8 @@ def propose(federation: Federation, plan: Plan, job: str = "job", to: str = "cli
     return say(party(federation, to), Request(kind="propose", job=job, arguments=arguments))
 
 
-def ask(at: Party, step: str, *, job: str = "job", seq: int = 1, name: str = "phase", **arguments: Any) -> Reply:
-    return say(at, Request(kind="ask", job=job, seq=seq, phase=name, step=step, arguments=arguments))
+def ask(at: Party, step: str, *, job: str = "job", seq: int = 1, name: str = "stage", **arguments: Any) -> Reply:
+    return say(at, Request(kind="ask", job=job, seq=seq, stage=name, step=step, arguments=arguments))
 
 
 def say(at: Party, request: Request) -> Reply:
@@ -81,7 +82,7 @@ def nothing_crossed(at: Party, reply: Reply, code: str) -> None:
 
 
 def test_unregistered_step(federation: Federation) -> None:
-    propose(federation, one_phase(federation, steps.noisy_zero, epsilon=0.1))
+    propose(federation, one_stage(federation, steps.noisy_zero, epsilon=0.1))
     nothing_crossed(party(federation), ask(party(federation), "os.system", epsilon=0.1), UnknownStep.code)
     assert not party(federation).ledger.chain.rows(kind="debit")
 
@@ -90,7 +91,7 @@ def test_unregistered_step(federation: Federation) -> None:
     "arguments", [{}, {"epsilon": "0.1"}, {"epsilon": 0.1, "extra": 1}, {"epsilon": True}, {"epsilon": None}]
 )
 def test_arguments_that_do_not_match(federation: Federation, arguments: dict[str, Any]) -> None:
-    propose(federation, one_phase(federation, steps.noisy_zero, epsilon=0.1))
+    propose(federation, one_stage(federation, steps.noisy_zero, epsilon=0.1))
     reply = ask(party(federation), steps.noisy_zero.name, **arguments)
     nothing_crossed(party(federation), reply, BadArguments.code)
     assert not party(federation).ledger.chain.rows(kind="debit")
@@ -98,7 +99,7 @@ def test_arguments_that_do_not_match(federation: Federation, arguments: dict[str
 
 def test_a_proposal_names_its_job(federation: Federation) -> None:
     """A signed `check` names none; its signature must not do for a job."""
-    plan = one_phase(federation, steps.noisy_zero, epsilon=0.1)
+    plan = one_stage(federation, steps.noisy_zero, epsilon=0.1)
     nothing_crossed(party(federation), propose(federation, plan, job=""), UnsafeRequest.code)
     assert not party(federation).ledger.chain.rows()
 
@@ -106,9 +107,9 @@ def test_a_proposal_names_its_job(federation: Federation) -> None:
 @pytest.mark.parametrize("count", [-1, 1.5, "1", True, None])
 def test_a_plan_counts_in_whole_numbers(federation: Federation, count: Any) -> None:
     """A count that cannot be compared would be in the ledger for good, and spoil its verification."""
-    plan = one_phase(federation, steps.noisy_zero, epsilon=0.1)
+    plan = one_stage(federation, steps.noisy_zero, epsilon=0.1)
     arguments = proposal(plan, federation.roster, federation.facts, None)
-    arguments["plan"]["phases"][0]["counts"]["clinic"] = count
+    arguments["plan"]["stages"][0]["counts"]["clinic"] = count
     reply = say(party(federation), Request(kind="propose", job="job", arguments=arguments))
     nothing_crossed(party(federation), reply, RunError.code)
     assert not party(federation).ledger.chain.rows()
@@ -121,7 +122,7 @@ def test_unapproved_job(federation: Federation) -> None:
 
 def test_a_job_waits_for_its_operator_and_can_be_denied(tmp_path: Path) -> None:
     with three_parties(tmp_path, approve="ask") as federation:
-        plan = one_phase(federation, steps.noisy_zero, epsilon=0.1)
+        plan = one_stage(federation, steps.noisy_zero, epsilon=0.1)
         here = party(federation)
         assert propose(federation, plan).value["state"] == "waiting"
         nothing_crossed(here, ask(here, steps.noisy_zero.name, epsilon=0.1), AwaitingApproval.code)
@@ -137,9 +138,9 @@ def test_a_job_waits_for_its_operator_and_can_be_denied(tmp_path: Path) -> None:
 
 def test_a_replayed_request_gets_the_same_bytes_and_no_second_debit(federation: Federation) -> None:
     here = party(federation)
-    propose(federation, one_phase(federation, steps.noisy_zero, epsilon=0.1))
+    propose(federation, one_stage(federation, steps.noisy_zero, epsilon=0.1))
     request = Request(
-        kind="ask", job="job", seq=1, phase="phase", step=steps.noisy_zero.name, arguments={"epsilon": 0.1}
+        kind="ask", job="job", seq=1, stage="stage", step=steps.noisy_zero.name, arguments={"epsilon": 0.1}
     ).encode()
     first, second = here.handle(request), here.handle(request)
     assert first == second
@@ -152,7 +153,7 @@ def test_a_replayed_request_gets_the_same_bytes_and_no_second_debit(federation: 
 
 def test_a_request_beyond_the_reservation(federation: Federation) -> None:
     here = party(federation)
-    propose(federation, one_phase(federation, steps.noisy_zero, requests=2, epsilon=0.1))
+    propose(federation, one_stage(federation, steps.noisy_zero, requests=2, epsilon=0.1))
     assert ask(here, steps.noisy_zero.name, seq=1, epsilon=0.1).error == ""
     assert ask(here, steps.noisy_zero.name, seq=2, epsilon=0.11).error == BeyondReservation.code
     assert ask(here, steps.noisy_zero.name, seq=3, epsilon=0.09).error == ""
@@ -165,8 +166,8 @@ def test_a_request_beyond_the_reservation(federation: Federation) -> None:
 def test_the_budget_is_checked_for_the_whole_plan(tmp_path: Path) -> None:
     with three_parties(tmp_path, budget=Budget(epsilon=0.5)) as federation:
         here = party(federation)
-        assert not propose(federation, one_phase(federation, steps.noisy_zero, epsilon=0.2)).error
-        reply = propose(federation, one_phase(federation, steps.noisy_zero, epsilon=0.1), job="second")
+        assert not propose(federation, one_stage(federation, steps.noisy_zero, epsilon=0.2)).error
+        reply = propose(federation, one_stage(federation, steps.noisy_zero, epsilon=0.1), job="second")
         assert reply.error == BudgetExceeded.code
         assert here.store.job("second") is None
         assert len(here.ledger.chain.rows(kind="reserve")) == 1
@@ -177,7 +178,7 @@ def test_the_budget_is_checked_for_the_whole_plan(tmp_path: Path) -> None:
 def test_no_party_reserves_when_another_refuses(tmp_path: Path) -> None:
     with three_parties(tmp_path, budget=Budget(epsilon=0.5)) as federation:
         # Use up one party's budget behind the coordinator's back.
-        propose(federation, one_phase(federation, steps.noisy_zero, epsilon=0.2), to="bank")
+        propose(federation, one_stage(federation, steps.noisy_zero, epsilon=0.2), to="bank")
         with pytest.raises(BudgetExceeded, match="bank"):
             federation.ask(steps.noisy_zero, epsilon=0.2)
         assert not party(federation, "clinic").ledger.chain.rows()
@@ -193,7 +194,7 @@ def test_an_unbounded_release_must_be_allowed_by_name(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_release_never_leaves(federation: Federation) -> None:
-    propose(federation, one_phase(federation, steps.bare_array, epsilon=0.1))
+    propose(federation, one_stage(federation, steps.bare_array, epsilon=0.1))
     reply = ask(party(federation), steps.bare_array.name, epsilon=0.1)
     nothing_crossed(party(federation), reply, NotARelease.code)
     assert len(party(federation).ledger.chain.rows(kind="debit")) == 1, "debited before the step saw data"
@@ -201,9 +202,9 @@ def test_what_is_not_a_release_never_leaves(federation: Federation) -> None:
 
 def test_an_error_crosses_as_a_code_and_stays_in_the_log(federation: Federation) -> None:
     here = party(federation)
-    propose(federation, one_phase(federation, steps.raises_with_data, epsilon=0.1))
+    propose(federation, one_stage(federation, steps.raises_with_data, epsilon=0.1))
     request = Request(
-        kind="ask", job="job", seq=1, phase="phase", step=steps.raises_with_data.name, arguments={"epsilon": 0.1}
+        kind="ask", job="job", seq=1, stage="stage", step=steps.raises_with_data.name, arguments={"epsilon": 0.1}
     )
     answer = here.handle(request.encode())
     assert Reply.decode(answer).error == StepFailed.code
@@ -219,7 +220,7 @@ def test_every_code_comes_from_the_fixed_list(federation: Federation) -> None:
 
 def test_a_seed_is_accepted_only_in_simulation(tmp_path: Path) -> None:
     with three_parties(tmp_path / "real") as federation:
-        reply = propose(federation, one_phase(federation, steps.noisy_zero, epsilon=0.1), seed=7)
+        reply = propose(federation, one_stage(federation, steps.noisy_zero, epsilon=0.1), seed=7)
         assert reply.error == SeedRefused.code
         assert federation.ask(steps.noisy_zero, epsilon=0.1) != federation.ask(steps.noisy_zero, epsilon=0.1)
     answers = []
@@ -230,7 +231,7 @@ def test_a_seed_is_accepted_only_in_simulation(tmp_path: Path) -> None:
 
 
 def test_a_proposal_on_another_roster_or_other_facts_is_refused(federation: Federation) -> None:
-    plan = one_phase(federation, steps.noisy_zero, epsilon=0.1)
+    plan = one_stage(federation, steps.noisy_zero, epsilon=0.1)
     arguments = proposal(plan, federation.roster, federation.facts, None)
     for field in ("roster", "facts"):
         request = Request(kind="propose", job=field, arguments={**arguments, field: "0" * 64})
@@ -249,11 +250,11 @@ def test_sealed_mail_reaches_its_recipient_and_nobody_else(federation: Federatio
     here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
     everybody = {name: [{}] for name in federation.roster.names}
     plan = Plan(
-        method="test",
+        method=ASK,
         options={},
-        phases=(
-            phase("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
-            phase("read", steps.read_greetings, everybody, discloses="a sum", **here),
+        stages=(
+            stage("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
+            stage("read", steps.read_greetings, everybody, discloses="a sum", **here),
         ),
     )
     with federation.open(plan) as job:
@@ -270,11 +271,11 @@ def test_tampered_or_redirected_mail_is_refused(federation: Federation) -> None:
     here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
     everybody = {name: [{}] for name in federation.roster.names}
     plan = Plan(
-        method="test",
+        method=ASK,
         options={},
-        phases=(
-            phase("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
-            phase("read", steps.read_greetings, {n: [{}] * 4 for n in everybody}, discloses="a sum", **here),
+        stages=(
+            stage("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
+            stage("read", steps.read_greetings, {n: [{}] * 4 for n in everybody}, discloses="a sum", **here),
         ),
     )
     with federation.open(plan) as job:
@@ -294,11 +295,11 @@ def test_mail_that_was_read_is_not_read_again(federation: Federation) -> None:
     here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
     twice = {name: [{}] * 3 for name in federation.roster.names}
     plan = Plan(
-        method="test",
+        method=ASK,
         options={},
-        phases=(
-            phase("send", steps.send_greeting, twice, discloses="sealed mail", **here),
-            phase("read", steps.read_greetings, twice, discloses="a sum", **here),
+        stages=(
+            stage("send", steps.send_greeting, twice, discloses="sealed mail", **here),
+            stage("read", steps.read_greetings, twice, discloses="a sum", **here),
         ),
     )
     with federation.open(plan) as job:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import colonnade as co
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.method import FedPSG
 from colonnade.completion.split.regressor import Regressor
 from colonnade.completion.split.steps import exchange
 from colonnade.errors import RunError, StepFailed, StorageError

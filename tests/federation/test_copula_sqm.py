@@ -16,10 +16,9 @@ from colonnade.errors import BadArguments, ColonnadeError, UnboundedNotAllowed
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.step import Public, registered
 from colonnade.privacy.accounting import guarantee
-from colonnade.statistics.moment_layout import Layout
-from colonnade.synthesis.copula import sqm
-from colonnade.synthesis.copula.sqm import CopulaSQM
-from colonnade.synthesis.copula.sqm_noise import SCORES
+from colonnade.statistics.moments import MomentsLayout
+from colonnade.synthesis.copula import procedure as sqm
+from colonnade.synthesis.copula.procedure import SCORES, CopulaSQM
 from colonnade.synthesis.table import read_table
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
@@ -139,8 +138,8 @@ def test_rows_are_in_the_declared_domains_for_a_choice_of_columns(tmp_path: Path
 # --- scores in the layout of the moments -----------------------------------------------------------------------------
 
 
-def layout(parties: Any, **options: Any) -> Layout:
-    return Layout(facts=parties.facts, roster=parties.roster, names=None, presence="secret", gamma=64, **options)
+def layout(parties: Any, **options: Any) -> MomentsLayout:
+    return MomentsLayout(facts=parties.facts, roster=parties.roster, names=None, presence="secret", gamma=64, **options)
 
 
 def test_scores_are_a_public_part_of_the_layout(tmp_path: Path) -> None:
@@ -150,16 +149,16 @@ def test_scores_are_a_public_part_of_the_layout(tmp_path: Path) -> None:
         assert [one.name for one in scored.features] == ["age", "visits", "sued", "sector", "rating"]
         assert "sector[trade]" in [one.name for one in plain.features]
         assert scored.tag != plain.tag
-        assert Layout.from_dict(parties.facts, parties.roster, scored.to_dict()) == scored
+        assert MomentsLayout.from_dict(parties.facts, parties.roster, scored.to_dict()) == scored
         assert scored.delta_2 == pytest.approx(math.sqrt((8**2 + 8) / 2) * 64**2)
 
 
 def test_rows_as_scores_need_the_scores_first(tmp_path: Path) -> None:
     """Nothing was kept under the label, so nothing is shared: the job fails instead of falling back to raw features."""
-    from colonnade.statistics.moments import PatternMoments
+    from colonnade.statistics.moments import Moments
 
-    class Unscored(PatternMoments):
-        def layout(self, facts: PublicFacts, roster: Any) -> Layout:
+    class Unscored(Moments):
+        def layout(self, facts: PublicFacts, roster: Any) -> MomentsLayout:
             from dataclasses import replace
 
             return replace(super().layout(facts, roster), scores="nobody kept this")

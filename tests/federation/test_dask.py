@@ -20,11 +20,11 @@ from colonnade.errors import SourceError
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.local import Spec
 from colonnade.federation.plan import Plan
+from colonnade.papers.vertimrf.sketches import FMSketches
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import CellCounts
-from colonnade.synthesis.mrf.encoders import Schema
-from colonnade.synthesis.mrf.fm import FMSketches
+from colonnade.synthesis.field.schema import Schema
 
 distributed = pytest.importorskip("distributed")
 
@@ -110,8 +110,8 @@ def opened(folder: Path, address: str | None, transport: str = "embedded") -> Fe
 
 METHODS = {
     "describe": co.Describe(epsilon=1.0),
-    "moments": co.PatternMoments(epsilon=None, gamma=64, columns=("height", "sued", "court", "debt")),
-    "noisy moments": co.PatternMoments(epsilon=1.0, gamma=64, presence="secret", columns=("height", "sued", "debt")),
+    "moments": co.Moments(epsilon=None, gamma=64, columns=("height", "sued", "court", "debt")),
+    "noisy moments": co.Moments(epsilon=1.0, gamma=64, presence="secret", columns=("height", "sued", "debt")),
     "tables": co.Contingency(
         tables=(("age", "height"), ("height", "sued"), ("court", "debt")), bins=4, epsilon=1.0, memory=1 << 14
     ),
@@ -122,7 +122,7 @@ def sketches(federation: Federation) -> dict[str, Any]:
     """The levels of `fm` sketches of every column."""
     schema = Schema.declared(federation.facts, bins=8)
     encoder = FMSketches(epsilon=0.5, sketches=21, bins=4)
-    plan = Plan(method="fm", options={}, phases=tuple(encoder.phases(schema, federation.roster)), notes=(), delta=0.0)
+    plan = Plan(method="fm", options={}, stages=tuple(encoder.phases(schema, federation.roster)), notes=(), delta=0.0)
     with federation.open(plan) as job:
         return dict(encoder.encode(job, schema).levels)
 

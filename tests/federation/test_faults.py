@@ -16,12 +16,12 @@ import pytest
 from colonnade.durable import Database
 from colonnade.errors import PartyLost, RunError, StorageError
 from colonnade.federation.messages import Request
-from colonnade.federation.plan import JOB
+from colonnade.federation.stage import JOB
 from colonnade.federation.transports import Transport
 from colonnade.privacy.cost import compose
 from colonnade.privacy.ledger import Ledger
 from colonnade.statistics.describe import Describe
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 from support.small import three_parties
 
 PARTIES = ("clinic", "court", "bank")
@@ -74,7 +74,7 @@ class Unruly:
         self.inner.close()
 
 
-@pytest.mark.parametrize("method", [Describe(epsilon=1.0), PatternMoments(epsilon=5.0)], ids=["describe", "moments"])
+@pytest.mark.parametrize("method", [Describe(epsilon=1.0), Moments(epsilon=5.0)], ids=["describe", "moments"])
 def test_duplicate_and_reordered_messages(tmp_path: Path, method: Any) -> None:
     expected = undisturbed(tmp_path, method)
     with three_parties(tmp_path, seed=3, allow=("presence",)) as federation:
@@ -103,7 +103,7 @@ def small_disk(path: Path, size: str) -> Iterator[None]:
 @pytest.mark.parametrize("full", ["party", "coordinator"])
 def test_a_disk_that_is_really_full(tmp_path: Path, full: str) -> None:
     """The run stops and says whose disk; when there is room again it resumes, and nothing was debited twice."""
-    method = PatternMoments(epsilon=5.0)
+    method = Moments(epsilon=5.0)
     expected = undisturbed(tmp_path, method)
     disk = tmp_path / "home" / "court" if full == "party" else tmp_path / "runs"
     with small_disk(disk, "2m"), three_parties(tmp_path, seed=3, allow=("presence",)) as federation:
@@ -129,7 +129,7 @@ def _fill(disk: Path) -> None:
 
 def test_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Days ahead and back at every look: no time-out, the same result, times in the ledger never run backwards."""
-    method = PatternMoments(epsilon=5.0)
+    method = Moments(epsilon=5.0)
     expected = undisturbed(tmp_path, method)
     now, jump = time.time, random.Random(2)
     with three_parties(tmp_path, seed=3, allow=("presence",), timeout=60.0) as federation:

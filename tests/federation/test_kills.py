@@ -17,7 +17,9 @@ import pytest
 from colonnade.durable import Database
 from colonnade.errors import PartyLost, StorageError
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.plan import Plan, phase
+from colonnade.federation.party import ASK
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.federation.transports.processes import Processes
 from colonnade.privacy.cost import Laplace, compose
@@ -35,7 +37,7 @@ def _steps_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def processes(tmp_path: Path, **options: Any) -> Federation:
-    return three_parties(tmp_path, transport="processes", modules=("support.steps",), **options)
+    return three_parties(tmp_path, transport="processes", packages=("support.steps",), **options)
 
 
 def ledgers(tmp_path: Path) -> dict[str, Ledger]:
@@ -45,11 +47,11 @@ def ledgers(tmp_path: Path) -> dict[str, Ledger]:
 def two_rounds(federation: Federation, step: Step, mark: Path) -> Plan:
     arguments = {"epsilon": 0.25, "mark": str(mark)}
     return Plan(
-        method="test",
+        method=ASK,
         options={},
-        phases=(
-            phase(
-                "phase",
+        stages=(
+            stage(
+                "stage",
                 step,
                 {name: [arguments] * 2 for name in federation.facts.parties},
                 facts=federation.facts,

@@ -13,11 +13,10 @@ import pytest
 from colonnade.errors import BadArguments, BeyondReservation, PartyLost, UnsafeRequest
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
-from colonnade.synthesis.mrf.encoders import Schema, Wanted
-from colonnade.synthesis.mrf.fm import FMSketches, share_key, sketched_columns
-from colonnade.synthesis.mrf.sqm import SQM
-from colonnade.synthesis.mrf.sqm_round import LABEL, Round
-from colonnade.synthesis.mrf.sqm_tables import open_round, share_noise, share_rows
+from colonnade.papers.vertimrf.sketches import FMSketches, share_key, sketched_columns
+from colonnade.synthesis.field.procedure import SQM
+from colonnade.synthesis.field.rounds import LABEL, Round, open_round, share_noise, share_rows
+from colonnade.synthesis.field.schema import Schema, Wanted
 from support.small import three_parties
 
 ENCODER = SQM(units=(2, 3), mus=(50, 80), view="client")

@@ -18,12 +18,12 @@ from colonnade.durable import Database
 from colonnade.errors import PartyLost
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Progress
-from colonnade.federation.plan import JOB
+from colonnade.federation.stage import JOB
 from colonnade.federation.transcript import Transcript
 from colonnade.federation.transports.processes import Processes
 from colonnade.privacy.cost import compose
 from colonnade.privacy.ledger import Ledger
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 from support.small import three_parties
 
 PARTIES = ("clinic", "court", "bank")
@@ -57,7 +57,7 @@ def back(tmp_path: Path, party: str) -> None:
     (home / "party.json.away").rename(home / "party.json")
 
 
-def lose_before_opening(federation: Federation, lost: str, method: PatternMoments) -> None:
+def lose_before_opening(federation: Federation, lost: str, method: Moments) -> None:
     """The party vanishes when the shares have been dealt: after the first round, before the second is asked."""
 
     def after_sharing(progress: Progress) -> None:
@@ -81,7 +81,7 @@ def assert_nothing_was_revealed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_party_that_vanishes_before_opening(tmp_path: Path) -> None:
-    method = PatternMoments(epsilon=1.0, presence="secret")
+    method = Moments(epsilon=1.0, presence="secret")
     with three_parties(tmp_path, transport="processes") as federation:
         lose_before_opening(federation, "court", method)
         assert_nothing_was_revealed(tmp_path)

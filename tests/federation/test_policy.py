@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.method import FedPSG
 from colonnade.errors import BudgetExceeded, ColumnNotOffered, NotApproved, SchemaError, UnsafeRequest
 from colonnade.federation.approvals import operator
-from colonnade.federation.asker import Signer
 from colonnade.federation.consortium import PartyFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Phase, Plan
+from colonnade.federation.plan import Plan
 from colonnade.federation.policy import Policy
+from colonnade.federation.requester import Signer
+from colonnade.federation.stage import Stage
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, make_authority, make_request, sign
 from colonnade.federation.transports.embedded import Embedded
 from colonnade.federation.workplace import Work
@@ -51,7 +52,7 @@ def clinic(federation: Federation, **rules: Any) -> Party:
 def proposed(here: Party, federation: Federation, plan: Plan, job: str = "job", signer: Signer | None = None) -> Reply:
     arguments = proposal(plan, federation.roster, federation.facts, None)
     if signer is not None:
-        arguments["asker"] = signer.sign(job, arguments)
+        arguments["requester"] = signer.sign(job, arguments)
     return Reply.decode(here.handle(Request(kind="propose", job=job, arguments=arguments).encode()))
 
 
@@ -73,10 +74,10 @@ def test_a_method_outside_the_list_waits(federation: Federation) -> None:
 @pytest.mark.parametrize("forgery", ["another step", "more requests", "unreadable options"])
 def test_a_plan_that_borrows_a_methods_name_is_refused(federation: Federation, forgery: str) -> None:
     plan = described(federation)
-    first, *others = plan.phases
+    first, *others = plan.stages
     forged = {
-        "another step": replace(plan, phases=(replace(first, step=others[0].step), *others)),
-        "more requests": replace(plan, phases=(*plan.phases[:1], _often(others[0]))),
+        "another step": replace(plan, stages=(replace(first, step=others[0].step), *others)),
+        "more requests": replace(plan, stages=(*plan.stages[:1], _often(others[0]))),
         "unreadable options": replace(plan, options={"epsilon": {}}),
     }[forgery]
     here = clinic(federation, methods=("describe",))
@@ -85,7 +86,7 @@ def test_a_plan_that_borrows_a_methods_name_is_refused(federation: Federation, f
     assert here.store.job("job") is None
 
 
-def _often(one: Phase) -> Phase:
+def _often(one: Stage) -> Stage:
     return replace(one, counts={party: count + 1 for party, count in one.counts.items()})
 
 
@@ -134,7 +135,7 @@ def test_a_job_that_reads_more_than_it_said_is_refused_at_the_border(federation:
         noise = Describe(epsilon=1.0, columns=("age",))._noise(federation.facts)
         arguments = {"column": column, "shape": "histogram", "bins": 20, **noise}
         request = Request(
-            kind="ask", job=job, seq=seq, phase="marginals", step="statistics.describe.marginal", arguments=arguments
+            kind="ask", job=job, seq=seq, stage="marginals", step="statistics.describe.marginal", arguments=arguments
         )
         return Reply.decode(here.handle(request.encode()))
 
@@ -166,7 +167,7 @@ def coordinator(authority: Path, organisation: str, **options: Any) -> Signer:
 
 
 def test_only_the_organisations_named_may_ask(federation: Federation, authority: Path) -> None:
-    here = clinic(federation, askers=("University",))
+    here = clinic(federation, requesters=("University",))
     here._authority = authority / AUTHORITY
     plan = described(federation)
     university, rival = coordinator(authority, "University"), coordinator(authority, "Rival Ltd")
@@ -177,13 +178,13 @@ def test_only_the_organisations_named_may_ask(federation: Federation, authority:
     here = clinic(federation)  # no rule: every certified coordinator, and nobody else
     assert proposed(here, federation, plan, "four", rival).value["state"] == "approved"
     assert proposed(here, federation, plan, "five").error == UnsafeRequest.code
-    here = clinic(federation, askers=("University",))
+    here = clinic(federation, requesters=("University",))
     here._authority = None  # one machine, no certificates: the rule cannot be met
     assert proposed(here, federation, plan, "six", university).error == NotApproved.code
 
 
 def test_a_signature_is_for_one_job_and_one_plan(federation: Federation, authority: Path, tmp_path: Path) -> None:
-    here = clinic(federation, askers=("University",))
+    here = clinic(federation, requesters=("University",))
     here._authority = authority / AUTHORITY
     university = coordinator(authority, "University")
     good = proposal(described(federation), federation.roster, federation.facts, None)
@@ -193,23 +194,23 @@ def test_a_signature_is_for_one_job_and_one_plan(federation: Federation, authori
         return Reply.decode(here.handle(Request(kind="propose", job=job, arguments=arguments).encode())).error
 
     signed = university.sign("job", good)
-    assert sent({**good, "asker": signed}, job="another job") == UnsafeRequest.code
-    assert sent({**other, "asker": signed}) == UnsafeRequest.code
-    assert sent({**good, "asker": {**signed, "signature": "00"}}) == UnsafeRequest.code
-    assert sent({**good, "asker": {**signed, "certificate": "none"}}) == UnsafeRequest.code
-    assert sent({**good, "asker": "University"}) == UnsafeRequest.code
+    assert sent({**good, "requester": signed}, job="another job") == UnsafeRequest.code
+    assert sent({**other, "requester": signed}) == UnsafeRequest.code
+    assert sent({**good, "requester": {**signed, "signature": "00"}}) == UnsafeRequest.code
+    assert sent({**good, "requester": {**signed, "certificate": "none"}}) == UnsafeRequest.code
+    assert sent({**good, "requester": "University"}) == UnsafeRequest.code
 
     expired = coordinator(authority, "Late University", days=1e-9)
-    assert sent({**good, "asker": expired.sign("job", good)}) == UnsafeRequest.code
+    assert sent({**good, "requester": expired.sign("job", good)}) == UnsafeRequest.code
     make_authority(tmp_path / "elsewhere" / "authority", name="Consortium")
     foreign = coordinator(tmp_path / "elsewhere" / "authority", "University")
-    assert sent({**good, "asker": foreign.sign("job", good)}) == UnsafeRequest.code
+    assert sent({**good, "requester": foreign.sign("job", good)}) == UnsafeRequest.code
     member = tmp_path / "member"
     make_request(member, name="court", organisation="University", sealing_key=Identity.generate().public)
     sign(authority, member / "request.pem", member / CERTIFICATE, role="party")
-    assert sent({**good, "asker": Signer(member).sign("job", good)}) == UnsafeRequest.code, "a party may not ask"
+    assert sent({**good, "requester": Signer(member).sign("job", good)}) == UnsafeRequest.code, "a party may not ask"
     assert not here.store.jobs()
-    assert not sent({**good, "asker": signed})
+    assert not sent({**good, "requester": signed})
 
 
 # --- cohort, budget, and what an operator may write -------------------------------------------------------
@@ -260,7 +261,7 @@ def test_a_policy_survives_its_file() -> None:
         approve="auto",
         methods=("describe",),
         columns=("age",),
-        askers=("University",),
+        requesters=("University",),
         allow=("alignment",),
         budget=Budget(epsilon=1.0, period_days=30),
         minimum_cohort=50,
@@ -280,13 +281,13 @@ def test_every_rule_can_be_written_into_party_toml(tmp_path: Path) -> None:
         approve="auto",
         methods=("describe",),
         columns=("age",),
-        askers=("University",),
+        requesters=("University",),
         allow=("alignment",),
         minimum_cohort=50,
         budget=Budget(epsilon=1.0, period_days=30),
     )
-    file.write_text(file.read_text().replace("askers", "asker"))
-    with pytest.raises(SchemaError, match="asker"):
+    file.write_text(file.read_text().replace("requesters", "requester"))
+    with pytest.raises(SchemaError, match="requester"):
         PartyFile.from_toml(file)
 
 

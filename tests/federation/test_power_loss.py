@@ -15,8 +15,9 @@ from colonnade.durable import Database
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.party import Party
-from colonnade.federation.plan import Plan, phase
+from colonnade.federation.party import ASK, Party
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.federation.transcript import Transcript
 from colonnade.privacy.ledger import Ledger
@@ -26,9 +27,9 @@ from support.small import three_parties
 
 def proposed(federation: Federation, step: Step) -> Party:
     wanted = {name: [{"epsilon": 0.01}] * 9 for name in federation.facts.parties}
-    made = phase("phase", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
+    made = stage("stage", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
     arguments = proposal(
-        Plan(method="test", options={}, phases=(made,)), federation.roster, federation.facts, federation.seed
+        Plan(method=ASK, options={}, stages=(made,)), federation.roster, federation.facts, federation.seed
     )
     here: Party = federation.transport["clinic"]  # type: ignore[index]
     assert not Reply.decode(here.handle(Request(kind="propose", job="job", arguments=arguments).encode())).error
@@ -36,7 +37,7 @@ def proposed(federation: Federation, step: Step) -> Party:
 
 
 def ask(here: Party, step: Step, seq: int) -> Reply:
-    request = Request(kind="ask", job="job", seq=seq, phase="phase", step=step.name, arguments={"epsilon": 0.01})
+    request = Request(kind="ask", job="job", seq=seq, stage="stage", step=step.name, arguments={"epsilon": 0.01})
     return Reply.decode(here.handle(request.encode()))
 
 

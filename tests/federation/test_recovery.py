@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from colonnade.cli.main import app
 from colonnade.errors import BeyondReservation, CorruptRecord, NotApproved, RunError, StorageError
-from colonnade.federation.asker import Signer
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.recovery import backup, recover, restore, verify
+from colonnade.federation.requester import Signer
 from colonnade.federation.run_folder import RunFolder, newest_heads
 from colonnade.federation.transports.embedded import Embedded
 from colonnade.statistics.describe import Describe
@@ -117,7 +117,7 @@ def test_an_older_copy_is_noticed_and_made_up_for(watched: Federation, tmp_path:
             kind="ask",
             job=lost.job["job"],
             seq=1,
-            phase="presence",
+            stage="presence",
             step="statistics.describe.presence_count",
             arguments=noise,
         )
@@ -153,7 +153,7 @@ def test_a_restored_copy_answers_nothing_of_a_job_that_was_under_way(tmp_path: P
             kind="ask",
             job="job",
             seq=1,
-            phase="presence",
+            stage="presence",
             step="statistics.describe.presence_count",
             arguments=described._noise(federation.facts),
         ).encode()

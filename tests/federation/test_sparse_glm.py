@@ -11,8 +11,8 @@ import pytest
 
 from colonnade.errors import ColonnadeError, UnboundedNotAllowed
 from colonnade.federation.party import Party
-from colonnade.models import sparse_glm_steps as steps
-from colonnade.models.sparse_glm import SparseGLM
+from colonnade.models.sparse import rounds as steps
+from colonnade.models.sparse.select import SparseGLM
 from support.selection import COVARIATES, ROUNDS, related_table, selection_federation
 
 ASKED = SparseGLM(

@@ -16,7 +16,9 @@ from colonnade.errors import BorderError, PartyLost, VersionMismatch
 from colonnade.federation import wire
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.plan import Plan, phase
+from colonnade.federation.party import ASK
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import stage
 from colonnade.federation.transports.embedded import Embedded
 from colonnade.statistics.describe import Describe
 from support import steps
@@ -31,7 +33,7 @@ def federation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
     try:
         folder = tmp_path_factory.mktemp(request.param)
-        with three_parties(folder, transport=request.param, modules=("support.steps",), seed=3) as made:
+        with three_parties(folder, transport=request.param, packages=("support.steps",), seed=3) as made:
             yield made
     finally:
         os.environ["PYTHONPATH"] = path
@@ -73,11 +75,11 @@ def test_peer_mail_passes(federation: Federation) -> None:
     here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
     everybody = {name: [{}] for name in federation.roster.names}
     plan = Plan(
-        method="test",
+        method=ASK,
         options={},
-        phases=(
-            phase("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
-            phase("read", steps.read_greetings, everybody, discloses="a sum", **here),
+        stages=(
+            stage("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
+            stage("read", steps.read_greetings, everybody, discloses="a sum", **here),
         ),
     )
     with federation.open(plan) as job:

@@ -16,13 +16,11 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import method
 from colonnade.federation.plan import Plan, phase
 from colonnade.federation.step import Step
+from colonnade.papers.vcds.method import EVCDS, IEVCDS, VCDS
+from colonnade.papers.vcds.releases import PRESENCE, release_marginals, release_ranks
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import compose
-from colonnade.synthesis.copula.evcds import EVCDS
-from colonnade.synthesis.copula.ievcds import IEVCDS
-from colonnade.synthesis.copula.rank_steps import PRESENCE, release_marginals, release_ranks
-from colonnade.synthesis.copula.vcds import VCDS
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 Synthesizer = VCDS | EVCDS | IEVCDS

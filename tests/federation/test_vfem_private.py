@@ -15,7 +15,7 @@ import statsmodels.api as sm
 from colonnade.data.column import Column, Columns
 from colonnade.errors import UnboundedNotAllowed
 from colonnade.federation.coordinator import Federation
-from colonnade.models.vfem import VFEM
+from colonnade.models.linear.regress import VFEM
 
 COLUMNS = Columns(
     [

@@ -21,8 +21,8 @@ from colonnade.errors import (
 from colonnade.federation.job import Progress
 from colonnade.federation.method import method
 from colonnade.federation.transcript import Transcript
-from colonnade.models.vfem import VFEM, VFEMResult
-from colonnade.models.vfem_steps import announce, predictors, prepare, residuals
+from colonnade.models.linear.regress import VFEM, VFEMResult
+from colonnade.papers.vfem.steps import announce, predictors, prepare, residuals
 from support.vfem_blocks import ALLOW, Simulated, simulated
 
 FIT = VFEM(response="y", cross_party="independent", tolerance=1e-5)

@@ -14,7 +14,8 @@ from colonnade.errors import UnsafeRequest
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.local import Spec
 from colonnade.secure.field import BLOCK_ROWS
-from colonnade.statistics import moment_layout, moments
+from colonnade.statistics import moments
+from colonnade.statistics import moments as moment_layout
 
 PARTIES = ("clinic", "court", "bank")
 N, GAMMA = 2 * BLOCK_ROWS + 700, 64
@@ -61,7 +62,7 @@ def test_moments_of_three_chunks_equal_pooled_products(
     """Also where the matrix is opened in several rounds, so that chunks are read again."""
     monkeypatch.setattr(moment_layout, "MAXIMUM_MAIL", 1)
     blocks = gridded()
-    method = co.PatternMoments(epsilon=None, presence=presence, gamma=GAMMA, block=tiles)
+    method = co.Moments(epsilon=None, presence=presence, gamma=GAMMA, tile=tiles)
     if tiles == 3:
         monkeypatch.setattr(moments, "MAXIMUM_ENTRIES", 20)
     with open_federation(tmp_path, blocks) as federation:
@@ -104,7 +105,7 @@ def test_tables_of_many_chunks_equal_pooled_counts(tmp_path: Path) -> None:
 
 def test_nothing_opens_before_every_chunk_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moment_layout, "MAXIMUM_MAIL", 1)
-    method = co.PatternMoments(epsilon=1.0, presence="ignore", gamma=GAMMA)
+    method = co.Moments(epsilon=1.0, presence="ignore", gamma=GAMMA)
     with open_federation(tmp_path, gridded()) as federation:
         plan = method.plan(federation.facts, federation.roster)
         arguments = {"layout": method.layout(federation.facts, federation.roster).to_dict(), "view": "client"}

@@ -16,8 +16,8 @@ from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, Sc
 from colonnade.federation import method as methods
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import guarantee
-from colonnade.synthesis.copula.sqm import CopulaSQM
-from colonnade.synthesis.copula.sqm_noise import default_clip
+from colonnade.synthesis.copula.procedure import CopulaSQM
+from colonnade.synthesis.copula.procedure import default_clip
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 EXACT = ("presence", "exact-marginals", "exact-moments")

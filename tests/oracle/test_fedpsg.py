@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import colonnade as co
-from colonnade.completion.correlated import choose_correlated, spearman
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.papers.fedpsg.drawn import choose_correlated, spearman
+from colonnade.completion.method import FedPSG
 from colonnade.completion.result import FedPSGResult
 from colonnade.errors import BadArguments, NotEstimable, UnboundedNotAllowed
 from support.split import curved_pair

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import colonnade as co
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.method import FedPSG
 from colonnade.completion.result import FedPSGResult
 from colonnade.completion.split.training import validation_rows
 from colonnade.errors import NotEstimable, RunError

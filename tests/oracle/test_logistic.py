@@ -17,9 +17,9 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, PartyLost, SchemaError, UnsafeRequest
 from colonnade.federation import method as methods
 from colonnade.federation.coordinator import Federation
-from colonnade.models import logistic_minibatch as module
-from colonnade.models.gradient_layout import GradientLayout
-from colonnade.models.logistic import SQMLogistic, noise_ridge, solve_moments
+from colonnade.papers.sqm import logistic as module
+from colonnade.papers.sqm.gradient_layout import GradientLayout
+from colonnade.models.classify import SQMLogistic, noise_ridge, solve_moments
 from colonnade.models.matrix import SecondMoments
 from colonnade.statistics.joint import join
 from support.small import three_parties
@@ -297,7 +297,7 @@ def test_options_return_the_same_method_and_bad_ones_are_refused(tmp_path: Path)
     with federation(tmp_path, frame) as parties:
         assert parties.plan(SQMLogistic.from_options(model.options())).fingerprint == parties.plan(model).fingerprint
         run = parties.run(model)[1]
-        methods.METHODS.setdefault("classify", ("colonnade.models.logistic", "SQMLogistic"))
+        methods.METHODS.setdefault("classify", ("colonnade.models.classify", "SQMLogistic"))
         assert isinstance(methods.method("classify", run.job["options"]), SQMLogistic)
         assert run.read_json("result.json")["feature_names"] == ["x0", "place[south]", "place[west]"]
         with pytest.raises(SchemaError, match="binary"):

@@ -23,7 +23,7 @@ from colonnade.errors import (
 from colonnade.federation.coordinator import Federation
 from colonnade.statistics import moments as module
 from colonnade.statistics.features import features
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 ALLOW = ("presence", "exact-moments")
@@ -77,7 +77,7 @@ def test_pattern_moments_equal_numpy_exactly(tmp_path: Path, holders: int) -> No
     options: dict[str, Any] = {"threshold": 2} if holders == 5 else {}
     with three_parties(tmp_path, blocks=blocks, columns=columns, allow=ALLOW, **options) as federation:
         assert len(federation.roster.committee) == holders
-        result = PatternMoments(epsilon=None, gamma=gamma).fit(federation)
+        result = Moments(epsilon=None, gamma=gamma).fit(federation)
         mask, rows = pooled(federation, blocks, gamma)
     assert len(result.patterns) == 2 ** len(blocks) - 1
     parties = list(blocks)
@@ -96,7 +96,7 @@ def test_available_case_moments_under_secret_presence(tmp_path: Path) -> None:
     blocks = whole_blocks()
     gamma = 900
     with three_parties(tmp_path, blocks=blocks, allow=("exact-moments",)) as federation:
-        result = PatternMoments(epsilon=None, gamma=gamma, presence="secret").fit(federation)
+        result = Moments(epsilon=None, gamma=gamma, presence="secret").fit(federation)
         mask, rows = pooled(federation, blocks, gamma)
     (entries,), (got,) = result.entries, result.grams
     columns = []
@@ -112,9 +112,9 @@ def test_tiled_openings_give_the_same_matrix(tmp_path: Path, monkeypatch: pytest
     """A small limit forces several rounds of noise and opening."""
     blocks = whole_blocks()
     with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
-        whole = PatternMoments(epsilon=None, gamma=900, presence="ignore").fit(federation)
+        whole = Moments(epsilon=None, gamma=900, presence="ignore").fit(federation)
         monkeypatch.setattr(module, "MAXIMUM_ENTRIES", 7)
-        method = PatternMoments(epsilon=None, gamma=900, presence="ignore", block=3)
+        method = Moments(epsilon=None, gamma=900, presence="ignore", tile=3)
         assert len(method.layout(federation.facts, federation.roster).rounds) > 3
         tiled = method.fit(federation)
     assert np.array_equal(whole.grams[0], tiled.grams[0])
@@ -124,10 +124,10 @@ def test_noise_has_the_stated_size_and_is_independent_of_rounding(tmp_path: Path
     """The mean square of noisy - exact is the stated variance. 28 entries x 40 runs: within 25 % at 6 sd."""
     blocks = whole_blocks()
     with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
-        exact = PatternMoments(epsilon=None, gamma=900, presence="ignore").fit(federation)
+        exact = Moments(epsilon=None, gamma=900, presence="ignore").fit(federation)
         errors = []
         for _ in range(40):
-            noisy = PatternMoments(epsilon=1.0, gamma=900, presence="ignore").fit(federation)
+            noisy = Moments(epsilon=1.0, gamma=900, presence="ignore").fit(federation)
             errors.append((noisy.grams[0] - exact.grams[0])[np.triu_indices(len(exact.entries[0]))])
     ratio = np.mean(np.square(errors)) / noisy.noise_sd**2
     assert 0.7 < ratio < 1.3
@@ -140,10 +140,10 @@ def test_two_data_parties_need_an_independent_holder(tmp_path: Path) -> None:
     with three_parties(tmp_path / "two", blocks=blocks, allow=ALLOW) as federation:
         assert federation.roster.committee == ()
         with pytest.raises(TooFewHolders, match="independent holder"):
-            PatternMoments(epsilon=None).fit(federation)
+            Moments(epsilon=None).fit(federation)
     with three_parties(tmp_path / "three", blocks=blocks, allow=ALLOW, holder="Notary") as federation:
         assert len(federation.roster.committee) == 3
-        result = PatternMoments(epsilon=None, gamma=900).fit(federation)
+        result = Moments(epsilon=None, gamma=900).fit(federation)
         mask, _ = pooled(federation, blocks, 900)
     for pattern, count in zip(result.patterns, result.counts, strict=True):
         assert round(count) == np.all(mask == np.array(pattern), axis=1).sum()
@@ -151,25 +151,25 @@ def test_two_data_parties_need_an_independent_holder(tmp_path: Path) -> None:
 
 def test_the_plan_counts_the_joint_release_once(tmp_path: Path) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        plan = federation.plan(PatternMoments(epsilon=1.0, presence="secret"))
+        plan = federation.plan(Moments(epsilon=1.0, presence="secret"))
         assert 0.99 < plan.total().epsilon <= 1.0
         for party in federation.facts.parties:
             assert plan.total(party=party).epsilon == pytest.approx(plan.total().epsilon)
-        known = federation.plan(PatternMoments(epsilon=1.0))
+        known = federation.plan(Moments(epsilon=1.0))
         assert known.total().unbounded == ("presence",)
 
 
 def test_presence_must_be_allowed_by_name(tmp_path: Path) -> None:
     with three_parties(tmp_path) as federation:
         with pytest.raises(UnboundedNotAllowed):
-            PatternMoments(epsilon=1.0).fit(federation)
-        assert PatternMoments(epsilon=1.0, presence="secret").fit(federation).noise_sd > 0
+            Moments(epsilon=1.0).fit(federation)
+        assert Moments(epsilon=1.0, presence="secret").fit(federation).noise_sd > 0
 
 
 def test_an_opening_happens_once(tmp_path: Path) -> None:
     """A coordinator that asks for the same opening again, with fresh noise, could average the noise away."""
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        method = PatternMoments(epsilon=1.0, presence="ignore", block=3)
+        method = Moments(epsilon=1.0, presence="ignore", tile=3)
         layout = method.layout(federation.facts, federation.roster)
         plan = method.plan(federation.facts, federation.roster)
         arguments = {"layout": layout.to_dict(), "view": "client"}
@@ -184,7 +184,7 @@ def test_an_opening_happens_once(tmp_path: Path) -> None:
 
 def test_nothing_opens_without_everybodys_noise(tmp_path: Path) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        method = PatternMoments(epsilon=1.0, presence="ignore")
+        method = Moments(epsilon=1.0, presence="ignore")
         layout = method.layout(federation.facts, federation.roster)
         arguments = {"layout": layout.to_dict(), "view": "client"}
         with pytest.raises(PartyLost), federation.open(method.plan(federation.facts, federation.roster)) as job:
@@ -201,9 +201,9 @@ def test_nothing_opens_without_everybodys_noise(tmp_path: Path) -> None:
 
 def test_bad_options(tmp_path: Path) -> None:
     with pytest.raises(BadPrivacyParameter):
-        PatternMoments(epsilon=-1.0)
+        Moments(epsilon=-1.0)
     with pytest.raises(BadPrivacyParameter, match="delta above 0"):
-        PatternMoments(epsilon=1.0, delta=0.0)
+        Moments(epsilon=1.0, delta=0.0)
     empty = Columns(
         [
             Column(name="age", kind="continuous", lower=0.0, upper=100.0, missing=True),
@@ -214,7 +214,7 @@ def test_bad_options(tmp_path: Path) -> None:
         three_parties(tmp_path, columns=empty, allow=ALLOW) as federation,
         pytest.raises(SchemaError, match="empty cells"),
     ):
-        PatternMoments().fit(federation)
+        Moments().fit(federation)
 
 
 def upper_triangles(row: np.ndarray) -> np.ndarray:
@@ -225,7 +225,7 @@ def upper_triangles(row: np.ndarray) -> np.ndarray:
 def test_the_sensitivity_bound_holds_and_is_nearly_reached(tmp_path: Path, presence: Any) -> None:
     """Numerical search over rows that obey the per-party bounds; the extreme row (+-1 everywhere) comes within 1 %."""
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        layout = PatternMoments(presence=presence, gamma=64).layout(federation.facts, federation.roster)
+        layout = Moments(presence=presence, gamma=64).layout(federation.facts, federation.roster)
     widths = [sum(f.party == party for f in layout.features) for party in layout.parties]
     best = 0.0
     rng = np.random.default_rng(0)
@@ -254,6 +254,6 @@ def test_a_cell_that_became_empty_counts_as_nothing(tmp_path: Path) -> None:
     blocks["clinic"] = path
     with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
         clinic.assign(age=np.nan).to_parquet(path, index=False)
-        result = PatternMoments(epsilon=None, gamma=900, presence="ignore", columns=("age", "sued")).fit(federation)
+        result = Moments(epsilon=None, gamma=900, presence="ignore", columns=("age", "sued")).fit(federation)
     age = result.entries[0].index("age")
     assert np.array_equal(result.grams[0][age], np.zeros(len(result.entries[0])))

@@ -17,13 +17,13 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, UnboundedNotAllowed
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
-from colonnade.synthesis.mrf.encoders import Encoded, Encoder, Schema, Wanted
-from colonnade.synthesis.mrf.fit import Measurement
-from colonnade.synthesis.mrf.fm import FMSketches
-from colonnade.synthesis.mrf.fo import FrequencyOracle, column_bins
-from colonnade.synthesis.mrf.six_phases import against_the_floor
-from colonnade.synthesis.mrf.sqm import SQM, available
-from colonnade.synthesis.mrf.vertimrf import VertiMRF, what_stood_out
+from colonnade.synthesis.field.schema import Encoded, Encoder, Schema, Wanted
+from colonnade.synthesis.field.fit import Measurement
+from colonnade.papers.vertimrf.sketches import FMSketches
+from colonnade.papers.vertimrf.frequency_oracle import FrequencyOracle, column_bins
+from colonnade.papers.vertimrf.method import against_the_floor
+from colonnade.synthesis.field.procedure import SQM, available
+from colonnade.papers.vertimrf.method import VertiMRF, what_stood_out
 from colonnade.synthesis.table import read_table
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 

@@ -17,7 +17,7 @@ from colonnade.federation.coordinator import Federation
 from colonnade.models import pca as module
 from colonnade.models.matrix import norm_bounds, second_moments
 from colonnade.models.pca import SQMPCA, leading_eigenvectors
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 from support.small import three_overlapping_blocks, three_parties
 
 EXACT = ("presence", "exact-moments")
@@ -87,7 +87,7 @@ def test_second_moments_average_over_the_records_that_have_both_blocks(tmp_path:
     """pandas averages over available pairs too; with presence ignored an absent block is zeros."""
     frame = correlated_rows()
     with federation(tmp_path, frame, absent=True, allow=EXACT) as parties:
-        second = second_moments(PatternMoments(epsilon=None, gamma=1024, presence=presence).fit(parties))
+        second = second_moments(Moments(epsilon=None, gamma=1024, presence=presence).fit(parties))
     table = pd.DataFrame(pooled_features(frame))
     for at, columns in enumerate(([0, 1], [2, 3, 4, 5], [6, 7])):
         table.loc[np.arange(len(frame)) % 4 == at, columns] = 0.0 if presence == "ignore" else np.nan
@@ -100,7 +100,7 @@ def test_second_moments_average_over_the_records_that_have_both_blocks(tmp_path:
 def test_impossible_products_carry_no_noise(tmp_path: Path) -> None:
     """kind[b] kind[c] is 0 in every record, and n is public; everything else is noisy."""
     with federation(tmp_path, correlated_rows(), seed=1) as parties:
-        noisy = PatternMoments(epsilon=1.0, presence="ignore").fit(parties)
+        noisy = Moments(epsilon=1.0, presence="ignore").fit(parties)
     second = second_moments(noisy)
     b, c = second.names.index("kind[b]"), second.names.index("kind[c]")
     assert noisy.grams[0][b, c] != 0
@@ -149,7 +149,7 @@ def test_the_memory_that_the_user_allows_decides_the_rounds_and_not_the_result(t
 @pytest.mark.parametrize("centre", [False, True])
 def test_components_in_the_place_of_the_gram_matrix_are_the_same(tmp_path: Path, centre: bool) -> None:
     with federation(tmp_path, correlated_rows(), seed=2) as parties:
-        moments = PatternMoments(epsilon=4.0, presence="ignore", constant=centre).fit(parties)
+        moments = Moments(epsilon=4.0, presence="ignore", constant=centre).fit(parties)
     before = moments.grams[0].copy()
     kept = module.principal_components(moments, n_components=3, centre=centre)
     assert np.array_equal(moments.grams[0], before)

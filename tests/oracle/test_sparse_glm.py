@@ -26,12 +26,12 @@ from colonnade.errors import BadArguments, NotEstimable, SchemaError, UnsafeRequ
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import method
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.admm_updates import block_update, holder_update
-from colonnade.models.sparse_glm import SparseGLM
-from colonnade.models.sparse_glm_surrogate import log_odds
-from colonnade.models.vfem_private_steps import cells_of_lengths
+from colonnade.models.private_scales import cells_of_lengths
+from colonnade.models.sparse.select import SparseGLM
+from colonnade.models.sparse.moments import log_odds
+from colonnade.papers.vfl_glm_vs.updates import block_update, holder_update
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
-from colonnade.statistics.moments import Moments
+from colonnade.statistics.moments import MomentsResult
 from colonnade.statistics.quantiles import dyadic_counts
 from support.selection import ALLOW, COVARIATES, RESPONSES, cohort_rows, numbers, related_table, selection_federation
 
@@ -511,7 +511,7 @@ def test_standardised_and_clipped_moments_give_back_the_coefficients(parties: Fe
             assert 0.7 < (length <= shape.bounds[party]).mean() < 1  # some rows are clipped, most are not
             rows[:, mine] *= np.minimum(1, shape.bounds[party] / length)[:, None]
         whole = np.column_stack([np.ones(len(rows)), rows])
-        moments = Moments(
+        moments = MomentsResult(
             n=len(rows),
             parties=tuple(shape.columns),
             presence="ignore",

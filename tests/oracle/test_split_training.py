@@ -13,9 +13,11 @@ import optax
 import pytest
 
 from colonnade.completion.layout import Layout
-from colonnade.completion.networks import apply, drawing, leaky, words_of
-from colonnade.completion.split import gain, live, private
-from colonnade.completion.split.live import features
+from colonnade.completion.split.networks import apply, drawing, leaky, words_of
+from colonnade.completion.split import private
+from colonnade.completion.split import session as live
+from colonnade.papers.fedpsg import gain
+from colonnade.completion.split.session import features
 from colonnade.completion.split.regressor import Regressor
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation

@@ -17,13 +17,13 @@ from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.bernstein import iterated_basis
+from colonnade.statistics.marginals import iterated_basis
 from colonnade.statistics.marginals import GRID
-from colonnade.synthesis.copula.evcds import EVCDS
-from colonnade.synthesis.copula.ievcds import IEVCDS
+from colonnade.papers.vcds.method import EVCDS
+from colonnade.papers.vcds.method import IEVCDS
 from colonnade.synthesis.copula.model import GaussianCopula
-from colonnade.synthesis.copula.rank_steps import PRESENCE, column_marginal
-from colonnade.synthesis.copula.vcds import VCDS
+from colonnade.papers.vcds.releases import PRESENCE, column_marginal
+from colonnade.papers.vcds.method import VCDS
 
 R = np.array([[1.0, 0.7, 0.3, -0.4], [0.7, 1.0, 0.0, 0.2], [0.3, 0.0, 1.0, 0.1], [-0.4, 0.2, 0.1, 1.0]])
 COLUMNS = Columns(

@@ -26,8 +26,8 @@ from colonnade.errors import BadArguments, SchemaError, UnboundedNotAllowed, Unk
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import method
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.gaussian_regression import regression
-from colonnade.models.vfem import VFEM, VFEMResult
+from colonnade.models.linear.gaussian import regression
+from colonnade.models.linear.regress import VFEM, VFEMResult
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]

@@ -19,7 +19,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, SchemaError
 from colonnade.federation.coordinator import Federation
-from colonnade.models.vfem import VFEM, VFEMResult
+from colonnade.models.linear.regress import VFEM, VFEMResult
 
 Array = NDArray[np.float64]
 NAMES = ["u", "v", "w"]

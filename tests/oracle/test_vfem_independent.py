@@ -19,7 +19,7 @@ from scipy.linalg import block_diag
 
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.coordinator import Federation
-from colonnade.models.vfem import VFEM, VFEMResult
+from colonnade.models.linear.regress import VFEM, VFEMResult
 from support.vfem_blocks import Simulated, simulated
 
 Array = NDArray[np.float64]

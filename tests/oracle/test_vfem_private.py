@@ -25,10 +25,11 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import method
-from colonnade.models.vfem import VFEM
-from colonnade.models.vfem_clipping import Clipping, unclipped
-from colonnade.models.vfem_factored import FactoredMoments, check_factors, factors, regression
-from colonnade.models.vfem_private_estimate import private_result
+from colonnade.models.private_scales import Clipping
+from colonnade.models.linear.regress import VFEM
+from colonnade.models.linear.factored import unclipped
+from colonnade.models.linear.factored import FactoredMoments, check_factors, factors, regression
+from colonnade.models.linear.private import private_result
 from colonnade.privacy.accounting import guarantee
 
 Array = NDArray[np.float64]

@@ -15,10 +15,10 @@ from colonnade.audit.bounds import PrivacyProfile, profile_from_pld
 from colonnade.audit.claims import claimed_curve
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
-from colonnade.statistics.attacks import tables_audit
 from colonnade.federation.step import Public
 from colonnade.privacy.mechanisms import mechanism_of
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.attacks import tables_audit
 from colonnade.statistics.contingency import Contingency
 from colonnade.statistics.contingency_layout import Layout
 from support.small import three_parties

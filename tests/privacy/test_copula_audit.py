@@ -25,9 +25,8 @@ from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.statistics.quantize import quantize
+from colonnade.synthesis.copula.procedure import CopulaSQM, Noise
 from colonnade.synthesis.copula.scores import count
-from colonnade.synthesis.copula.sqm import CopulaSQM
-from colonnade.synthesis.copula.sqm_noise import Noise
 from support.small import COLUMNS, three_parties
 
 RUNS = 60_000

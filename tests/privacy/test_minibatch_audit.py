@@ -30,9 +30,9 @@ from colonnade.audit.bounds import (
     refutation_probability,
 )
 from colonnade.audit.mechanism import Audit
-from colonnade.models.gradient_layout import GradientLayout
-from colonnade.models.logistic import SQMLogistic
-from colonnade.models.logistic_minibatch import poisson_batch, quantized_part, quantized_weights
+from colonnade.models.classify import SQMLogistic
+from colonnade.papers.sqm.gradient_layout import GradientLayout
+from colonnade.papers.sqm.logistic import poisson_batch, quantized_part, quantized_weights
 from colonnade.privacy.accounting import ORDERS, composed_pld
 from colonnade.privacy.mechanisms import mechanism_of
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness

@@ -19,7 +19,7 @@ from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
 from colonnade.evaluation.attacks.gram import corner_moments, moments_audit
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.moments import Layout, PatternMoments
+from colonnade.statistics.moments import MomentsLayout, Moments
 from colonnade.statistics.quantize import integer_bounds, quantize, stochastic_round
 from support.small import three_parties
 
@@ -29,10 +29,10 @@ EPSILON = 8.0
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def layout(tmp_path_factory: pytest.TempPathFactory) -> MomentsLayout:
     """Two columns of one bit each: three entries in the upper triangle. Server view, three members."""
     with three_parties(tmp_path_factory.mktemp("audit")) as federation:
-        method = PatternMoments(
+        method = Moments(
             epsilon=EPSILON,
             delta=DELTA,
             columns=("sued", "rating"),
@@ -44,30 +44,30 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
         return method.layout(federation.facts, federation.roster)
 
 
-def audit(layout: Layout, planted: Planted = NOTHING) -> Audit[bool]:
+def audit(layout: MomentsLayout, planted: Planted = NOTHING) -> Audit[bool]:
     claim = claimed_curve([layout._noisy("audit", "server")], name="Gram matrix, server view")
     return moments_audit(layout, claim, delta=DELTA, runs=RUNS, planted=planted)
 
 
-def test_the_corner_record_reaches_the_sensitivity(layout: Layout) -> None:
+def test_the_corner_record_reaches_the_sensitivity(layout: MomentsLayout) -> None:
     assert np.linalg.norm(corner_moments(layout, True, SimulatedRandomness(0))) == pytest.approx(layout.delta_2)
 
 
-def test_the_claim_is_not_refuted(layout: Layout) -> None:
+def test_the_claim_is_not_refuted(layout: MomentsLayout) -> None:
     """A false alarm has probability at most 1e-6."""
     result = audit(layout).run(SimulatedRandomness(11))
     assert not result.refuted, str(result)
     assert 0.3 * EPSILON < result.claimed_epsilon <= EPSILON * (1 + 1e-6)
 
 
-def test_noise_divided_by_one_point_four_is_refuted(layout: Layout) -> None:
+def test_noise_divided_by_one_point_four_is_refuted(layout: MomentsLayout) -> None:
     made = audit(layout, Planted(factor=1.4))
     assert made.stated_power is not None
     assert made.stated_power.probability > 0.99
     assert made.run(SimulatedRandomness(12)).refuted
 
 
-def test_a_members_missing_noise_is_refuted(layout: Layout) -> None:
+def test_a_members_missing_noise_is_refuted(layout: MomentsLayout) -> None:
     made = audit(layout, Planted(silent=1))
     assert made.stated_power is not None
     assert made.stated_power.probability > 0.99

@@ -12,15 +12,15 @@ import pytest
 from colonnade.audit.bounds import PrivacyProfile, profile_from_pld
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
-from colonnade.statistics.attacks import tables_audit
 from colonnade.evaluation.attacks.papers import reports_audit, sketches_audit
+from colonnade.papers.vertimrf.frequency_oracle import proved_epsilon
+from colonnade.papers.vertimrf.method import VertiMRF
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.mechanisms import mechanism_of
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.synthesis.mrf.fo import proved_epsilon
-from colonnade.synthesis.mrf.sqm import SQM
-from colonnade.synthesis.mrf.sqm_round import unit_cost
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.statistics.attacks import tables_audit
+from colonnade.synthesis.field.procedure import SQM
+from colonnade.synthesis.field.rounds import unit_cost
 from support.small import three_parties
 
 DELTA = 1e-4

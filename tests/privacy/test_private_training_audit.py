@@ -1,6 +1,6 @@
 """The claim of `completion/claim.md` on private training: its costs, its batches, and that its audit is a hard one.
 
-`colonnade audit fedpsg` tries to refute it (`evaluation/attacks/training.py`); `test_attacks.py` shows that it stands
+`colonnade audit fedpsg` tries to refute it (`completion/attacks.py`); `test_attacks.py` shows that it stands
 and that too little noise is found.
 """
 
@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import colonnade as co
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.method import FedPSG
 from colonnade.completion.split import private
 from colonnade.completion.trainings import gan, regression
 from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
-from colonnade.evaluation.attacks.training import moved_by
+from colonnade.completion.attacks import moved_by
 from colonnade.federation.facts import PublicFacts
 from colonnade.privacy.accounting import guarantee
 from support.split import curved_pair, regression_of

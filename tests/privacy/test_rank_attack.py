@@ -22,10 +22,7 @@ from colonnade.audit.bounds import (
     profile_from_rdp,
 )
 from colonnade.audit.mechanism import Audit, membership_attack
-from colonnade.privacy.accounting import ORDERS, rdp_sum
-from colonnade.privacy.cost import Cost
-from colonnade.privacy.randomness import Randomness, SimulatedRandomness
-from colonnade.statistics.ranks import (
+from colonnade.papers.vcds.ranks import (
     Noise,
     binomial_profile,
     comparison_budget,
@@ -33,6 +30,9 @@ from colonnade.statistics.ranks import (
     perturbed_ranks,
     rank_cost,
 )
+from colonnade.privacy.accounting import ORDERS, rdp_sum
+from colonnade.privacy.cost import Cost
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 
 Reals = np.ndarray
 

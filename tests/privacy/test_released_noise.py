@@ -17,27 +17,28 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from colonnade.completion.fedpsg import FedPSG
-from colonnade.completion.split import live, private
+from colonnade.completion.method import FedPSG
+from colonnade.completion.split import private
+from colonnade.completion.split import session as live
 from colonnade.completion.trainings import gan, regression
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan, phase
 from colonnade.federation.step import Step
-from colonnade.models.vfem_private_steps import NORM_BINS, block_norms, own_moments
+from colonnade.models.private_scales import NORM_BINS, block_norms
+from colonnade.models.linear.private import own_moments
+from colonnade.papers.vcds.ranks import doubled_mid_ranks
+from colonnade.papers.vcds.releases import PRESENCE, release_presence, release_ranks
+from colonnade.papers.vertimrf.local_fields import Counter, noisy_scores
+from colonnade.papers.vertimrf.method import value_distributions
 from colonnade.privacy.randomness import SystemRandomness
 from colonnade.statistics.describe import DEPTH, marginal, presence_count
-from colonnade.statistics.moment_layout import Layout
-from colonnade.statistics.moments import PatternMoments, compute_moments, moment_phases
+from colonnade.statistics.moments import MomentsLayout
+from colonnade.statistics.moments import Moments, compute_moments, moment_phases
 from colonnade.statistics.quantiles import dyadic_counts
-from colonnade.statistics.ranks import doubled_mid_ranks
-from colonnade.synthesis.copula.rank_steps import PRESENCE, release_presence, release_ranks
 from colonnade.synthesis.copula.scores import release_marginals
-from colonnade.synthesis.mrf.encoders import Schema, Wanted
-from colonnade.synthesis.mrf.local_mrf import Counter, noisy_scores
-from colonnade.synthesis.mrf.six_phases import value_distributions
-from colonnade.synthesis.mrf.sqm_round import Round
-from colonnade.synthesis.mrf.sqm_tables import compute_round, round_phases
+from colonnade.synthesis.field.rounds import Round, compute_round, round_phases
+from colonnade.synthesis.field.schema import Schema, Wanted
 from support.small import three_overlapping_blocks, three_parties
 from support.split import curved_pair
 
@@ -106,7 +107,7 @@ def test_marginals_of_the_copula(tmp_path: Path) -> None:
 def test_private_vfem(tmp_path: Path) -> None:
     gamma, norm, level = 2**12, 0.5, 3.0
     with three_parties(tmp_path) as federation:
-        layout = Layout(
+        layout = MomentsLayout(
             facts=federation.facts,
             roster=federation.roster,
             names=("age", "visits"),
@@ -168,7 +169,7 @@ def wide(tmp_path: Path) -> Federation:
     )
 
 
-def gram(federation: Federation, layout: Layout) -> NDArray[np.float64]:
+def gram(federation: Federation, layout: MomentsLayout) -> NDArray[np.float64]:
     plan = Plan(method="test", options={}, phases=tuple(moment_phases(layout, "client")))
     with federation.open(plan) as job:
         return compute_moments(job, layout, "client").grams[0]
@@ -177,9 +178,9 @@ def gram(federation: Federation, layout: Layout) -> NDArray[np.float64]:
 def test_every_opening_of_moments_has_its_noise(wide: Federation) -> None:
     shape: dict[str, Any] = {"names": None, "presence": "ignore", "gamma": 16, "constant": False, "block": 10}
     with wide as federation:
-        made = Layout(facts=federation.facts, roster=federation.roster, mu=40_000, opening=250, **shape)
+        made = MomentsLayout(facts=federation.facts, roster=federation.roster, mu=40_000, opening=250, **shape)
         assert len(made.rounds) == 3
-        exact = Layout(facts=federation.facts, roster=federation.roster, opening=2000, **shape)
+        exact = MomentsLayout(facts=federation.facts, roster=federation.roster, opening=2000, **shape)
         noise = gram(federation, made) - gram(federation, exact)
     whole = noise * made.gamma**2
     for tiles in made.rounds:
@@ -197,7 +198,7 @@ def test_every_opening_of_moments_has_its_noise(wide: Federation) -> None:
 def test_shared_rows_are_clipped_to_the_norm_that_the_cost_states(wide: Federation) -> None:
     """Every row has norm sqrt(10) at each party, and the declared bounds are 1 and 2."""
     clip = {"party0": 1.0, "party1": 2.0}
-    method = PatternMoments(epsilon=None, presence="ignore", constant=False, gamma=2**10, clip=clip)
+    method = Moments(epsilon=None, presence="ignore", constant=False, gamma=2**10, clip=clip)
     with wide as federation:
         found = np.diag(method.fit(federation).grams[0])
     for place, square in enumerate((1.0, 4.0, 10.0)):

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.federation.step import Public
-from colonnade.models.vfem_private_steps import block_norms, cells_of_lengths, own_moments, own_sensitivity
+from colonnade.models.private_scales import block_norms, cells_of_lengths
+from colonnade.models.linear.private import own_moments, own_sensitivity
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.mechanisms import under
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import DEPTH, marginal, presence_count
-from colonnade.statistics.moment_layout import Layout
+from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.statistics.quantize import quantize
 from colonnade.synthesis.copula.scores import count, release_marginals
@@ -109,7 +110,7 @@ def test_moments_on_shares(presence: Any) -> None:
     """Short rows: the products with the constant are all there is, and they turn. With presence ignored the constant's
     own square is public, so only the triangle inequality is left."""
     norm = 0.05
-    layout = Layout(
+    layout = MomentsLayout(
         facts=FACTS,
         roster=ROSTER,
         names=("age", "visits"),

@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from colonnade.errors import NotEstimable
-from colonnade.models.sparse_glm import SparseGLM
-from colonnade.models.sparse_glm_private import SLACK, SPAN
+from colonnade.models.sparse.private import SLACK, SPAN
+from colonnade.models.sparse.select import SparseGLM
 from colonnade.statistics import moments as computed
 from colonnade.statistics.quantize import quantize
 from support.selection import COVARIATES, HELD, related_table, selection_federation

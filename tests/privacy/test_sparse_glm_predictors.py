@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from colonnade.errors import UnsafeRequest
 from colonnade.federation.party import Party
-from colonnade.models import sparse_glm
-from colonnade.models import sparse_glm_steps as steps
-from colonnade.models.sparse_glm import SparseGLM
-from colonnade.models.sparse_glm_cover import Cover
-from colonnade.models.sparse_glm_rounds import quasi_newton
-from colonnade.models.sparse_path import mean_response
+from colonnade.models.sparse import rounds as steps
+from colonnade.models.sparse import select as sparse_glm
+from colonnade.models.sparse.path import mean_response
+from colonnade.models.sparse.select import SparseGLM
+from colonnade.models.sparse.rounds import Cover
+from colonnade.models.sparse.rounds import quasi_newton
 from support.selection import COVARIATES, cohort_rows, related_table, selection_federation
 
 Array = NDArray[np.float64]

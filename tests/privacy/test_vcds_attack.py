@@ -19,12 +19,11 @@ from colonnade.data.column import Column, Columns
 from colonnade.evaluation.attacks.papers import nominal_ranks, right_rank_guesses
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
+from colonnade.papers.vcds.method import EVCDS, VCDS
+from colonnade.papers.vcds.ranks import binomial_profile
+from colonnade.papers.vcds.releases import PRESENCE
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.ranks import binomial_profile
-from colonnade.synthesis.copula.evcds import EVCDS
-from colonnade.synthesis.copula.rank_steps import PRESENCE
-from colonnade.synthesis.copula.vcds import VCDS
 
 WIDTH = 20
 NAMES = [f"x{i}" for i in range(WIDTH)]

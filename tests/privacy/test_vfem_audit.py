@@ -1,4 +1,4 @@
-"""Tries to refute the privacy claim of `models/vfem.claim.md` for the two releases that private VFEM adds.
+"""Tries to refute the privacy claim of `models/linear/regress.claim.md` for the two releases that private VFEM adds.
 
 Oracle: a numerical search over rows for the sensitivities; and the audit of worst-case neighbours (one record at its
 bound, or nothing) with the product's own discrete Gaussian noise, which also must catch noise divided by 1.4.
@@ -16,7 +16,8 @@ from colonnade.audit.claims import claimed_curve
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
 from colonnade.evaluation.attacks.gram import own_moments_audit, upper_triangle
-from colonnade.models.vfem_private_steps import NORM_BINS, cells_of_lengths, own_sensitivity
+from colonnade.models.private_scales import NORM_BINS, cells_of_lengths
+from colonnade.models.linear.private import own_sensitivity
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.quantize import quantize

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.party import Party
-from colonnade.models.vfem import VFEM
-from colonnade.models.vfem_exchange import PREDICTOR
-from colonnade.models.vfem_groups import chosen_groups, kept_blocks
+from colonnade.models.linear.regress import VFEM
+from colonnade.papers.vfem.steps import PREDICTOR
+from colonnade.papers.vfem.block import chosen_groups, kept_blocks
 from support.vfem_blocks import simulated
 
 Array = NDArray[np.float64]

@@ -24,8 +24,8 @@ from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.local import Spec
 from colonnade.federation.plan import Plan
-from colonnade.synthesis.mrf.encoders import Schema
-from colonnade.synthesis.mrf.fm import FMSketches
+from colonnade.papers.vertimrf.sketches import FMSketches
+from colonnade.synthesis.field.schema import Schema
 
 MEMORY = 450
 """MB that a job of moments may use, 400 of them for the interpreter and the libraries."""
@@ -77,7 +77,7 @@ def describe(federation: Federation) -> Any:
 
 
 def moments(federation: Federation) -> Any:
-    method = co.PatternMoments(epsilon=None, gamma=64, presence="ignore", memory=MEMORY)
+    method = co.Moments(epsilon=None, gamma=64, presence="ignore", memory=MEMORY)
     assert len(method.layout(federation.facts, federation.roster).chunks) > 1 or federation.facts.n < 10_000
     return method.fit(federation).grams[0].tolist()
 
@@ -91,7 +91,7 @@ def tables(federation: Federation) -> Any:
 def sketches(federation: Federation) -> Any:
     encoder, schema = FMSketches(epsilon=None, sketches=6, bins=4), Schema.declared(federation.facts, bins=8)
     phases = tuple(encoder.phases(schema, federation.roster))
-    with federation.open(Plan(method="fm", options={}, phases=phases, notes=(), delta=0.0)) as job:
+    with federation.open(Plan(method="fm", options={}, stages=phases, notes=(), delta=0.0)) as job:
         return {name: levels.tolist() for name, levels in encoder.encode(job, schema).levels.items()}
 
 

@@ -14,15 +14,15 @@ from colonnade.console.desk import Desk
 from colonnade.console.server import Console
 from colonnade.data.simulated import five_institutions
 from colonnade.errors import AwaitingApproval
-from colonnade.federation.asker import Signer
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import Method
 from colonnade.federation.plan import Plan
+from colonnade.federation.requester import Signer
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, make_authority, make_request, sign
 from colonnade.federation.transports.embedded import Embedded
+from colonnade.models.linear.regress import VFEM
 from colonnade.models.pca import SQMPCA
-from colonnade.models.vfem import VFEM
 from colonnade.privacy.budget import Budget
 from colonnade.secure.sealed import Identity
 from colonnade.statistics.describe import Describe

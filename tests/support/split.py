@@ -73,7 +73,7 @@ def run_training(
         *meeting_phases(training.parties, training.protect, federation.facts, federation.roster),
         *training_phases(training, federation.facts, federation.roster),
     ]
-    with federation.open(Plan(method="ask", options={}, phases=tuple(phases))) as job:
+    with federation.open(Plan(method="ask", options={}, stages=tuple(phases))) as job:
         keys = hold_meeting(job, training.parties, training.protect)
         history = train(job, training, keys, dict(first or {}))
     return history, job

@@ -65,5 +65,5 @@ def test_a_layer_imports_only_from_those_before_it(layer: str) -> None:
 
 def test_the_check_sees_an_import_of_a_higher_layer(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
-    bad.write_text("def f():\n    from colonnade.models.vfem import VFEM\n    return VFEM\n")
+    bad.write_text("def f():\n    from colonnade.models.linear.regress import VFEM\n    return VFEM\n")
     assert imported(bad) == {"models"}

@@ -50,7 +50,7 @@ def classify(
 
     Shows the plan, asks on a terminal, runs, and writes a run folder with the report.
     """
-    from colonnade.models.logistic import SQMLogistic
+    from colonnade.models.classify import SQMLogistic
 
     method = SQMLogistic(
         response=response,

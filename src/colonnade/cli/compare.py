@@ -66,14 +66,14 @@ def _at_home(folder: RunFolder, table: pd.DataFrame, block: Path, out: Output) -
 
     from colonnade.data.column import Columns
     from colonnade.data.sources import open_source
-    from colonnade.evaluation.at_home import compare_at_home
+    from colonnade.evaluation.comparison import compare_locally
 
     columns = Columns.from_dict({"columns": folder.read_json("result.json")["columns"]})
     source = open_source(block)
     names = [name for name in source.names() if name in columns]
     cells = pd.concat(list(source.chunks(names)), ignore_index=True) if names else pd.DataFrame()
     mine = pd.DataFrame({name: columns[name].decode(columns[name].encode(cells[name])) for name in names})
-    found = compare_at_home(mine, table, columns)
+    found = compare_locally(mine, table, columns)
     if out.quiet:
         out.json(found)
         return
@@ -116,7 +116,7 @@ def _jointly(
     table: pd.DataFrame, tables: list[list[str]], path: Path, epsilon: float, delta: float, out: Output, *, ask: bool
 ) -> None:
     from colonnade.cli.running import open_federation, say_total
-    from colonnade.evaluation.joint_comparison import compare_jointly, joint_release
+    from colonnade.evaluation.comparison import compare_jointly, joint_release
 
     with open_federation(path, out) as federation:
         say_total(federation.plan(joint_release(tables, epsilon=epsilon, delta=delta)), out)

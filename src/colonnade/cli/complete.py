@@ -71,7 +71,7 @@ def complete(
     Completed tables are written in each party's own folder, with generated entries flagged; the run folder gets how
     near to the truth they are, on records that were hidden to find out.
     """
-    from colonnade.completion.fedpsg import FedPSG
+    from colonnade.completion.method import FedPSG
 
     method = FedPSG(
         complete=names_of(parties),

@@ -115,9 +115,9 @@ def _describe(federation: Federation, output: Output) -> RunFolder:
 
 
 def _synthesize(federation: Federation, example: Example, described: RunFolder, output: Output) -> RunFolder:
-    from colonnade.evaluation.comparison import compare
+    from colonnade.evaluation.comparison import compare_with_truth
     from colonnade.evaluation.report import COMPARISON, write_report
-    from colonnade.synthesis.copula.sqm import CopulaSQM
+    from colonnade.synthesis.copula.procedure import CopulaSQM
     from colonnade.synthesis.table import read_table
 
     # The noisy counts of step 2 are known by now: they say how much noise to expect between two institutions.
@@ -138,7 +138,7 @@ def _synthesize(federation: Federation, example: Example, described: RunFolder, 
     run = execute(federation, method, output, name=None, again=AGAIN)
     with output.busy("fitting a regression to the synthetic table, and to the truth"):
         owners = {name: party for party, columns in federation.facts.columns.items() for name in columns}
-        found = compare(read_table(run), example, RESPONSE, owners=owners)
+        found = compare_with_truth(read_table(run), example, RESPONSE, owners=owners)
     run.write_json(COMPARISON, found)
     output.say(
         f"A regression of {RESPONSE} on the synthetic table: its effects correlate {found['agreement']:.2f} with the"
@@ -150,7 +150,7 @@ def _synthesize(federation: Federation, example: Example, described: RunFolder, 
 
 def _regress(federation: Federation, example: Example, output: Output) -> RunFolder:
     from colonnade.evaluation.report import kind_of, write_report
-    from colonnade.models.vfem import VFEM
+    from colonnade.models.linear.regress import VFEM
 
     output.say()
     output.say(f"5. Regress: {RESPONSE} on columns of two institutions, with noise, from firms that lack whole blocks.")

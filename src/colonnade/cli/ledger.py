@@ -123,7 +123,7 @@ def recover(
     out = Output()
     found = made_up(home_of(home), party_of(home), runs)
     for one in found:
-        out.say(f"{one.job}: {one.phases} phases counted again")
+        out.say(f"{one.job}: {one.stages} stages counted again")
     out.result(f"{len(found)} runs were missing from the ledger of {_party(home)}, which now answers for them.")
 
 
@@ -171,13 +171,13 @@ def _say_rows(out: Output, reserved: list[dict[str, Any]], debited: list[dict[st
 
     out.table(
         "Reservations: what approved plans may spend (this counts; nothing is refunded)",
-        ("row", "time", "job", "phase", "requests", "cost"),
+        ("row", "time", "job", "stage", "requests", "cost"),
         [(str(r["number"]), timestamp(r["time"]), r["job"], r["phase"], str(r["count"]), cost(r)) for r in reserved],
         numeric=(0, 4),
     )
     out.table(
         "Debits: each request, written down before its step saw any data",
-        ("row", "time", "job", "phase", "request", "cost"),
+        ("row", "time", "job", "stage", "request", "cost"),
         [(str(r["number"]), timestamp(r["time"]), r["job"], r["phase"], str(r["seq"]), cost(r)) for r in debited],
         numeric=(0, 4),
     )

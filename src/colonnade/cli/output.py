@@ -138,7 +138,7 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self) -> Iterator[Callable[[Progress], None] | None]:
-        """A bar with phase, rounds, bytes and remaining time on a terminal; nothing elsewhere."""
+        """A bar with stage, rounds, bytes and remaining time on a terminal; nothing elsewhere."""
         if self.quiet or not self.terminal:
             yield None
             return
@@ -157,7 +157,7 @@ class Output:
             def show(now: Progress) -> None:
                 left = "" if now.remaining is None else f"{now.remaining:.0f} s left"
                 bar.update(
-                    task, description=now.phase, completed=now.rounds, total=now.of, sent=size(now.bytes), left=left
+                    task, description=now.stage, completed=now.rounds, total=now.of, sent=size(now.bytes), left=left
                 )
 
             yield show

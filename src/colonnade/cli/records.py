@@ -1,24 +1,45 @@
-"""Where a party or a run keeps its records, opened for reading only."""
+"""`colonnade ledger` and `colonnade transcript`: what a party has spent, every message that crossed a border, and
+whether either record is intact. Records are opened for reading only."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
+from colonnade.cli.output import AsJson, Output
 from colonnade.durable import Chain, Database, Head
-from colonnade.errors import CorruptRecord, RunError, StorageError
+from colonnade.errors import CannotAccount, CorruptRecord, RunError, StorageError
+
+if TYPE_CHECKING:
+    from colonnade.privacy.budget import Budget
+    from colonnade.privacy.ledger import Ledger
+
+ledger = typer.Typer(no_args_is_help=True, help="What a party has spent.")
+transcript = typer.Typer(no_args_is_help=True, help="Every message that crossed a border.")
 
 Record = Literal["ledger", "transcript"]
+HomePath = Annotated[
+    Path, typer.Argument(metavar="HOME", help="A party's folder, or its party.db.", show_default=False)
+]
+RecordPath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A party's folder or a run folder.", show_default=False)
+]
 Run = Annotated[
     Path | None,
     typer.Option(
         "--run", help="Also compare with what this party told that run when the run ended.", show_default=False
     ),
 ]
+
+NOT_THE_WHOLE = (
+    "These totals are this party's alone: a person's total also includes the other parties' releases."
+    " A run's report has the total over all parties."
+)
 
 
 @contextlib.contextmanager
@@ -44,10 +65,11 @@ def home_of(path: Path) -> Path:
 
 
 def party_of(path: Path) -> str:
-    """Whose records these are."""
+    """Whose records these are; a copy that lies alone has no name."""
     from colonnade.federation.home import Home
 
-    return str(Home(path=home_of(path)).settings()["name"])
+    home = home_of(path)
+    return str(Home(path=home).settings()["name"]) if (home / "party.json").is_file() else str(path)
 
 
 def handed_out(path: Path, record: Record, run: Path | None) -> Head | None:
@@ -57,7 +79,222 @@ def handed_out(path: Path, record: Record, run: Path | None) -> Head | None:
     from colonnade.federation.run_folder import RunFolder
 
     party = party_of(path)
-    heads = RunFolder.open(run).read_json("costs.json")["heads"]
+    heads = RunFolder.open(run, older=True).read_json("costs.json")["heads"]
     if party not in heads:
         raise RunError(f"party {party!r} took no part in {run}; name a run of this party.")
     return Head(**heads[party][record])
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------
+
+
+@ledger.command("show")
+def ledger_show(
+    home: HomePath,
+    delta: Annotated[
+        float | None,
+        typer.Option("--delta", help="Delta of the totals; the budget's, or 1e-6, by default.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a party's reservations, debits and totals under both relations."""
+    from colonnade.privacy.ledger import DEFAULT_DELTA, Ledger
+
+    out = Output(quiet=as_json)
+    budget = _budget(home)
+    with opened(home, "ledger") as database:
+        book = Ledger(database)
+        rows = [{"number": row.number, **row.body} for row in book.chain.rows()]
+        if delta is None:
+            delta = (budget.delta if budget is not None else 0.0) or DEFAULT_DELTA
+        totals = _totals(book, budget, delta)
+    reserved, debited = ([row for row in rows if row["kind"] == kind] for kind in ("reserve", "debit"))
+    if as_json:
+        out.json(
+            {
+                "party": party_of(home),
+                "reservations": reserved,
+                "debits": debited,
+                "budget": None if budget is None else budget.to_dict(),
+                "totals_of_this_party": totals,
+                "note": NOT_THE_WHOLE,
+            }
+        )
+        return
+    out.say(f"Ledger of {party_of(home)}, {len(rows)} rows")
+    _ledger_table(out, "Reservations: what approved plans may spend (this counts; nothing is refunded)", reserved)
+    _ledger_table(out, "Debits: each request, written down before its step saw any data", debited)
+    out.say()
+    for total in totals:
+        out.say(f"{total['window']}, {total['relation']}: {total['text'].removesuffix(', ' + total['relation'])}")
+    if budget is not None:
+        window = "" if budget.period_days is None else f" in any {budget.period_days:g} days"
+        out.say(f"Budget: epsilon {budget.epsilon:g} at delta {budget.delta:g}, {budget.relation}{window}")
+    out.say(NOT_THE_WHOLE)
+
+
+@ledger.command("verify")
+def ledger_verify(home: HomePath, run: Run = None) -> None:
+    """Check that no row was changed, removed or inserted, and that every debit was reserved."""
+    from colonnade.privacy.ledger import Ledger
+
+    out = Output()
+    expect = handed_out(home, "ledger", run)
+    with opened(home, "ledger") as database:
+        head = Ledger(database).verify(expect=expect)
+    out.result(f"The ledger of {party_of(home)} is intact: {head.rows} rows, ending in {head.hash[:16]}.")
+    if expect is not None:
+        out.result(f"It still contains what it told {run}.")
+
+
+@ledger.command()
+def backup(
+    home: HomePath,
+    out: Annotated[Path, typer.Option("--out", help="A new file for the copy.", show_default=False)],
+) -> None:
+    """Copy a party's records while it serves, and verify the copy."""
+    from colonnade.federation.recovery import backup as copied
+
+    head = copied(home_of(home), out)
+    Output().result(f"{out}: an intact copy with {head.rows} ledger rows, ending in {head.hash[:16]}.")
+
+
+@ledger.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(help="A copy that `colonnade ledger backup` made.", show_default=False)],
+    home: HomePath,
+) -> None:
+    """Put a copy in the place of a party's records. What was spent since must be recovered then."""
+    from colonnade.federation.recovery import restore as put_back
+
+    head, replaced = put_back(copy, home_of(home))
+    out = Output()
+    out.result(f"Restored {head.rows} ledger rows, ending in {head.hash[:16]}.")
+    if replaced is not None:
+        out.say(f"What was there before is in {replaced}.")
+    out.say("Before this party serves: `colonnade ledger recover HOME --runs RUNS` with the coordinator's run folders.")
+
+
+@ledger.command()
+def recover(
+    home: HomePath,
+    runs: Annotated[Path, typer.Option("--runs", help="The coordinator's folder of runs.", show_default=False)],
+) -> None:
+    """Count again what runs have spent since the copy that was restored."""
+    from colonnade.federation.recovery import recover as made_up
+
+    out = Output()
+    recovered = made_up(home_of(home), party_of(home), runs)
+    for job in recovered:
+        out.say(f"{job.job}: {job.stages} stages counted again")
+    out.result(f"{len(recovered)} runs were missing from the ledger of {party_of(home)}, which now answers for them.")
+
+
+def _budget(home: Path) -> Budget | None:
+    """The budget of the party's own policy, where its configuration is at hand."""
+    from colonnade.federation.home import Home
+    from colonnade.federation.policy import Policy
+
+    if not (home_of(home) / "party.json").is_file():
+        return None
+    return Policy.from_dict(Home(path=home_of(home)).settings()["policy"]).budget
+
+
+def _totals(book: Ledger, budget: Budget | None, delta: float) -> list[dict[str, Any]]:
+    """Over the budget's period, if it has one, and over the whole life; each under both relations."""
+    from colonnade.privacy.cost import Relation
+    from colonnade.privacy.ledger import DAY
+    from colonnade.privacy.wording import guarantee_dict
+
+    windows: list[tuple[str, float | None]] = [("Lifetime total", None)]
+    if budget is not None and budget.period_days is not None:
+        windows.insert(0, (f"Last {budget.period_days:g} days", time.time() - DAY * budget.period_days))
+    totals: list[dict[str, Any]] = []
+    for window, since in windows:
+        for relation in get_args(Relation):
+            try:
+                bound = guarantee_dict(book.spent(delta=delta, relation=relation, since=since))
+            except CannotAccount as error:
+                bound = {"epsilon": None, "delta": delta, "relation": relation, "text": f"not a total: {error}"}
+            totals.append({"window": window, **bound})
+    return totals
+
+
+def _ledger_table(out: Output, title: str, rows: list[dict[str, Any]]) -> None:
+    from colonnade.formatting import timestamp
+    from colonnade.privacy.cost import Cost
+    from colonnade.privacy.wording import cost_text
+
+    out.table(
+        title,
+        ("row", "time", "job", "stage", "requests" if rows and rows[0]["kind"] == "reserve" else "request", "cost"),
+        [
+            (
+                str(row["number"]),
+                timestamp(row["time"]),
+                row["job"],
+                row["stage"],
+                str(row["count"] if row["kind"] == "reserve" else row["seq"]),
+                cost_text(Cost.from_dict(row["cost"])),
+            )
+            for row in rows
+        ],
+        numeric=(0, 4),
+    )
+
+
+# --- the transcript ---------------------------------------------------------------------------------------------
+
+
+@transcript.command("show")
+def transcript_show(
+    path: RecordPath,
+    job: Annotated[str | None, typer.Option("--job", help="Only this job's messages.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the messages: direction, peer, step, bytes, cost and what each discloses."""
+    from colonnade.federation.transcript import Transcript
+    from colonnade.formatting import size, timestamp
+    from colonnade.privacy.cost import Cost
+    from colonnade.privacy.wording import cost_text
+
+    out = Output(quiet=as_json)
+    with opened(path, "transcript") as database:
+        messages = Transcript(database, create=False).rows(**({} if job is None else {"job": job}))
+    rows = [{"number": message.number, **message.body, "hash": message.hash} for message in messages]
+    if as_json:
+        out.json(rows)
+        return
+    out.table(
+        f"{len(rows)} messages, {size(sum(row['bytes'] for row in rows))}",
+        ("row", "time", "message", "kind", "request", "step", "bytes", "cost", "discloses"),
+        [
+            (
+                str(row["number"]),
+                timestamp(row["time"]),
+                f"{'to' if row['direction'] == 'out' else 'from'} {row['peer']}",
+                row["kind"],
+                str(row["seq"]),
+                row["step"],
+                str(row["bytes"]),
+                "" if row["cost"] is None else cost_text(Cost.from_dict(row["cost"])),
+                row["discloses"],
+            )
+            for row in rows
+        ],
+        numeric=(0, 4, 6),
+    )
+
+
+@transcript.command("verify")
+def transcript_verify(path: RecordPath, run: Run = None) -> None:
+    """Check that no message was changed, removed or inserted."""
+    from colonnade.federation.transcript import Transcript
+
+    out = Output()
+    expect = handed_out(path, "transcript", run)
+    with opened(path, "transcript") as database:
+        head = Transcript(database, create=False).verify(expect=expect)
+    out.result(f"The transcript in {path} is intact: {head.rows} messages, ending in {head.hash[:16]}.")
+    if expect is not None:
+        out.result(f"It still contains what it told {run}.")

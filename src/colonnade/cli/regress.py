@@ -46,7 +46,7 @@ def regress(
 
     Shows the plan, asks on a terminal, runs, and writes a run folder with the summary table and the report.
     """
-    from colonnade.models.vfem import VFEM
+    from colonnade.models.linear.regress import VFEM
 
     method = VFEM(
         response=response,

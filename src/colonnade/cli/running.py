@@ -1,4 +1,4 @@
-"""How every verb that runs a method does it: plan, progress, result, report."""
+"""How every verb that runs a method does it: plan, question, progress, result, report."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 
 from colonnade.cli.output import Output
-from colonnade.errors import AwaitingApproval, NotApproved, PartyLost, StorageError
+from colonnade.errors import AwaitingApproval, NotApproved, PartyLost, SchemaError, StorageError
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
     from colonnade.federation.method import Method
     from colonnade.federation.plan import Plan
     from colonnade.federation.run_folder import RunFolder
-
+    from colonnade.federation.view import View
 
 RESUME = "resume it with `colonnade resume RUN`"
 
@@ -33,24 +33,101 @@ def open_federation(path: Path, out: Output, *, aligned: bool = True) -> Federat
         return Federation.from_toml(path, aligned=aligned)
 
 
-def agreed(out: Output, *, yes: bool, spent: str = "spent") -> None:
+@contextlib.contextmanager
+def before_the_cohort(
+    method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output
+) -> Iterator[tuple[Federation, Method[Any]]]:
+    """The federation and the method of an alignment, which runs before there is a cohort.
+
+    Capacities are public. On one machine they are found out from the parties' keys; across the network every member
+    states its own in consortium.toml, and adopts the cohort when the job is closed.
+    """
+    from colonnade.alignment.session import prepare
+    from colonnade.federation.consortium import Consortium, CoordinatorFile
+    from colonnade.federation.coordinator import Federation
+    from colonnade.federation.local import Spec
+    from colonnade.federation.transports.certificates import AUTHORITY
+
+    if CoordinatorFile.is_one(path):
+        file = CoordinatorFile.from_toml(path)
+        capacity = dict(Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY).capacity)
+        lacking = [party for party, most in capacity.items() if most < 1]
+        if lacking:
+            raise SchemaError(
+                f"consortium.toml states no capacity for {', '.join(lacking)}: the most records that it may have,"
+                " which is public; add capacity = NUMBER."
+            )
+        made = method.from_options({**options, "capacity": capacity})
+        with Federation.from_toml(path) as federation:
+            yield federation, made
+        return
+    spec, runs = Spec.from_toml(path)
+    with out.busy("reading the parties' keys"):
+        capacity = prepare(spec, normalise=options.get("normalise", ()), capacity=options.get("capacity"))
+    made = method.from_options({"include": spec.include, **options, "capacity": capacity})
+    with Federation.from_spec(spec, runs=runs, origin=str(path.absolute()), aligned=False) as federation:
+        yield federation, made
+
+
+def run(
+    federation: Federation,
+    method: Method[Any],
+    out: Output,
+    *,
+    name: str | None,
+    yes: bool,
+    plan_only: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Show the plan, ask on a terminal, and run the very plan that was shown."""
+    plan = federation.plan(method)
+    if as_json:
+        out.json(plan_dict(plan))
+        return
+    if plan_only:
+        out.say(plan.text())
+        return
+    say_total(plan, out)
+    for note in plan.notes:
+        out.say(note)
+    agreed(out, yes=yes)
+    finish(federation, execute(federation, plan, out, name=name), out)
+
+
+def plan_dict(plan: Plan) -> dict[str, Any]:
+    """A plan and what it costs a person, for a program to read."""
+    from colonnade.privacy.cost import Relation
+    from colonnade.privacy.wording import guarantee_dict
+
+    totals = {relation: guarantee_dict(plan.total(relation=relation)) for relation in get_args(Relation)}
+    return {"plan": plan.to_dict(), "person_total": totals}
+
+
+def say_total(plan: Plan, out: Output) -> None:
+    """What the plan costs a person, under both relations."""
+    from colonnade.evaluation.privacy import PersonTotal
+
+    out.say("A person's total over all parties' releases of this run, (epsilon, delta):")
+    person = PersonTotal.of(plan.costs(), delta=plan.delta)
+    fixed = ", who is present held fixed" if person.shown else ""
+    if fixed:
+        out.say(f"    {plan.total()} (who holds which pseudonymous record is shown)")
+    for bound in person.total.values():
+        if not fixed or person.counted:
+            out.say(f"    {bound}{fixed}")
+
+
+def agreed(out: Output, *, yes: bool) -> None:
     """Ask on a terminal, unless `yes` or --quiet has answered."""
     if out.terminal and sys.stdin.isatty() and not (yes or out.quiet) and not typer.confirm("Run it?"):
-        raise NotApproved(f"not run: you said no; nothing was {spent}.")
+        raise NotApproved("not run: you said no; nothing was asked of any party, and nothing was spent.")
 
 
-def conduct(federation: Federation, method: Method, out: Output, *, name: str | None, again: str = RESUME) -> None:
-    """Run a method on a federation and say what came out."""
-    finish(federation, execute(federation, method, out, name=name, again=again), out)
-
-
-def execute(federation: Federation, method: Method, out: Output, *, name: str | None, again: str = RESUME) -> RunFolder:
-    """Run a method with a progress bar. `again` says how to go on after an interruption, with RUN for the folder."""
-    name = name or f"{method.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    run = federation.runs / name
-    with _resumable(run, again), out.progress() as progress:
-        _, folder = federation.run(method, name=name, progress=progress)
-    return folder
+def execute(federation: Federation, plan: Plan, out: Output, *, name: str | None, again: str = RESUME) -> RunFolder:
+    """Run a plan with a progress bar. `again` says how to go on after an interruption, with RUN for the folder."""
+    name = name or f"{plan.method}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    with _resumable(federation.runs / name, again), out.progress() as progress:
+        return federation.run(plan, name=name, progress=progress)[1]
 
 
 def go_on(federation: Federation, path: Path, out: Output) -> None:
@@ -66,38 +143,24 @@ def go_on(federation: Federation, path: Path, out: Output) -> None:
     finish(federation, folder, out)
 
 
-def say_total(plan: Plan, out: Output) -> None:
-    """What the plan costs a person, under both relations."""
-    from colonnade.evaluation.privacy import presence_fixed
-    from colonnade.privacy.accounting import guarantee
-    from colonnade.privacy.cost import Relation
-
-    out.say("A person's total over all parties' releases of this run, (epsilon, delta):")
-    values = presence_fixed(plan.costs(None))
-    if values is None:
-        for relation in get_args(Relation):
-            out.say(f"    {plan.total(relation=relation)}")
-        return
-    out.say(f"    {plan.total()} (who holds which pseudonymous record is shown)")
-    for relation in get_args(Relation):
-        if values:
-            out.say(f"    {guarantee(values, delta=plan.delta, relation=relation)}, who is present held fixed")
-
-
 def finish(federation: Federation, run: RunFolder, out: Output) -> None:
     """Write the report and say what came out; the report's path is the last line."""
-    from colonnade.evaluation.report import SIMULATED, kind_of, write_report
+    from colonnade.evaluation.report import SIMULATED, view_of, write_report
 
-    result = run.read_json("result.json")
     report = write_report(run, remarks=federation.remarks)
-    for shown in kind_of(run, result).terminal(result):
-        out.table(shown.title, shown.head, shown.rows, numeric=shown.numeric)
+    show(view_of(run), out)
     out.say()
     for remark in federation.remarks:
         out.say(remark)
     if federation.seed is not None:
         out.say(SIMULATED)
     out.result(str(report.absolute()) if out.quiet else f"Report: {report.absolute()}")
+
+
+def show(view: View, out: Output) -> None:
+    """A result's tables on the terminal."""
+    for table in view.tables():
+        out.table(table.title, table.head, table.rows[: table.shown], numeric=table.numeric)
 
 
 @contextlib.contextmanager

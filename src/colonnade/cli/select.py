@@ -53,7 +53,7 @@ def select(
 
     Shows the plan, asks on a terminal, runs, and writes a run folder with the path of models and the report.
     """
-    from colonnade.models.sparse_glm import SparseGLM
+    from colonnade.models.sparse.select import SparseGLM
 
     method = SparseGLM(
         response=response,

@@ -15,7 +15,7 @@ from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.secure import ckks
 
 if TYPE_CHECKING:
-    from colonnade.completion.fedpsg import FedPSG
+    from colonnade.completion.method import FedPSG
 
 GANS = ("gain", "vgain", "cgain")
 LINEAR = ("copula-mean", "copula-draw", "mice")

@@ -15,13 +15,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.completion import quality
-from colonnade.completion.correlated import choose_correlated, spearman
+from colonnade.papers.fedpsg.drawn import choose_correlated, spearman
 from colonnade.completion.generators import generator
-from colonnade.completion.generators.protocol import FEWEST
+from colonnade.papers.fedpsg.generators.protocol import FEWEST
 from colonnade.completion.imputation.linear_steps import linear_values
 from colonnade.completion.layout import COHORT_ROW, GENERATED, Layout, Matrix
-from colonnade.completion.networks import drawing, words_of
-from colonnade.completion.split.live import COMPLETED, features, live, own_matrix, presence_of
+from colonnade.completion.split.networks import drawing, words_of
+from colonnade.completion.split.session import COMPLETED, features, live, own_matrix, presence_of
 from colonnade.completion.split.regressor import Data, Regressor
 from colonnade.completion.split.steps import best_state, gan_values, look, predictions
 from colonnade.completion.split.training import Training, row_chunks, validation_rows

@@ -13,7 +13,7 @@ from colonnade.completion.split.training import Network, Training
 from colonnade.federation.facts import PublicFacts
 
 if TYPE_CHECKING:
-    from colonnade.completion.fedpsg import FedPSG
+    from colonnade.completion.method import FedPSG
 
 SMALL, SMALL_DROPOUT = 5000, 0.5
 """Below so many records in the cohort networks drop half of their hidden units, unless told otherwise: they overfit."""

@@ -21,12 +21,12 @@ from typing import Any, Literal
 from colonnade.durable import Database, Row
 from colonnade.errors import ColonnadeError, CorruptRecord, PrivacyError, RunError
 from colonnade.federation.approvals import operator, reservations
-from colonnade.federation.asker import named
 from colonnade.federation.consortium import PartyFile
 from colonnade.federation.home import Home
-from colonnade.federation.messages import Request
+from colonnade.federation.messages import stored_proposal
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import columns_of, own_plan
+from colonnade.federation.requester import named
 from colonnade.federation.store import JobState, Maker
 from colonnade.federation.transcript import Transcript
 from colonnade.privacy.accounting import Guarantee
@@ -197,8 +197,8 @@ class Desk:
         key = ("asked", proposal)
         if key not in self._cache:
             [(content,)] = database.execute("SELECT content FROM jobs WHERE job = ?", (job,))
-            arguments = Request.decode(content).arguments
-            asker = arguments.get("asker")
+            arguments = stored_proposal(content)
+            asker = arguments.get("requester")
             self._cache[key] = Asked(
                 plan=Plan.from_dict(arguments["plan"]),
                 asker=None if asker is None else named(asker).organisation,

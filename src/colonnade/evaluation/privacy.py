@@ -1,6 +1,7 @@
-"""What a run's costs mean for one person: bounds by audience, and what an attacker may believe afterwards.
+"""What a run's costs mean for one person: bounds by audience, what an attacker may believe, and both in plain words.
 
-Everything here is computed from costs, which are public. Nothing looks at data, so nothing here can spend budget.
+Everything here is computed from costs and plans, which are public. Nothing looks at data, so nothing here can spend
+budget.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from colonnade.errors import BadPrivacyParameter
+from colonnade.evaluation.page import Html, join, listing, paragraph, section, table, tag
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import Stage
 from colonnade.privacy.accounting import Guarantee, advantage, guarantee
 from colonnade.privacy.cost import Cost, Relation, Unit
+from colonnade.privacy.wording import in_plain_words, pair
 
+RELATIONS: tuple[Relation, ...] = get_args(Relation)
 LEAST_EVENT = 1e-3
 """Beliefs are bounded for conclusions that are drawn at least this often; rarer ones fall under delta."""
 
@@ -54,7 +60,7 @@ def presence_fixed(costs: Iterable[Cost]) -> list[Cost] | None:
     names = {str(leaf["name"]) for cost in every for leaf in cost.leaves() if leaf.mechanism == "unbounded"}
     if not names or not names <= PRESENCE:
         return None
-    return [kept for cost in every if (kept := _bounded(cost)) is not None]
+    return [bounded for cost in every if (bounded := _bounded(cost)) is not None]
 
 
 def _bounded(cost: Cost) -> Cost | None:
@@ -62,7 +68,7 @@ def _bounded(cost: Cost) -> Cost | None:
         return None
     if cost.mechanism != "composed":
         return cost
-    return replace(cost, parts=tuple(kept for part in cost.parts if (kept := _bounded(part)) is not None))
+    return replace(cost, parts=tuple(bounded for part in cost.parts if (bounded := _bounded(part)) is not None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,18 +85,13 @@ def costs_by_audience(costs: Sequence[Cost], *, delta: float) -> list[AudienceCo
 
     Audiences may combine what they saw; the person's total covers that and is not in this list.
     """
-    relations: tuple[Relation, ...] = get_args(Relation)
-    found = []
-    for audience, unit in _audiences(costs):
-        seen = [kept for cost in costs for kept in _seen_by(cost, audience, unit)]
-        bounds = {one: guarantee(seen, delta=delta, unit=unit, relation=one) for one in relations}
-        found.append(AudienceCost(audience=audience, unit=unit, bounds=bounds))
-    return found
-
-
-def _audiences(costs: Sequence[Cost]) -> list[tuple[str, Unit]]:
     leaves = (leaf for cost in costs for leaf in cost.leaves() if leaf.mechanism != "free")
-    return list(dict.fromkeys((leaf.audience, leaf.unit) for leaf in leaves))
+    by_audience = []
+    for audience, unit in dict.fromkeys((leaf.audience, leaf.unit) for leaf in leaves):
+        seen = [part for cost in costs for part in _seen_by(cost, audience, unit)]
+        bounds = {relation: guarantee(seen, delta=delta, unit=unit, relation=relation) for relation in RELATIONS}
+        by_audience.append(AudienceCost(audience=audience, unit=unit, bounds=bounds))
+    return by_audience
 
 
 def _seen_by(cost: Cost, audience: str, unit: Unit) -> list[Cost]:
@@ -100,4 +101,277 @@ def _seen_by(cost: Cost, audience: str, unit: Unit) -> list[Cost]:
         return [cost] if leaves else []
     if cost.mechanism != "composed":
         return []
-    return [kept.times(cost.count) for part in cost.parts for kept in _seen_by(part, audience, unit)]
+    return [seen.times(cost.count) for part in cost.parts for seen in _seen_by(part, audience, unit)]
+
+
+@dataclass(frozen=True)
+class PersonTotal:
+    """What costs compose to for one person, under both relations.
+
+    `shown`: releases of presence by name. Where there are any, and nothing else is without a bound, the totals hold
+    with who is present held fixed.
+    """
+
+    delta: float
+    total: Mapping[Relation, Guarantee]
+    counted: Sequence[Cost]
+    shown: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, costs: Sequence[Cost], *, delta: float) -> PersonTotal:
+        fixed = presence_fixed(costs)
+        counted = costs if fixed is None else fixed
+        return cls(
+            delta,
+            {relation: guarantee(counted, delta=delta, relation=relation) for relation in RELATIONS},
+            counted,
+            () if fixed is None else guarantee(costs, delta=delta).unbounded,
+        )
+
+    @property
+    def bounded(self) -> bool:
+        return all(math.isfinite(bound.epsilon) for bound in self.total.values())
+
+    def right(self, relation: Relation) -> str:
+        """Of 100 guesses by an attacker who knows everything else, how many at most are right; rounded up."""
+        share = right_guesses(self.counted, relation=relation)
+        return f"{math.ceil(100 * share - 1e-9):d}" if share < 0.995 else "100"
+
+    @property
+    def presence_sentence(self) -> str:
+        return f"Who holds which pseudonymous record was shown ({', '.join(self.shown)})."
+
+
+# --- the first screen of a report -----------------------------------------------------------------------------
+
+
+def cards(entries: Iterable[tuple[str, Html]], **attributes: str) -> Html:
+    """What was released, to whom, at what cost, and how good it is, side by side."""
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in entries), **attributes)
+
+
+def glance(plan: Plan, person: PersonTotal, quality: str) -> Html:
+    assumed = paragraph(f"Missing blocks: {plan.missing_data}", class_="soft") if plan.missing_data else None
+    entries = (
+        ("Released", listing(released(plan))),
+        ("Seen by", listing(seen_by(plan))),
+        ("Cost to a person", _cost_card(person)),
+        ("How good", join([paragraph(quality), assumed])),
+    )
+    return tag("section", tag("h2", "At a glance", class_="quiet"), cards(entries, class_="glance"))
+
+
+def released(plan: Plan) -> list[str]:
+    """What left the parties, one sentence each."""
+    return list(dict.fromkeys(_sentence(stage.discloses) for stage in _disclosing(plan)))
+
+
+def seen_by(plan: Plan) -> list[str]:
+    """Who saw it."""
+    return list(dict.fromkeys(_audience(stage.audience) for stage in _disclosing(plan)))
+
+
+def _disclosing(plan: Plan) -> list[Stage]:
+    """The stages without those in which parties only work at home."""
+    return [stage for stage in plan.stages if not stage.discloses.startswith("nothing")]
+
+
+def _cost_card(person: PersonTotal) -> Html:
+    zero_out, replaced = (person.total[relation] for relation in ("zero-out", "replace"))
+    if not person.bounded:
+        return paragraph(in_plain_words(zero_out), class_="strong")
+    return join(
+        [
+            paragraph(tag("strong", person.presence_sentence), " Apart from that:") if person.shown else None,
+            paragraph(
+                tag("strong", f"epsilon {_rounded_up(zero_out)}, delta {zero_out.delta:g}"),
+                f" ({zero_out.relation}; {_rounded_up(replaced)} under replace).",
+            ),
+            paragraph(
+                "An attacker who knows everything except one person's record tells whether it was used in at most"
+                f" {person.right('zero-out')} of 100 cases; a coin does in 50."
+            ),
+        ]
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _audience(name: str) -> str:
+    if name == "coordinator":
+        return "Coordinator, and readers of this page"
+    return _sentence(name).replace("any t of them learn nothing", "none learns anything alone")
+
+
+def _rounded_up(bound: Guarantee) -> str:
+    """As `Guarantee` prints it: never smaller than it is."""
+    return pair(bound)[1:].split(",")[0]
+
+
+# --- the section ----------------------------------------------------------------------------------------------
+
+PRIORS = (0.5, 0.1, 0.01)
+
+
+def privacy_section(
+    plan: Plan,
+    by_party: Mapping[str, Sequence[Cost]],
+    person: PersonTotal,
+    remarks: Sequence[str],
+    *,
+    unseeded: str | None,
+) -> Html:
+    """The attacker, the numbers, who saw what at what cost, and who is trusted. `unseeded` warns of a simulation."""
+    return section(
+        "Privacy",
+        tag("h3", "What it costs a person"),
+        _attacker(person),
+        paragraph(unseeded, class_="warning") if unseeded else None,
+        tag("h3", "What left the parties, and who saw it"),
+        listing(_released(*release) for release in _once_each(plan)),
+        paragraph(
+            "Nothing else about the data did: each party's own border lets only such releases out, and the transcript"
+            " below has every message."
+        ),
+        *_cost_tables(by_party, person),
+        tag("h3", "Who is trusted"),
+        listing(
+            [
+                "Each party trusts its own machine and installation, and no one else, with its data: it computes at"
+                " home and adds the noise before anything leaves.",
+                "Everyone named above under 'seen by' may keep what they saw, combine it with anything they know, and"
+                " learn no more about a person than the cost says.",
+                *remarks,
+            ]
+        ),
+        paragraph("docs/threat-model.md says who is trusted with what, and what is out of scope.", class_="soft"),
+    )
+
+
+def _attacker(person: PersonTotal) -> Html:
+    zero_out, replaced = (person.total[relation] for relation in ("zero-out", "replace"))
+    if not person.bounded:
+        return join(
+            [
+                paragraph(in_plain_words(zero_out), class_="warning"),
+                paragraph(
+                    "An attacker who knows everything about a person except what was released here may learn it from"
+                    " these releases. The parties allowed them by name; noise protects nothing in them."
+                ),
+            ]
+        )
+    beliefs = [
+        (
+            f"{100 * prior:g} %",
+            *(_percent(belief(prior, epsilon=bound.epsilon, delta=bound.delta)) for bound in (zero_out, replaced)),
+        )
+        for prior in PRIORS
+    ]
+    return join(
+        [
+            paragraph(
+                f"{person.presence_sentence} That has no bound, and the parties allowed it by name. What follows is"
+                " about the values, with who is present held fixed.",
+                class_="warning",
+            )
+            if person.shown
+            else None,
+            paragraph(
+                "Think of an attacker who knows everything about everyone except one person's record: all other"
+                " records, this program, and every number that was released. It wants to know whether that record was"
+                " used at all (zero-out), or which of two versions of it is the true one (replace)."
+            ),
+            paragraph(
+                "If both were equally likely before, it guesses right in at most"
+                f" {person.right('zero-out')} of 100 cases under zero-out and in"
+                f" {person.right('replace')} under replace. Without any release it would be 50."
+            ),
+            table(
+                ("believed before", *(f"at most after, {relation}" for relation in RELATIONS)),
+                beliefs,
+                label="What an attacker may believe",
+                numeric=(1, 2),
+            ),
+            paragraph(
+                f"The table holds for every conclusion that is drawn at least once in {1 / LEAST_EVENT:,.0f} cases."
+                f" {in_plain_words(zero_out)} {in_plain_words(replaced)}",
+                class_="soft",
+            ),
+        ]
+    )
+
+
+def _percent(share: float) -> str:
+    """Rounded up: it is a bound."""
+    return f"{math.ceil(1000 * share - 1e-9) / 10:.1f} %"
+
+
+def _cost_tables(by_party: Mapping[str, Sequence[Cost]], person: PersonTotal) -> list[Html | None]:
+    everything = [cost for costs in by_party.values() for cost in costs]
+
+    def both(costs: Sequence[Cost]) -> list[str]:
+        return [pair(guarantee(costs, delta=person.delta, relation=relation)) for relation in RELATIONS]
+
+    rows = [("A person's total over all parties", *both(everything))]
+    if person.shown:
+        held_fixed = (pair(person.total[relation]) for relation in RELATIONS)
+        rows.append(("with who is present held fixed", *held_fixed))
+    rows += [(f"{party}'s releases alone", *both(costs)) for party, costs in by_party.items()]
+    by_audience = [
+        (cost.audience, cost.unit, *(pair(cost.bounds[relation]) for relation in RELATIONS))
+        for cost in costs_by_audience(everything, delta=person.delta)
+    ]
+    unbounded = bool(guarantee(everything, delta=person.delta).unbounded)
+    return [
+        table(
+            ("(epsilon, delta) per record", *RELATIONS),
+            rows,
+            label="Cost of this run",
+            numeric=() if unbounded else (1, 2),
+        ),
+        table(
+            ("what is shown to", "protects one", *RELATIONS),
+            by_audience,
+            label="Cost by audience",
+            numeric=() if unbounded else (2, 3),
+        )
+        if by_audience
+        else None,
+        paragraph(
+            "Under zero-out a record's data becomes nothing; under replace it becomes any other's. The total composes"
+            " the releases of all parties and counts a joint release once. It is that of this run alone: other runs on"
+            " the same people add to it. Each party's ledger has its own part of all runs.",
+            class_="soft",
+        ),
+    ]
+
+
+def _once_each(plan: Plan) -> list[tuple[str, str, dict[str, int]]]:
+    """(what, seen by whom, {party: how often}); stages that disclose the same are put together."""
+    together: dict[tuple[str, str], dict[str, int]] = {}
+    for stage in _disclosing(plan):
+        counts = together.setdefault((stage.discloses, stage.audience), {})
+        for party, count in stage.counts.items():
+            counts[party] = counts.get(party, 0) + count
+    return [(*release, counts) for release, counts in together.items()]
+
+
+def _released(what: str, audience: str, counts: Mapping[str, int]) -> Html:
+    the = "" if audience.startswith(("the ", "anyone ", "whoever ")) else "the "
+    return join(
+        [
+            tag("strong", what),
+            f" ({_from_whom(counts)}), seen by {the}{audience}",
+            # What went to others is not on this page.
+            " and by anyone who reads this page." if audience == "coordinator" else ".",
+        ]
+    )
+
+
+def _from_whom(counts: Mapping[str, int]) -> str:
+    if len(set(counts.values())) == 1 and len(counts) > 1:
+        times = next(iter(counts.values()))
+        return f"{', '.join(counts)}; {'once' if times == 1 else f'{times} times'} each"
+    return ", ".join(f"{party} {'once' if count == 1 else f'{count} times'}" for party, count in counts.items())

@@ -1,37 +1,45 @@
 """The report of a run: one self-contained HTML file that answers first and then shows what it cost.
 
-Everything in it comes from the run folder, so it can be written again at any time. What a result says is the
-business of its kind (`KINDS`); privacy, plan and transcript read alike for all of them.
+Everything in it comes from the run folder, so it can be written again at any time without the method: what the result
+shows (view.json), the plan, the costs, the transcript. `write_index` makes one page for several runs on the same
+people.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade.errors import RunError
-from colonnade.evaluation import (
-    report_alignment,
-    report_completion,
-    report_description,
-    report_models,
-    report_privacy,
-    report_record,
-    report_regression,
-    report_selection,
-    report_statistics,
-    report_synthetic,
+from colonnade.durable import Database
+from colonnade.errors import RunError, StorageError
+from colonnade.evaluation.page import Html, folded, listing, page, paragraph, section, table, tag
+from colonnade.evaluation.privacy import (
+    RELATIONS,
+    PersonTotal,
+    cards,
+    glance,
+    privacy_section,
+    released,
+    seen_by,
 )
-from colonnade.evaluation.missingness import treatment
-from colonnade.evaluation.page import Html, page, paragraph, tag
-from colonnade.evaluation.report_privacy import Spent
+from colonnade.evaluation.render import render_blocks, render_section
+from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import timestamp
+from colonnade.federation.transcript import Transcript
+from colonnade.federation.view import Figure, Section, Table, Text, View
+from colonnade.formatting import size, timestamp
+from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.cost import Cost
+from colonnade.privacy.wording import in_plain_words, pair
 
 COMPARISON = "comparison.json"
+"""Beside the truth, where a simulation knows it."""
+MOST_MESSAGES = 5_000
 SIMULATED = (
     "This is a simulation: a seed made the noise predictable, so these numbers protect nobody. Do not use a seed on"
     " real data."
@@ -39,237 +47,279 @@ SIMULATED = (
 UNSEEDED = "With a seed none of this holds: these are the costs that the same run would have without one."
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A table for a terminal; `numeric` columns are set flush right."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numeric: tuple[int, ...] = ()
-
-
-def _description(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_description
-    cohort = f"{result['n']:,} records in the cohort; ± is two standard deviations of the noise"
-    return [
-        Shown(cohort, told.PARTY_HEAD, told.party_rows(result), (1, 2, 3)),
-        Shown("Columns", told.COLUMN_HEAD, told.column_rows(result)),
-    ]
-
-
-def _components(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_models
-    return [Shown(told.pca_title(result), told.COMPONENT_HEAD, told.component_rows(result), (1,))]
-
-
-def _classifier(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_models
-    rows = told.coefficient_rows(result)[: told.MOST_SHOWN]
-    return [Shown(told.classifier_title(result), told.COEFFICIENT_HEAD, rows, (1,))]
-
-
-def _regression(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_regression
-    return [Shown(told.title(result), told.COEFFICIENT_HEAD, told.coefficient_rows(result), (1, 2, 3, 4, 5, 6))]
-
-
-def _alignment(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_alignment
-    return [Shown(told.title(result), told.PATTERN_HEAD, told.pattern_rows(result), (1,))]
-
-
-def _selection(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_selection
-    return [Shown(told.title(result), told.COEFFICIENT_HEAD, told.coefficient_rows(result), (1,))]
-
-
-def _completion(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_completion
-    head, *columns = (tuple(row[at] for at in told.BRIEF) for row in (told.COLUMN_HEAD, *told.column_rows(result)))
-    shown = [
-        Shown(told.title(result), told.PARTY_HEAD, told.party_rows(result), told.NUMERIC),
-        Shown(told.quality(result), head, columns[:50], (2, 3, 4)),
-        Shown("Completed tables, in the parties' own folders", told.FILE_HEAD, told.file_rows(result)),
-    ]
-    if result["downstream"]:
-        shown.append(Shown("Classification", told.DOWNSTREAM_HEAD, told.downstream_rows(result), (1, 2, 3)))
-    return shown
-
-
-def _synthetic(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_synthetic
-    return [Shown(told.title(result), told.COLUMN_HEAD, told.column_rows(result))]
-
-
-def _moments(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_statistics
-    return [Shown(told.moments_title(result), told.FEATURE_HEAD, told.feature_rows(result), (2, 3, 4))]
-
-
-def _tables(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_statistics
-    every = [(told.table_name(one), *told.cells(result, one)) for one in result["tables"]]
-    return [Shown(name, head, rows[:50], tuple(range(1, len(head)))) for name, head, rows in every]
-
-
-def _polynomial(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_statistics
-    return [Shown(told.polynomial_title(result), told.OUTPUT_HEAD, told.output_rows(result)[:50], (1, 2))]
-
-
-def _coverage(result: Mapping[str, Any]) -> list[Shown]:
-    told = report_statistics
-    return [Shown(told.coverage_title(result), told.COVERAGE_HEAD, told.coverage_rows(result), (1, 2))]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """How one kind of result is told: a title, the answer, what stands behind it, and the tables of a terminal."""
-
-    title: Callable[[Mapping[str, Any]], str]
-    answer: Callable[[Mapping[str, Any]], Html]
-    details: Callable[[Mapping[str, Any]], Html]
-    terminal: Callable[[Mapping[str, Any]], list[Shown]]
-    quality: Callable[[Mapping[str, Any]], str] | None = None
-    """One sentence: how good is it, as far as anybody may know without looking at data again."""
-
-
-KINDS: dict[str, Kind] = {
-    "description": Kind(
-        title=report_description.title,
-        answer=report_description.answer,
-        details=report_description.details,
-        terminal=_description,
-        quality=report_description.quality,
-    ),
-    "pca": Kind(
-        title=report_models.pca_title,
-        answer=report_models.pca_answer,
-        details=report_models.pca_details,
-        terminal=_components,
-        quality=report_models.pca_quality,
-    ),
-    "classifier": Kind(
-        title=report_models.classifier_title,
-        answer=report_models.classifier_answer,
-        details=report_models.classifier_details,
-        terminal=_classifier,
-        quality=report_models.classifier_quality,
-    ),
-    "vfem": Kind(
-        title=report_regression.title,
-        answer=report_regression.answer,
-        details=report_regression.details,
-        terminal=_regression,
-        quality=report_regression.quality,
-    ),
-    "alignment": Kind(
-        title=report_alignment.title,
-        answer=report_alignment.answer,
-        details=report_alignment.details,
-        terminal=_alignment,
-        quality=report_alignment.quality,
-    ),
-    "sparse-glm": Kind(
-        title=report_selection.title,
-        answer=report_selection.answer,
-        details=report_selection.details,
-        terminal=_selection,
-        quality=report_selection.quality,
-    ),
-    "completion": Kind(
-        title=report_completion.title,
-        answer=report_completion.answer,
-        details=report_completion.details,
-        terminal=_completion,
-        quality=report_completion.quality,
-    ),
-    "synthetic-table": Kind(
-        title=report_synthetic.title,
-        answer=report_synthetic.answer,
-        details=report_synthetic.details,
-        terminal=_synthetic,
-        quality=report_synthetic.quality,
-    ),
-    "moments": Kind(
-        title=report_statistics.moments_title,
-        answer=report_statistics.moments_answer,
-        details=report_statistics.moments_details,
-        terminal=_moments,
-        quality=report_statistics.moments_quality,
-    ),
-    "tables": Kind(
-        title=report_statistics.tables_title,
-        answer=report_statistics.tables_answer,
-        details=report_statistics.tables_details,
-        terminal=_tables,
-        quality=report_statistics.tables_quality,
-    ),
-    "polynomial": Kind(
-        title=report_statistics.polynomial_title,
-        answer=report_statistics.polynomial_answer,
-        details=report_statistics.polynomial_details,
-        terminal=_polynomial,
-        quality=report_statistics.polynomial_quality,
-    ),
-    "coverage": Kind(
-        title=report_statistics.coverage_title,
-        answer=report_statistics.coverage_answer,
-        details=report_statistics.coverage_details,
-        terminal=_coverage,
-        quality=report_statistics.coverage_quality,
-    ),
-}
-
-
-def kind_of(run: RunFolder, result: Mapping[str, Any]) -> Kind:
-    """How this result is told."""
-    kind = KINDS.get(str(result.get("kind")))
-    if kind is None:
-        raise RunError(
-            f"{run.path} holds a result of kind {result.get('kind')!r}, for which this version has no report; update"
-            " Colonnade."
-        )
-    return kind
+def view_of(run: RunFolder) -> View:
+    """What the run's result shows."""
+    if not (run.path / "view.json").is_file() and (run.path / "result.json").is_file():  # TRANSITION
+        return View(title=str(run.read_json("result.json").get("kind")), quality="-", answer=())
+    return View.from_dict(run.read_json("view.json"))
 
 
 def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
-    """Write report.html from the run folder's result, plan, costs and transcript.
+    """Write report.html from the run folder's view, plan, costs and transcript.
 
     `remarks` are sentences about who is trusted that the folder does not hold (`Federation.remarks`).
     """
-    result = run.read_json("result.json")
-    kind = kind_of(run, result)
-    job, plan, costs = run.job, run.plan(), run.read_json("costs.json")
-    spent = Spent.of(plan, costs)
-    compared = run.read_json(COMPARISON) if (run.path / COMPARISON).is_file() else None
-    heading = kind.title(result)
+    job, plan, costs, view = run.job, run.plan(), run.read_json("costs.json"), view_of(run)
+    by_party = {party: [Cost.from_dict(cost) for cost in listed] for party, listed in costs["costs"].items()}
+    person = PersonTotal.of([cost for listed in by_party.values() for cost in listed], delta=plan.delta)
+    truth = _truth(run)
+    simulated = bool(costs["simulated"])
     html = page(
-        f"Colonnade: {heading}",
-        tag("header", tag("h1", heading), paragraph(_origin(job), class_="soft")),
-        paragraph(SIMULATED, class_="warning", role="note") if costs["simulated"] else None,
-        report_privacy.glance(plan, spent, quality_of(run), treatment(plan.method, plan.options)),
-        kind.answer(result),
-        report_privacy.privacy(plan, spent, remarks, unseeded=UNSEEDED if costs["simulated"] else None),
-        report_synthetic.beside_truth(compared) if compared is not None else None,
-        kind.details(result),
-        report_record.plan_section(plan),
-        report_record.transcript_section(run.path / "transcript.db"),
+        f"Colonnade: {view.title}",
+        tag("header", tag("h1", view.title), paragraph(_origin(job), class_="soft")),
+        paragraph(SIMULATED, class_="warning", role="note") if simulated else None,
+        glance(plan, person, _quality(view, truth)),
+        render_blocks(view.answer),
+        privacy_section(plan, by_party, person, remarks, unseeded=UNSEEDED if simulated else None),
+        render_section(_truth_section(truth)) if truth is not None else None,
+        *map(render_section, view.sections),
+        _plan_section(plan),
+        _transcript_section(run.path / "transcript.db"),
         tag("footer", paragraph(f"Written by Colonnade {colonnade.__version__} from {run.path.name}.")),
     )
     return run.write("report.html", html)
 
 
-def quality_of(run: RunFolder) -> str:
+def _truth(run: RunFolder) -> dict[str, Any] | None:
+    return run.read_json(COMPARISON) if (run.path / COMPARISON).is_file() else None
+
+
+def _quality(view: View, truth: Mapping[str, Any] | None) -> str:
     """One sentence: how good the result is; beside the truth where a simulation knows it."""
-    if (run.path / COMPARISON).is_file():
-        return report_synthetic.quality_beside_truth(run.read_json(COMPARISON))
-    result = run.read_json("result.json")
-    kind = kind_of(run, result)
-    return kind.quality(result) if kind.quality else "The result says what is known about its error."
+    return view.quality if truth is None else _truth_quality(truth)
+
+
+def _when(job: Mapping[str, Any]) -> str:
+    return timestamp(job.get("finished") or job["started"])
 
 
 def _origin(job: Mapping[str, Any]) -> str:
-    when = timestamp(job.get("finished") or job["started"])
-    return f"{job['method']}, job {job['job']}, finished {when}, Colonnade {job['version']}"
+    return f"{job['method']}, job {job['job']}, finished {_when(job)}, Colonnade {job['version']}"
+
+
+def _plan_section(plan: Plan) -> Html:
+    """The plan as it was agreed."""
+    rows = [
+        (
+            stage.name,
+            stage.step,
+            party,
+            str(stage.counts[party]),
+            pair(guarantee([cost], delta=plan.delta)),
+            stage.audience,
+        )
+        for stage in plan.stages
+        for party, cost in stage.costs.items()
+    ]
+    options = ", ".join(f"{name} = {value}" for name, value in plan.options.items() if value is not None)
+    head = ("stage", "step", "party", "requests", "(epsilon, delta), zero-out", "seen by")
+    return section(
+        "The plan",
+        paragraph(
+            f"Agreed before any data was touched: {plan.rounds()} rounds in {len(plan.stages)} stages,"
+            f" method {plan.method} with {options}."
+        ),
+        *(paragraph(note) for note in plan.notes),
+        folded("Requests and costs of each party", table(head, rows, label="Stages of the plan", numeric=(3,))),
+    )
+
+
+def _transcript_section(path: Path) -> Html:
+    """What crossed the coordinator's border."""
+    with closing(Database(path, read_only=True)) as database:
+        transcript = Transcript(database, create=False)
+        head = transcript.verify()
+        messages = transcript.rows()
+    rows = [
+        (
+            str(message.number),
+            timestamp(message.body["time"]),
+            f"{'to' if message.body['direction'] == 'out' else 'from'} {message.body['peer']}",
+            message.body["kind"],
+            message.body["step"],
+            str(message.body["seq"]),
+            f"{message.body['bytes']:,}",
+            message.body["payload"][:12],
+        )
+        for message in messages[:MOST_MESSAGES]
+    ]
+    left_out = len(messages) - len(rows)
+    names = ("no.", "time", "message", "kind", "step", "request", "bytes", "hash begins")
+    return section(
+        "The transcript",
+        paragraph(
+            f"{head.rows:,} messages, {size(sum(message.body['bytes'] for message in messages))}, crossed the"
+            " coordinator's border. Their chain of hashes is intact; it ends in ",
+            tag("code", head.hash[:16]),
+            ".",
+        ),
+        folded(
+            "Every message",
+            table(names, rows, label="Messages of this run", numeric=(0, 5, 6)),
+            paragraph(f"The other {left_out:,} are in transcript.db.") if left_out else None,
+        ),
+    )
+
+
+# --- where a simulation knows the truth -----------------------------------------------------------------------
+
+
+def _truth_quality(comparison: Mapping[str, Any]) -> str:
+    """How good the table is, in a sentence, from comparison.json."""
+    return (
+        f"Effects fitted to it correlate {comparison['agreement']:.2f} with the true ones. Distributions are off by"
+        f" {100 * comparison['marginal']:.1f} % (one column) and {100 * comparison['pairwise']:.1f} % (a pair) in total"
+        " variation. Only a simulation knows."
+    )
+
+
+def _truth_section(comparison: Mapping[str, Any]) -> Section:
+    """The report's section on comparison.json: coefficients beside the truth, and distances."""
+    rows = sorted(comparison["coefficients"], key=lambda row: -abs(row["truth"] * row["scale"]))
+    reach = [1.96 * row["synthetic_error"] for row in rows]
+
+    def scaled(values: Iterable[float]) -> list[float]:
+        return [value * row["scale"] for value, row in zip(values, rows, strict=True)]
+
+    fitted = [row["synthetic"] for row in rows]
+    figure = Figure(
+        chart="intervals",
+        data={
+            "labels": [row["name"] for row in rows],
+            "centres": scaled(fitted),
+            "lows": scaled(value - width for value, width in zip(fitted, reach, strict=True)),
+            "highs": scaled(value + width for value, width in zip(fitted, reach, strict=True)),
+            "truths": scaled(row["truth"] for row in rows),
+        },
+        label="Coefficients from the synthetic table, and in truth",
+        title=f"Regression of {comparison['response']}, per standard deviation of each feature",
+        caption="Dots: fitted to the synthetic table, with the intervals that least squares would claim. Rings: the"
+        " truth. The intervals know nothing of the synthesis, so they are too short.",
+        numbers=Table(
+            title="Coefficients (standard errors of least squares)",
+            head=("feature", "in truth", "from the synthetic table", "from the complete table, were it known"),
+            rows=tuple(
+                (
+                    row["name"],
+                    f"{row['truth']:.4g}",
+                    f"{row['synthetic']:.4g} ({row['synthetic_error']:.2g})",
+                    f"{row['complete']:.4g} ({row['complete_error']:.2g})",
+                )
+                for row in rows
+            ),
+            numeric=(1, 2, 3),
+        ),
+        note="In brackets: standard errors of least squares.",
+    )
+    return Section(
+        title="Beside the truth",
+        blocks=(
+            Text(
+                text="These firms are simulated, so the truth is known. In a real federation no one has it, and this"
+                " section is not there."
+            ),
+            figure,
+            Text(
+                text=f"Correlation of fitted with true effects {comparison['agreement']:.3f}; mean distance (total"
+                f" variation) of one column's distribution {comparison['marginal']:.3f}, of a pair's"
+                f" {comparison['pairwise']:.3f}; mean error of a rank correlation"
+                f" {comparison['rank_correlation']:.3f} (within one party {comparison['rank_correlation_within']:.3f},"
+                f" across parties {comparison['rank_correlation_across']:.3f})."
+            ),
+        ),
+    )
+
+
+# --- one page for several runs --------------------------------------------------------------------------------
+
+
+def write_index(path: Path, runs: Sequence[RunFolder], *, title: str) -> Path:
+    """Write an HTML page beside the runs: what each found, what it cost, and what all of them cost together.
+
+    It links to their reports; runs without one are left out. The total holds if all runs are about the same people;
+    joint releases of one run count once.
+    """
+    done = [run for run in runs if run.job.get("state") == "done" and (run.path / "report.html").is_file()]
+    if not done:
+        raise RunError(f"no finished run with a report among {len(runs)}; run a method first.")
+    delta = max(run.plan().delta for run in done)
+    costs = [_costs(run) for run in done]
+    person = PersonTotal.of([cost for listed in costs for cost in listed], delta=delta)
+    simulated = any(run.read_json("costs.json")["simulated"] for run in done)
+    articles = [_article(path, run, number, costs[number - 1], delta) for number, run in enumerate(done, start=1)]
+    html = page(
+        title,
+        tag("header", tag("h1", title), paragraph(_together(person), class_="lead")),
+        paragraph(SIMULATED, class_="warning", role="note") if simulated else None,
+        tag("h2", "The runs", class_="quiet"),
+        tag("div", *articles, class_="runs"),
+        section(
+            "What all of it costs a person",
+            paragraph(
+                f"{person.presence_sentence} That has no bound, and the parties allowed it by name. What follows holds"
+                " who is present fixed."
+            )
+            if person.shown
+            else None,
+            paragraph(" and ".join(str(person.total[relation]) for relation in RELATIONS) + ".", class_="lead"),
+            paragraph(in_plain_words(person.total["zero-out"])),
+            paragraph(
+                "A guess whether a record was used is right in at most"
+                f" {person.right('zero-out')} of 100 cases, all releases of all runs together; a coin is"
+                " right in 50."
+            )
+            if person.bounded
+            else None,
+        ),
+    )
+    try:
+        path.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"writing {path} failed ({error}); free disk space.") from error
+    return path
+
+
+def _together(person: PersonTotal) -> str:
+    """The first sentence: what all runs cost a person."""
+    total = person.total["zero-out"]
+    if total.unbounded or not math.isfinite(total.epsilon):
+        return "Together these runs have no bound on what a person loses."
+    also = " They also show who holds which pseudonymous record." if person.shown else ""
+    epsilon, delta = pair(total)[1:-1].split(", ")
+    return f"Together these runs cost a person epsilon {epsilon}, delta {delta} ({total.relation}).{also}"
+
+
+def _costs(run: RunFolder) -> list[Cost]:
+    """A run's costs; joint ids are made its own, since a plan's do not name the job."""
+    by_party = run.read_json("costs.json")["costs"].values()
+    return [
+        Cost.from_dict(cost).with_joint(lambda name: f"{run.path.name} {name}")
+        for listed in by_party
+        for cost in listed
+    ]
+
+
+def _article(index: Path, run: RunFolder, number: int, costs: list[Cost], delta: float) -> Html:
+    """What one run released, to whom, at what cost, and how good it is; its heading leads to the report."""
+    view, plan = view_of(run), run.plan()
+    report = Path(os.path.relpath(run.path / "report.html", index.parent)).as_posix()
+    person = PersonTotal.of(costs, delta=delta)
+    bound = person.total["zero-out"]
+    total = tag("strong", "nothing" if bound.epsilon == 0 else pair(bound))
+    entries = (
+        ("How good", paragraph(_quality(view, _truth(run)))),
+        (
+            "Cost to a person",
+            paragraph(person.presence_sentence, " Apart from that: ", total, ".")
+            if person.shown
+            else paragraph(total, " (epsilon, delta), zero-out."),
+        ),
+        ("Released", listing(released(plan))),
+        ("Seen by", listing(seen_by(plan))),
+    )
+    return tag(
+        "article",
+        tag("h3", f"{number}. ", tag("a", view.title, href=report)),
+        paragraph(f"{run.job['method']}, {_when(run.job)}", class_="soft"),
+        cards(entries),
+    )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from colonnade.evaluation.charts import interval_list
+from colonnade.evaluation.charts import intervals
 from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table, tag
 from colonnade.formatting import number, share
 
@@ -75,7 +75,7 @@ def _figure(result: Mapping[str, Any]) -> Html:
     return tag(
         "figure",
         tag("h4", "Effect of one standard deviation of each feature"),
-        interval_list(labels, centres, lows, highs, label="Coefficients with intervals"),
+        intervals(labels, centres, lows, highs, label="Coefficients with intervals"),
         tag("figcaption", f"In units of {result['response']}, with 95 % intervals; the dashed line is zero."),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from colonnade.evaluation.charts import step_line
+from colonnade.evaluation.charts import line
 from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table, tag
 from colonnade.formatting import number
 
@@ -64,7 +64,7 @@ def details(result: Mapping[str, Any]) -> Html:
             tag(
                 "figure",
                 tag("h4", "Columns chosen along the path"),
-                step_line(
+                line(
                     result["df"],
                     mark=min(range(len(rows)), key=lambda at: abs(result["lambdas"][at] - result["lambda"])),
                     label="Number of columns for each lambda, from the largest to the smallest",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from colonnade.evaluation.charts import bar_list
+from colonnade.evaluation.charts import bars
 from colonnade.evaluation.page import Html, folded, join, paragraph, section, table, tag
 from colonnade.formatting import noise_width, number, share, with_noise
 
@@ -160,7 +160,7 @@ def _figure(result: Mapping[str, Any], one: Mapping[str, Any]) -> Html:
     chart = None
     if counts.ndim == 1:
         told = f"Bar chart of {name}; the numbers are in the table below"
-        chart = bar_list([row[0] for row in rows], counts.tolist(), label=told, noise=sd)
+        chart = bars([row[0] for row in rows], counts.tolist(), label=told, noise=sd)
     return tag(
         "figure",
         tag("h4", name),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from colonnade.evaluation.charts import bar_list, histogram, interval_list
+from colonnade.evaluation.charts import bars, histogram, intervals
 from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table, tag
 from colonnade.formatting import number
 
@@ -87,7 +87,7 @@ def details(result: Mapping[str, Any]) -> Html:
 def _chart(name: str, one: Mapping[str, Any]) -> Html:
     label = f"Synthetic counts of {name}"
     if one["edges"] is None:
-        drawn = bar_list(one["labels"], one["counts"], label=label, noise=0.0)
+        drawn = bars(one["labels"], one["counts"], label=label, noise=0.0)
     else:
         drawn = histogram(one["labels"], one["counts"], one["edges"], label=label, noise=0.0)
     return tag("figure", tag("h4", name), drawn)
@@ -99,9 +99,9 @@ def _chart(name: str, one: Mapping[str, Any]) -> Html:
 def beside_truth(found: Mapping[str, Any]) -> Html:
     """comparison.json of a simulation (`evaluation.comparison`)."""
     rows = found["coefficients"]
-    ordered = sorted(rows, key=lambda one: -abs(one["truth"] * one["spread"]))
+    ordered = sorted(rows, key=lambda one: -abs(one["truth"] * one["scale"]))
     scaled = [
-        (one["name"], *(value * one["spread"] for value in _ends(one)), one["truth"] * one["spread"]) for one in ordered
+        (one["name"], *(value * one["scale"] for value in _ends(one)), one["truth"] * one["scale"]) for one in ordered
     ]
     names, centres, lows, highs, truths = (list(part) for part in zip(*scaled, strict=True))
     head = ("feature", "in truth", "from the synthetic table", "from the complete table, were it known")
@@ -125,7 +125,7 @@ def beside_truth(found: Mapping[str, Any]) -> Html:
             tag(
                 "figure",
                 tag("h4", f"Regression of {found['response']}, per standard deviation of each feature"),
-                interval_list(
+                intervals(
                     names,
                     centres,
                     lows,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from colonnade.durable import Database
 from colonnade.errors import NotApproved, RunError
-from colonnade.federation.messages import Request
+from colonnade.federation.messages import of_first_protocol, stored_proposal
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import Policy
 from colonnade.federation.roster import Roster
@@ -49,6 +49,11 @@ class Approvals:
             if stored is None or stored.state != "waiting":
                 waiting = ", ".join(self.waiting()) or "none"
                 raise NotApproved(f"no job {job} is waiting here; those that wait: {waiting}.")
+            if approve and of_first_protocol(stored.content):
+                raise NotApproved(
+                    f"job {job} was proposed by an older version and cannot run any more; deny it, and have the"
+                    " coordinator propose it again."
+                )
             if approve:
                 self.reserve(job, plan_of(stored))
             self.store.set_state(job, "approved" if approve else "denied")
@@ -68,7 +73,7 @@ def reservations(party: str, job: str, plan: Plan, roster: Roster) -> list[Reser
     """One party's part of a plan, as its ledger counts it."""
     return [
         Reservation(
-            phase=stage.name,
+            stage=stage.name,
             step=stage.step,
             count=stage.counts[party],
             cost=pinned(stage.costs[party], roster).with_joint(lambda joint: joint.replace(JOB, job)),
@@ -79,7 +84,7 @@ def reservations(party: str, job: str, plan: Plan, roster: Roster) -> list[Reser
 
 
 def plan_of(stored: StoredJob) -> Plan:
-    return Plan.from_dict(Request.decode(stored.content).arguments["plan"])
+    return Plan.from_dict(stored_proposal(stored.content)["plan"])
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import colonnade
 from colonnade.errors import PartyLost, RosterError, RunError, VersionMismatch, from_code
-from colonnade.federation.asker import Signer
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.consortium import Consortium, CoordinatorFile
 from colonnade.federation.facts import PublicFacts
@@ -26,6 +25,7 @@ from colonnade.federation.messages import Reply, Request
 from colonnade.federation.method import Method
 from colonnade.federation.party import ASK
 from colonnade.federation.plan import Plan
+from colonnade.federation.requester import Signer
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder, newest_heads
 from colonnade.federation.stage import stage
@@ -223,7 +223,7 @@ class Federation:
         self.handshake()
         arguments = proposal(plan, self.roster, self.facts, self.seed)
         if self._signer is not None:
-            arguments["asker"] = self._signer.sign("", arguments)
+            arguments["requester"] = self._signer.sign("", arguments)
         for party in self.transport.parties:
             if any(party in stage.costs for stage in plan.stages):
                 self._say(party, Request(kind="check", arguments=arguments))
@@ -283,7 +283,7 @@ class Federation:
         if plan.run is None and isinstance(planned, Plan):
             raise RunError("a plan that was read from a file cannot run; make it with `federation.plan(method)`.")
         with self.open(plan, name=name, progress=progress) as job:
-            result = plan.run(job) if plan.run is not None else planned.execute(job)  # TRANSITION
+            result = plan.run(job) if plan.run is not None else planned.execute(job)  # type: ignore  # TRANSITION
             result.write(job.run)
         return result, job.run
 
@@ -312,7 +312,7 @@ class Federation:
         self.handshake()
         run.update(state="running", resumed=time.time())
         with self._job(plan, run, progress) as job:
-            result = plan.run(job) if plan.run is not None else resumed.execute(job)  # TRANSITION
+            result = plan.run(job) if plan.run is not None else resumed.execute(job)  # type: ignore  # TRANSITION
             result.write(run)
         return result, run
 

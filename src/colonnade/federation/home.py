@@ -62,8 +62,8 @@ class Home:
         packages: Sequence[str] = (),
         authority: Path | None = None,
     ) -> None:
-        """`packages` are those beyond Colonnade's own methods that this party runs, by its own choice; `authority` is the
-        certificate against which it verifies who asks."""
+        """`packages` are those beyond Colonnade's own methods that this party runs, by its own choice; `authority` is
+        the certificate against which it verifies who asks."""
         if columns is not None:
             self._write("columns.toml", columns.to_toml())
         settings = {

@@ -19,10 +19,10 @@ import numpy as np
 
 from colonnade.durable import Database
 from colonnade.errors import AwaitingApproval, BorderError, RunError, UnboundedNotAllowed, from_code
-from colonnade.federation.asker import Signer
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Reply, Request
 from colonnade.federation.plan import Plan
+from colonnade.federation.requester import Signer
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import JOB, Stage
@@ -37,7 +37,7 @@ from colonnade.privacy.cost import Cost, Relation
 class Progress:
     """How far a job is: rounds, bytes on the coordinator's border, seconds; `remaining` is an estimate."""
 
-    phase: str
+    stage: str
     rounds: int
     of: int
     bytes: int
@@ -111,9 +111,9 @@ class Job:
         arguments = proposal(self.plan, self.roster, self.facts, self.seed)
         if self._signer is not None:
             # Signed once: a resumed job proposes the same bytes.
-            if "asker" not in self.run.job:
-                self.run.update(asker=self._signer.sign(self.id, arguments))
-            arguments["asker"] = self.run.job["asker"]
+            if "requester" not in self.run.job:
+                self.run.update(requester=self._signer.sign(self.id, arguments))
+            arguments["requester"] = self.run.job["requester"]
         request = Request(kind="propose", job=self.id, arguments=arguments)
         try:
             replies = self._exchange(dict.fromkeys(self._concerned(), request))
@@ -173,7 +173,7 @@ class Job:
             self._seq[party] += 1
             waiting, self._pending[party] = self._pending[party], []
             requests[party] = Request(
-                kind="ask", job=self.id, seq=self._seq[party], phase=name, step=step, arguments=own, mail=waiting
+                kind="ask", job=self.id, seq=self._seq[party], stage=name, step=step, arguments=own, mail=waiting
             )
         replies = self._exchange(requests)
         for party in arguments:

@@ -17,7 +17,7 @@ from colonnade.data.column import Columns
 from colonnade.data.composite import key_name, with_key
 from colonnade.data.sources import open_source
 from colonnade.errors import RosterError, SchemaError, SourceError
-from colonnade.federation.catalogue import PAPERS
+from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home, open_party
 from colonnade.federation.party import Party
@@ -59,7 +59,7 @@ class Spec:
     include: str = "union"
     home: Path | str | None = None
     transport: Literal["embedded", "processes", "network"] = "embedded"
-    packages: tuple[str, ...] = (PAPERS,)
+    packages: tuple[str, ...] = field(default_factory=lambda: CATALOGUE.optional)
     timeout: float = 600.0
 
     @classmethod

@@ -16,6 +16,7 @@ from typing import Any
 
 from colonnade.errors import WireError
 from colonnade.federation import wire
+from colonnade.federation.plan import of_first_format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class Request:
     kind: str
     job: str = ""
     seq: int = 0
-    phase: str = ""
+    stage: str = ""
     step: str = ""
     arguments: Mapping[str, Any]
     mail: Sequence[Mail] = ()
@@ -58,10 +59,10 @@ class Request:
                 "kind": self.kind,
                 "job": self.job,
                 "seq": self.seq,
-                "phase": self.phase,
+                "stage": self.stage,
                 "step": self.step,
                 "arguments": dict(self.arguments),
-                "mail": [one.to_dict() for one in self.mail],
+                "mail": [mail.to_dict() for mail in self.mail],
             }
         )
 
@@ -69,13 +70,13 @@ class Request:
     def decode(cls, data: bytes) -> Request:
         plain = _fields(
             wire.decode(data),
-            {"kind": str, "job": str, "seq": int, "phase": str, "step": str, "arguments": dict, "mail": list},
+            {"kind": str, "job": str, "seq": int, "stage": str, "step": str, "arguments": dict, "mail": list},
         )
         if plain["kind"] not in ("hello", "check", "propose", "ask", "close"):
             raise WireError(f"a request of kind {plain['kind']!r} is not part of the protocol.")
         if plain["seq"] < 0 or len(plain["job"]) > 200:
             raise WireError("a request has a negative sequence number or too long a job id.")
-        return cls(**{**plain, "mail": tuple(_mail(one) for one in plain["mail"])})
+        return cls(**{**plain, "mail": tuple(_mail(mail) for mail in plain["mail"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +88,26 @@ class Reply:
     error: str = ""
 
     def encode(self) -> bytes:
-        return wire.encode({"value": self.value, "mail": [one.to_dict() for one in self.mail], "error": self.error})
+        return wire.encode({"value": self.value, "mail": [mail.to_dict() for mail in self.mail], "error": self.error})
 
     @classmethod
     def decode(cls, data: bytes) -> Reply:
         plain = _fields(wire.decode(data), {"value": object, "mail": list, "error": str})
-        return cls(**{**plain, "mail": tuple(_mail(one) for one in plain["mail"])})
+        return cls(**{**plain, "mail": tuple(_mail(mail) for mail in plain["mail"])})
+
+
+def stored_proposal(content: bytes) -> Mapping[str, Any]:
+    """The arguments of a proposal as a party's records have it. One that the first version stored is read too, so that
+    an operator still sees what was decided; it can no longer be asked anything."""
+    if not of_first_protocol(content):
+        return Request.decode(content).arguments
+    arguments = wire.decode(content, stored=1)["arguments"]
+    named = {"requester" if name == "asker" else name: value for name, value in arguments.items()}
+    return {**named, "plan": of_first_format(arguments["plan"])}
+
+
+def of_first_protocol(content: bytes) -> bool:
+    return content[: len(wire.MAGIC) + 1] == wire.MAGIC + b"\x01"
 
 
 def _mail(plain: Any) -> Mail:

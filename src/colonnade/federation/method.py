@@ -10,11 +10,13 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from dataclasses import MISSING, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
+from colonnade.codec import words
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.options import Options
+from colonnade.federation.options import Declared, Options
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
@@ -46,6 +48,7 @@ class Result(ABC):
         run.write_json("view.json", self.view().to_dict())
 
 
+C = TypeVar("C", bound=type)
 R_co = TypeVar("R_co", bound=Result, covariant=True)
 R = TypeVar("R", bound=Result)
 
@@ -66,7 +69,7 @@ class Procedure(ABC, Generic[R_co]):
 
 
 class Method(Options, ABC, Generic[R]):
-    """A dataclass of options that can plan itself and run. Subclasses are `@dataclass(kw_only=True)`."""
+    """Options that can plan themselves and run. Subclasses are decorated with `@method_class`."""
 
     name: ClassVar[str]
     """Its name in the catalogue, in a job.toml and in a policy; the verb is called the same."""
@@ -74,6 +77,8 @@ class Method(Options, ABC, Generic[R]):
     """Packages of an optional extra that it cannot do without."""
     rests_on: ClassVar[tuple[str, ...]] = ()
     """Methods whose private releases are all that it makes: an audit attacks those instead."""
+    makes_cohort: ClassVar[bool] = False
+    """It lines the records up, so it runs before there is a cohort."""
 
     delta: float = 1e-6
 
@@ -112,3 +117,32 @@ class Method(Options, ABC, Generic[R]):
         """Run it; the run folder is in `federation.runs`."""
         result: R = federation.run(self)[0]
         return result
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def method_class(cls: C) -> C:
+    """Make a class of options a dataclass, and write its options into its docstring, for `help` and the API page."""
+    made: Any = dataclass(kw_only=True)(cls)
+    text = inspect.getdoc(cls) or ""
+    before, heading, after = text.partition("\nReturns\n---")
+    made.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(one), annotation=one.hint)
+            for name, one in made.declared().items()
+        ]
+    )
+    made.__doc__ = f"{before.rstrip()}\n\n{parameters(made)}\n{heading}{after}"
+    return made  # type: ignore[no-any-return]
+
+
+def _default(declared: Declared) -> Any:
+    return inspect.Parameter.empty if declared.default is MISSING else declared.default
+
+
+def parameters(cls: type[Options]) -> str:
+    """The options of a method as the Parameters section of a docstring."""
+    lines = ["Parameters", "----------"]
+    for name, declared in cls.declared().items():
+        default = "" if declared.default is MISSING else f", default {declared.default!r}"
+        lines += [f"{name} : {words(declared.hint)}{default}", f"    {declared.option.help}"]
+    return "\n".join(lines) + "\n"

@@ -27,8 +27,8 @@ class Option:
     `flag` and `short` name it on the command line (`--min-joint`; by default the field's name), `form` is what a
     value looks like there (`PARTY=NORM`). `least` and `most` include their end, `above` and `below` do not. `reads`:
     the value names columns that the job reads; where it is None, the job reads none ("named") or all ("named or all").
-    `only` maps another option to the values
-    with which this one has a meaning; with any other value it must stay at its default.
+    `only` maps another option to the values with which this one has a meaning; with any other value it must stay at its
+    default.
     """
 
     help: str
@@ -78,24 +78,30 @@ class Declared:
 
 def option_of(hint: Any) -> Option:
     """The `Option` in an annotated type; the last one wins, so that a shared alias can be annotated again."""
-    found = [one for one in typing.get_args(hint)[1:] if isinstance(one, Option)] if hint is not bare(hint) else []
-    return found[-1] if found else Option("")
+    extras = typing.get_args(hint)[1:] if hint is not bare(hint) else ()
+    options = [extra for extra in extras if isinstance(extra, Option)]
+    return options[-1] if options else Option("")
+
+
+@functools.cache
+def _declared(cls: type[Any]) -> dict[str, Declared]:
+    hints = hints_of(cls)  # type: ignore[arg-type]
+    declared: dict[str, Declared] = {}
+    for field in fields(cls):
+        if field.init:
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            hint = hints[field.name]
+            declared[field.name] = Declared(field.name, bare(hint), option_of(hint), default)
+    return declared
 
 
 class Options:
     """The base of every method: a dataclass whose fields are its options."""
 
     @classmethod
-    @functools.cache
     def declared(cls) -> dict[str, Declared]:
         """The options by name, in the order of the class."""
-        hints = hints_of(cls)
-        made: dict[str, Declared] = {}
-        for one in fields(cls):  # type: ignore[arg-type]
-            if one.init:
-                default = one.default if one.default_factory is MISSING else one.default_factory()
-                made[one.name] = Declared(one.name, bare(hints[one.name]), option_of(hints[one.name]), default)
-        return made
+        return _declared(cls)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         for name, declared in self.declared().items():
@@ -180,7 +186,7 @@ def _names(value: Any) -> list[str]:
         return [value]
     if isinstance(value, Mapping):
         return [str(name) for name in value]
-    return [name for one in value for name in _names(one)]
+    return [name for item in value for name in _names(item)]
 
 
 # --- options that mean the same in every method -------------------------------------------------------------------
@@ -199,7 +205,7 @@ OptionalEpsilon = Annotated[
 Delta = Annotated[float, Option("The delta that goes with epsilon; well below one over the number of records.")]
 ColumnNames = Annotated[
     tuple[str, ...] | None,
-    Option("Which columns, with commas between; all by default. May be repeated.", form="NAMES", reads="named or all"),
+    Option("Which columns; all by default.", reads="named or all"),
 ]
 Response = Annotated[str, Option("The column to explain.", short="-r", reads="named")]
 Gamma = Annotated[int, Option("The scale of quantisation: columns become integers of 1/gamma of their range.")]

@@ -16,7 +16,6 @@ answer, or with the error, that it paid for: the loss of power can take a debit 
 
 from __future__ import annotations
 
-import importlib
 import logging
 import shutil
 import threading
@@ -46,12 +45,12 @@ from colonnade.errors import (
 )
 from colonnade.federation import wire
 from colonnade.federation.approvals import Approvals, pinned, plan_of
-from colonnade.federation.asker import SIGNED, verified
-from colonnade.federation.catalogue import CATALOGUE, PAPERS, within
+from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.messages import Mail, Reply, Request
+from colonnade.federation.messages import Mail, Reply, Request, stored_proposal
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import Policy
+from colonnade.federation.requester import SIGNED, verified
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Release, Step, registered
 from colonnade.federation.store import Store
@@ -86,8 +85,9 @@ class Party(Workplace):
         packages: Sequence[str] = (),
         lasting: bool = True,
     ) -> None:
-        """`packages` are those beyond Colonnade's own methods whose methods and steps this party runs. `lasting=False`: this folder is deleted when the federation closes, so nothing in it can be needed after the
-        loss of power. A simulation protects nobody and does not wait for the disk either."""
+        """`packages` are those beyond Colonnade's own whose methods and steps this party runs. `lasting=False`: this
+        folder is deleted when the federation closes, so nothing in it can be needed after the loss of power. A
+        simulation protects nobody and does not wait for the disk either."""
         super().__init__(
             name=name, home=home, roster=roster, facts=facts, identity=identity, block=block, alignment=alignment
         )
@@ -95,8 +95,7 @@ class Party(Workplace):
         self.simulation = simulation
         self._authority = authority
         self._packages = tuple(packages)
-        for package in self._packages:
-            importlib.import_module(package)
+        CATALOGUE.load_packages(self._packages)
         self._check_pinned()
         home.mkdir(parents=True, exist_ok=True)
         self._log = _file_logger(name, home / "log.txt")
@@ -257,9 +256,9 @@ class Party(Workplace):
 
     def _acceptable(self, request: Request) -> Plan:
         arguments = request.arguments
-        if set(arguments) - {"asker"} != set(SIGNED) or not isinstance(arguments["plan"], dict):
+        if set(arguments) - {"requester"} != set(SIGNED) or not isinstance(arguments["plan"], dict):
             raise UnsafeRequest("a proposal must state its plan, roster, facts and seed.")
-        self._check_asker(request)
+        self._check_requester(request)
         if arguments["roster"] != self.roster.fingerprint or arguments["facts"] != self.facts.fingerprint:
             raise RosterError("the proposal rests on another roster or other facts than the ones pinned here.")
         if arguments["seed"] is not None and not self.simulation:
@@ -283,21 +282,17 @@ class Party(Workplace):
     def _step(self, name: str) -> Step:
         """The step of this party's own installation, from Colonnade itself or from a package that it names."""
         step = registered(name)
-        own = within(step.module, "colonnade") and not within(step.module, PAPERS)
-        if not own and not any(within(step.module, package) for package in self._packages):
-            raise NotApproved(
-                f"step {name} is in {step.module}, which packages in this party's configuration does not name."
-            )
+        CATALOGUE.permit_step(name, step.module, self._packages)
         return step
 
-    def _check_asker(self, request: Request) -> None:
+    def _check_requester(self, request: Request) -> None:
         """Where there is an authority somebody must sign; the policy may want one of certain organisations."""
-        asker, owner = request.arguments.get("asker"), None
+        requester, owner = request.arguments.get("requester"), None
         if self._authority is not None:
-            owner = verified(asker, request.job, request.arguments, authority=self._authority)
-        if self.policy.askers is not None and (owner is None or owner.organisation not in self.policy.askers):
+            owner = verified(requester, request.job, request.arguments, authority=self._authority)
+        if self.policy.requesters is not None and (owner is None or owner.organisation not in self.policy.requesters):
             who = "whoever runs this machine" if owner is None else repr(owner.organisation)
-            raise NotApproved(f"{who} may not ask here; add the organisation to askers in [policy] to let it.")
+            raise NotApproved(f"{who} may not ask here; add the organisation to requesters in [policy] to let it.")
 
     def decide(self, job: str, *, approve: bool) -> None:
         """The operator's answer to a job that waits. Approval reserves its plan."""
@@ -329,7 +324,7 @@ class Party(Workplace):
         cost = pinned(step.price(public, arguments), self.roster)
         with self.database.transaction(flush=False):  # `_commit` or `_refuse` flushes it, before anything leaves
             self.ledger.debit(
-                job=request.job, seq=request.seq, request=hashed, phase=request.phase, step=step.name, cost=cost
+                job=request.job, seq=request.seq, request=hashed, stage=request.stage, step=step.name, cost=cost
             )
 
         self._work = Work(
@@ -368,7 +363,7 @@ class Party(Workplace):
         if job not in self._seeds:
             stored = self.store.job(job)
             assert stored is not None
-            seed = Request.decode(stored.content).arguments["seed"]
+            seed = stored_proposal(stored.content)["seed"]
             self._seeds[job] = None if seed is None else (int(seed), plan_of(stored).fingerprint)
         simulated = self._seeds[job]
         if simulated is None:

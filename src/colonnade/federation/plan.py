@@ -108,6 +108,12 @@ class Plan:
         return "\n".join(lines)
 
 
+def of_first_format(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan that the first version wrote, whose stages were phases: for records of what was spent."""
+    kept = {name: value for name, value in plain.items() if name != "phases"}
+    return {"missing_data": "", **kept, "stages": plain["phases"]}
+
+
 # TRANSITION: old names, until every family asks stages.
 from colonnade.federation.stage import JOB as JOB  # noqa: E402
 from colonnade.federation.stage import Stage as Phase  # noqa: E402, F401

@@ -15,7 +15,7 @@ from colonnade.federation.roster import Roster
 from colonnade.privacy.budget import Budget
 
 Decision = Literal["approved", "waiting"]
-_LISTS = ("methods", "columns", "askers", "allow")
+_LISTS = ("methods", "columns", "requesters", "allow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Policy:
     and the cohort has `minimum_cohort` records (None: any method, any declared column). Every other job waits for the
     operator.
 
-    Three rules bind the operator too: `allow` names the releases without a bound that are acceptable at all, `askers`
+    Three rules bind the operator too: `allow` names the releases without a bound that are acceptable, `requesters`
     the organisations that may ask (None: every coordinator that the authority has certified), and `budget` is never
     exceeded.
     """
@@ -32,7 +32,7 @@ class Policy:
     approve: Literal["auto", "ask"] = "ask"
     methods: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
-    askers: tuple[str, ...] | None = None
+    requesters: tuple[str, ...] | None = None
     allow: tuple[str, ...] = ()
     budget: Budget | None = None
     minimum_cohort: int = 1
@@ -121,6 +121,7 @@ def check_genuine(plan: Plan, facts: PublicFacts, roster: Roster, *, party: str)
     for stage in plan.stages:
         if stage.counts.get(party, 0) > known.get((stage.name, stage.step), 0):
             raise UnsafeRequest(
-                f"the proposed plan is called {plan.method!r}, but its stage {stage.name!r} asks more of step {stage.step}"
-                " than that method does; the coordinator's installation differs or its request was forged."
+                f"the proposed plan is called {plan.method!r}, but its stage {stage.name!r} asks more of step"
+                f" {stage.step} than that method does; the coordinator's installation differs, or its request was"
+                " forged."
             )

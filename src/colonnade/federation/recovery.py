@@ -120,7 +120,7 @@ def _check_idle(database: Path) -> None:
 class Recovered:
     job: str
     run: Path
-    phases: int
+    stages: int
 
 
 def recover(home: Path, party: str, runs: Path) -> list[Recovered]:
@@ -128,13 +128,13 @@ def recover(home: Path, party: str, runs: Path) -> list[Recovered]:
 
     A run that did not end counts in full too, even where it was never approved here: too much rather than too little.
     """
-    found: list[Recovered] = []
+    recovered: list[Recovered] = []
     roster, _ = Home(path=home).pinned()
     with closing(Database(home / DATABASE)) as database:
         ledger = Ledger(database)
         ledger.verify()
-        for folder in sorted(one for one in runs.iterdir() if (one / "job.json").is_file()):
-            run = RunFolder.open(folder)
+        for folder in sorted(path for path in runs.iterdir() if (path / "job.json").is_file()):
+            run = RunFolder.open(folder, older=True)
             plan = run.plan()
             mine = reservations(party, run.job["job"], plan, roster)
             if not mine:
@@ -144,5 +144,5 @@ def recover(home: Path, party: str, runs: Path) -> list[Recovered]:
             if known and (head is None or ledger.contains(head)):
                 continue
             ledger.make_up(run.job["job"], [] if known else mine, lost=head)
-            found.append(Recovered(run.job["job"], folder, 0 if known else len(mine)))
-    return found
+            recovered.append(Recovered(run.job["job"], folder, 0 if known else len(mine)))
+    return recovered

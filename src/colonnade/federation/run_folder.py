@@ -1,8 +1,8 @@
 """A run folder: everything about one job in one place.
 
-job.json       job id, method, options, federation, version; state: running, done or failed
+job.json       format, job id, method, options, federation, version; state: running, done or failed
 plan.json, plan.txt      what was going to happen       transcript.db   what crossed the coordinator's border
-costs.json     what it cost, composed over all parties  result.json, report.html, ...   the result
+costs.json     what it cost, composed over all parties  result.json, view.json, report.html, ...   the result
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from typing import Any
 import colonnade
 from colonnade.durable import Head
 from colonnade.errors import RunError, StorageError
-from colonnade.federation.plan import Plan
+from colonnade.federation.plan import Plan, of_first_format
+
+FORMAT = 2
+"""Of a run folder. The first stated none: its plan had phases in place of stages, and its result no view."""
 
 
 class RunFolder:
@@ -42,6 +45,7 @@ class RunFolder:
         folder.write_json(  # last: a folder with a job.json is whole
             "job.json",
             {
+                "format": FORMAT,
                 "job": job,
                 "method": plan.method,
                 "options": dict(plan.options),
@@ -58,14 +62,26 @@ class RunFolder:
     def _never_begun(self) -> bool:
         """Whether this is all that a coordinator left which was killed before it proposed anything."""
         before = {"plan.json", "plan.txt", "plan.json.partial", "plan.txt.partial", "job.json.partial"}
-        return self.path.is_dir() and all(one.name in before for one in self.path.iterdir())
+        return self.path.is_dir() and all(file.name in before for file in self.path.iterdir())
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
+    def open(cls, path: Path, *, older: bool = False) -> RunFolder:
+        """A folder that a run of this version has written. `older` is for those who only read what it has cost: its
+        plan, its costs and the heads of ledgers are read from every format."""
         folder = cls(path)
         if not (path / "job.json").is_file():
             raise RunError(f"{path} is not a run folder (it has no job.json); name the folder that a run printed.")
+        if folder.format != FORMAT and not older:
+            raise RunError(
+                f"{path} is a run folder of Colonnade {folder.job.get('version', 'of an unknown version')} in another"
+                f" format ({folder.format}, here {FORMAT}): read the report.html that it has, resume it with that"
+                " version, or move it away and start a new run."
+            )
         return folder
+
+    @property
+    def format(self) -> int:
+        return int(self.job.get("format", 1))
 
     @property
     def job(self) -> dict[str, Any]:
@@ -73,14 +89,15 @@ class RunFolder:
 
     def heads(self) -> dict[str, Head]:
         """The newest head of each party's ledger that this run knows: at its end, or that its reservation left."""
-        proposed = {party: Head(**one) for party, one in self.job.get("heads", {}).items()}
+        proposed = {party: Head(**head) for party, head in self.job.get("heads", {}).items()}
         if not (self.path / "costs.json").is_file():
             return proposed
         stated = self.read_json("costs.json").get("heads", {})
-        return proposed | {party: Head(**one["ledger"]) for party, one in stated.items()}
+        return proposed | {party: Head(**heads["ledger"]) for party, heads in stated.items()}
 
     def plan(self) -> Plan:
-        return Plan.from_dict(self.read_json("plan.json"))
+        plain = self.read_json("plan.json")
+        return Plan.from_dict(plain if self.format == FORMAT else of_first_format(plain))
 
     def update(self, **fields: Any) -> None:
         self.write_json("job.json", {**self.job, **fields})
@@ -114,11 +131,11 @@ class RunFolder:
 
 def newest_heads(runs: Path) -> dict[str, Head]:
     """The last head of its ledger that each party handed out, over all runs that were proposed."""
-    found: dict[str, tuple[float, Head]] = {}
+    newest: dict[str, tuple[float, Head]] = {}
     for path in runs.glob("*/job.json"):
         run = RunFolder(path.parent)
         when = float(run.job.get("finished", run.job.get("proposed", 0.0)))
         for party, head in run.heads().items():
-            if head.rows and when > found.get(party, (0.0, head))[0]:  # none where the job still waits
-                found[party] = (when, head)
-    return {party: head for party, (_, head) in found.items()}
+            if head.rows and when > newest.get(party, (0.0, head))[0]:  # none where the job still waits
+                newest[party] = (when, head)
+    return {party: head for party, (_, head) in newest.items()}

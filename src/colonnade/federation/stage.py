@@ -6,6 +6,7 @@ A method's procedure makes its stages once. The plan collects them, parties appr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,17 +105,18 @@ def stage(
 ) -> Stage:
     """A stage with its costs, from the arguments of all its requests: {party: [arguments of each request]}.
 
-    A party without requests takes no part. Requests that share one arguments object are priced once.
+    A party without requests takes no part. Requests that share one arguments object repeat a release: its price counts
+    as often, also if it is a joint one (equal joint costs of different requests are one release, and count once).
     """
     asked = {party: each for party, each in requests.items() if each}
     costs = {}
     for party, each in asked.items():
         public = Public(job=JOB, party=party, facts=facts, roster=roster)
-        prices: dict[int, Cost] = {}
-        for arguments in each:
-            if id(arguments) not in prices:
-                prices[id(arguments)] = step.price(public, step.check(arguments))
-        costs[party] = compose(prices[id(arguments)] for arguments in each)
+        repeats = Counter(map(id, each))
+        distinct = {id(arguments): arguments for arguments in each}
+        costs[party] = compose(
+            step.price(public, step.check(arguments)).times(repeats[place]) for place, arguments in distinct.items()
+        )
     return Stage(
         name=name,
         step=step.name,

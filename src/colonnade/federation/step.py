@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from colonnade.codec import convert
 from colonnade.errors import BadArguments, UnknownStep
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
@@ -60,16 +58,14 @@ class Step:
         """The arguments, if they match the signature by name and type."""
         hints, wanted = _signature(self.function)
         unknown = sorted(set(arguments) - set(wanted))
-        absent = sorted(n for n, p in wanted.items() if p.default is inspect.Parameter.empty and n not in arguments)
+        needed = [name for name, parameter in wanted.items() if parameter.default is inspect.Parameter.empty]
+        absent = sorted(set(needed) - set(arguments))
         if unknown or absent:
             raise BadArguments(
                 f"step {self.name} takes {', '.join(wanted) or 'no arguments'}; unknown: {unknown}, absent: {absent}."
             )
         for name, value in arguments.items():
-            if not _matches(value, hints.get(name, Any)):
-                raise BadArguments(
-                    f"argument {name!r} of step {self.name} must be {hints.get(name)}, not {type(value).__name__}."
-                )
+            convert(value, hints.get(name, Any), f"argument {name!r} of step {self.name}", exact=True)
         return dict(arguments)
 
     def price(self, public: Public, arguments: Mapping[str, Any]) -> Cost:
@@ -94,12 +90,12 @@ def step(*, cost: Cost | Callable[..., Cost]) -> Callable[[Callable[..., Release
 
     def register(function: Callable[..., Release]) -> Step:
         module = function.__module__.removeprefix("colonnade.")
-        made = Step(f"{module}.{function.__name__}", function, cost)
-        known = _registry.get(made.name)
+        new = Step(f"{module}.{function.__name__}", function, cost)
+        known = _registry.get(new.name)
         if known is not None and known.function.__code__.co_filename != function.__code__.co_filename:
-            raise UnknownStep(f"two modules register a step named {made.name!r}; rename one of them.")
-        _registry[made.name] = made
-        return made
+            raise UnknownStep(f"two modules register a step named {new.name!r}; rename one of them.")
+        _registry[new.name] = new
+        return new
 
     return register
 
@@ -109,29 +105,3 @@ def registered(name: str) -> Step:
     if name not in _registry:
         raise UnknownStep(f"this installation has no step {name!r}; install the same version at every party.")
     return _registry[name]
-
-
-def _matches(value: Any, hint: Any) -> bool:
-    """Does a decoded value have the annotated type? Whole numbers also pass as floats; bools never as numbers."""
-    if hint is Any:
-        return True
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_matches(value, one) for one in inner)
-    if origin is typing.Literal:
-        return value in inner
-    if hint is None or hint is type(None):
-        return value is None
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if origin is list:
-        return isinstance(value, list) and all(_matches(one, inner[0]) for one in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(
-            _matches(key, inner[0]) and _matches(one, inner[1]) for key, one in value.items()
-        )
-    if origin is np.ndarray:
-        return isinstance(value, np.ndarray)
-    return isinstance(hint, type) and isinstance(value, hint)

@@ -47,7 +47,17 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A chart by name with its data as plain values; `label` describes it where it cannot be seen."""
+    """A chart by name with its data as plain values; `label` describes it where it cannot be seen.
+
+    The data of each chart, what may be left out in brackets (`evaluation.charts` draws them; all numbers finite):
+
+    bars        labels, values, [noise: sd of one value], [whole: the value that fills the width], [empty_last: true if
+                the last bar is that of empty cells]
+    histogram   labels, counts, edges, [noise]; a count beyond the edges, that of empty cells, is not drawn
+    quantiles   quantiles: {"0.05": ..., "0.25": ..., "0.5": ..., "0.75": ..., "0.95": ...}
+    intervals   labels, centres, lows, highs, [truths]
+    line        values, mark: the index of the one that is marked
+    """
 
     chart: ChartName
     data: Mapping[str, Any]

@@ -33,14 +33,14 @@ import numpy as np
 from colonnade import __version__
 from colonnade.errors import VersionMismatch, WireError
 
-PROTOCOL = 1
-"""The version of the format. It changes whenever the bytes of any value change."""
+PROTOCOL = 2
+"""The version of the format. It changes whenever the bytes of any value or the fields of any message change."""
 
 MAX_INT_BITS = 4096
 MAX_NDIM = 8
 
-_MAGIC = b"CLN"
-_START = len(_MAGIC) + 1
+MAGIC = b"CLN"
+_START = len(MAGIC) + 1
 _EXT_INT, _EXT_ARRAY = 1, 2
 _FIXED_EXT = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}  # MessagePack's short heads, by size of payload
 _ARRAY_HEAD = struct.Struct("<BB6x")  # padded to 8 bytes, so that the numbers behind it are aligned
@@ -88,9 +88,10 @@ def encode(value: Any, *, limits: Limits = DEFAULT) -> bytes:
     return b"".join(writer.parts)
 
 
-def decode(data: bytes, *, limits: Limits = DEFAULT) -> Any:
+def decode(data: bytes, *, limits: Limits = DEFAULT, stored: int = PROTOCOL) -> Any:
     """The value of a message, or `WireError`, or `VersionMismatch`; nothing else is raised.
 
+    `stored` is the protocol of a message that is read from one's own records, where the bytes of values are the same.
     The numbers of an array are copied once, out of the message. The array is read-only and aligned, and does not
     keep the message alive; call `.copy()` to change it.
     """
@@ -98,9 +99,9 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Any:
         raise WireError(f"a message is bytes, not {type(data).__name__}; pass bytes(data).")
     if len(data) > limits.max_bytes:
         raise WireError(f"a message of {len(data)} bytes is over the limit of {limits.max_bytes}; send it in parts.")
-    if data[: len(_MAGIC)] != _MAGIC or len(data) < _START:
+    if data[: len(MAGIC)] != MAGIC or len(data) < _START:
         raise WireError("these bytes are not a Colonnade message; send what colonnade.federation.wire.encode returns.")
-    if data[_START - 1] != PROTOCOL:
+    if data[_START - 1] not in (PROTOCOL, stored):
         raise VersionMismatch(
             f"the message speaks wire protocol {data[_START - 1]}, but Colonnade {__version__} here speaks protocol "
             f"{PROTOCOL}; install the same Colonnade version at the coordinator and at every party."
@@ -147,7 +148,7 @@ class _Writer:
         self.limits = limits
         self.parts: list[bytes | memoryview] = []
         self.size = self.items = 0
-        self.add(_MAGIC + bytes([PROTOCOL]))
+        self.add(MAGIC + bytes([PROTOCOL]))
         self.count(1)
 
     def add(self, part: bytes | memoryview) -> None:

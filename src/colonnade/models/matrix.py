@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -14,15 +14,24 @@ from numpy.typing import NDArray
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.options import Option
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import Skellam
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import View, account_notes
-from colonnade.statistics.moment_layout import Layout
-from colonnade.statistics.moments import Moments
+from colonnade.statistics.moments import MomentsLayout
+from colonnade.statistics.moments import MomentsResult
 
 Clip = Mapping[str, float] | float
 """{party: norm of its part of a row}, or one share of the norm that each party's columns can reach."""
+ClipOption = Annotated[
+    Clip | None,
+    Option(
+        "The norm of a party's part of a row, or one share, up to 1, of what every party's columns can reach (the root"
+        " of their number). Less noise, some bias.",
+        form="PARTY=NORM",
+    ),
+]
 
 
 def norm_bounds(facts: PublicFacts, names: Sequence[str] | None, clip: Clip | None = None) -> dict[str, float]:
@@ -47,11 +56,6 @@ def norm_bounds(facts: PublicFacts, names: Sequence[str] | None, clip: Clip | No
     return {party: min(bound, clip.get(party, bound)) for party, bound in reach.items()}
 
 
-def clip_option(clip: Clip | None) -> dict[str, float] | float | None:
-    """A clip as plain data."""
-    return dict(clip) if isinstance(clip, Mapping) else clip
-
-
 # --- second moments ----------------------------------------------------------------------------------------
 
 
@@ -65,7 +69,7 @@ class SecondMoments:
     noise_sd: float
 
 
-def second_moments(moments: Moments, *, overwrite: bool = False) -> SecondMoments:
+def second_moments(moments: MomentsResult, *, overwrite: bool = False) -> SecondMoments:
     """Average products per record. `overwrite` lets the result take the place of a Gram matrix too large to be there
     twice; the moments are of no use after that.
 
@@ -76,8 +80,8 @@ def second_moments(moments: Moments, *, overwrite: bool = False) -> SecondMoment
     if moments.presence == "ignore":
         (gram,), (entries,) = moments.grams, moments.entries
         matrix = np.divide(gram, moments.n, out=gram if overwrite else None)
-        whole = SecondMoments(names=entries, matrix=matrix, noise_sd=moments.noise_sd / moments.n)
-        return without_impossible(whole, moments.features, overwrite=True)
+        second = SecondMoments(names=entries, matrix=matrix, noise_sd=moments.noise_sd / moments.n)
+        return without_impossible(second, moments.features, overwrite=True)
     names = ("1", *(feature.name for feature in moments.features))
     owner = [-1, *(moments.parties.index(feature.party) for feature in moments.features)]
     blocks = len(moments.parties)
@@ -90,13 +94,13 @@ def second_moments(moments: Moments, *, overwrite: bool = False) -> SecondMoment
         counts, terms[:] = gram[np.ix_(masks, masks)], 1.0
         place = np.array([entries.index(name) for name in names[1:]])
         sums[1:, 1:] = gram[np.ix_(place, place)]
-        sums[0, 1:] = sums[1:, 0] = [gram[masks[owner[j + 1]], at] for j, at in enumerate(place)]
+        sums[0, 1:] = sums[1:, 0] = [gram[masks[owner[j + 1]], entry] for j, entry in enumerate(place)]
     else:
         for pattern, entries, gram in zip(moments.patterns, moments.entries, moments.grams, strict=True):
             if entries[0] != "1":
                 raise BadArguments("available cases need the counts; compute the moments with constant=True.")
-            here = np.ix_([names.index(name) for name in entries], [names.index(name) for name in entries])
-            sums[here] += gram
+            place = np.array([names.index(name) for name in entries])
+            sums[np.ix_(place, place)] += gram
             both = np.outer(pattern, pattern)
             counts += both * gram[0, 0]
             terms += both
@@ -104,25 +108,25 @@ def second_moments(moments: Moments, *, overwrite: bool = False) -> SecondMoment
     counts = np.maximum(counts, np.maximum(2 * deviation, 1.0))
     # The constant is everywhere: its product with a feature is averaged over the records that have the feature.
     index = np.array(owner)
-    first = np.where(index[:, None] < 0, index[None, :], index[:, None])
-    second = np.where(index[None, :] < 0, index[:, None], index[None, :])
-    divisor = counts[first, second]
-    noise = deviation[first, second] / divisor
+    left = np.where(index[:, None] < 0, index[None, :], index[:, None])
+    right = np.where(index[None, :] < 0, index[:, None], index[None, :])
+    divisor = counts[left, right]
+    noise = deviation[left, right] / divisor
     matrix = sums / divisor
     matrix[0, 0], noise[0, 0] = 1.0, 0.0
-    made = SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))
-    return without_impossible(made, moments.features, overwrite=True)
+    second = SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))
+    return without_impossible(second, moments.features, overwrite=True)
 
 
-def without_impossible(second: SecondMoments, known: Sequence[Feature], *, overwrite: bool = False) -> SecondMoments:
+def without_impossible(second: SecondMoments, declared: Sequence[Feature], *, overwrite: bool = False) -> SecondMoments:
     """Products of two categories of one column are 0 in every record, whatever the noise says: a public fact.
 
     A column of many categories makes most of a matrix, so most of its noise goes. The constant's square is 1, as n
     is public."""
     matrix = second.matrix if overwrite else second.matrix.copy()
-    place = {name: at for at, name in enumerate(second.names)}
+    place = {name: index for index, name in enumerate(second.names)}
     indicators: dict[str, list[int]] = {}
-    for feature in known:
+    for feature in declared:
         if feature.category is not None and feature.name in place:
             indicators.setdefault(feature.column, []).append(place[feature.name])
     impossible = 0
@@ -141,23 +145,26 @@ def without_impossible(second: SecondMoments, known: Sequence[Feature], *, overw
 # --- what it costs -----------------------------------------------------------------------------------------
 
 
+def moment_cost(layout: Layout, colluding: int) -> Cost:
+    """One release of these moments if so many members collude; of mu = 1 where the layout has no noise yet."""
+    return Skellam(
+        layout.mu or 1,
+        delta_1=layout.delta_1,
+        delta_2=layout.delta_2,
+        parties=len(layout.roster.names),
+        colluders=colluding,
+        replace_factor=layout.replace_factor,
+        dimension=layout.dimension,
+    )
+
+
 def moment_views(layout: Layout, *, view: View, delta: float) -> tuple[str, ...]:
     """Both views of one release of moments; nothing to say where it is exact."""
-
-    def releases(many: int) -> list[Cost]:
-        return [
-            Skellam(
-                layout.mu,
-                delta_1=layout.delta_1,
-                delta_2=layout.delta_2,
-                parties=len(layout.roster.names),
-                colluders=many,
-                replace_factor=layout.replace_factor,
-                dimension=layout.dimension,
-            )
-        ]
-
-    return account_notes(layout.roster, view=view, delta=delta, releases=releases) if layout.mu else ()
+    if not layout.mu:
+        return ()
+    return account_notes(
+        layout.roster, view=view, delta=delta, releases=lambda colluding: [moment_cost(layout, colluding)]
+    )
 
 
 # --- new rows ----------------------------------------------------------------------------------------------

@@ -36,8 +36,8 @@ from colonnade.models.matrix import (
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import Feature
 from colonnade.statistics.joint import View
-from colonnade.statistics.moment_layout import Layout, Presence
-from colonnade.statistics.moments import Moments, PatternMoments, compute_moments, moment_notes, moment_phases
+from colonnade.statistics.moments import MomentsLayout, Presence
+from colonnade.statistics.moments import MomentsResult, Moments, compute_moments, moment_notes, moment_phases
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -102,8 +102,8 @@ class SQMPCA:
             raise BadArguments(f"n_components must be a whole number of at least 1, not {self.n_components!r}.")
         self._moments({})
 
-    def _moments(self, clip: Mapping[str, float]) -> PatternMoments:
-        return PatternMoments(
+    def _moments(self, clip: Mapping[str, float]) -> Moments:
+        return Moments(
             epsilon=self.epsilon,
             delta=self.delta,
             columns=None if self.columns is None else tuple(self.columns),
@@ -113,7 +113,7 @@ class SQMPCA:
             constant=self.centre or self.presence != "ignore",
             view=self.view,
             relation=self.relation,
-            block=self.block,
+            tile=self.block,
             memory=self.memory,
         )
 
@@ -124,7 +124,7 @@ class SQMPCA:
         self._take(federation.run(self)[0])
         return self
 
-    def layout(self, facts: PublicFacts, roster: Roster) -> Layout:
+    def layout(self, facts: PublicFacts, roster: Roster) -> MomentsLayout:
         """The public shape of the Gram matrix, with its noise."""
         made = self._moments(norm_bounds(facts, self.columns, self.clip)).layout(facts, roster)
         if self.n_components > len(made.features):
@@ -205,7 +205,7 @@ class SQMPCA:
 
 
 def principal_components(
-    moments: Moments,
+    moments: MomentsResult,
     *,
     n_components: int,
     centre: bool = False,

@@ -1,4 +1,4 @@
-"""The two local releases with which private fits (`VFEM`, `SparseGLM`) standardise columns that were never seen.
+"""The two local releases with which private fits (`Regress`, `Select`) standardise columns that were never seen.
 
 *Spread*: noisy counts of the public cells of each column, which say where it lies and how far it spreads. *Norms*:
 noisy counts of the lengths of a party's rows in these units. The bounds of the fit itself are declared in the plan;
@@ -17,70 +17,106 @@ from numpy.typing import NDArray
 
 from colonnade.data.column import Column
 from colonnade.federation.job import Job
-from colonnade.federation.plan import Phase, phase
-from colonnade.models.vfem_private_steps import NORM_BINS, NORM_REACH, block_norms
+from colonnade.federation.party import Party
+from colonnade.federation.stage import stage
+from colonnade.federation.step import Public, Release, step
+from colonnade.privacy.cost import Cost, Gaussian
+from colonnade.privacy.noise import discrete_gaussian
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import DEPTH, marginal
-from colonnade.statistics.features import Feature
-from colonnade.statistics.moment_layout import Layout
+from colonnade.statistics.features import Feature, design_chunks
+from colonnade.statistics.gaussian_em import Matrix
+from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.quantiles import consistent_leaves, quantiles
 
 Counts = NDArray[np.float64]
 Ranges = dict[str, tuple[float, float]]
 """{feature: the ends of what is mapped to [-1, 1]}"""
 
+RANGES = (
+    "but for its ranges it is the layout of the plan; what is mapped to [-1, 1] follows from the releases before, and"
+    " no sensitivity depends on it"
+)
+"""The rule that bounds the layouts of a private fit that are known only when the job runs."""
+NORM_BINS, NORM_REACH = 64, 4.0
+"""Cells of the lengths of standardised rows, up to so many deviations in each column."""
 
-@dataclass(frozen=True, eq=False)
+
 class Scales:
-    """Both releases of a job: the columns of each party, the layout of the moments, and the noise multipliers."""
+    """Both releases of a job, as stages of its plan.
 
-    columns: Mapping[str, Sequence[Column]]
-    layout: Layout
-    levels: Mapping[str, float]
+    `columns` are the columns of each party, `layout` is that of the moments without its ranges, and `levels` has the
+    noise multipliers "spread" (of a column) and "norms" (of a party).
+    """
 
-    def _spread(self, column: Column) -> dict[str, Any]:
-        """The arguments of `marginal` for one column."""
-        shape = "histogram" if column.discrete else "tree"
-        level = self.levels["spread"]
-        return {"column": column.name, "shape": shape, "bins": 2, "noise": "gaussian", "level": level}
-
-    def phases(self) -> list[Phase]:
-        here: dict[str, Any] = {"facts": self.layout.facts, "roster": self.layout.roster}
-        lengths = {"layout": self.layout.to_dict(), "level": self.levels["norms"]}
-        return [
-            phase(
-                "spread",
-                marginal,
-                {party: [self._spread(column) for column in mine] for party, mine in self.columns.items()},
-                discloses="noisy counts of a column's public cells",
-                reply_bytes=8 << (DEPTH + 1),
-                **here,
-            ),
-            phase(
-                "norms",
-                block_norms,
-                {party: [lengths] for party in self.columns},
-                discloses="noisy counts of the lengths of a party's standardised rows",
-                reply_bytes=8 * NORM_BINS,
-                **here,
-            ),
-        ]
+    def __init__(
+        self, columns: Mapping[str, Sequence[Column]], layout: MomentsLayout, levels: Mapping[str, float]
+    ) -> None:
+        self.columns, self.layout = columns, layout
+        norms = {"layout": layout.to_dict(), "level": levels["norms"]}
+        self.spread = stage(
+            "spread",
+            marginal,
+            {party: [_marginal(column, levels["spread"]) for column in own] for party, own in columns.items()},
+            facts=layout.facts,
+            roster=layout.roster,
+            discloses="noisy counts of a column's public cells",
+            reply_bytes=8 << (DEPTH + 1),
+        )
+        self.norms = stage(
+            "norms",
+            block_norms,
+            {party: [norms] for party in columns},
+            facts=layout.facts,
+            roster=layout.roster,
+            discloses="noisy counts of the lengths of a party's standardised rows",
+            reply_bytes=8 * NORM_BINS,
+            later={"layout": RANGES},
+        )
+        self.stages = (self.spread, self.norms)
 
     def ask_spread(self, job: Job) -> dict[str, Counts]:
         """{column: noisy counts}; a column of every party at a time."""
         counts: dict[str, Counts] = {}
-        for turn in range(max(map(len, self.columns.values()))):
-            asked = {party: mine[turn] for party, mine in self.columns.items() if turn < len(mine)}
-            arguments = {party: self._spread(column) for party, column in asked.items()}
-            for party, noisy in job.ask_each(marginal, arguments, phase="spread").items():
-                counts[asked[party].name] = np.asarray(noisy, dtype=np.float64)
+        for turn in range(self.spread.rounds):
+            for party, noisy in job.ask(self.spread).items():
+                counts[self.columns[party][turn].name] = np.asarray(noisy, dtype=np.float64)
         return counts
 
     def ask_norms(self, job: Job, standard: Ranges) -> dict[str, Counts]:
         """{party: noisy counts of the lengths of its rows in these units}."""
-        layout = replace(self.layout, ranges=standard).to_dict()
-        lengths = job.ask(block_norms, phase="norms", layout=layout, level=self.levels["norms"])
-        return {party: np.asarray(one, dtype=np.float64) for party, one in lengths.items()}
+        lengths = job.ask(self.norms, layout=replace(self.layout, ranges=standard).to_dict())
+        return {party: np.asarray(noisy, dtype=np.float64) for party, noisy in lengths.items()}
+
+
+def _marginal(column: Column, level: float) -> dict[str, Any]:
+    shape = "histogram" if column.discrete else "tree"
+    return {"column": column.name, "shape": shape, "bins": 2, "noise": "gaussian", "level": level}
+
+
+# --- what follows from the counts -------------------------------------------------------------------------
+
+
+def centre_and_deviation(column: Column, feature: Feature, counts: Counts) -> tuple[float, float]:
+    """Where a feature lies and how far it spreads, from noisy counts; in its own units, never a deviation of 0.
+
+    Numeric columns: the median, and half the way from the 16th to the 84th percentile (or a quarter of that from 2.5 to
+    97.5 where many values are equal). Listed values: mean and deviation of the codes, or of the indicator.
+    """
+    least = feature.half / 500
+    if column.discrete:
+        weights = np.maximum(counts, 0.0)
+        weights /= max(weights.sum(), 1e-300)
+        codes = np.arange(len(weights), dtype=np.float64)
+        values = codes if feature.category is None else (codes == feature.category).astype(np.float64)
+        mean = float(weights @ values)
+        return mean, max(math.sqrt(max(float(weights @ (values - mean) ** 2), 0.0)), 0.05 * feature.half)
+    leafy = Column(name=column.name, kind="continuous", lower=column.lower, upper=column.upper)
+    edges = cells(leafy, bins=2**DEPTH).edges
+    assert edges is not None
+    leaves = consistent_leaves(counts[: 2 ** (DEPTH + 1) - 2], DEPTH)
+    low, left, middle, right, high = quantiles(leaves, edges, np.array([0.025, 0.16, 0.5, 0.84, 0.975]))
+    return float(middle), max(float(right - left) / 2, float(high - low) / 4, least)
 
 
 def length_quantile(lengths: Counts, width: int, share: float) -> float:
@@ -108,23 +144,46 @@ def stretched(
     return float(centre - half), float(centre + half)
 
 
-def centre_and_deviation(column: Column, feature: Feature, counts: Counts) -> tuple[float, float]:
-    """Where a feature lies and how far it spreads, from noisy counts; in its own units, never a spread of 0.
+@dataclass(frozen=True, eq=False)
+class Clipping:
+    """`entries`: the columns that are clipped at 1; `norms`: the bound of each party's row, in the order of the
+    blocks."""
 
-    Numeric columns: the median, and half the way from the 16th to the 84th percentile (or a quarter of that from 2.5 to
-    97.5 where many values are equal). Listed values: mean and deviation of the codes, or of the indicator.
-    """
-    least = feature.half / 500
-    if column.discrete:
-        weights = np.maximum(counts, 0.0)
-        weights /= max(weights.sum(), 1e-300)
-        codes = np.arange(len(weights), dtype=np.float64)
-        values = codes if feature.category is None else (codes == feature.category).astype(np.float64)
-        mean = float(weights @ values)
-        return mean, max(math.sqrt(max(float(weights @ (values - mean) ** 2), 0.0)), 0.05 * feature.half)
-    leafy = Column(name=column.name, kind="continuous", lower=column.lower, upper=column.upper)
-    edges = cells(leafy, bins=2**DEPTH).edges
-    assert edges is not None
-    leaves = consistent_leaves(counts[: 2 ** (DEPTH + 1) - 2], DEPTH)
-    at = quantiles(leaves, edges, np.array([0.025, 0.16, 0.5, 0.84, 0.975]))
-    return float(at[2]), max(float(at[3] - at[1]) / 2, float(at[4] - at[0]) / 4, least)
+    entries: NDArray[np.bool_]
+    norms: tuple[float, ...]
+
+    def __call__(self, rows: Matrix, blocks: Sequence[slice]) -> Matrix:
+        """Rows as the parties clip them; `blocks` are the columns of each party."""
+        out = np.where(self.entries, np.clip(rows, -1.0, 1.0), rows)
+        for block, norm in zip(blocks, self.norms, strict=True):
+            lengths = np.sqrt(np.einsum("ij,ij->i", out[:, block], out[:, block]))
+            out[:, block] *= np.minimum(1.0, norm / np.maximum(lengths, 1e-300))[:, None]
+        return out
+
+
+# --- the party's step -------------------------------------------------------------------------------------
+
+
+def _norms_cost(public: Public, *, layout: dict[str, Any], level: float) -> Cost:
+    """A record is in one cell: zero-out moves one count by 1, replace two."""
+    return Gaussian(level, replace_factor=math.sqrt(2))
+
+
+@step(cost=_norms_cost)
+def block_norms(me: Party, *, layout: dict[str, Any], level: float) -> Release:
+    """Noisy counts of the lengths of this party's standardised rows."""
+    standard = MomentsLayout.from_dict(me.facts, me.roster, layout)
+    wide = [replace(feature, half=feature.half * NORM_REACH) for feature in standard.features]
+    counts = np.zeros(NORM_BINS, dtype=np.int64)
+    for _, rows in design_chunks(me, wide):
+        counts += cells_of_lengths(rows)
+    noisy = counts + discrete_gaussian(me.randomness, level, NORM_BINS)
+    return Release(noisy, "noisy counts of the lengths of this party's standardised rows")
+
+
+def cells_of_lengths(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many rows in [-1, 1] have a root mean square in each of equal cells of [0, 1]."""
+    share = np.sqrt(np.einsum("ij,ij->i", rows, rows) / rows.shape[1])
+    return np.bincount(np.minimum((share * NORM_BINS).astype(np.int64), NORM_BINS - 1), minlength=NORM_BINS).astype(
+        np.int64
+    )

@@ -8,24 +8,24 @@ from typing import Any
 
 from colonnade.federation.plan import JOB, Phase, audience_of
 from colonnade.federation.step import Public, Step
-from colonnade.models.penalties import Penalty
-from colonnade.models.sparse_glm_admm import (
-    Damping,
-    admm_block,
-    admm_holder,
-    admm_predictor,
-    admm_residuals,
-    admm_settle,
-)
-from colonnade.models.sparse_glm_layout import SparseLayout
-from colonnade.models.sparse_glm_result import Via
-from colonnade.models.sparse_glm_steps import (
+from colonnade.models.sparse.penalties import Penalty
+from colonnade.models.sparse.result import Via
+from colonnade.models.sparse.rounds import (
     agree_records,
     block_gradient,
     block_units,
     predict_block,
     respond,
     show_presence,
+)
+from colonnade.models.sparse.rounds import SparseLayout
+from colonnade.papers.vfl_glm_vs.method import (
+    Damping,
+    admm_block,
+    admm_holder,
+    admm_predictor,
+    admm_residuals,
+    admm_settle,
 )
 
 

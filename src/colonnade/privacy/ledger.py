@@ -1,10 +1,12 @@
 """A party's durable record of what it has spent.
 
-Two kinds of rows. A **reservation** is made when a job is approved: one per phase, with the most requests the
-phase may make and its total cost as one composed event; this is what counts against the budget, and nothing is
+Two kinds of rows. A **reservation** is made when a job is approved: one per stage, with the most requests the
+stage may make and its total cost as one composed event; this is what counts against the budget, and nothing is
 ever refunded. A **debit** is made for each request, before the step sees any data, and must fit into its
 reservation; it is on the disk before anything of the answer leaves (see `federation.party`). A debit is bound to
 (job, sequence number, hash of the request): the same request is debited once, however often it comes back.
+
+In a row the name of a stage stands under "phase", as it has from the first version on: a chain is never rewritten.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ DRIFT = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Reservation:
-    """What one phase of an approved plan may spend at this party."""
+    """What one stage of an approved plan may spend at this party."""
 
-    phase: str
+    stage: str
     step: str
     count: int
     cost: Cost
@@ -46,7 +48,7 @@ class _Tally:
     """{sequence number: hash of the request} of the debits."""
     reserved: dict[str, Reservation] = field(default_factory=dict)
     spent: dict[str, Counter[Cost]] = field(default_factory=dict)
-    """{phase: equal costs, counted}."""
+    """{stage: equal costs, counted}."""
 
 
 _TALLIES = 16
@@ -110,7 +112,7 @@ class Ledger:
                         "kind": "reserve",
                         "time": now,
                         "job": job,
-                        "phase": reservation.phase,
+                        "phase": reservation.stage,
                         "step": reservation.step,
                         "count": reservation.count,
                         "cost": reservation.cost.to_dict(),
@@ -141,9 +143,9 @@ class Ledger:
         is spent. No request can be made under it. `lost` is the head that the ledger had handed out by then."""
         with self.database.transaction():
             now = self._now()
-            counted = [(f"recovered: {one.phase}", one.step, one.cost) for one in reservations]
-            for phase, step, cost in counted or [("recovered", "", compose([]))]:
-                body = {"kind": "reserve", "time": now, "job": job, "phase": phase, "step": step, "count": 0}
+            counted = [(f"recovered: {reserved.stage}", reserved.step, reserved.cost) for reserved in reservations]
+            for stage, step, cost in counted or [("recovered", "", compose([]))]:
+                body = {"kind": "reserve", "time": now, "job": job, "phase": stage, "step": step, "count": 0}
                 noted = {} if lost is None else {"lost": {"rows": lost.rows, "hash": lost.hash}}
                 self.chain.append({**body, "cost": cost.to_dict(), **noted})
 
@@ -158,7 +160,7 @@ class Ledger:
                 " the party's operator to raise the budget."
             )
 
-    def debit(self, *, job: str, seq: int, request: str, phase: str, step: str, cost: Cost) -> bool:
+    def debit(self, *, job: str, seq: int, request: str, stage: str, step: str, cost: Cost) -> bool:
         """Debit one request. False when this same request had been debited before."""
         with self.database.transaction():
             tally = self._tally(job)
@@ -168,17 +170,17 @@ class Ledger:
                         f"request {seq} of job {job} was debited before for other content; use a new sequence number."
                     )
                 return False
-            reserved = tally.reserved.get(phase)
+            reserved = tally.reserved.get(stage)
             if reserved is None or reserved.step != step:
-                raise BeyondReservation(f"phase {phase!r} with step {step!r} is not in the approved plan of job {job}.")
-            spent = tally.spent.get(phase, Counter())
+                raise BeyondReservation(f"stage {stage!r} with step {step!r} is not in the approved plan of job {job}.")
+            spent = tally.spent.get(stage, Counter())
             if spent.total() >= reserved.count:
                 raise BeyondReservation(
-                    f"phase {phase!r} of job {job} has made all of its {reserved.count} approved requests."
+                    f"stage {stage!r} of job {job} has made all of its {reserved.count} approved requests."
                 )
-            if not dominated([*(one.times(count) for one, count in spent.items()), cost], [reserved.cost]):
+            if not dominated([*(equal.times(count) for equal, count in spent.items()), cost], [reserved.cost]):
                 raise BeyondReservation(
-                    f"request {seq} would spend more than phase {phase!r} of job {job} has reserved; approve a plan"
+                    f"request {seq} would spend more than stage {stage!r} of job {job} has reserved; approve a plan"
                     " that covers it."
                 )
             self.chain.append(
@@ -188,7 +190,7 @@ class Ledger:
                     "job": job,
                     "seq": seq,
                     "request": request,
-                    "phase": phase,
+                    "phase": stage,
                     "step": step,
                     "cost": cost.to_dict(),
                 }
@@ -207,8 +209,8 @@ class Ledger:
             tally.read, body = row.number, row.body
             cost = Cost.from_dict(body["cost"])
             if body["kind"] == "reserve":
-                made = Reservation(phase=body["phase"], step=body["step"], count=body["count"], cost=cost)
-                tally.reserved.setdefault(made.phase, made)
+                reserved = Reservation(stage=body["phase"], step=body["step"], count=body["count"], cost=cost)
+                tally.reserved.setdefault(reserved.stage, reserved)
             else:
                 tally.requests[body["seq"]] = body["request"]
                 tally.spent.setdefault(body["phase"], Counter())[cost] += 1
@@ -218,8 +220,8 @@ class Ledger:
         """What counts as spent: everything that was reserved. Joint ids are dropped: inside one party's ledger every
         release counts, whatever name it was given."""
         rows = self.chain.rows(kind="reserve") if job is None else self.chain.rows(kind="reserve", job=job)
-        found = [Cost.from_dict(row.body["cost"]) for row in rows if since is None or row.body["time"] >= since]
-        return [_alone(cost) for cost in found]
+        costs = [Cost.from_dict(row.body["cost"]) for row in rows if since is None or row.body["time"] >= since]
+        return [_alone(cost) for cost in costs]
 
     def debited(self, job: str) -> Cost:
         """All debits of one job, composed; each counts, also those of one joint release."""

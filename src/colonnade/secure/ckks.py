@@ -55,7 +55,7 @@ def _tenseal() -> Any:
     try:
         import tenseal
     except ImportError as error:
-        raise SecureError("protect='ckks' needs tenseal; install colonnade[completion].") from error
+        raise SecureError("masking='ckks' needs tenseal; install colonnade[completion].") from error
     return tenseal
 
 

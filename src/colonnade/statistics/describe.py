@@ -19,7 +19,7 @@ from colonnade.data.aggregation import Values
 from colonnade.data.column import Column
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.method import Method, Procedure, Result, method_class
 from colonnade.federation.options import ColumnNames, Delta, Epsilon, Option
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
@@ -27,7 +27,8 @@ from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.federation.view import Figure, Figures, Section, Table, Text, View
 from colonnade.formatting import noise_width, number, share, with_noise
-from colonnade.privacy.accounting import calibrate, check_delta, check_epsilon
+from colonnade.privacy.accounting import check_delta, check_epsilon
+from colonnade.privacy.calibration import Calibration, Gaussians
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
 from colonnade.privacy.randomness import Randomness
@@ -42,7 +43,7 @@ DEPTH = 10
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-@dataclass(kw_only=True)
+@method_class
 class Describe(Method["Description"]):
     """Count each party's records, and each column's values, with noise.
 
@@ -124,12 +125,9 @@ class Describing(Procedure["Description"]):
         releases = len(self.facts.parties) + sum(len(names) for names in self.wanted.values())
         if self.method.delta == 0:
             return "laplace", self.method.epsilon / releases
-        level = calibrate(
-            lambda multiplier: [Gaussian(multiplier).times(releases)],
-            epsilon=self.method.epsilon,
-            delta=self.method.delta,
-        )
-        return "gaussian", level
+        counts = Gaussians(count=releases, share=releases)
+        budget = Calibration({"counts": counts}, epsilon=self.method.epsilon, delta=self.method.delta)
+        return "gaussian", budget["counts"]
 
     def _shape(self, column: Column) -> dict[str, Any]:
         tree = self.method.marginals == "quantiles" and not column.discrete

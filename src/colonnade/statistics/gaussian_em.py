@@ -8,7 +8,7 @@ matrix of a pattern, and D = G - t mu' - mu t' + n mu mu' about a mean mu, the o
 so the pattern moments are sufficient, whatever the number of records. If records are missing at random, maximising l
 ignores the missingness rightly. EM climbs from any start but slowly; Newton's method finishes. Both only accept a
 step that does not lower l. The observed information is exact (second derivatives in closed form); from it
-`models/gaussian_regression.py` has the standard errors of a regression.
+`models/linear/gaussian.py` has the standard errors of a regression.
 """
 
 from __future__ import annotations

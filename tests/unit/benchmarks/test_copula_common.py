@@ -17,7 +17,7 @@ from benchmarks.copula_common import (
 )
 
 from colonnade.data.simulated import copula_paper
-from colonnade.synthesis.copula.sqm import CopulaSQM
+from colonnade.synthesis.copula.procedure import CopulaSQM
 
 
 @pytest.mark.parametrize("presence", ["secret", "known"])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from colonnade.completion.generators.diffusion import Schedule, cosine_schedule, log_mixed, log_posterior
+from colonnade.papers.fedpsg.generators.tabddpm import Schedule, cosine_schedule, log_mixed, log_posterior
 from colonnade.errors import BadArguments
 
 

@@ -11,10 +11,12 @@ import jax
 import numpy as np
 import pytest
 
-from colonnade.completion.generators import Generator, generator, tabddpm, tvae
-from colonnade.completion.generators.empirical import Empirical
-from colonnade.completion.generators.network import new_key
-from colonnade.completion.generators.preparation import Preparation
+from colonnade.completion.generators import Generator, generator
+from colonnade.papers.fedpsg.generators import tvae
+from colonnade.papers.fedpsg.generators import tabddpm
+from colonnade.papers.fedpsg.generators.copula import Empirical
+from colonnade.papers.fedpsg.generators.trained import new_key
+from colonnade.papers.fedpsg.generators.trained import Preparation
 from colonnade.completion.layout import Layout
 from colonnade.data import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable, RunError, TrainingDiverged
@@ -192,7 +194,7 @@ def test_wrong_input_is_refused_with_the_cure() -> None:
 
 
 def test_without_jax_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "colonnade.completion.generators.tvae")
+    monkeypatch.delitem(sys.modules, "colonnade.papers.fedpsg.generators.tvae")
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(RunError, match=r"install colonnade\[completion\]"):
         generator("tvae")

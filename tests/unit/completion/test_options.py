@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colonnade.completion.fedpsg import FedPSG
+from colonnade.completion.method import FedPSG
 from colonnade.completion.options import check_facts
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, SchemaError, SecureError

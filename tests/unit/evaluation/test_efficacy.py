@@ -16,9 +16,8 @@ from colonnade.data.cohort import Cohort
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, SchemaError, UnknownColumn
 from colonnade.evaluation import fidelity, missingness
-from colonnade.evaluation.at_home import compare_at_home
+from colonnade.evaluation.comparison import compare_locally, joint_distances
 from colonnade.evaluation.efficacy import area_under_curve, side_by_side, train_and_test
-from colonnade.evaluation.joint_comparison import distances
 from colonnade.federation.method import METHODS
 from colonnade.statistics.contingency import Tables
 
@@ -146,7 +145,7 @@ def test_every_method_that_people_call_says_what_it_does_with_missing_blocks() -
 
 def test_a_block_is_at_no_distance_from_itself_and_noise_is_seen() -> None:
     block, blurred = correlated(1500, 8), correlated(1500, 9, noise=6.0)
-    same, other = compare_at_home(block, block, COLUMNS), compare_at_home(block, blurred, COLUMNS)
+    same, other = compare_locally(block, block, COLUMNS), compare_locally(block, blurred, COLUMNS)
     assert set(same["average"].values()) == {0.0}
     assert all(one["coverage"] == 1.0 and one["distance"] == 0.0 for one in same["columns"])
     assert all(one["difference"] == 0.0 for one in same["correlations"])
@@ -157,7 +156,7 @@ def test_a_block_is_at_no_distance_from_itself_and_noise_is_seen() -> None:
     assert other["average"]["1"] == pytest.approx(np.mean(list(fidelity.marginal_distances(one, two).values())))
     assert {one["response"] for one in other["efficacy"]} == {"age", "visits", "sued"}
     with pytest.raises(SchemaError, match="no declared column in common"):
-        compare_at_home(block[["age"]], block[["visits"]], COLUMNS)
+        compare_locally(block[["age"]], block[["visits"]], COLUMNS)
 
 
 def test_coverage_is_the_share_of_categories_that_are_still_there() -> None:
@@ -191,7 +190,7 @@ def test_a_joint_distance_is_that_of_the_counts_and_names_its_noise() -> None:
         noise_sd={("visits", "sued"): 0.0},
         simulated=True,
     )
-    (found,) = distances(released, synthetic, columns, bins=5)
+    (found,) = joint_distances(released, synthetic, columns, bins=5)
     assert found["distance"] == pytest.approx(fidelity.total_variation(one, two, ["visits", "sued"]))
     assert found["noise"] == 0.0
     # Noise alone: the mean distance of noisy counts from the table that they were made of, by simulation, within 10 %.
@@ -203,9 +202,9 @@ def test_a_joint_distance_is_that_of_the_counts_and_names_its_noise() -> None:
             counts={("visits", "sued"): released["visits", "sued"] + sd * rng.normal(size=shape)},
             noise_sd={("visits", "sued"): sd},
         )
-        (again,) = distances(noisy, block, columns, bins=5)
+        (again,) = joint_distances(noisy, block, columns, bins=5)
         gaps.append((again["distance"], again["noise"]))
     shown, said = np.mean(gaps, axis=0)
     assert shown == pytest.approx(said, rel=0.1)
     with pytest.raises(UnknownColumn):
-        distances(released, synthetic[["visits"]], columns)
+        joint_distances(released, synthetic[["visits"]], columns)

@@ -225,7 +225,7 @@ def test_charts_are_well_formed_at_every_size(cells: int) -> None:
     counts = [-5.0 if i % 3 == 0 else 10.0 * i for i in range(cells)]
     for html in (
         charts.histogram(labels, counts, edges, label="l", noise=3.0),
-        charts.bar_list(labels, counts, label="l", noise=3.0),
+        charts.bars(labels, counts, label="l", noise=3.0),
         charts.quantile_box(dict.fromkeys(("0.05", "0.25", "0.5", "0.75", "0.95"), 1.0), label="l"),
     ):
         assert Document(html).names >= {"svg", "line"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.evaluation.charts import WIDTH, interval_list
+from colonnade.evaluation.charts import WIDTH, intervals
 from colonnade.evaluation.report_regression import answer, coefficient_rows, complete, details
 
 
@@ -57,7 +57,7 @@ def test_missing_blocks_are_counted_from_the_patterns() -> None:
 def test_intervals_are_drawn_to_scale_inside_the_chart(signs: tuple[float, float]) -> None:
     """Oracle: places are affine in the values, so ratios of distances equal ratios of values."""
     centres = [2.0 * signs[0], 1.0 * signs[1]]
-    svg = interval_list(["a", "b"], centres, [c - 0.5 for c in centres], [c + 0.5 for c in centres], label="l")
+    svg = intervals(["a", "b"], centres, [c - 0.5 for c in centres], [c + 0.5 for c in centres], label="l")
     zero = float(re.search(r'class="noise" x1="([\d.]+)"', svg)[1])  # type: ignore[index]
     dots = [float(one) for one in re.findall(r'cx="([\d.]+)"', svg)]
     ends = [float(one) for pair in re.findall(r'class="spine" x1="([\d.]+)" x2="([\d.]+)"', svg) for one in pair]

@@ -27,7 +27,7 @@ def test_exact_moments_tell_the_mean_and_spread_of_the_records_that_are_there(tm
         allow=("presence", "exact-moments"),
         seed=1,
     ) as federation:
-        method = co.PatternMoments(epsilon=None, columns=("roa", "capital"), presence=presence)
+        method = co.Moments(epsilon=None, columns=("roa", "capital"), presence=presence)
         result = federation.run(method)[1].read_json("result.json")
     rows = {row[0]: row for row in told.feature_rows(result)}
     for party, name in (("credit", "roa"), ("commerce", "capital")):

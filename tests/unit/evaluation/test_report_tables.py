@@ -9,8 +9,8 @@ import pytest
 
 from colonnade.data.simulated import five_institutions
 from colonnade.evaluation import report_alignment, report_selection, report_synthetic
-from colonnade.evaluation.charts import WIDTH, step_line
-from colonnade.evaluation.comparison import compare
+from colonnade.evaluation.charts import WIDTH, line
+from colonnade.evaluation.comparison import compare_with_truth
 
 
 def synthetic() -> dict[str, Any]:
@@ -46,14 +46,14 @@ def test_the_truth_compared_with_itself_is_at_no_distance() -> None:
     example = five_institutions(1200, seed=2)
     complete = example.truth.complete.drop(columns=[example.key])
     owners = {name: party for party, block in example.blocks.items() for name in block.columns if name != example.key}
-    found = compare(complete, example, "profit_growth", owners=owners)
+    found = compare_with_truth(complete, example, "profit_growth", owners=owners)
     assert found["marginal"] == found["pairwise"] == found["rank_correlation"] == 0.0
     assert all(one["synthetic"] == one["complete"] for one in found["coefficients"])
     assert found["agreement"] > 0.9
     page = report_synthetic.beside_truth(found)
     assert "Beside the truth" in page
     shuffled = complete.apply(lambda column: np.random.default_rng(len(column.name)).permutation(column))
-    worse = compare(shuffled, example, "profit_growth", owners=owners)
+    worse = compare_with_truth(shuffled, example, "profit_growth", owners=owners)
     assert worse["marginal"] == 0.0
     assert worse["rank_correlation_within"] > 0.02
     assert abs(worse["agreement"]) < 0.8
@@ -85,7 +85,7 @@ def test_a_selection_is_told_with_its_path() -> None:
 
 @pytest.mark.parametrize("mark", [0, 2])
 def test_the_stair_stays_inside_the_chart(mark: int) -> None:
-    svg = step_line([0, 3, 7], mark=mark, label="l")
+    svg = line([0, 3, 7], mark=mark, label="l")
     assert f'viewBox="0 0 {WIDTH:g}' in svg
     places = [float(one.split('"')[1]) for one in svg.split("x1=")[1:]]
     assert all(0 <= place <= WIDTH for place in places)

@@ -29,7 +29,7 @@ from colonnade.errors import VersionMismatch, WireError
 from colonnade.federation import wire
 from colonnade.federation.wire import DEFAULT, PROTOCOL, Limits, decode, digest, encode
 
-MAGIC = b"CLN\x01"
+MAGIC = b"CLN\x02"
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -183,7 +183,7 @@ def test_the_order_of_filling_a_dict_does_not_show() -> None:
 
 def test_digest_is_sha256() -> None:
     assert digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert digest(encode([1])) == hashlib.sha256(b"CLN\x01\x91\x01").hexdigest()
+    assert digest(encode([1])) == hashlib.sha256(b"CLN\x02\x91\x01").hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,9 @@ def test_limits_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_another_version_names_both_and_the_cure() -> None:
     assert encode(None)[3] == PROTOCOL
-    with pytest.raises(VersionMismatch, match=rf"protocol 2.*{__version__}.*protocol 1.*install the same"):
-        decode(b"CLN\x02\xc0")
+    with pytest.raises(VersionMismatch, match=rf"protocol 1.*{__version__}.*protocol 2.*install the same"):
+        decode(b"CLN\x01\xc0")
+    assert decode(b"CLN\x01\xc0", stored=1) is None, "from one's own records, where it says so"
 
 
 @pytest.mark.parametrize("data", [b"", b"CLN", b"cln\x01\xc0", b"\x80\x04K\x01.", b"PK\x03\x04", b"CL\x01N\xc0"])
@@ -302,7 +303,7 @@ def test_other_bytes_are_not_a_message(data: bytes) -> None:
         decode(data)
 
 
-@pytest.mark.parametrize("data", ["CLN", bytearray(b"CLN\x01\xc0"), memoryview(b"CLN\x01\xc0"), None, 3])
+@pytest.mark.parametrize("data", ["CLN", bytearray(b"CLN\x02\xc0"), memoryview(b"CLN\x02\xc0"), None, 3])
 def test_only_bytes_are_read(data: Any) -> None:
     with pytest.raises(WireError, match="a message is bytes"):
         decode(data)

@@ -10,8 +10,8 @@ from scipy.optimize import brentq, minimize
 from scipy.special import expit
 
 from colonnade.errors import BadArguments, NotEstimable
-from colonnade.models.admm_updates import proximal
-from colonnade.models.penalties import (
+from colonnade.papers.vfl_glm_vs.updates import proximal
+from colonnade.models.sparse.penalties import (
     PENALTIES,
     Penalty,
     check_penalty,
@@ -20,7 +20,7 @@ from colonnade.models.penalties import (
     violations,
     weighted_lasso,
 )
-from colonnade.models.sparse_path import (
+from colonnade.models.sparse.path import (
     Family,
     curvature_of,
     link,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.models.sparse_glm_cover import Cover
-from colonnade.models.sparse_path import Withheld
+from colonnade.models.sparse.rounds import Cover
+from colonnade.models.sparse.path import Withheld
 
 OWNERS = ["holder", "bank", "bank", "clinic", "clinic", "shop"]
 

@@ -26,11 +26,11 @@ def ledger(tmp_path: Path, **options: object) -> Ledger:
 
 
 def reservation(epsilon: float = 0.1, count: int = 1) -> Reservation:
-    return Reservation(phase="p", step="s", count=count, cost=Laplace(epsilon).times(count))
+    return Reservation(stage="p", step="s", count=count, cost=Laplace(epsilon).times(count))
 
 
 def debit(book: Ledger, *, job: str = "j", seq: int = 1, epsilon: float = 0.1, request: str = "r") -> bool:
-    return book.debit(job=job, seq=seq, request=request, phase="p", step="s", cost=Laplace(epsilon))
+    return book.debit(job=job, seq=seq, request=request, stage="p", step="s", cost=Laplace(epsilon))
 
 
 def test_a_request_is_debited_once(tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_a_request_is_debited_once(tmp_path: Path) -> None:
 def test_debits_of_one_joint_release_all_count(tmp_path: Path) -> None:
     book = ledger(tmp_path)
     cost = Laplace(0.1, joint="j gradients")
-    book.reserve("j", [Reservation(phase="p", step="s", count=3, cost=cost.times(3))])
+    book.reserve("j", [Reservation(stage="p", step="s", count=3, cost=cost.times(3))])
     for seq in range(3):
-        book.debit(job="j", seq=seq, request=str(seq), phase="p", step="s", cost=cost)
+        book.debit(job="j", seq=seq, request=str(seq), stage="p", step="s", cost=cost)
     assert book.debited("j") == cost.times(3)
 
 
@@ -70,7 +70,7 @@ def test_a_row_that_nobody_can_account_for_is_refused_without_a_budget_too(tmp_p
     book = ledger(tmp_path)
     book.reserve("before", [reservation()])
     with pytest.raises(CannotAccount):
-        book.reserve("j", [reservation(), Reservation(phase="q", step="s", count=1, cost=cost)])
+        book.reserve("j", [reservation(), Reservation(stage="q", step="s", count=1, cost=cost)])
     assert book.spent(delta=0).epsilon == pytest.approx(0.1)
     assert len(book.verify().hash) == 64
 
@@ -87,7 +87,7 @@ def test_it_survives_being_reopened(tmp_path: Path) -> None:
 
 def test_a_budget_holds_over_jobs_and_a_refusal_leaves_no_row(tmp_path: Path) -> None:
     book = ledger(tmp_path, budget=Budget(epsilon=0.25))
-    book.reserve("a", [reservation(0.1), Reservation(phase="q", step="s", count=1, cost=Laplace(0.1))])
+    book.reserve("a", [reservation(0.1), Reservation(stage="q", step="s", count=1, cost=Laplace(0.1))])
     with pytest.raises(BudgetExceeded, match=r"0\.3.*0\.25"):
         book.reserve("b", [reservation(0.1)])
     assert not book.chain.rows(job="b")
@@ -99,7 +99,7 @@ def test_gaussian_costs_compose_better_than_their_sum(tmp_path: Path) -> None:
     single = Gaussian(10.0)
     book = ledger(tmp_path, budget=Budget(epsilon=2.0, delta=1e-6))
     for number in range(10):
-        book.reserve(f"j{number}", [Reservation(phase="p", step="s", count=1, cost=single)])
+        book.reserve(f"j{number}", [Reservation(stage="p", step="s", count=1, cost=single)])
     assert 1.0 < book.spent(delta=1e-6).epsilon < 2.0
 
 
@@ -132,7 +132,7 @@ def test_a_clock_set_back_does_not_renew_a_budget(tmp_path: Path) -> None:
 def test_after_an_unbounded_release_the_total_is_unbounded(tmp_path: Path) -> None:
     book = ledger(tmp_path, budget=Budget(epsilon=1.0))
     predictor = Unbounded("linear-predictor", "each record's predictor")
-    book.reserve("a", [Reservation(phase="p", step="s", count=1, cost=predictor)], allow=["linear-predictor"])
+    book.reserve("a", [Reservation(stage="p", step="s", count=1, cost=predictor)], allow=["linear-predictor"])
     assert "unbounded" in str(book.spent())
     book.reserve("b", [reservation(0.9)])
     with pytest.raises(BudgetExceeded):
@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_whole_rows_only(tmp_path: Path) -> None:
     made = 0
     with pytest.raises(StorageError, match="free disk space"):
         for number in range(1000):
-            book.reserve(f"j{number}", [reservation(), Reservation(phase="q", step="s", count=1, cost=Laplace(0.1))])
+            book.reserve(f"j{number}", [reservation(), Reservation(stage="q", step="s", count=1, cost=Laplace(0.1))])
             made = number + 1
     assert book.verify().rows == 2 * made
     book.database.execute("PRAGMA max_page_count = 1073741823")

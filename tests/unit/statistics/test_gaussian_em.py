@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 from colonnade.errors import BadArguments
-from colonnade.models.gaussian_regression import regression
+from colonnade.models.linear.gaussian import regression
 from colonnade.statistics.gaussian_em import (
     PatternStatistics,
     derivatives,

@@ -14,7 +14,7 @@ from scipy import stats
 from colonnade.errors import BadPrivacyParameter, DomainError, EmptyParty
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness, simulated_generator
-from colonnade.statistics.bernstein import bernstein_basis, bernstein_degree, iterated_basis
+from colonnade.statistics.marginals import bernstein_basis, bernstein_degree, iterated_basis
 from colonnade.statistics.marginals import (
     Budget,
     Marginal,
@@ -30,7 +30,7 @@ from colonnade.statistics.marginals import (
     tree_depth,
     tree_marginal,
 )
-from colonnade.statistics.smooth_density import smooth_density
+from colonnade.statistics.marginals import smooth_density
 
 X = np.linspace(0, 1, 41)
 

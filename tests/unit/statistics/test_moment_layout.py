@@ -12,7 +12,7 @@ import pytest
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments
 from colonnade.federation.coordinator import Federation
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 
 WIDTH = 240
 
@@ -31,8 +31,8 @@ def federation(tmp_path: Path) -> Federation:
     )
 
 
-def exact(memory: int | None) -> PatternMoments:
-    return PatternMoments(epsilon=None, presence="ignore", constant=False, gamma=64, memory=memory)
+def exact(memory: int | None) -> Moments:
+    return Moments(epsilon=None, presence="ignore", constant=False, gamma=64, memory=memory)
 
 
 def test_less_memory_takes_more_rounds_and_gives_the_same_matrix(federation: Federation) -> None:
@@ -65,4 +65,4 @@ def test_a_large_matrix_is_written_as_an_array(federation: Federation) -> None:
 
 def test_memory_is_an_option_that_survives_a_resume() -> None:
     method = exact(512)
-    assert PatternMoments.from_options(method.options()) == method
+    assert Moments.from_options(method.options()) == method

@@ -11,10 +11,10 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import ModulusTooSmall
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
-from colonnade.models.vfem_block import Design
-from colonnade.models.vfem_information import information_layout
+from colonnade.papers.vfem.block import Design
+from colonnade.papers.vfem.information import information_layout
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 from colonnade.statistics.quantize import integer_bounds, quantize
 
 WIDE = 2100
@@ -59,7 +59,7 @@ def test_a_norm_that_would_wrap_is_refused() -> None:
     with pytest.raises(ModulusTooSmall, match="smaller gamma"):
         quantize(rows, gamma=2**26, clip=1.0, entry=1.0, randomness=SimulatedRandomness(1))
     with pytest.raises(ModulusTooSmall, match="smaller gamma"):
-        PatternMoments(epsilon=1.0, presence="ignore", gamma=2**26).layout(wide_facts(), ROSTER)
+        Moments(epsilon=1.0, presence="ignore", gamma=2**26).layout(wide_facts(), ROSTER)
 
 
 def test_the_weighted_matrix_of_vfem_is_opened_as_one_triangle() -> None:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.statistics.cells import cells
-from colonnade.synthesis.mrf.fit import BLOCK, MarkovField, Measurement, _steps, fit
-from colonnade.synthesis.mrf.graph import triangulate
-from colonnade.synthesis.mrf.messages import calibrated
-from colonnade.synthesis.mrf.sample import FieldSampler, sample_cells
+from colonnade.synthesis.field.fit import BLOCK, MarkovField, Measurement, _steps, fit
+from colonnade.synthesis.field.graph import triangulate
+from colonnade.synthesis.field.fit import calibrated
+from colonnade.synthesis.field.sample import FieldSampler, sample_cells
 
 SIZES = {"a": 3, "b": 2, "c": 4, "d": 2}
 

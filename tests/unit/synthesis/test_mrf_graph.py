@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import NotEstimable
-from colonnade.synthesis.mrf.graph import graph_com, greedy_graph, spanning_tree, triangulate, within_limit
+from colonnade.synthesis.field.graph import graph_com, greedy_graph, spanning_tree, triangulate, within_limit
 
 NAMES = tuple("abcdefg")
 PAIRS = list(itertools.combinations(NAMES, 2))

@@ -17,11 +17,11 @@ from colonnade.privacy.cost import RandomizedResponse
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomized import generalized_randomized_response
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.synthesis.mrf import local_mrf
-from colonnade.synthesis.mrf.encoders import Wanted
-from colonnade.synthesis.mrf.fo import Reports, inverted, paper_claim, paper_epsilon, proved_epsilon, transition
-from colonnade.synthesis.mrf.graph import triangulate
-from colonnade.synthesis.mrf.local_mrf import (
+from colonnade.papers.vertimrf import local_fields as local_mrf
+from colonnade.synthesis.field.schema import Wanted
+from colonnade.papers.vertimrf.frequency_oracle import Reports, inverted, paper_claim, paper_epsilon, proved_epsilon, transition
+from colonnade.synthesis.field.graph import triangulate
+from colonnade.papers.vertimrf.local_fields import (
     SENSITIVITY_OF_SCORE,
     Counter,
     candidate_marginals,
@@ -143,7 +143,7 @@ def test_the_worst_inferred_table_is_chosen() -> None:
     own = counter(4000)
     graph = triangulate(SIZES, [(name,) for name in SIZES])
     tables = {(name,): own.table(name).astype(float) for name in SIZES}
-    from colonnade.synthesis.mrf.fit import MarkovField
+    from colonnade.synthesis.field.fit import MarkovField
 
     field = MarkovField(graph, tables, float(own.n), 0.0)
     pairs = list(itertools.combinations("abc", 2))

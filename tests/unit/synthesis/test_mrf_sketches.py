@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from colonnade.errors import BadArguments
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.synthesis.mrf.encoders import Wanted
-from colonnade.synthesis.mrf.fm import (
+from colonnade.synthesis.field.schema import Wanted
+from colonnade.papers.vertimrf.sketches import (
     KEY_BYTES,
     Sketches,
     cardinality,

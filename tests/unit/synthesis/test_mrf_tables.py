@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import BadArguments, NotEstimable
-from colonnade.synthesis.mrf.binning import equal_mass, equal_width, recover, summed
-from colonnade.synthesis.mrf.consistency import consistent, normalised
-from colonnade.synthesis.mrf.fit import Measurement
-from colonnade.synthesis.mrf.graph import triangulate
-from colonnade.synthesis.mrf.selection import pair_scores, r_score, select_pairs, share_units, triples_that_pay
+from colonnade.synthesis.field.schema import equal_mass, equal_width, recover, summed
+from colonnade.papers.vertimrf.recovery import consistent, normalised
+from colonnade.synthesis.field.fit import Measurement
+from colonnade.synthesis.field.graph import triangulate
+from colonnade.synthesis.field.selection import pair_scores, r_score, select_pairs, share_units, triples_that_pay
 
 
 def test_equal_width_is_the_papers() -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import Any, Literal, get_args
 
-from colonnade.completion.generators.protocol import Generator as Generator
-from colonnade.completion.generators.protocol import Progress as Progress
+from colonnade.papers.fedpsg.generators.protocol import Generator as Generator
+from colonnade.papers.fedpsg.generators.protocol import Progress as Progress
 from colonnade.errors import BadArguments, RunError
 
 Name = Literal["copula", "tabddpm", "tvae"]

@@ -15,7 +15,7 @@ from colonnade.completion.imputation.linear import chained, feature_rows, patter
 from colonnade.completion.layout import Layout, Matrix
 from colonnade.completion.split import exchange
 from colonnade.completion.split.exchange import Protect
-from colonnade.completion.split.live import presence_of
+from colonnade.completion.split.session import presence_of
 from colonnade.completion.split.training import row_chunks
 from colonnade.federation.party import Party
 from colonnade.federation.step import Public, Release, step

@@ -31,9 +31,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from colonnade.completion.layout import Layout
-from colonnade.completion.networks import Array
-from colonnade.completion.split import gain
-from colonnade.completion.split.live import Live, gain_of
+from colonnade.completion.split.networks import Array
+from colonnade.papers.fedpsg import gain
+from colonnade.completion.split.session import Live, gain_of
 from colonnade.completion.split.regressor import Data, Regressor, State
 from colonnade.completion.split.training import Training
 from colonnade.errors import BadPrivacyParameter

@@ -21,7 +21,18 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from colonnade.completion.networks import Array, Layers, adam, apply, dense, drawing, falling, leaky, random_bytes
+from colonnade.completion.split.networks import (
+    Array,
+    Layers,
+    adam,
+    apply,
+    dense,
+    falling,
+    leaky,
+    noisy_sum,
+    random_bytes,
+)
+from colonnade.completion.split.training import drawing
 
 
 class Drawn(NamedTuple):
@@ -42,12 +53,17 @@ class State(NamedTuple):
 
 
 class Data(NamedTuple):
-    """One party's side: `x` (n x inputs) with `here` (n), whether it has the record; `y`, `known` at the active."""
+    """One party's side: `x` (n x inputs) with `present` (n), whether it has the record; `y`, `observed` at the active
+    party."""
 
     x: Array
-    here: Array
+    present: Array
     y: Array
-    known: Array
+    observed: Array
+
+    @classmethod
+    def of(cls, *arrays: NDArray[Any]) -> Data:
+        return cls(*map(jnp.asarray, arrays))
 
 
 @dataclass(frozen=True)
@@ -96,11 +112,12 @@ class Regressor:
 
     # --- forward -------------------------------------------------------------------------------------------------
 
-    def _bottom(self, layers: Layers, x: Array, here: Array, drawn: Array | None) -> Array:
+    def _bottom(self, layers: Layers, data: Data, rows: Array, drawn: Array | None) -> Array:
+        """This party's part of the sum for some rows; zeros where it lacks the record."""
         if not self.inputs:
-            return jnp.zeros((*x.shape[:-1], self.cut), jnp.float32)
-        out = apply(layers, x, dropout=None if drawn is None else (drawn, self.dropout))
-        return jnp.where(here[..., None], out, 0.0)
+            return jnp.zeros((*rows.shape, self.cut), jnp.float32)
+        out = apply(layers, data.x[rows], dropout=None if drawn is None else (drawn, self.dropout))
+        return jnp.where(data.present[rows][..., None], out, 0.0)
 
     def _top(self, layers: Layers, total: Array, drawn: Array | None) -> Array:
         return apply(layers, leaky(total), dropout=None if drawn is None else (drawn, self.dropout))
@@ -108,27 +125,27 @@ class Regressor:
     @partial(jax.jit, static_argnums=0)
     def partials(self, state: State, data: Data, rows: Array, drawn: Drawn) -> Array:
         """This party's part of the sum for Q batches of rows (Q x B). Weights stand still: all batches are one."""
-        every = rows.reshape(-1)
-        dropped = None if drawn.bottom is None else drawn.bottom.reshape(every.size, -1)
-        return self._bottom(state.bottom, data.x[every], data.here[every], dropped).reshape(*rows.shape, self.cut)
+        flat = rows.reshape(-1)
+        dropped = None if drawn.bottom is None else drawn.bottom.reshape(flat.size, -1)
+        return self._bottom(state.bottom, data, flat, dropped).reshape(*rows.shape, self.cut)
 
     @partial(jax.jit, static_argnums=0)
     def outputs_of(self, state: State, data: Data, rows: Array) -> Array:
         """This party's part of the sum for some rows, without dropout."""
-        return self._bottom(state.bottom, data.x[rows], data.here[rows], None)
+        return self._bottom(state.bottom, data, rows, None)
 
     @partial(jax.jit, static_argnums=0)
     def predict(self, state: State, data: Data, rows: Array, others: Array) -> Array:
         """What the top says about some rows, from the sum of the others' parts and this party's own."""
-        own = self._bottom(state.bottom, data.x[rows], data.here[rows], None)
-        return self._top(state.top, own + others, None)
+        return self._top(state.top, self._bottom(state.bottom, data, rows, None) + others, None)
 
     # --- backward ------------------------------------------------------------------------------------------------
 
-    def _loss(self, top: Layers, total: Array, y: Array, known: Array, drawn: Array | None) -> Array:
-        """Summed over entries, averaged over records; a record's loss depends on that record alone."""
-        found = self._top(top, total, drawn)
-        return jnp.sum(jnp.where(known, found - y, 0.0) ** 2) / y.shape[0]
+    def _loss(self, layers: Any, data: Data, rows: Array, others: Array, drawn: Drawn) -> Array:
+        """Squared errors summed over entries, averaged over records; a record's loss depends on that record alone."""
+        total = self._bottom(layers[0], data, rows, drawn.bottom) + others
+        predicted = self._top(layers[1], total, drawn.top)
+        return jnp.sum(jnp.where(data.observed[rows], predicted - data.y[rows], 0.0) ** 2) / rows.shape[0]
 
     @partial(jax.jit, static_argnums=0)
     def lead(self, state: State, data: Data, rows: Array, others: Array, drawn: Drawn) -> tuple[State, Array, Array]:
@@ -137,39 +154,83 @@ class Regressor:
         `others` (Q x B x cut) is the sum of the other parties' parts as it was when the round began.
         """
 
-        def one(state: State, at: tuple[Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
-            batch, rest, drawn = at
+        def iteration(state: State, given: tuple[Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
+            batch, rest, drawn = given
 
             def loss(layers: tuple[Layers, Layers], probe: Array) -> Array:
-                own = self._bottom(layers[0], data.x[batch], data.here[batch], drawn.bottom)
-                return self._loss(layers[1], own + rest + probe, data.y[batch], data.known[batch], drawn.top)
+                return self._loss(layers, data, batch, rest + probe, drawn)
 
             value, (moves, slopes) = jax.value_and_grad(loss, argnums=(0, 1))(
                 (state.bottom, state.top), jnp.zeros_like(rest)
             )
             return self._moved(state, moves), (slopes[None], value)
 
-        state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, drawn))
+        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, drawn))
         return state, slopes, losses
 
     @partial(jax.jit, static_argnums=0)
     def follow(self, state: State, data: Data, rows: Array, slopes: Array, drawn: Drawn) -> State:
         """Q iterations at another party, along the gradients that the active party sent."""
 
-        def one(state: State, at: tuple[Array, Array, Drawn]) -> tuple[State, None]:
-            batch, slope, drawn = at
+        def iteration(state: State, given: tuple[Array, Array, Drawn]) -> tuple[State, None]:
+            batch, slope, drawn = given
 
             def along(bottom: Layers) -> Array:
-                own = self._bottom(bottom, data.x[batch], data.here[batch], drawn.bottom)
-                return jnp.sum(own * slope[0])
+                return jnp.sum(self._bottom(bottom, data, batch, drawn.bottom) * slope[0])
 
             return self._moved(state, (jax.grad(along)(state.bottom), state.top)), None
 
-        return jax.lax.scan(one, state, (rows, slopes, drawn))[0]
+        return jax.lax.scan(iteration, state, (rows, slopes, drawn))[0]
 
     def _moved(self, state: State, gradient: tuple[Layers, Layers]) -> State:
         layers = (state.bottom, state.top)
         change, optimiser = self._optimiser.update(gradient, state.optimiser, layers)
         rate = falling(state.schedule, state.optimiser[0].count)
-        bottom, top = jax.tree_util.tree_map(lambda weights, one: weights - rate * one, layers, change)
+        bottom, top = jax.tree_util.tree_map(lambda weights, move: weights - rate * move, layers, change)
         return State(bottom, top, optimiser, state.schedule)
+
+    # --- with noise (`training.py` has the claim); there is no dropout then ----------------------------------------
+
+    @partial(jax.jit, static_argnums=(0, 1, 2))
+    def private_lead(
+        self, clip: float, gamma: int, noise: Array, state: State, data: Data, rows: Array, others: Array, drawn: Drawn
+    ) -> tuple[State, Array, Array]:
+        """`lead` with noise (Q x weights)."""
+
+        def iteration(state: State, given: tuple[Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
+            batch, rest, noise = given
+            layers = (state.bottom, state.top)
+
+            def loss(layers: Any, probe: Array, row: Array) -> Array:
+                return self._loss(layers, data, batch[row][None], rest[row][None] + probe[None], Drawn(None, None))
+
+            nothing = jnp.zeros(rest.shape[1])
+            (move,) = noisy_sum(
+                lambda row: (jax.grad(loss)(layers, nothing, row),), batch.shape[0], (layers,), clip, gamma, noise
+            )
+            each = jnp.arange(batch.shape[0])
+            values, slopes = jax.vmap(jax.value_and_grad(loss, argnums=1), (None, None, 0))(layers, nothing, each)
+            return self._moved(state, move), (slopes[None] / batch.shape[0], jnp.mean(values))
+
+        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, noise))
+        return state, slopes, losses
+
+    @partial(jax.jit, static_argnums=(0, 1, 2))
+    def private_follow(
+        self, clip: float, gamma: int, noise: Array, state: State, data: Data, rows: Array, slopes: Array, drawn: Drawn
+    ) -> State:
+        """`follow` with noise (Q x weights)."""
+
+        def iteration(state: State, given: tuple[Array, Array, Array]) -> tuple[State, None]:
+            batch, slope, noise = given
+
+            def along(bottom: Any, row: Array) -> Array:
+                own = self._bottom(bottom, data, batch[row][None], None)
+                return jnp.sum(own[0] * slope[0, row]) * batch.shape[0]
+
+            (move,) = noisy_sum(
+                lambda row: (jax.grad(along)(state.bottom, row),), batch.shape[0], (state.bottom,), clip, gamma, noise
+            )
+            return self._moved(state, (move, state.top)), None
+
+        return jax.lax.scan(iteration, state, (rows, slopes, noise))[0]

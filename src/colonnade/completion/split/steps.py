@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.completion import networks
+from colonnade.completion.split import networks
 from colonnade.completion.quality import rmse
 from colonnade.completion.split import exchange, private
 from colonnade.completion.split.exchange import Protect
-from colonnade.completion.split.live import PRESENCE, VALUES, Live, begin, commit, expect, live, presence_of
+from colonnade.completion.split.session import PRESENCE, VALUES, Live, begin, commit, expect, live, presence_of
 from colonnade.completion.split.training import Training, row_chunks
 from colonnade.errors import UnsafeRequest
 from colonnade.federation.party import Party

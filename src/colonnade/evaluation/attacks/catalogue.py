@@ -24,12 +24,12 @@ from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics import attacks as cells
 from colonnade.statistics.contingency import Contingency
 from colonnade.statistics.describe import Describe
-from colonnade.statistics.moments import PatternMoments
+from colonnade.statistics.moments import Moments
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from colonnade.statistics.secure_sum import PresenceTotal
-from colonnade.synthesis.copula.sqm import CopulaSQM
-from colonnade.synthesis.mrf.fo import proved_epsilon
-from colonnade.synthesis.mrf.vertimrf import VertiMRF
+from colonnade.synthesis.copula.procedure import CopulaSQM
+from colonnade.papers.vertimrf.frequency_oracle import proved_epsilon
+from colonnade.papers.vertimrf.method import VertiMRF
 
 DELTA = 1e-5
 
@@ -176,7 +176,7 @@ def _polynomial(setting: Setting) -> AuditResult:
 
 
 def _moments(setting: Setting) -> AuditResult:
-    method = PatternMoments(
+    method = Moments(
         epsilon=8.0,
         delta=DELTA,
         columns=("sued", "rating"),
@@ -257,9 +257,9 @@ def _nominal(setting: Setting) -> InferenceResult:
 def _training(setting: Setting) -> AuditResult:
     """A GAN and the regression that conditions it: one epsilon for the weights of both, at all parties."""
     # Not above: jax is an extra, and the other attacks do without it.
-    from colonnade.completion.fedpsg import FedPSG
+    from colonnade.completion.method import FedPSG
     from colonnade.completion.trainings import gan, regression
-    from colonnade.evaluation.attacks.training import training_audit
+    from colonnade.completion.attacks import training_audit
 
     small: dict[str, Any] = {"epochs": 2, "batch": 16, "hidden": 2, "cut": 2, "local": 2, "iterations": 40}
     method = FedPSG(imputer="gain", epsilon=4.0, delta=DELTA, complete=("bank",), **small)

@@ -1,4 +1,4 @@
-"""Attacks on noisy moments: the Gram matrix of `PatternMoments`, the copula's two releases, private VFEM's own moments.
+"""Attacks on noisy moments: the Gram matrix of `Moments`, the copula's two releases, private VFEM's own moments.
 
 Worst-case neighbours under zero-out: one record at the corner of its domain, or nothing. Quantisation, clipping and
 noise are the product's own; the statistic projects the release on the direction in which the neighbours differ.
@@ -15,15 +15,15 @@ from colonnade.audit.bounds import PrivacyProfile, power
 from colonnade.audit.claims import AGE
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
-from colonnade.models.vfem_private_steps import own_sensitivity
+from colonnade.models.linear.private import own_sensitivity
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.moment_layout import Layout
+from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.statistics.quantize import quantize
 from colonnade.synthesis.copula.scores import count, party_marginals, score_map
-from colonnade.synthesis.copula.sqm_noise import Noise
+from colonnade.synthesis.copula.procedure import Noise
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -36,7 +36,7 @@ def upper_triangle(row: Integers) -> Integers:
 # --- pattern moments ----------------------------------------------------------------------------------------
 
 
-def corner_moments(layout: Layout, present: bool, randomness: Randomness) -> Integers:
+def corner_moments(layout: MomentsLayout, present: bool, randomness: Randomness) -> Integers:
     """The upper triangle of the one record's Gram matrix, as the parties quantise and clip it."""
     rows = np.ones((1, 1)) if present else np.zeros((1, 1))
     blocks = [
@@ -47,7 +47,7 @@ def corner_moments(layout: Layout, present: bool, randomness: Randomness) -> Int
 
 
 def moments_audit(
-    layout: Layout, claim: PrivacyProfile, *, delta: float, runs: int, planted: Planted = NOTHING
+    layout: MomentsLayout, claim: PrivacyProfile, *, delta: float, runs: int, planted: Planted = NOTHING
 ) -> Audit[bool]:
     """One column of one bit at each party; three members share the Skellam noise."""
     direction = corner_moments(layout, True, SimulatedRandomness(0)).astype(float)

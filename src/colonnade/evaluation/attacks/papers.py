@@ -14,9 +14,9 @@ from colonnade.audit.inference import InferenceResult, attribute_inference
 from colonnade.audit.mechanism import Audit
 from colonnade.privacy.randomized import generalized_randomized_response
 from colonnade.privacy.randomness import Randomness
-from colonnade.statistics.ranks import perturbed_ranks
-from colonnade.synthesis.mrf.fm import floor_level, phantoms, private_levels, sketch_epsilon
-from colonnade.synthesis.mrf.fo import proved_epsilon
+from colonnade.papers.vcds.ranks import perturbed_ranks
+from colonnade.papers.vertimrf.sketches import floor_level, phantoms, private_levels, sketch_epsilon
+from colonnade.papers.vertimrf.frequency_oracle import proved_epsilon
 
 Reals = NDArray[np.float64]
 

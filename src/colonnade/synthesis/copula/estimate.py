@@ -1,12 +1,12 @@
 """From noisy moments of scores to a copula: everything here is post-processing of releases and costs nothing.
 
-1. Patterns whose noisy count drowns in noise are left out, if the others hold most records.
-2. Moments of the scores (`score_moments.py`): EM over the patterns, which is right when records are missing at random,
-   or available pairs.
-3. Back to the latent scale: what clipping took from the variances is put back, and the Hermite bridge is inverted.
+1. Patterns whose noisy count is below the noise are left out, if the others hold most records.
+2. Mean and covariance of the scores: by EM over the patterns, which is right when records are missing at random, or
+   from available pairs of records.
+3. Back to the latent scale: the clipping bias of the variances is corrected, and the Hermite bridge is inverted.
 4. Where EM says that a party's records differ from the cohort, its marginals are moved to the cohort's.
-5. Each entry is shrunk by its known noise (empirical Bayes); pairs of parties that share too few records are completed
-   by maximum determinant; the whole is repaired to a correlation matrix.
+5. Each entry is shrunk by its known noise (empirical Bayes); pairs of parties that share too few records are
+   completed by maximum determinant; the result is repaired to a correlation matrix.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg, optimize, special
 
 from colonnade.errors import NotEstimable
-from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.moments import Moments
-from colonnade.statistics.rank_correlation import EIGENVALUE_FLOOR, complete, invert_bridge, repair
-from colonnade.synthesis.copula.latent_score import LatentScore, matched
-from colonnade.synthesis.copula.model import shifted
-from colonnade.synthesis.copula.score_moments import (
-    LARGEST_FLOOR,
-    Available,
-    available,
-    gaussian_moments,
-    visible_patterns,
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, em_step
+from colonnade.statistics.latent_correlation import (
+    EIGENVALUE_FLOOR,
+    TERMS,
+    complete,
+    invert_bridge,
+    repair,
+    step_coefficients,
 )
+from colonnade.statistics.marginals import Marginal
+from colonnade.statistics.moments import MomentsResult
+from colonnade.synthesis.copula.model import shifted
 from colonnade.synthesis.copula.scores import score_factor
-from colonnade.synthesis.copula.shrinkage import drawn_together, shrink
 
 Reals = NDArray[np.float64]
 Correlation = Literal["auto", "em", "pairs"]
@@ -44,18 +44,29 @@ WARN, LEAVE = 0.01, 0.05
 """Noise (sd) of a correlation above which a pair of parties is warned about, and left to completion."""
 SLOPE = 1 / math.pi
 """d cov / d r at r = 0 of the scores of two continuous columns: cov = 2 asin(r / 2) / pi."""
+VISIBLE = 5.0
+"""Standard deviations of noise that a pattern's count must reach to be used."""
 HELD = 0.8
 """The share of all records that visible patterns must hold; otherwise pairs are summed over all patterns."""
 EM_NOISE = 0.04
-"""Noise (sd) of a correlation, over all kept patterns, up to which EM is chosen."""
+"""Noise (sd) of a correlation, over all used patterns, up to which EM is chosen."""
 SCARCE, SCARCE_NOISE = 0.25, 0.01
 """EM amplifies the noise of a pair of parties where one of them has few of the records: below this share, it is chosen
 only if no pair's noise is above this."""
+EM_STEPS = 300
+LARGEST_FLOOR = 0.05
+"""Of the eigenvalues of a correlation matrix that noise has made indefinite."""
+FURTHEST = 3.0
+"""Latent standard deviations that a marginal is moved by at most."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimate:
-    """A copula and how it was found; `shared` and `noise` are per pair of parties (records, sd of a correlation)."""
+    """A copula and how it was found; `shared` and `noise` are per pair of parties (records, sd of a correlation).
+
+    `shrinkage` is the mean weight that measured correlations kept, `kept` the factor by which all of them had to
+    shrink to have a completion.
+    """
 
     correlation: Reals
     marginals: dict[str, Marginal]
@@ -121,51 +132,45 @@ class Estimate:
             yield self.parties[a], self.parties[b], float(self.shared[a, b]), float(self.noise[a, b])
 
 
-def estimate(moments: Moments, marginals: Mapping[str, Marginal], *, correlation: Correlation = "auto") -> Estimate:
+def estimate(moments: MomentsResult, marginals: Mapping[str, Marginal], *, correlation: Correlation = "auto") -> Estimate:
     """The copula that the moments and the marginals carry; columns in the order of `moments.features`."""
     owner = np.array([moments.parties.index(feature.party) for feature in moments.features])
     mode, used, reason = _choose(moments, visible_patterns(moments), correlation)
-    found = available(moments, used, owner)
-    noise = _pair_noise(moments, found)
+    pairs = available(moments, used, owner)
+    noise = _pair_noise(moments, pairs)
     names = [feature.column for feature in moments.features]
-    whole = {name: LatentScore(marginals[name], score_factor(marginals[name]), 0.0, 1.0) for name in names}
-    clipped = _clipping(moments, found, np.array([one.variance for one in whole.values()]), owner)
-    target, latent = found.covariance, whole
+    present = {name: LatentScore(marginals[name], score_factor(marginals[name]), 0.0, 1.0) for name in names}
+    clipping = _clipping(moments, pairs, np.array([score.variance for score in present.values()]), owner)
+    covariance, latent = pairs.covariance, present
     moved: list[str] = []
     if mode == "em":
-        mean, target = gaussian_moments(moments, used, found)
-        latent, moved = _moved(moments, found, whole, owner, mean, target, clipped)
-    scale = 1 / np.sqrt(clipped)
-    coefficients = np.array([one.coefficients for one in latent.values()])
-    raw = invert_bridge(target * np.outer(scale, scale), coefficients)
-    entry = _entry_noise(moments, found, owner, coefficients, scale)
-    shrunk, weight = shrink(raw, entry, owner)
-    known = ~((noise > LEAVE) & ~np.eye(len(noise), dtype=bool))
-    completed = complete(repair_within(shrunk, owner), known[np.ix_(owner, owner)], floor=_floor(entry))
-    pairs = [(a, b) for a in range(len(noise)) for b in range(a + 1, len(noise)) if not known[a, b]]
+        mean, covariance = gaussian_moments(moments, used, pairs)
+        latent, moved = _moved(moments, pairs, present, owner, mean, covariance, clipping)
+    scale = 1 / np.sqrt(clipping)
+    coefficients = np.array([score.coefficients for score in latent.values()])
+    raw = invert_bridge(covariance * np.outer(scale, scale), coefficients)
+    entry_noise = _entry_noise(moments, pairs, owner, coefficients, scale)
+    shrunk, weight = shrink(raw, entry_noise, owner)
+    measured = ~((noise > LEAVE) & ~np.eye(len(noise), dtype=bool))
+    completion = complete(repair_within(shrunk, owner), measured[np.ix_(owner, owner)], floor=_floor(entry_noise))
+    completed = [(a, b) for a in range(len(noise)) for b in range(a + 1, len(noise)) if not measured[a, b]]
     return Estimate(
-        correlation=repair(completed.correlation),
-        marginals={name: shifted(marginals[name], one.mean, one.deviation) for name, one in latent.items()},
+        correlation=repair(completion.correlation),
+        marginals={name: shifted(marginals[name], score.mean, score.deviation) for name, score in latent.items()},
         mode=mode,
         reason=reason,
         parties=moments.parties,
-        shared=found.shared,
+        shared=pairs.shared,
         noise=noise,
-        completed=tuple((moments.parties[a], moments.parties[b]) for a, b in pairs),
+        completed=tuple((moments.parties[a], moments.parties[b]) for a, b in completed),
         patterns=len(used),
         moved=tuple(moved),
         shrinkage=weight,
-        kept=completed.kept,
+        kept=completion.kept,
     )
 
 
 # --- which moments -----------------------------------------------------------------------------------------------
-
-
-def _pair_noise(moments: Moments, found: Available) -> Reals:
-    """The sd that noise gives one correlation of two continuous columns, for each pair of parties."""
-    size = forecast(moments.noise_sd * np.sqrt(found.terms), np.maximum(found.shared, 0.5))
-    return np.where(found.shared > 0.5, size, math.inf)
 
 
 def forecast(noise_sd: Reals | float, shared: Reals | float) -> Reals:
@@ -173,7 +178,20 @@ def forecast(noise_sd: Reals | float, shared: Reals | float) -> Reals:
     return np.asarray(np.divide(noise_sd, shared) / SLOPE, dtype=np.float64)
 
 
-def _choose(moments: Moments, visible: list[int], asked: Correlation) -> tuple[Mode, list[int], str]:
+def _pair_noise(moments: MomentsResult, pairs: Available) -> Reals:
+    """The sd that noise gives one correlation of two continuous columns, for each pair of parties."""
+    size = forecast(moments.noise_sd * np.sqrt(pairs.terms), np.maximum(pairs.shared, 0.5))
+    return np.where(pairs.shared > 0.5, size, math.inf)
+
+
+def visible_patterns(moments: MomentsResult) -> list[int]:
+    """Patterns whose noisy count is beyond doubt. The others hold less than that many records each, if any."""
+    if moments.presence == "secret":
+        return [0]
+    return [k for k, count in enumerate(moments.counts) if count > max(VISIBLE * moments.noise_sd, 0.5)]
+
+
+def _choose(moments: MomentsResult, visible: list[int], asked: Correlation) -> tuple[Mode, list[int], str]:
     """(mode, patterns to use, why), from the noise and the noisy counts."""
     if moments.presence != "known":
         return "pairs", [0], "presence is secret, so only available pairs are computed"
@@ -211,48 +229,213 @@ def _choose(moments: Moments, visible: list[int], asked: Correlation) -> tuple[M
     )
 
 
-def _scarcest(moments: Moments, visible: list[int]) -> tuple[float, float]:
+def _scarcest(moments: MomentsResult, visible: list[int]) -> tuple[float, float]:
     """(share of the records that the scarcest party has, largest noise of a correlation across two parties)."""
-    here = np.array([moments.patterns[k] for k in visible])
+    present = np.array([moments.patterns[k] for k in visible])
     counts = np.array([moments.counts[k] for k in visible])
-    share = float((here * counts[:, None]).sum(axis=0).min() / max(counts.sum(), 1.0))
+    share = float((present * counts[:, None]).sum(axis=0).min() / max(counts.sum(), 1.0))
     worst = 0.0
-    for a, b in itertools.combinations(range(here.shape[1]), 2):
-        both = here[:, a] & here[:, b]
+    for a, b in itertools.combinations(range(present.shape[1]), 2):
+        both = present[:, a] & present[:, b]
         noise = moments.noise_sd * math.sqrt(max(int(both.sum()), 1))
         worst = max(worst, float(forecast(noise, max(float(counts[both].sum()), 1.0))))
     return share, worst
 
 
+# --- moments of the scores ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Available:
+    """Available-case moments of the scores, and for each pair of parties the records that both have (`shared`), out of
+    `terms` noisy counts."""
+
+    mean: Reals
+    covariance: Reals
+    shared: Reals
+    terms: Reals
+
+
+def available(moments: MomentsResult, used: list[int], owner: NDArray[np.intp]) -> Available:
+    """Each product averaged over the records that have both blocks, less the means over the same records."""
+    names = [feature.name for feature in moments.features]
+    size, blocks = len(names), len(moments.parties)
+    products, counts, terms = np.zeros((size, size)), np.zeros((blocks, blocks)), np.zeros((blocks, blocks))
+    sums = np.zeros((blocks, size))  # of a column over the records that a party has
+    if moments.presence == "secret":
+        (gram,), (entries,) = moments.grams, moments.entries
+        masks = [entries.index(f"present at {party}") for party in moments.parties]
+        place = [entries.index(name) for name in names]
+        counts, products, sums = gram[np.ix_(masks, masks)], gram[np.ix_(place, place)], gram[np.ix_(masks, place)]
+        terms[:] = 1.0
+    else:
+        for k in used:
+            columns = np.array([names.index(name) for name in moments.entries[k][1:]], dtype=np.intp)
+            pattern = np.array(moments.patterns[k])
+            gram = moments.grams[k]
+            products[np.ix_(columns, columns)] += gram[1:, 1:]
+            sums[np.ix_(np.flatnonzero(pattern), columns)] += gram[0, 1:]
+            counts += np.outer(pattern, pattern) * gram[0, 0]
+            terms += np.outer(pattern, pattern)
+    shared = np.maximum(counts, np.maximum(2 * moments.noise_sd * np.sqrt(terms), 1.0))
+    together = shared[np.ix_(owner, owner)]
+    means = sums[owner].T / together  # means[j, k]: of column j over the records at both
+    covariance = products / together - means * means.T
+    own = shared[owner, owner]
+    return Available(
+        mean=sums[owner, np.arange(size)] / own, covariance=covariance, shared=np.maximum(counts, 0.0), terms=terms
+    )
+
+
+def gaussian_moments(moments: MomentsResult, used: list[int], pairs: Available) -> tuple[Reals, Reals]:
+    """Mean and covariance of the scores of the whole cohort, by EM from available pairs on.
+
+    With noise a Gram matrix may be indefinite, and the likelihood then has no top: eigenvalues are kept above a floor
+    in each step, which the noise of a correlation decides.
+    """
+    names = tuple(feature.name for feature in moments.features)
+    patterns = tuple(
+        Pattern(
+            np.array([names.index(name) for name in moments.entries[k][1:]], dtype=np.intp),
+            float(moments.counts[k]),
+            moments.grams[k][0, 1:],
+            moments.grams[k][1:, 1:],
+        )
+        for k in used
+    )
+    data = PatternStatistics(names, patterns)
+    mean, covariance = pairs.mean, pairs.covariance
+    typical = max(float(np.median(np.diag(covariance))), 1e-6)
+    floor = typical * (LARGEST_FLOOR if moments.noise_sd else 1e-6)
+    covariance = floored(covariance, floor)
+    for _ in range(EM_STEPS):
+        _, mean, onward = em_step(data, mean, covariance)
+        onward = floored(onward, floor)
+        change = float(np.abs(onward - covariance).max())
+        covariance = onward
+        if change < 1e-6 * typical:
+            break
+    return mean, covariance
+
+
+def floored(matrix: Reals, floor: float) -> Reals:
+    values, vectors = linalg.eigh((matrix + matrix.T) / 2)
+    if values[0] >= floor:
+        return np.asarray((matrix + matrix.T) / 2)
+    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
+
+
 # --- the latent scale --------------------------------------------------------------------------------------------
 
 
-def _clipping(moments: Moments, found: Available, variance: Reals, owner: NDArray[np.intp]) -> Reals:
-    """What clipping left of each column's variance: the observed variance over the one that its marginal implies.
+@dataclass(frozen=True, eq=False)
+class LatentScore:
+    """a (2 F(x) - 1) of x = F^-1(Phi(mean + deviation Z)), with Z standard normal and F the `marginal`.
 
-    Rows are shortened as a whole, so the share is alike for a party's columns: each is drawn towards their mean as
+    A party's score map comes from the marginal F of the records that the party has. In the whole cohort the latent
+    variable may have another mean and deviation (records missing at random); the score is the same function of it.
+    """
+
+    marginal: Marginal
+    factor: float
+    mean: float
+    deviation: float
+
+    @property
+    def coefficients(self) -> Reals:
+        """In normalised Hermite polynomials h_1, h_2, ...
+
+        Continuous: with t^2 = 1 + s^2, E d^k/dz^k Phi(m + s Z) = s^k d^(k-1)/dm^(k-1) (phi(m / t) / t), so that
+        c_k = (s / t)^k (-1)^(k-1) h_(k-1)(m / t) phi(m / t) / sqrt(k).
+        """
+        if self.marginal.discrete:
+            thresholds = (special.ndtri(self.marginal.cumulative[:-1]) - self.mean) / self.deviation
+            return step_coefficients(thresholds, self._levels)
+        t = math.hypot(1.0, self.deviation)
+        where, ratio = self.mean / t, -self.deviation / t
+        coefficients = np.zeros(TERMS)
+        before, now = 0.0, math.exp(-where * where / 2) / math.sqrt(2 * math.pi)
+        power = -2.0
+        for k in range(1, TERMS + 1):
+            power *= ratio
+            coefficients[k - 1] = power * now / math.sqrt(k)
+            before, now = now, (where * now - math.sqrt(k - 1) * before) / math.sqrt(k)
+        return coefficients
+
+    @property
+    def variance(self) -> float:
+        """From the probabilities where F jumps: the coefficients of a jump fall so slowly that a sum of their squares
+        would miss some per cent."""
+        if not self.marginal.discrete:
+            return float((self.coefficients**2).sum())
+        return float(self._chances @ (self._levels - self.expectation) ** 2)
+
+    @property
+    def expectation(self) -> float:
+        if not self.marginal.discrete:
+            return 2 * float(special.ndtr(self.mean / math.hypot(1.0, self.deviation))) - 1
+        return float(self._chances @ self._levels)
+
+    @property
+    def _chances(self) -> Reals:
+        return shifted(self.marginal, self.mean, self.deviation).probabilities
+
+    @property
+    def _levels(self) -> Reals:
+        return np.asarray(self.factor * (2 * self.marginal.scores(self.marginal.points) - 1), dtype=np.float64)
+
+
+def matched(score: LatentScore, shift: float, stretch: float) -> LatentScore:
+    """The latent mean (and deviation) at which the score's mean is moved by `shift` and its variance is `stretch`
+    times what it was."""
+
+    def with_deviation(deviation: float) -> LatentScore:
+        def gap(mean: float) -> float:
+            return LatentScore(score.marginal, score.factor, mean, deviation).expectation - score.expectation - shift
+
+        if gap(-FURTHEST) > 0 or gap(FURTHEST) < 0:  # further than any score can say
+            return LatentScore(score.marginal, score.factor, math.copysign(FURTHEST, shift), deviation)
+        mean = float(optimize.brentq(gap, -FURTHEST, FURTHEST, xtol=1e-6))
+        return LatentScore(score.marginal, score.factor, mean, deviation)
+
+    if score.marginal.discrete:
+        return with_deviation(1.0)
+
+    def excess(deviation: float) -> float:
+        return with_deviation(deviation).variance - stretch * score.variance
+
+    if excess(0.5) > 0 or excess(2.0) < 0:
+        return with_deviation(1.0)
+    return with_deviation(float(optimize.brentq(excess, 0.5, 2.0, xtol=1e-4)))
+
+
+def _clipping(moments: MomentsResult, pairs: Available, variance: Reals, owner: NDArray[np.intp]) -> Reals:
+    """The part of each column's variance that clipping left: the observed variance over the one that its marginal
+    implies.
+
+    Rows are shortened as a whole, so the part is alike for a party's columns: each is drawn towards their mean as
     far as its noise says.
     """
     ratio = np.ones(len(variance))
     for party in range(len(moments.parties)):
-        here = np.flatnonzero((owner == party) & (variance > 1e-9))
-        if not here.size:
+        own = np.flatnonzero((owner == party) & (variance > 1e-9))
+        if not own.size:
             continue
-        shares = np.diag(found.covariance)[here] / variance[here]
-        count = max(found.shared[party, party], 1.0)
-        error = moments.noise_sd * math.sqrt(found.terms[party, party]) / count / variance[here]
-        ratio[here] = drawn_together(shares, error)[0]
+        shares = np.diag(pairs.covariance)[own] / variance[own]
+        count = max(pairs.shared[party, party], 1.0)
+        error = moments.noise_sd * math.sqrt(pairs.terms[party, party]) / count / variance[own]
+        ratio[own] = drawn_together(shares, error)[0]
     return np.clip(ratio, 0.3, 1.2)
 
 
 def _moved(
-    moments: Moments,
-    found: Available,
-    whole: Mapping[str, LatentScore],
+    moments: MomentsResult,
+    pairs: Available,
+    present: Mapping[str, LatentScore],
     owner: NDArray[np.intp],
     mean: Reals,
     covariance: Reals,
-    clipped: Reals,
+    clipping: Reals,
 ) -> tuple[dict[str, LatentScore], list[str]]:
     """Where a party lacks records, its columns' latent law in the whole cohort.
 
@@ -260,15 +443,15 @@ def _moved(
     so the marginal's own noise and the clipping cancel. A stepwise column is only moved, not stretched.
     """
     latent, moved = {}, []
-    for j, (name, one) in enumerate(whole.items()):
-        latent[name] = one
-        count, terms = found.shared[owner[j], owner[j]], found.terms[owner[j], owner[j]]
-        complete_here = count > moments.n - 4 * moments.noise_sd * math.sqrt(terms) - 0.5
-        if complete_here or terms == 0 or one.variance < 1e-9:
+    for j, (name, score) in enumerate(present.items()):
+        latent[name] = score
+        count, terms = pairs.shared[owner[j], owner[j]], pairs.terms[owner[j], owner[j]]
+        has_all = count > moments.n - 4 * moments.noise_sd * math.sqrt(terms) - 0.5
+        if has_all or terms == 0 or score.variance < 1e-9:
             continue
-        shift = (mean[j] - found.mean[j]) / math.sqrt(clipped[j])
-        stretch = float(np.clip(covariance[j, j] / max(found.covariance[j, j], 1e-9), 0.5, 1.5))
-        latent[name] = matched(one, shift, stretch)
+        shift = (mean[j] - pairs.mean[j]) / math.sqrt(clipping[j])
+        stretch = float(np.clip(covariance[j, j] / max(pairs.covariance[j, j], 1e-9), 0.5, 1.5))
+        latent[name] = matched(score, shift, stretch)
         moved.append(name)
     return latent, moved
 
@@ -277,22 +460,56 @@ def _moved(
 
 
 def _entry_noise(
-    moments: Moments, found: Available, owner: NDArray[np.intp], coefficients: Reals, scale: Reals
+    moments: MomentsResult, pairs: Available, owner: NDArray[np.intp], coefficients: Reals, scale: Reals
 ) -> Reals:
     """The sd that noise gives each latent correlation near 0: that of the covariance over the bridge's slope."""
-    shared = np.maximum(found.shared, np.maximum(2 * moments.noise_sd * np.sqrt(found.terms), 1.0))
-    each = (moments.noise_sd * np.sqrt(found.terms) / shared)[np.ix_(owner, owner)]
+    shared = np.maximum(pairs.shared, np.maximum(2 * moments.noise_sd * np.sqrt(pairs.terms), 1.0))
+    each = (moments.noise_sd * np.sqrt(pairs.terms) / shared)[np.ix_(owner, owner)]
     slope = np.abs(coefficients[:, 0])
     return np.asarray(each * np.outer(scale, scale) / np.maximum(np.outer(slope, slope), 1e-6), dtype=np.float64)
 
 
+def shrink(raw: Reals, noise: Reals, owner: NDArray[np.intp]) -> tuple[Reals, float]:
+    """Empirical Bayes for each block of two parties' columns: drawn towards the block's mean as the noise asks.
+
+    Also the mean weight that entries keep: 1 without noise.
+    """
+    shrunk, weights = raw.copy(), np.ones_like(raw)
+    for a in range(owner.max(initial=0) + 1):
+        for b in range(a, owner.max(initial=0) + 1):
+            rows, columns = np.flatnonzero(owner == a), np.flatnonzero(owner == b)
+            i, j = (index.ravel() for index in np.meshgrid(rows, columns, indexing="ij"))
+            if a == b:
+                i, j = i[i < j], j[i < j]
+            if not i.size:
+                continue
+            values, weight = drawn_together(raw[i, j], noise[i, j])
+            shrunk[i, j] = shrunk[j, i] = values
+            weights[i, j] = weights[j, i] = weight
+    off = ~np.eye(len(raw), dtype=bool)
+    return shrunk, float(weights[off].mean()) if off.any() else 1.0
+
+
+def drawn_together(values: Reals, error: Reals) -> tuple[Reals, Reals]:
+    """(posterior means, weights of the values) under values ~ N(truth, error^2), truth ~ N(t, tau^2)."""
+    if not np.any(error > 0):
+        return values, np.ones_like(values)
+    precision = 1 / np.maximum(error, 1e-9) ** 2
+    centre = float(np.average(values, weights=precision))
+    tau = max(float(np.average((values - centre) ** 2 - error**2, weights=precision**2)), 0.0)
+    if values.size < 2:
+        return values, np.ones_like(values)
+    weight = tau / (tau + error**2)
+    return np.asarray(weight * values + (1 - weight) * centre), np.asarray(weight)
+
+
 def repair_within(matrix: Reals, owner: NDArray[np.intp]) -> Reals:
     """Each party's own block a correlation matrix: a completion keeps these blocks."""
-    found = matrix.copy()
+    repaired = matrix.copy()
     for party in range(owner.max(initial=0) + 1):
-        here = np.flatnonzero(owner == party)
-        found[np.ix_(here, here)] = repair(matrix[np.ix_(here, here)])
-    return found
+        own = np.flatnonzero(owner == party)
+        repaired[np.ix_(own, own)] = repair(matrix[np.ix_(own, own)])
+    return repaired
 
 
 def _floor(noise: Reals) -> float:

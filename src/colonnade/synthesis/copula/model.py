@@ -2,7 +2,7 @@
 
 A row is z ~ N(0, R), u = Phi(z), x_j = F_j^-1(u_j). Each column has **one** latent coordinate, whatever its kind:
 - continuous: F is continuous on the declared bounds;
-- count: F jumps at whole numbers, or, where these are many, is continuous on [lower, upper + 1) and x = floor;
+- count: F jumps at integers, or, where these are many, is continuous on [lower, upper + 1) and x = floor;
 - ordinal, binary and categorical: F jumps at the codes 0, 1, ... of the declared categories.
 
 A categorical column is taken in its declared order. Indicators of its categories would be k - 1 coordinates that must
@@ -26,13 +26,12 @@ from scipy import linalg, special
 from colonnade.data.column import Column, Columns
 from colonnade.errors import DomainError
 from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.rank_correlation import TERMS, category_coefficients, uniform_coefficients
 from colonnade.synthesis.table import BATCH, Source, frame_of, generator
 
 Reals = NDArray[np.float64]
 
 LONGEST_COUNT = 64
-"""Whole numbers in a count column's domain up to which each is a category of its own."""
+"""Integers in a count column's domain up to which each is a category of its own."""
 
 
 # --- how a column is modelled ------------------------------------------------------------------------------------
@@ -67,18 +66,18 @@ def bounds_of(column: Column) -> tuple[float, float]:
 
 def as_points(column: Column, encoded: ArrayLike) -> Reals:
     """Encoded values where the marginal expects them: a long count in the middle of its unit."""
-    at = np.asarray(encoded, dtype=np.float64)
-    return at + 0.5 if column.kind == "count" and not stepwise(column) else at
+    values = np.asarray(encoded, dtype=np.float64)
+    return values + 0.5 if column.kind == "count" and not stepwise(column) else values
 
 
 def decoded(column: Column, marginal: Marginal, u: ArrayLike) -> pd.Series[Any]:
     """The column's values at these quantiles, in its declared domain and dtype."""
-    found = marginal.quantile(u)
+    values = marginal.quantile(u)
     if column.discrete:
-        return column.decode(np.rint(found).astype(np.int32))
+        return column.decode(np.rint(values).astype(np.int32))
     if column.kind == "count":
-        found = np.rint(found) if stepwise(column) else np.floor(found)
-    return column.decode(np.clip(found, column.lower, column.upper))
+        values = np.rint(values) if stepwise(column) else np.floor(values)
+    return column.decode(np.clip(values, column.lower, column.upper))
 
 
 def shifted(marginal: Marginal, mean: float, deviation: float = 1.0) -> Marginal:
@@ -92,14 +91,6 @@ def shifted(marginal: Marginal, mean: float, deviation: float = 1.0) -> Marginal
     if not marginal.discrete:
         moved[0] = 0.0
     return Marginal(marginal.points, np.maximum.accumulate(moved), marginal.discrete)
-
-
-def hermite_coefficients(marginals: Mapping[str, Marginal]) -> Reals:
-    """Of each column's uniform score F (mid-distribution where F jumps), for `rank_correlation.bridge`."""
-    continuous = uniform_coefficients(TERMS)
-    return np.array(
-        [category_coefficients(one.probabilities) if one.discrete else continuous for one in marginals.values()]
-    )
 
 
 # --- the model ---------------------------------------------------------------------------------------------------
@@ -158,13 +149,13 @@ class GaussianCopula:
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Correlation, and all marginals end to end; `sizes` says where each ends. `from_arrays` is its inverse."""
-        each = list(self.marginals.values())
+        marginals = list(self.marginals.values())
         return {
             "correlation": self.correlation,
-            "points": np.concatenate([one.points for one in each]),
-            "cumulative": np.concatenate([one.cumulative for one in each]),
-            "sizes": np.array([one.points.size for one in each], dtype=np.int64),
-            "discrete": np.array([one.discrete for one in each], dtype=np.bool_),
+            "points": np.concatenate([marginal.points for marginal in marginals]),
+            "cumulative": np.concatenate([marginal.cumulative for marginal in marginals]),
+            "sizes": np.array([marginal.points.size for marginal in marginals], dtype=np.int64),
+            "discrete": np.array([marginal.discrete for marginal in marginals], dtype=np.bool_),
         }
 
     @classmethod
@@ -173,8 +164,8 @@ class GaussianCopula:
         parts = zip(
             np.split(arrays["points"], cuts), np.split(arrays["cumulative"], cuts), arrays["discrete"], strict=True
         )
-        made = [Marginal(points, cumulative, bool(discrete)) for points, cumulative, discrete in parts]
-        return cls(columns, dict(zip(columns, made, strict=True)), np.asarray(arrays["correlation"]))
+        marginals = [Marginal(points, cumulative, bool(discrete)) for points, cumulative, discrete in parts]
+        return cls(columns, dict(zip(columns, marginals, strict=True)), np.asarray(arrays["correlation"]))
 
 
 def _check_marginal(column: Column, marginal: Marginal) -> None:

@@ -127,28 +127,41 @@ def _marginals_cost(public: Public, *, label: str, columns: list[str], sigma: fl
     sqrt(depth) times the noise, so that a column costs the same whatever its kind. Replacing moves two cells."""
     wanted = _wanted(public.facts.columns[public.party], columns)
     if not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
-        raise BadArguments(f"depth must be a whole number from 1 to {DEEPEST}, not {depth!r}.")
+        raise BadArguments(f"depth must be an integer from 1 to {DEEPEST}, not {depth!r}.")
     if sigma == 0:
         return Unbounded("exact-marginals", "exact counts of the public cells of each column")
-    return marginals_cost(*shapes(wanted.values()), sigma=sigma, depth=depth)
+    return MarginalReleases.of(wanted.values(), depth=depth).cost(sigma)
 
 
-def shapes(columns: Iterable[Column]) -> tuple[int, int]:
-    """How many of them are released as one histogram, and how many as a tree."""
-    listed = list(columns)
-    steps = sum(stepwise(column) for column in listed)
-    return steps, len(listed) - steps
+@dataclass(frozen=True, kw_only=True)
+class MarginalReleases:
+    """The marginals of some columns as one group of a `Calibration`; the level is sigma, the noise of a count.
 
+    `steps` of them are released as one histogram and `trees` as a tree. Together they have `share` of the budget,
+    equally for all columns.
+    """
 
-def marginals_cost(steps: int, trees: int, *, sigma: float, depth: int) -> Cost:
-    """What the marginals of so many columns cost, one party's or all parties'."""
-    stated: dict[str, Any] = {"replace_factor": math.sqrt(2)}
-    return compose(
-        [
-            GaussianCell(sigma, **stated).times(steps),
-            GaussianCell(sigma * math.sqrt(depth), **stated).times(trees * depth),
-        ]
-    )
+    steps: int
+    trees: int
+    depth: int
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, columns: Iterable[Column], *, depth: int, share: float = 1.0) -> MarginalReleases:
+        jumps = [stepwise(column) for column in columns]
+        return cls(steps=sum(jumps), trees=len(jumps) - sum(jumps), depth=depth, share=share)
+
+    def level(self, scale: float) -> float:
+        return scale * math.sqrt((self.steps + self.trees) / self.share)
+
+    def cost(self, level: float, *, colluders: int | None = None) -> Cost:
+        stated: dict[str, Any] = {"replace_factor": math.sqrt(2)}
+        return compose(
+            [
+                GaussianCell(level, **stated).times(self.steps),
+                GaussianCell(level * math.sqrt(self.depth), **stated).times(self.trees * self.depth),
+            ]
+        )
 
 
 @step(cost=_marginals_cost)
@@ -163,8 +176,8 @@ def release_marginals(me: Party, *, label: str, columns: list[str], sigma: float
             scale = sigma if stepwise(column) else sigma * math.sqrt(depth)
             counts = counts + discrete_gaussian(me.randomness, scale, counts.size)
         noisy[name] = counts
-    made = party_marginals(wanted, noisy, sigma=sigma, depth=depth).marginals
-    keep_scores(me, label, {name: score_map(wanted[name], one) for name, one in made.items()})
+    marginals = party_marginals(wanted, noisy, sigma=sigma, depth=depth).marginals
+    keep_scores(me, label, {name: score_map(wanted[name], marginal) for name, marginal in marginals.items()})
     return Release(noisy, "noisy counts of the public cells of each column")
 
 
@@ -182,10 +195,6 @@ class MarginalCounts:
         return {name: counts + other[name] for name, counts in one.items()}
 
 
-def _cells(column: Column, depth: int) -> int:
-    return values_of(column) if stepwise(column) else 2**depth
-
-
 def released_size(column: Column, depth: int) -> int:
     """Counts that leave the party for one column."""
     return values_of(column) if stepwise(column) else 2 ** (depth + 1) - 2
@@ -193,11 +202,11 @@ def released_size(column: Column, depth: int) -> int:
 
 def count(column: Column, encoded: NDArray[Any], *, depth: int) -> Integers:
     """Exact counts of encoded values in the column's cells; a cell that became empty is in none of them."""
-    size = _cells(column, depth)
-    known = encoded[encoded >= 0] if column.discrete else encoded[~np.isnan(encoded)]
+    size = values_of(column) if stepwise(column) else 2**depth
+    values = encoded[encoded >= 0] if column.discrete else encoded[~np.isnan(encoded)]
     if stepwise(column):
-        place = np.rint(known - (0.0 if column.lower is None else column.lower)).astype(np.int64)
+        cell = np.rint(values - (0.0 if column.lower is None else column.lower)).astype(np.int64)
     else:
         lower, upper = bounds_of(column)
-        place = np.floor((known - lower) / (upper - lower) * size).astype(np.int64)
-    return np.bincount(np.clip(place, 0, size - 1), minlength=size).astype(np.int64)
+        cell = np.floor((values - lower) / (upper - lower) * size).astype(np.int64)
+    return np.bincount(np.clip(cell, 0, size - 1), minlength=size).astype(np.int64)

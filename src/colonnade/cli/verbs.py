@@ -1,0 +1,317 @@
+"""A verb for every method of the catalogue, made from the options that its class declares.
+
+Flag, help, default and choices are the declaration's, so command line, job.toml and Python cannot differ. What is not
+given is left to the class. A method is imported when its verb is called; the list of verbs reads their purpose from
+the source files alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from colonnade.catalogue import CATALOGUE
+from colonnade.cli.output import Output, Quiet, Verbs
+from colonnade.codec import bare, nearest, plain
+from colonnade.errors import BadArguments
+
+if TYPE_CHECKING:
+    from colonnade.federation.catalogue import Entry
+    from colonnade.federation.method import Method
+    from colonnade.federation.options import Declared
+
+FederationFile = Annotated[
+    Path, typer.Option("--federation", "-f", help="The federation.toml (docs/federation-toml.md).", show_default=False)
+]
+Name = Annotated[str | None, typer.Option("--name", help="Name of the run folder; made up by default.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Print every cost and message of the run, and run nothing.")]
+PlanJson = Annotated[bool, typer.Option("--json", help="With --plan: print JSON for a program to read.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="On a terminal: run without asking.")]
+
+COMMON: dict[str, tuple[Any, Any]] = {
+    "name_": (Name, None),
+    "plan_only_": (PlanOnly, False),
+    "as_json_": (PlanJson, False),
+    "yes_": (Yes, False),
+    "quiet_": (Quiet, False),
+}
+"""What every verb of a method takes besides `--federation`: {parameter: (type, default)}."""
+
+
+# --- the verbs ------------------------------------------------------------------------------------------------
+
+
+class MethodVerbs(Verbs):
+    """Commands, with a verb for each entry of the catalogue among them."""
+
+    def entries(self) -> dict[str, Entry]:
+        """Colonnade's own methods, and what other packages have added."""
+        papers = CATALOGUE.papers()
+        return {name: entry for name, entry in CATALOGUE.entries().items() if name not in papers}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(dict.fromkeys([*super().list_commands(ctx), *self.entries()]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands and cmd_name in self.entries():
+            self.commands[cmd_name] = verb(self.entries()[cmd_name])
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}.{nearest(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        entries = self.entries()
+        with formatter.section("Methods"):
+            formatter.write_dl([(name, entry.purpose()) for name, entry in entries.items()])
+        others = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx) if name not in entries]
+        if others:
+            with formatter.section("Other commands"):
+                formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in others])
+
+
+class PaperVerbs(MethodVerbs):
+    """The papers' own algorithms."""
+
+    def entries(self) -> dict[str, Entry]:
+        return CATALOGUE.papers()
+
+
+papers = typer.Typer(
+    cls=PaperVerbs,
+    help="The papers' own algorithms, where Colonnade has something better or safer (docs/papers.md).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@papers.callback()
+def _papers() -> None: ...
+
+
+def verb(entry: Entry) -> Any:
+    """The command of one method."""
+    method = entry.load()
+    declared = method.declared()
+
+    def call(**given: Any) -> None:
+        common = {name.rstrip("_"): given.pop(name) for name in ("federation_", *COMMON)}
+        options = {name: read(declared[name], value) for name, value in given.items() if value not in (None, [])}
+        run_verb(method, options, **common)
+
+    parameters = [_parameter("federation_", FederationFile, ...)]
+    for name, option in declared.items():
+        # The capacities of an alignment are found out from the parties' keys, or stand in the consortium.toml.
+        found_out = method.makes_cohort and name == "capacity"
+        parameters.append(_parameter(name, *typer_option(option, required=not found_out)))
+    parameters += [_parameter(name, *common) for name, common in COMMON.items()]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    made.command(
+        entry.name,
+        help=f"{method.purpose()}\n\nShows the plan, asks on a terminal, runs, and writes a run folder with the report."
+        f" `colonnade run` takes the same options from a file.",
+    )(call)
+    return typer.main.get_command(made)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is ... else default,
+        annotation=annotation,
+    )
+
+
+def typer_option(declared: Declared, *, required: bool = True) -> tuple[Any, Any]:
+    """(type, default) of an option as typer takes it: text that `read` turns into the option's type."""
+    option = declared.option
+    flag, kind, default = declared.flag, str | None, ... if required and declared.default is MISSING else None
+    if declared.hint is bool:
+        flag, kind = f"{flag}/--no-{flag.removeprefix('--')}", bool | None
+    elif repeated(declared.hint):
+        kind = list[str] if default is ... else list[str] | None
+    flags = (flag, option.short) if option.short else (flag,)
+    made = typer.Option(*flags, help=help_of(declared), metavar=form_of(declared) or None, show_default=False)
+    return Annotated[kind, made], default
+
+
+def help_of(declared: Declared) -> str:
+    """The declaration's own help, with what the command line adds: bounds, lists, when it has a meaning, default."""
+    option, parts = declared.option, [declared.option.help]
+    if option.range:
+        parts.append(f"{option.range[0].upper()}{option.range[1:]}.")
+    if repeated(declared.hint):
+        parts.append("May be repeated.")
+    for other, values in (option.only or {}).items():
+        flag = f"--{other.replace('_', '-')}"
+        parts.append(f"Only with {flag} {' or '.join(map(str, values))}.")
+    if declared.default not in (MISSING, None, (), ""):
+        shown = " ".join(spell(declared.default)) if declared.hint is not bool else ("no", "yes")[declared.default]
+        parts.append(f"[default: {shown}]")
+    return " ".join(part for part in parts if part)
+
+
+# --- options as text ------------------------------------------------------------------------------------------
+#
+# A number, a name or a choice is itself; `none` is None where the option may be None. A list has commas between, and
+# may be repeated; in a list of lists each repetition is one list. A table is NAME=VALUE, repeated. What is none of
+# these, and any list or table, may be JSON.
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """The types that an option may have."""
+    hint = bare(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(kind for member in typing.get_args(hint) for kind in members(member))
+    return (hint,)
+
+
+def _is_list(kind: Any) -> bool:
+    return typing.get_origin(kind) in (tuple, list)
+
+
+def _is_table(kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def repeated(hint: Any) -> bool:
+    """Whether the flag may be given more than once."""
+    return any(_is_list(kind) or _is_table(kind) for kind in members(hint))
+
+
+def form_of(declared: Declared) -> str:
+    """What a value looks like, for the help."""
+    if declared.option.form or declared.hint is bool:
+        return declared.option.form
+    return "|".join(dict.fromkeys(_form(kind) for kind in members(declared.hint) if kind is not type(None)))
+
+
+def _form(kind: Any) -> str:
+    if typing.get_origin(kind) is Literal:
+        return "|".join(str(value) for value in typing.get_args(kind))
+    if _is_list(kind):
+        (inner,) = members(typing.get_args(kind)[0])[:1]
+        return f"{'NAME' if inner is str else _form(inner)},..."
+    if _is_table(kind):
+        return f"NAME={_form(members(typing.get_args(kind)[1])[0])}"
+    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kind, "JSON")
+
+
+def read(declared: Declared, given: str | list[str] | bool) -> Any:
+    """The value that the texts after a flag state; `BadArguments` if they state none of the option's type."""
+    if isinstance(given, bool):
+        return given
+    texts = [given] if isinstance(given, str) else list(given)
+
+    def rank(kind: Any) -> int:
+        """Which type is tried first: text is always one, and a list of texts nearly always."""
+        if kind is str:
+            return 2 if len(texts) == 1 and "," not in texts[0] else 4
+        return 3 if _is_list(kind) else 1 if kind is type(None) else 0
+
+    for kind in sorted(members(declared.hint), key=rank):
+        try:
+            return _read(kind, texts)
+        except ValueError:
+            continue
+    raise BadArguments(f"{declared.flag} {' '.join(texts)!r} is not {form_of(declared)}.")
+
+
+def _read(kind: Any, texts: list[str]) -> Any:
+    """As one type, or ValueError."""
+    inner = typing.get_args(kind)
+    if _is_list(kind) or _is_table(kind):
+        if len(texts) == 1 and texts[0].lstrip()[:1] in ("[", "{"):
+            return json.loads(texts[0])
+        if _is_table(kind):
+            pairs = [text.rpartition("=") for text in texts]
+            if not all(name for name, _, _ in pairs):
+                raise ValueError("a table has a name before each value")
+            return {_read_item(inner[0], name): _read_item(inner[1], value) for name, _, value in pairs}
+        if any(map(_is_list, members(inner[0]))):
+            return tuple(_read_item(inner[0], text) for text in texts)
+        items = [item.strip() for text in texts for item in text.split(",")]
+        kinds = inner if Ellipsis not in inner and len(inner) == len(items) else (inner[0],) * len(items)
+        return tuple(_read_item(hint, item) for hint, item in zip(kinds, items, strict=True))
+    (text,) = texts
+    if typing.get_origin(kind) is Literal:
+        choices = {str(value): value for value in inner}
+    elif kind is bool:
+        choices = {"true": True, "false": False}
+    elif kind is type(None):
+        choices = {"none": None}
+    else:
+        return kind(text) if kind in (int, float, str) else json.loads(text)
+    if text not in choices:
+        raise ValueError(f"not one of {', '.join(choices)}")
+    return choices[text]
+
+
+def _read_item(hint: Any, text: str) -> Any:
+    """As the first type of the hint that fits, or ValueError."""
+    for kind in members(hint):
+        try:
+            return _read(kind, [text])
+        except ValueError:
+            continue
+    raise ValueError("of no type that it may have")
+
+
+def spell(value: Any) -> list[str]:
+    """The texts that `read` turns into `value`."""
+    if value is None:
+        return ["none"]
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    if isinstance(value, str | int | float):
+        return [str(value)]
+    if isinstance(value, tuple | list) and value and all(isinstance(item, tuple | list) for item in value):
+        return [text for item in value for text in spell(item)]
+    if isinstance(value, tuple | list) and value and all(isinstance(item, str | int | float) for item in value):
+        return [",".join(text for item in value for text in spell(item))]
+    if isinstance(value, Mapping) and value and all(isinstance(item, int | float) for item in value.values()):
+        return [f"{name}={number}" for name, number in value.items()]
+    return [json.dumps(plain(value))]
+
+
+# --- running --------------------------------------------------------------------------------------------------
+
+
+def run_verb(
+    method: type[Method[Any]],
+    options: Mapping[str, Any],
+    *,
+    federation: Path,
+    name: str | None,
+    plan_only: bool,
+    as_json: bool,
+    yes: bool,
+    quiet: bool,
+) -> None:
+    """Plan, ask, run, report."""
+    from colonnade.cli import running
+
+    if as_json and not plan_only:
+        raise BadArguments("--json goes with --plan; a run writes result.json into its folder.")
+    out = Output(quiet=quiet or as_json)
+    if method.makes_cohort:
+        with running.before_the_cohort(method, options, federation, out) as (opened, made):
+            running.run(opened, made, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)
+        return
+    made = method.from_options(options)
+    with running.open_federation(federation, out) as opened:
+        running.run(opened, made, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)

@@ -1,0 +1,63 @@
+"""A view as HTML: one renderer for every method's result, in a report and in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from colonnade.evaluation.charts import draw
+from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table, tag
+from colonnade.federation.view import Block, Figure, Figures, Heading, Items, Section, Table, Text
+
+
+def render_blocks(blocks: Sequence[Block]) -> Html:
+    return join(map(_block, blocks))
+
+
+def render_section(part: Section) -> Html:
+    return section(part.title, render_blocks(part.blocks))
+
+
+def _block(block: Block) -> Html:
+    if isinstance(block, Text):
+        return paragraph(block.text, class_=None if block.style == "plain" else block.style)
+    if isinstance(block, Items):
+        return listing(block.items)
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Heading):
+        return tag("h3", block.text)
+    if isinstance(block, Figure):
+        # A chart without words of its own belongs to the text around it.
+        alone = not (block.title or block.caption or block.numbers)
+        return draw(block) if alone else _figures(Figures(figures=(block,)))
+    return _figures(block)
+
+
+def _table(block: Table) -> Html:
+    """The first rows, and behind a fold all of them."""
+
+    def drawn(rows: Sequence[Sequence[str]]) -> Html:
+        return table(block.head, rows, label=block.title, numeric=block.numeric)
+
+    if block.shown is None or len(block.rows) <= block.shown:
+        return drawn(block.rows)
+    return join([drawn(block.rows[: block.shown]), folded(f"All {len(block.rows):,} rows", drawn(block.rows))])
+
+
+def _figures(block: Figures) -> Html:
+    charts = tag("div", *map(_figure, block.figures), class_="charts")
+    return section(block.title, charts, level=3) if block.title else charts
+
+
+def _figure(figure: Figure) -> Html:
+    numbers = None
+    if figure.numbers is not None:
+        note = paragraph(figure.note) if figure.note else None
+        numbers = folded("Numbers", _table(figure.numbers), note)
+    return tag(
+        "figure",
+        tag("h4", figure.title) if figure.title else None,
+        draw(figure),
+        tag("figcaption", figure.caption) if figure.caption else None,
+        numbers,
+    )

@@ -1,0 +1,312 @@
+"""A regression from exact pattern moments: maximum likelihood, or a baseline.
+
+The baselines are the paper's three, for comparison:
+
+- `"complete-case"`: only records that every party has;
+- `"mean"`: every missing block at the mean of the records that have it, then taken as if observed;
+- `"single"`: only the response holder's columns.
+
+Each is ordinary least squares on a table without gaps, whose moments follow from the pattern moments. Complete cases
+are few, and biased unless records are missing completely at random; mean imputation is biased always; a single party
+omits what the others know.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.data.column import Column
+from colonnade.errors import BadArguments, NotEstimable, SchemaError
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.method import Procedure
+from colonnade.federation.roster import Roster
+from colonnade.models.linear.gaussian import Coefficients, discriminant, regression
+from colonnade.models.linear.result import Regression, as_logit, in_own_units
+from colonnade.models.matrix import columns_of
+from colonnade.statistics.features import Feature, features
+from colonnade.statistics.gaussian_em import GaussianFit, Pattern, PatternStatistics, Vector, fit_gaussian
+from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
+
+Family = Literal["gaussian", "binomial"]
+Missing = Literal["em", "complete-case", "mean", "single"]
+BASELINES = {
+    "complete-case": "only records that every party has, biased unless records are missing completely at random",
+    "mean": "missing blocks stand at their mean, which biases the estimates",
+    "single": "only the response holder's columns, which omits what the others know",
+}
+MAXIMUM_FEATURES = 120
+"""The information matrix has about p^2 / 2 rows: 120 features take 0.4 GB and half a minute."""
+COARSE = 2500.0
+"""Smallest variance of a feature, in steps of 1/gamma squared: then rounding adds at most 1e-4 of it."""
+
+
+# --- what is asked for --------------------------------------------------------------------------------------
+
+
+def regression_columns(
+    facts: PublicFacts, response: str, columns: tuple[str, ...] | None, *, binary: bool = False
+) -> tuple[str, ...]:
+    """The covariates (all other columns by default), then the response."""
+    declared = facts.column(response)
+    if declared.kind == "categorical":
+        raise SchemaError(f"the response {response!r} is categorical and has no mean; choose a number.")
+    if binary and declared.kind != "binary":
+        raise SchemaError(f"family='binomial' needs a binary response, and {response!r} is {declared.kind}.")
+    if declared.missing:
+        raise SchemaError(
+            f"the response {response!r} may have empty cells; give its holder only the records that have it, and delete"
+            " `missing = true` in columns.toml."
+        )
+    wanted = [name for own in facts.columns.values() for name in own] if columns is None else columns
+    covariates = tuple(dict.fromkeys(name for name in wanted if name != response))
+    count = len(features(facts, covariates)) if covariates else 0
+    if not 1 <= count < MAXIMUM_FEATURES:
+        raise BadArguments(
+            f"the covariates give {count} features; a regression takes 1 to {MAXIMUM_FEATURES - 1}: choose them with"
+            " columns=."
+        )
+    return (*covariates, response)
+
+
+def response_patterns(facts: PublicFacts, names: tuple[str, ...]) -> tuple[tuple[bool, ...], ...]:
+    """The candidate patterns: those with the response holder. A record without the response enters nothing."""
+    parties = list(dict.fromkeys(feature.party for feature in features(facts, names)))
+    response_party = parties.index(facts.owner(names[-1]))
+    return tuple(mask for mask in itertools.product((False, True), repeat=len(parties)) if mask[response_party])
+
+
+class MomentFit(Procedure[Regression]):
+    """One secure computation of exact pattern moments, and an estimate from them; no party is asked again.
+
+    `names` are the covariates, then the response; `estimator` takes what `estimate` does.
+    """
+
+    def __init__(
+        self,
+        facts: PublicFacts,
+        roster: Roster,
+        *,
+        names: tuple[str, ...],
+        gamma: int,
+        estimator: Callable[..., Regression],
+    ) -> None:
+        roster.require_committee()
+        self.response, self.gamma, self.estimator = names[-1], gamma, estimator
+        masks = response_patterns(facts, names)
+        self.layout = MomentsLayout(
+            facts=facts, roster=roster, names=names, presence="known", gamma=gamma, patterns=masks
+        )
+        self.layout.check()
+        self.moments = MomentComputation(self.layout, "client")
+        self.stages = self.moments.stages
+        self.notes = (
+            *self.moments.notes,
+            f"Only records of {facts.owner(self.response)!r}, which holds {self.response!r}, are used: {len(masks)}"
+            " candidate patterns. All estimates follow from their moments; nothing is asked twice.",
+        )
+
+    def run(self, job: Job) -> Regression:
+        moments = self.moments.run(job)
+        columns = columns_of(job.facts, moments.features)
+        result = self.estimator(moments, response=self.response, columns=columns, gamma=self.gamma)
+        return result.with_costs(job.plan)
+
+
+# --- what was observed --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Observed:
+    """The statistics of the records with the response: the features that vary, and the patterns that occur.
+
+    An indicator that does not vary is left out by name (`dropped`).
+    """
+
+    response: str
+    data: PatternStatistics
+    features: tuple[Feature, ...]
+    dropped: tuple[str, ...]
+    columns: Mapping[str, Column]
+    parties: tuple[str, ...]
+    patterns: tuple[tuple[tuple[bool, ...], int], ...]
+    cohort: int
+    simulated: bool
+
+    @classmethod
+    def of(cls, moments: MomentsResult, *, response: str, columns: Mapping[str, Column], gamma: int) -> Observed:
+        names = [feature.name for feature in moments.features]
+        patterns = []
+        for entries, gram in zip(moments.entries, moments.grams, strict=True):
+            if gram[0, 0] > 0.5:
+                shown = np.array([names.index(name) for name in entries[1:]], dtype=np.intp)
+                patterns.append(Pattern(shown, float(gram[0, 0]), gram[0, 1:], gram[1:, 1:]))
+        data = PatternStatistics(tuple(names), tuple(patterns))
+        _, variance = data.available()
+        constant = variance < COARSE / gamma**2
+        for feature in itertools.compress(moments.features, constant):
+            if feature.category is None:
+                raise BadArguments(
+                    f"column {feature.column!r} does not vary in the records used, or its declared range is far too"
+                    " wide; leave it out with columns=, or declare a closer range."
+                )
+        return cls(
+            response=response,
+            data=data.only(np.flatnonzero(~constant)),
+            features=tuple(itertools.compress(moments.features, ~constant)),
+            dropped=tuple(itertools.compress(names, constant)),
+            columns=columns,
+            parties=moments.parties,
+            patterns=tuple(
+                (mask, round(count))
+                for mask, count in zip(moments.patterns, moments.counts, strict=True)
+                if count > 0.5
+            ),
+            cohort=moments.n,
+            simulated=moments.simulated,
+        )
+
+    @property
+    def target(self) -> int:
+        return self.data.names.index(self.response)
+
+    def result(self, fit: GaussianFit, coefficients: Coefficients) -> Regression:
+        return in_own_units(
+            fit,
+            coefficients,
+            features=self.features,
+            response=self.target,
+            columns=self.columns,
+            parties=self.parties,
+            patterns=self.patterns,
+            cohort=self.cohort,
+            dropped=self.dropped,
+            simulated=self.simulated,
+        )
+
+
+def check_joint_records(moments: MomentsResult, minimum: int, *, pairs: bool = True) -> None:
+    """Every pair of parties (or only each party) must be observed together, often enough for the columns of both.
+
+    Covariances of a pair are estimated from its joint records alone. With few of them for each column, the estimates
+    exist, and their standard errors are too small.
+    """
+    width = {party: sum(feature.party == party for feature in moments.features) for party in moments.parties}
+    counts = moments.counts
+    for first, second in itertools.combinations_with_replacement(range(len(moments.parties)), 2):
+        if first != second and not pairs:
+            continue
+        together = [mask[first] and mask[second] for mask in moments.patterns]
+        count = round(float(counts[together].sum()))
+        a, b = moments.parties[first], moments.parties[second]
+        both, needed = f"{a!r} and {b!r} together", minimum * (width[a] + width[b])
+        if first == second:
+            both, needed = f"{a!r}", minimum * width[a]
+        if count == 0:
+            raise BadArguments(
+                f"no record with the response is at {both}, so nothing tells how the columns there are related; leave"
+                " a party out with columns=."
+            )
+        if count < needed:
+            raise BadArguments(
+                f"only {count} records with the response are at {both}, and {needed} are needed ({minimum} for each"
+                " feature): standard errors would be too small; leave columns or a party out with columns=, or lower"
+                " minimum_joint."
+            )
+
+
+# --- estimates ----------------------------------------------------------------------------------------------
+
+
+def estimate(
+    moments: MomentsResult,
+    *,
+    response: str,
+    columns: Mapping[str, Column],
+    gamma: int,
+    minimum_joint: int = 10,
+    family: Family = "gaussian",
+    missing: Missing = "em",
+) -> Regression:
+    """The regression from exact pattern moments; refused, with the reason, where they cannot carry it."""
+    if missing == "em":
+        check_joint_records(moments, minimum_joint)
+    observed = Observed.of(moments, response=response, columns=columns, gamma=gamma)
+    if missing != "em":
+        return _baseline(observed, missing)
+    fit = fit_gaussian(observed.data)
+    result = observed.result(fit, regression(observed.data, fit, observed.target))
+    if family == "gaussian":
+        return result
+    return as_logit(result, discriminant(observed.data, fit, observed.target))
+
+
+def _baseline(observed: Observed, kind: Missing) -> Regression:
+    table = without_gaps(observed, kind)
+    fit = fit_gaussian(table.data)
+    return replace(
+        table.result(fit, regression(table.data, fit, table.target)),
+        patterns=observed.patterns if kind == "mean" else table.patterns,
+        model=f"missing={kind}",
+        method="Least squares",
+        baseline=True,
+        unused="are not complete" if kind == "complete-case" else "lack the response",
+        covariance="nonrobust",
+        basis="of least squares on a table without gaps, as if it had been observed so.",
+        remarks=(f"missing={kind!r} is a baseline for comparison: {BASELINES[kind]}.",),
+    )
+
+
+def without_gaps(observed: Observed, kind: Missing) -> Observed:
+    """The moments of a baseline's table."""
+    data, parties, dropped = observed.data, observed.parties, observed.dropped
+    places: NDArray[np.intp] = np.arange(len(data.names))
+    if kind == "single":
+        response_party = observed.features[observed.target].party
+        places = np.array([at for at in places if observed.features[at].party == response_party], dtype=np.intp)
+        if len(places) < 2:
+            raise NotEstimable(f"{response_party!r} has no covariate beside the response; missing='single' needs one.")
+        parties, dropped = (response_party,), ()
+        data = _pooled(data.only(places))
+    elif kind == "complete-case":
+        complete = tuple(pattern for pattern in data.patterns if len(pattern.observed) == len(places))
+        if not complete or complete[0].count <= len(places):
+            count = round(complete[0].count) if complete else 0
+            raise NotEstimable(
+                f"{count} records are complete, too few for {len(places)} coefficients; leave out the party with the"
+                " fewest records, or take missing='em'."
+            )
+        data = PatternStatistics(data.names, complete)
+    else:
+        data = _pooled(data, data.available()[0])
+    return replace(
+        observed,
+        data=data,
+        features=tuple(observed.features[at] for at in places),
+        dropped=dropped,
+        parties=parties,
+        patterns=(((True,) * len(parties), round(data.n)),),
+    )
+
+
+def _pooled(data: PatternStatistics, mean: Vector | None = None) -> PatternStatistics:
+    """All records as one pattern; what a record lacks is at the mean."""
+    width = len(data.names)
+    total = np.zeros((1 + width, 1 + width))
+    for pattern in data.patterns:
+        put = np.zeros((1 + width, 1 + len(pattern.observed)))
+        put[0, 0] = 1.0
+        if mean is not None:
+            put[1:, 0] = mean
+            put[1 + pattern.observed, 0] = 0.0
+        put[1 + pattern.observed, 1 + np.arange(len(pattern.observed))] = 1.0
+        sums = pattern.sums[None, :]
+        total += put @ np.block([[np.array([[pattern.count]]), sums], [sums.T, pattern.gram]]) @ put.T
+    every = Pattern(np.arange(width), float(total[0, 0]), total[0, 1:], total[1:, 1:])
+    return PatternStatistics(data.names, (every,))

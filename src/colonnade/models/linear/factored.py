@@ -1,0 +1,401 @@
+"""Regression from noisy moments that factor at the response holder's columns, with closed-form standard errors.
+
+Let w be the response holder's columns with a 1 in front (every record used has them) and x_A the columns of another
+party, present if r_A = 1. If whether a block is missing depends on w alone, then for every pattern
+
+    E[x_A | w, r] = B_A'w,   cov(x_A, x_B | w, r) = C_AB,
+
+so three statistics determine the joint law of (w, x), each entry of which carries noise **once**, not once a pattern:
+
+    M_m = sum over the records of pattern m of w w'   (the response holder alone can compute it),
+    X_A = sum r_A w x_A',   S_AB = sum r_A r_B x_A x_B'   (one Gram matrix, absent blocks as zeros);
+
+    M_A = sum of M_m with A in m,   M_AB likewise,   N_AB = (M_AB)_11,
+    B_A = M_A^-1 X_A,   C_AB = (S_AB - B_A' M_AB B_B) / N_AB.
+
+The coefficients are a smooth function of the statistics T. Its gradient is here in closed form; from it follow both
+the variance of the noise and the sampling variance: a record adds a quadratic form z'Qz, whose variance is that of a
+Gaussian x given w, and of a Gaussian w. Nothing missing and no noise: ordinary least squares.
+
+The rows behind the statistics were clipped, entries at 1 and a party's row at its norm. The clipping-bias correction
+(`unclipped`) simulates, under the fitted law (Gaussian x given w, and w Gaussian within each pattern), the expected
+loss of each statistic and adds it; the law is fitted again, a few times. All of it is post-processing, with fixed
+draws, so the same release gives the same estimate.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve
+
+from colonnade.errors import NotEstimable
+from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.private_scales import Clipping
+from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
+
+FLOOR = 0.02
+"""Smallest eigenvalue of a fitted correlation matrix that is taken as it is; below it would need repair."""
+ROUGH = 0.7
+"""Largest spectral norm of the noise in the fitted correlations, over their smallest eigenvalue: beyond it an inverse
+is no longer nearly linear in the noise, and the standard errors would be too small."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredMoments:
+    """The statistics over (1, w, x): `n_own` columns w first, then each other party's block.
+
+    `gram` is the pooled Gram matrix of (1, w, x) with absent blocks as zeros, `own[m]` is M_m of the pattern `masks[m]`
+    (one bool for each of the other parties). The noise on an entry of an upper triangle has standard deviation
+    `gram_sd` or `own_sd`.
+    """
+
+    names: tuple[str, ...]
+    n_own: int
+    widths: tuple[int, ...]
+    gram: Matrix
+    masks: tuple[tuple[bool, ...], ...]
+    own: tuple[Matrix, ...]
+    gram_sd: float
+    own_sd: float
+
+    @property
+    def head(self) -> int:
+        """The size of (1, w)."""
+        return 1 + self.n_own
+
+    @property
+    def blocks(self) -> list[slice]:
+        """Each other party's columns, counted from the first of them."""
+        ends = np.cumsum((0, *self.widths))
+        return [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
+
+    @property
+    def weight(self) -> float:
+        """Of the Gram matrix's own corner in the moments of w: both know them, and the noise decides."""
+        summed = len(self.own) * self.own_sd**2
+        return summed / (summed + self.gram_sd**2) if summed else 0.0
+
+    def total(self) -> Matrix:
+        """sum w w' over all records."""
+        corner = self.gram[: self.head, : self.head]
+        return np.asarray(self.weight * corner + (1 - self.weight) * sum(self.own))
+
+    def shown(self, mask: Sequence[bool]) -> Vector:
+        """1.0 for the columns x that a pattern shows."""
+        return np.repeat(np.asarray(mask, dtype=np.float64), self.widths)
+
+    def pairs(self) -> dict[tuple[int, int], Matrix]:
+        """M_AB for every pair of parties, M_AA = M_A."""
+        parties = range(len(self.widths))
+        empty = np.zeros((self.head, self.head))
+        return {
+            (a, b): sum((m for mask, m in zip(self.masks, self.own, strict=True) if mask[a] and mask[b]), empty)
+            for a in parties
+            for b in parties
+        }
+
+    def moved(self, shift: Matrix) -> FactoredMoments:
+        """The statistics of shift @ (1, w, x); `shift` mixes (1, w) and rescales x (absent blocks stay 0)."""
+        head = shift[: self.head, : self.head]
+        return FactoredMoments(
+            self.names,
+            self.n_own,
+            self.widths,
+            shift @ self.gram @ shift.T,
+            self.masks,
+            tuple(head @ m @ head.T for m in self.own),
+            self.gram_sd,
+            self.own_sd,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The joint law of (w, x): moments of w, and x given w. `count` is the number of records."""
+
+    count: float
+    mean: Vector
+    covariance: Matrix
+    slopes: Matrix
+    residual: Matrix
+    counts: Matrix
+
+    @property
+    def mu(self) -> Vector:
+        return np.concatenate([self.mean, self.slopes[0] + self.mean @ self.slopes[1:]])
+
+    @property
+    def sigma(self) -> Matrix:
+        inner = self.slopes[1:]
+        cross = self.covariance @ inner
+        return np.block([[self.covariance, cross], [cross.T, inner.T @ cross + self.residual]])
+
+
+def factors(data: FactoredMoments) -> Factors:
+    """Moments of w, B and C from the statistics."""
+    head, pairs, blocks = data.head, data.pairs(), data.blocks
+    total = data.total()
+    count = float(total[0, 0])
+    mean = total[0, 1:] / count
+    width = sum(data.widths)
+    slopes, residual, counts = np.zeros((head, width)), np.zeros((width, width)), np.zeros((width, width))
+    for a, block_a in enumerate(blocks):
+        slopes[:, block_a] = solve(pairs[a, a], data.gram[:head, head:][:, block_a], assume_a="sym")
+    for a, block_a in enumerate(blocks):
+        for b, block_b in enumerate(blocks):
+            both = pairs[a, b]
+            predicted = slopes[:, block_a].T @ both @ slopes[:, block_b]
+            counts[block_a, block_b] = both[0, 0]
+            residual[block_a, block_b] = (data.gram[head:, head:][block_a, block_b] - predicted) / both[0, 0]
+    return Factors(count, mean, total[1:, 1:] / count - np.outer(mean, mean), slopes, residual, counts)
+
+
+def check_factors(data: FactoredMoments, law: Factors) -> None:
+    """Refuse what noise has made useless: a covariance that would need repair, or that the noise nearly fills."""
+    cure = "allow a larger epsilon, or leave out with columns= the party with the fewest records"
+    if min(np.diag(law.covariance).min(), np.diag(law.residual).min(initial=1.0)) <= 0:
+        raise NotEstimable(f"the noise exceeds the variance of a column; {cure}.")
+    smallest = float(np.linalg.eigvalsh(correlation_of(law.sigma))[0])
+    if smallest < FLOOR:
+        raise NotEstimable(
+            f"the noisy correlation matrix has an eigenvalue of {smallest:.2g} and would need repair; {cure}."
+        )
+    if not data.widths:
+        return
+    scale = np.sqrt(np.diag(law.residual))
+    sd = data.gram_sd / law.counts / np.outer(scale, scale)
+    # A symmetric matrix with independent entries of these deviations has about this spectral norm.
+    rough = 2 * float(np.sqrt((sd**2).sum(axis=0).max())) / float(np.linalg.eigvalsh(correlation_of(law.residual))[0])
+    if rough > ROUGH:
+        raise NotEstimable(
+            f"the noise in the residual correlations is {rough:.1f} of their smallest eigenvalue (at most {ROUGH}), too"
+            f" large for valid standard errors; {cure}."
+        )
+
+
+# --- coefficients and their covariance --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """d coefficient_k = <gram[k], d gram> + sum_m <own[k, m], d own_m>, all symmetric; `common[k]` is the part of
+    `own[k, m]` that is the same for every pattern and belongs to the moments of w."""
+
+    gram: Matrix
+    own: Matrix
+    common: Matrix
+
+
+def regression(data: FactoredMoments, target: int) -> tuple[Factors, Coefficients, Matrix]:
+    """The law, the regression of column `target` (among w) on all other columns, and its sampling covariance alone.
+
+    Everything is computed in units of the fitted deviations and about the mean of w, where the formulas are short, and
+    carried back. The blocks x cannot be centred afterwards, since an absent one is zeros: let the features' centres be
+    near their means, or the products S_AB vary more than they need to.
+    """
+    raw = factors(data)
+    check_factors(data, raw)
+    size, head = len(data.gram), data.head
+    centre = np.eye(size)
+    centre[1:head, 0] = -raw.mean
+    standard = np.diag(np.concatenate([[1.0], 1 / np.sqrt(np.diag(raw.sigma))]))
+    shift = standard @ centre
+    moved = data.moved(shift)
+    law = factors(moved)
+    sigma = law.sigma
+    others = np.delete(np.arange(size - 1), target)
+    inverse = cho_factor(sigma[np.ix_(others, others)])
+    beta = cho_solve(inverse, sigma[others, target])
+    v = np.zeros(size - 1)
+    v[others], v[target] = -beta, 1.0
+    gradient = _gradient(moved, law, v, others, cho_solve(inverse, np.eye(len(others))))
+    sampling = _sampling(moved, law, gradient)
+    noise = _noise(gradient.gram, shift) * data.gram_sd**2
+    noise += sum(_noise(pattern, shift[:head, :head]) for pattern in gradient.own.swapaxes(0, 1)) * data.own_sd**2
+
+    # y = mu_y + s_y (alpha + sum beta_j (x_j - mu_j) / s_j), alpha = 0 up to its error.
+    scale = np.sqrt(np.diag(raw.sigma))
+    slope = scale[target] / scale[others]
+    back = np.zeros((len(others) + 1, len(others) + 1))
+    back[0, 0], back[0, 1:] = scale[target], -slope * raw.mu[others]
+    back[1:, 1:] = np.diag(slope)
+    params = back @ np.concatenate([[0.0], beta])
+    params[0] += raw.mu[target]
+    residual = float(v @ sigma @ v)
+    p = len(others)
+    correction = law.count / (law.count - p - 1)
+    sampled = correction * back @ sampling @ back.T
+    return (
+        raw,
+        Coefficients(
+            names=tuple(data.names[place] for place in others),
+            params=params,
+            cov=sampled + back @ noise @ back.T,
+            sigma2=correction * residual * float(raw.sigma[target, target]),
+            rsquared=1.0 - residual,
+        ),
+        sampled,
+    )
+
+
+def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np.intp], inverse: Matrix) -> Gradient:
+    """By the chain rule backwards: coefficients, then Sigma and the means, then (S, B, C), then the statistics.
+
+    About the mean of w:  d beta = Sxx^-1 (dSigma v)_x  and, for the intercept at the fitted means, v'd mu with
+    mu_x = B_0 + B'mu_w.
+    """
+    head, size, pairs, blocks = data.head, len(data.gram), data.pairs(), data.blocks
+    inner, count = law.slopes[1:], law.count
+    many = len(others) + 1
+    gradient = Gradient(
+        np.zeros((many, size, size)), np.zeros((many, len(data.own), head, head)), np.zeros((many, head, head))
+    )
+    solved = {a: cho_factor(pairs[a, a]) for a in range(len(blocks))}
+    shown = [data.shown(mask) for mask in data.masks]
+    for k in range(many):
+        by_mean, by_covariance = np.zeros(head - 1), np.zeros((head - 1, head - 1))
+        by_slopes, by_residual = np.zeros_like(law.slopes), np.zeros_like(law.residual)
+        if k == 0:
+            by_mean = v[: head - 1] + inner @ v[head - 1 :]
+            by_slopes[0] = v[head - 1 :]
+        else:
+            u = np.zeros(size - 1)
+            u[others] = inverse[k - 1]
+            by_sigma = (np.outer(u, v) + np.outer(v, u)) / 2
+            ww, wx, xx = (
+                by_sigma[: head - 1, : head - 1],
+                by_sigma[: head - 1, head - 1 :],
+                by_sigma[head - 1 :, head - 1 :],
+            )
+            by_covariance = ww + wx @ inner.T + inner @ wx.T + inner @ xx @ inner.T
+            by_slopes[1:] = 2 * law.covariance @ (wx + inner @ xx)
+            by_residual = xx
+        # C_AB = (S_AB - B_A' M_AB B_B) / N_AB
+        f = by_residual / law.counts if law.counts.size else by_residual
+        gradient.gram[k, head:, head:] = f
+        for a, block_a in enumerate(blocks):
+            for b, block_b in enumerate(blocks):
+                by_slopes[:, block_a] -= 2 * pairs[a, b] @ law.slopes[:, block_b] @ f[block_b, block_a]
+        # B_A = M_A^-1 X_A
+        through = np.zeros_like(law.slopes)
+        for a, block_a in enumerate(blocks):
+            through[:, block_a] = cho_solve(solved[a], by_slopes[:, block_a])
+        gradient.gram[k, :head, head:] = through / 2
+        gradient.gram[k, head:, :head] = through.T / 2
+        # the moments of w
+        common = np.zeros((head, head))
+        common[0, 1:] = common[1:, 0] = by_mean / (2 * count)
+        common[1:, 1:] = by_covariance / count
+        common[0, 0] = -np.sum(by_covariance * law.covariance) / count
+        gradient.common[k] = common
+        gradient.gram[k, :head, :head] = data.weight * common
+        for m, mask in enumerate(shown):
+            seen = law.slopes * mask
+            lost = (through * mask) @ law.slopes.T
+            gradient.own[k, m] = (1 - data.weight) * common - (lost + lost.T) / 2 - seen @ f @ seen.T
+            gradient.own[k, m, 0, 0] -= mask @ (f * law.residual) @ mask
+    return gradient
+
+
+def _sampling(data: FactoredMoments, law: Factors, gradient: Gradient) -> Matrix:
+    """The covariance of sum_i z_i'Q z_i with x = B'w + e: parts linear and quadratic in e given w, and the part of w.
+
+    The expectation of z'Qz given w is that of `common` in every pattern: a record that obeys B and C moves neither.
+    """
+    head = data.head
+    linear, square = gradient.common[:, 0, 1:], gradient.common[:, 1:, 1:]
+    out = law.count * (4 * linear @ law.covariance @ linear.T + 2 * _traces(square @ law.covariance))
+    for mask, own in zip(data.masks, data.own, strict=True):
+        shown = np.flatnonzero(data.shown(mask))
+        if not shown.size:
+            continue
+        slopes, c = law.slopes[:, shown], law.residual[np.ix_(shown, shown)]
+        xx = gradient.gram[:, head + shown[:, None], head + shown]
+        mixed = gradient.gram[:, :head, head + shown] + slopes @ xx
+        out += 4 * np.einsum("kia,ij,ljb,ab->kl", mixed, own, mixed, c, optimize=True)
+        out += 2 * own[0, 0] * _traces(xx @ c)
+    return np.asarray((out + out.T) / 2)
+
+
+def _traces(stack: Matrix) -> Matrix:
+    """tr(A_k A_l) for a stack of matrices."""
+    return np.asarray(np.einsum("kij,lji->kl", stack, stack, optimize=True))
+
+
+def _noise(weights: Matrix, shift: Matrix) -> Matrix:
+    """sum over the upper triangle of (coefficient_k)(coefficient_l), with unit noise before the shift.
+
+    An off-diagonal entry of a symmetric weight counts twice: 2 <A, B> - <diag A, diag B>.
+    """
+    before = shift.T @ weights @ shift
+    flat = before.reshape(len(before), -1)
+    diagonal = np.diagonal(before, axis1=1, axis2=2)
+    return np.asarray(2 * flat @ flat.T - diagonal @ diagonal.T)
+
+
+# --- the clipping-bias correction --------------------------------------------------------------------------
+
+DRAWS = 200_000
+ROUNDS = 5
+"""Each leaves about the share of the variance that lies beyond the clipping bounds: some percent."""
+FEW = 30.0
+"""Noise deviations of a pattern's count below which the law of w is taken from all records."""
+
+
+def unclipped(data: FactoredMoments, clipping: Clipping, *, draws: int = DRAWS) -> FactoredMoments:
+    """The moments as they would be, in expectation, without clipping."""
+    corrected = data
+    for _ in range(ROUNDS):
+        law = factors(corrected)
+        check_factors(corrected, law)
+        corrected = _corrected(data, corrected, law, clipping, draws)
+    return corrected
+
+
+def _corrected(
+    data: FactoredMoments, latest: FactoredMoments, law: Factors, clipping: Clipping, draws: int
+) -> FactoredMoments:
+    head = data.head
+    blocks = [slice(0, head - 1), *(slice(head - 1 + block.start, head - 1 + block.stop) for block in data.blocks)]
+    gram, own = data.gram.copy(), [m.copy() for m in data.own]
+    for number, mask in enumerate(data.masks):
+        count = float(latest.own[number][0, 0])
+        size = round(draws * count / law.count)
+        if size < 1:
+            continue
+        rng = np.random.default_rng(number)  # post-processing: it protects nobody
+        shown = np.flatnonzero(data.shown(mask))
+        mean, root = _own_law(latest, law, number)
+        w = mean + rng.standard_normal((size, head - 1)) @ root.T
+        x = np.zeros((size, len(law.residual)))
+        noise = rng.standard_normal((size, len(shown)))
+        if shown.size:
+            c = cholesky(law.residual[np.ix_(shown, shown)], lower=True)
+            x[:, shown] = law.slopes[0, shown] + w @ law.slopes[1:, shown] + noise @ c.T
+        rows = np.column_stack([w, x])
+        lost = (_products(rows) - _products(clipping(rows, blocks))) * (count / size)
+        gram += lost
+        own[number] += lost[:head, :head]
+    return replace(data, gram=gram, own=tuple(own))
+
+
+def _own_law(latest: FactoredMoments, law: Factors, number: int) -> tuple[Vector, Matrix]:
+    """Mean and root of the covariance of w in a pattern, or over all records if noise hides the pattern's."""
+    own = latest.own[number]
+    if own[0, 0] > FEW * latest.own_sd:
+        mean = own[0, 1:] / own[0, 0]
+        try:
+            return mean, cholesky(own[1:, 1:] / own[0, 0] - np.outer(mean, mean), lower=True)
+        except LinAlgError:
+            pass
+    return law.mean, cholesky(law.covariance, lower=True)
+
+
+def _products(rows: Matrix) -> Matrix:
+    with_one = np.column_stack([np.ones(len(rows)), rows])
+    return np.asarray(with_one.T @ with_one)

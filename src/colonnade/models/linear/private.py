@@ -1,0 +1,402 @@
+"""A regression with differential privacy: the procedure of `Regress(epsilon=...)`.
+
+1. *Spread.* Each party releases noisy counts of each column: centres and deviations (`models/private_scales.py`).
+2. *Norms.* Each party releases noisy counts of the length of its standardised rows; a quantile of it fixes the scale,
+   so that rows fill the bounds that the plan declared. Both are local, and cheap at the sizes where the rest works.
+3. *Own moments.* The response holder, who is told who has which record, releases its columns' moments per pattern.
+4. *Moments.* One Gram matrix of all parties' rows on secret shares, absent blocks as zeros.
+
+`models/linear/factored.py` estimates from 3 and 4, and corrects the bias of clipping. The noise of all four together
+costs (epsilon, delta); the plan knows it before any data is touched, because the bounds are declared and only the
+scales come from releases. The claim is in `private.claim.md`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from colonnade.errors import BadArguments, NotEstimable, PartyLost, UnsafeRequest
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.method import Procedure
+from colonnade.federation.party import Party
+from colonnade.federation.roster import Roster
+from colonnade.federation.stage import Stage, stage
+from colonnade.federation.step import Public, Release, step
+from colonnade.models.linear.estimate import response_patterns
+from colonnade.models.linear.factored import DRAWS, FactoredMoments, regression, unclipped
+from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.linear.result import Regression, in_own_units
+from colonnade.models.matrix import columns_of
+from colonnade.models.private_scales import (
+    RANGES,
+    Clipping,
+    Counts,
+    Ranges,
+    Scales,
+    centre_and_deviation,
+    length_quantile,
+    stretched,
+)
+from colonnade.privacy.calibration import Calibration, Gaussians, Skellams
+from colonnade.privacy.cost import Cost, Gaussian, Unbounded
+from colonnade.privacy.noise import discrete_gaussian
+from colonnade.privacy.skellam import Skellam
+from colonnade.statistics.features import Feature, design_chunks, features
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix
+from colonnade.statistics.joint import colluders
+from colonnade.statistics.moments import MomentComputation, MomentsLayout
+from colonnade.statistics.quantize import integer_bounds, quantize
+
+SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.17, "moments": 0.77}
+"""Of the budget, as 1 / noise multiplier squared. With five parties of four columns the error is flat about these."""
+LARGEST_GAMMA = 2**14
+"""Finer steps than this drown in the noise, and cost primes."""
+SPAN = 3.0
+"""Deviations of a Gaussian column that are mapped to 1, if its party's columns are uncorrelated."""
+COUNT_SDS = 25.0
+"""Noise deviations that the count of each pair of parties must reach."""
+MAXIMUM_OTHERS = 8
+"""Parties besides the response holder: the noise of a pair's count grows with the root of the number of patterns."""
+PRESENCE = "presence"
+"""The tag of the masks that the response holder is told."""
+
+
+# --- the coordinator's procedure --------------------------------------------------------------------------
+
+
+class PrivateFit(Procedure[Regression]):
+    """The four releases, and the estimate from them. `names` are the covariates, then the response."""
+
+    def __init__(
+        self,
+        facts: PublicFacts,
+        roster: Roster,
+        *,
+        names: tuple[str, ...],
+        epsilon: float,
+        delta: float,
+        gamma: int,
+        quantile: float,
+        minimum_joint: int,
+    ) -> None:
+        roster.require_committee()
+        self.facts, self.names, self.response = facts, names, names[-1]
+        self.gamma, self.quantile, self.minimum_joint = min(gamma, LARGEST_GAMMA), quantile, minimum_joint
+        self.features: list[Feature] = features(facts, names)
+        """With their declared ranges."""
+        self.parties = tuple(dict.fromkeys(feature.party for feature in self.features))
+        self.response_party = facts.owner(self.response)
+        self.others = tuple(party for party in self.parties if party != self.response_party)
+        if len(self.others) > MAXIMUM_OTHERS:
+            raise BadArguments(
+                f"a private regression takes at most {MAXIMUM_OTHERS} parties besides the response holder, not"
+                f" {len(self.others)}; choose columns of fewer with columns=."
+            )
+        self.masks = tuple(itertools.product((False, True), repeat=len(self.others)))
+        """The patterns of the other parties."""
+        self.bounds = {
+            party: min(math.sqrt(chi2.ppf(quantile, self.width(party))) / SPAN, math.sqrt(self.width(party)))
+            for party in self.parties
+        }
+        """The declared norm of a party's row: a quantile of the length of uncorrelated Gaussian columns, in SPANs."""
+        self.columns = {
+            party: [column for column in facts.columns[party].values() if column.name in names]
+            for party in self.parties
+        }
+        noiseless = MomentsLayout(
+            facts=facts,
+            roster=roster,
+            names=names,
+            presence="known",
+            gamma=self.gamma,
+            clip=self.bounds,
+            patterns=response_patterns(facts, names),
+            pooled=True,
+        )
+        noiseless.check()
+        self.levels = _calibrated(noiseless, self.columns, epsilon=epsilon, delta=delta)
+        """Noise multipliers of the local releases, of a column ("spread"), a party ("norms") and the response holder
+        ("own"); and mu of the moments."""
+        self.layout = replace(noiseless, mu=self.levels["moments"])
+        self.gram_sd = math.sqrt(2 * self.layout.mu) / self.gamma**2
+        sensitivity = own_sensitivity(self.gamma, self.bounds[self.response_party])
+        self.own_sd = self.levels["own"] * sensitivity / self.gamma**2
+        self.scales = Scales(self.columns, self.layout, self.levels)
+        self.presence, self.own = self._own_stages(roster)
+        self.moments = MomentComputation(self.layout, "client", ranges=RANGES)
+        self.stages = (*self.scales.stages, self.presence, self.own, *self.moments.stages)
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in SHARES.items())
+        self.notes = (
+            *self.moments.notes,
+            f"The budget is shared as {shares}. Rows are clipped at about the {quantile:.0%} quantile of their length;"
+            " standard errors include the noise.",
+            f"Only records of {self.response_party!r}, which holds {self.response!r}, are used. Valid if whether a"
+            f" block is missing depends on nothing but columns of {self.response_party!r}.",
+        )
+
+    def width(self, party: str) -> int:
+        return sum(feature.party == party for feature in self.features)
+
+    def _own_stages(self, roster: Roster) -> tuple[Stage, Stage]:
+        """Who has which record, to the response holder; and its own moments."""
+        presence = stage(
+            "presence",
+            tell_presence,
+            {party: [{"to": self.response_party}] for party in self.others},
+            facts=self.facts,
+            roster=roster,
+            audience=self.response_party,
+            discloses="which pseudonymous records a party has, to the response holder",
+            reply_bytes=self.facts.n // 8,
+        )
+        arguments = {"layout": self.layout.to_dict(), "others": list(self.others), "level": self.levels["own"]}
+        own = stage(
+            "own moments",
+            own_moments,
+            {self.response_party: [arguments]},
+            facts=self.facts,
+            roster=roster,
+            discloses="noisy moments of the response holder's columns in each pattern",
+            reply_bytes=8 * len(self.masks) * (self.width(self.response_party) + 1) ** 2,
+            later={"layout": RANGES},
+        )
+        return presence, own
+
+    def run(self, job: Job) -> Regression:
+        standard = self.standard(self.scales.ask_spread(job))
+        ranges = self.final(standard, self.scales.ask_norms(job, standard))
+        layout = replace(self.layout, ranges=ranges)
+        if self.others:
+            job.ask(self.presence)
+        own = job.ask(self.own, layout=layout.to_dict())[self.response_party]
+        gram = self.moments.run(job, ranges=ranges).grams[0]
+        releases = self.assembled(layout.features, gram, np.asarray(own, dtype=np.float64) / self.gamma**2)
+        return self.result(*releases, simulated=job.simulated).with_costs(job.plan, private=True)
+
+    def standard(self, counts: Mapping[str, Counts]) -> Ranges:
+        """{feature: centre -+ deviation} from noisy counts of each column."""
+        ranges = {}
+        for feature in self.features:
+            centre, deviation = centre_and_deviation(self.facts.column(feature.column), feature, counts[feature.column])
+            ranges[feature.name] = (centre - deviation, centre + deviation)
+        return ranges
+
+    def final(self, standard: Ranges, lengths: Mapping[str, Counts]) -> Ranges:
+        """The ranges at which the wanted quantile of a party's rows has the declared norm."""
+        stretch = {
+            party: max(length_quantile(lengths[party], self.width(party), self.quantile), 0.5) / self.bounds[party]
+            for party in self.parties
+        }
+        return {
+            feature.name: stretched(
+                feature,
+                standard[feature.name],
+                stretch[feature.party],
+                discrete=self.facts.column(feature.column).discrete,
+            )
+            for feature in self.features
+        }
+
+    def assembled(
+        self, ranged: Sequence[Feature], gram: Matrix, own: Matrix
+    ) -> tuple[FactoredMoments, Clipping, list[Feature]]:
+        """The moments, and the features in their order, the response holder's first; a pair of parties seldom together
+        is refused."""
+        parties = (self.response_party, *self.others)
+        order = [at for party in parties for at, feature in enumerate(ranged) if feature.party == party]
+        ordered = [ranged[at] for at in order]
+        places = np.array([0, *(at + 1 for at in order)])
+        data = FactoredMoments(
+            names=tuple(feature.name for feature in ordered),
+            n_own=self.width(self.response_party),
+            widths=tuple(self.width(party) for party in self.others),
+            gram=gram[np.ix_(places, places)],
+            masks=self.masks,
+            own=tuple(own),
+            gram_sd=self.gram_sd,
+            own_sd=self.own_sd,
+        )
+        self._check_counts(data)
+        declared = {feature.name: feature.half for feature in self.features}
+        narrowed = [
+            not self.facts.column(feature.column).discrete and feature.half < declared[feature.name] * (1 - 1e-9)
+            for feature in ordered
+        ]
+        return data, Clipping(np.array(narrowed), tuple(self.bounds[party] for party in parties)), ordered
+
+    def _check_counts(self, data: FactoredMoments) -> None:
+        pairs = data.pairs()
+        for a, b in itertools.combinations_with_replacement(range(len(self.others)), 2):
+            patterns = sum(mask[a] and mask[b] for mask in data.masks)
+            columns = sum(data.widths[place] for place in {a, b})
+            least = max(COUNT_SDS * data.own_sd * math.sqrt(patterns), self.minimum_joint * columns)
+            count = float(pairs[a, b][0, 0])
+            if count < least:
+                who = " and ".join(repr(party) for party in dict.fromkeys((self.others[a], self.others[b])))
+                raise NotEstimable(
+                    f"about {max(count, 0):,.0f} records with the response are at {who}, and {least:,.0f} are needed"
+                    " for the noise and the columns there; allow a larger epsilon, or leave a party out with columns=."
+                )
+
+    def result(
+        self,
+        data: FactoredMoments,
+        clipping: Clipping,
+        ranged: Sequence[Feature],
+        *,
+        simulated: bool = False,
+        draws: int = DRAWS,
+    ) -> Regression:
+        """The regression in the columns' own units, features in the order of the facts as without noise.
+
+        Post-processing of the releases, which costs nothing."""
+        corrected = unclipped(data, clipping, draws=draws)
+        law, coefficients, sampling = regression(corrected, data.names.index(self.response))
+        names = [feature.name for feature in self.features]
+        places = [data.names.index(name) for name in names]
+        fit = GaussianFit(
+            mu=law.mu[places],
+            sigma=law.sigma[np.ix_(places, places)],
+            loglik=math.nan,
+            trace=(),
+            em_steps=0,
+            newton_steps=0,
+        )
+        noise_share = 1 - np.diag(sampling) / np.diag(coefficients.cov)
+        result = in_own_units(
+            fit,
+            _reordered(coefficients, [name for name in names if name != self.response]),
+            features=tuple(ranged[place] for place in places),
+            response=names.index(self.response),
+            columns=columns_of(self.facts, self.features),
+            parties=self.parties,
+            patterns=self._patterns(data),
+            cohort=self.facts.n,
+            simulated=simulated,
+        )
+        shares = pd.Series(noise_share, index=["const", *coefficients.names])[list(result.params.index)]
+        return replace(
+            result,
+            nobs=min(round(law.count), self.facts.n),
+            method="noisy moments, factored",
+            covariance="delta, with noise",
+            basis="delta method, sampling and privacy noise together; valid if whether a block is missing depends on"
+            f" nothing but columns of {self.response_party!r}, and the columns are jointly Gaussian.",
+            remarks=(
+                f"Privacy noise makes up {shares.min():.0%} to {shares.max():.0%} of the variances. Counts of records"
+                " are noisy, and there is no likelihood.",
+            ),
+        )
+
+    def _patterns(self, data: FactoredMoments) -> tuple[tuple[tuple[bool, ...], int], ...]:
+        """Noisy counts of the patterns over all parties; those that noise hides are not shown."""
+        patterns = []
+        for mask, own in zip(data.masks, data.own, strict=True):
+            count = round(float(own[0, 0]))
+            if count > max(2 * data.own_sd, 0.5):
+                present = dict(zip(self.others, mask, strict=True)) | {self.response_party: True}
+                patterns.append((tuple(present[party] for party in self.parties), count))
+        return tuple(patterns)
+
+
+def _calibrated(
+    noiseless: MomentsLayout, columns: Mapping[str, Sequence[Any]], *, epsilon: float, delta: float
+) -> Calibration:
+    """The noise at which all four releases together cost (epsilon, delta)."""
+    counts = {"spread": sum(map(len, columns.values())), "norms": len(columns), "own": 1}
+    local = {
+        name: Gaussians(count=count, share=SHARES[name], replace_factor=math.sqrt(2)) for name, count in counts.items()
+    }
+    gram = Skellam(
+        1,
+        delta_1=noiseless.delta_1,
+        delta_2=noiseless.delta_2,
+        parties=len(noiseless.roster.names),
+        colluders=colluders(noiseless.roster, "client"),
+        replace_factor=noiseless.replace_factor,
+        dimension=noiseless.dimension,
+    )
+    releases = {**local, "moments": Skellams(gram, share=SHARES["moments"])}
+    return Calibration(releases, epsilon=epsilon, delta=delta, bracket=(1e-3, 1e6))
+
+
+def _reordered(coefficients: Coefficients, names: Sequence[str]) -> Coefficients:
+    order = np.array([0, *(coefficients.names.index(name) + 1 for name in names)])
+    return replace(
+        coefficients,
+        names=tuple(names),
+        params=coefficients.params[order],
+        cov=coefficients.cov[np.ix_(order, order)],
+    )
+
+
+# --- the parties' steps -----------------------------------------------------------------------------------
+
+
+def own_sensitivity(gamma: int, norm: float) -> float:
+    """||upper(z z')|| with z = (gamma, row), |row| <= gamma norm: sqrt((s^2 + gamma^2 s) / 2), s = |z|^2."""
+    square = integer_bounds(gamma, norm, 1.0)[0] + gamma**2
+    return math.sqrt((square**2 + gamma**2 * square) / 2)
+
+
+def _presence_cost(public: Public, *, to: str) -> Cost:
+    return Unbounded("presence", "which pseudonymous records a party has, to the response holder", audience=to)
+
+
+@step(cost=_presence_cost)
+def tell_presence(me: Party, *, to: str) -> Release:
+    me.send(to, PRESENCE, np.packbits(me.present))
+    return Release(None, "nothing: the mask travels sealed")
+
+
+def _own_cost(public: Public, *, layout: dict[str, Any], others: list[Any], level: float) -> Cost:
+    """The triangle of a pattern moves by at most `own_sensitivity`; patterns are disjoint. Two triangles have a
+    non-negative inner product, so replacing a record costs sqrt(2)."""
+    return Gaussian(level, replace_factor=math.sqrt(2))
+
+
+@step(cost=_own_cost)
+def own_moments(me: Party, *, layout: dict[str, Any], others: list[Any], level: float) -> Release:
+    """Noisy Gram matrices of (1, this party's columns), one for each pattern of the others; in integers."""
+    ranged = MomentsLayout.from_dict(me.facts, me.roster, layout)
+    if len(others) > MAXIMUM_OTHERS or not set(others) <= set(ranged.parties) - {me.name}:
+        raise UnsafeRequest("the other parties of a private regression must be distinct data parties of its layout.")
+    pattern = _pattern_numbers(me, others)
+    width = ranged.width(me.name) + 1
+    grams = np.zeros((2 ** len(others), width, width), dtype=np.int64)
+    norm = ranged.bound(me.name)
+    for at, rows in design_chunks(me, ranged.features):
+        integers = quantize(rows, gamma=ranged.gamma, clip=norm, entry=1.0, randomness=me.randomness)
+        extended = np.column_stack([np.full(len(integers), ranged.gamma, dtype=np.int64), integers])
+        for number in np.unique(pattern[at]):
+            records = extended[pattern[at] == number]
+            grams[number] += records.T @ records
+    sigma = math.nextafter(level * own_sensitivity(ranged.gamma, norm), math.inf)
+    upper = np.triu_indices(width)
+    noise = discrete_gaussian(me.randomness, sigma, len(grams) * len(upper[0])).reshape(len(grams), -1)
+    grams[:, upper[0], upper[1]] += noise
+    grams[:, upper[1], upper[0]] = grams[:, upper[0], upper[1]]
+    return Release(grams, "noisy moments of the response holder's columns in each pattern")
+
+
+def _pattern_numbers(me: Party, others: Sequence[str]) -> NDArray[np.int64]:
+    """For each record of the cohort, its pattern among the others, counted as `itertools.product` does."""
+    received = me.received(PRESENCE) if others else {}
+    missing = [party for party in others if party not in received]
+    if missing:
+        raise PartyLost(f"{', '.join(missing)} did not say which records it has; resume when it is back.")
+    number = np.zeros(me.facts.n, dtype=np.int64)
+    for party in others:
+        bits = np.unpackbits(np.asarray(received[party], dtype=np.uint8), count=me.facts.n)
+        number = 2 * number + bits
+    return number

@@ -1,0 +1,517 @@
+"""What a regression returns: estimates in the columns' own units, predictions, a summary as in statsmodels, a view."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import norm
+
+from colonnade.data.column import Column
+from colonnade.errors import BadArguments, UnknownColumn
+from colonnade.federation.method import Result
+from colonnade.federation.plan import Plan
+from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.view import Figure, Heading, Items, Section, Table, Text, View
+from colonnade.formatting import number, share
+from colonnade.models.linear.gaussian import Coefficients, conditional
+from colonnade.privacy.accounting import guarantee
+from colonnade.statistics.features import Feature
+from colonnade.statistics.gaussian_em import GaussianFit
+
+WIDTH = 94
+SHOWN_PATTERNS = 12
+SHOWN_COEFFICIENTS = 20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Regression(Result):
+    """A linear regression fitted to incomplete records.
+
+    `params` and `cov` are per unit of a column (codes 0, 1, ... for binary and ordinal ones), named as in the summary;
+    covariances and `sigma2` carry n / (n - p - 1), the convention of ordinary least squares. `loglik` is the joint
+    log-likelihood of everything observed in the records used, covariates included, so it does not compare with the
+    conditional one of ordinary least squares. `patterns` are (who has the record, how many records).
+    """
+
+    kind: ClassVar[str] = "regression"
+
+    response: str
+    params: pd.Series[float]
+    cov: pd.DataFrame
+    sigma2: float
+    loglik: float
+    rsquared: float
+    nobs: int
+    cohort: int
+    trace: tuple[float, ...]
+    steps: tuple[int, int]
+    mu: NDArray[np.float64]
+    sigma: NDArray[np.float64]
+    features: tuple[Feature, ...]
+    columns: Mapping[str, Column]
+    parties: tuple[str, ...]
+    patterns: tuple[tuple[tuple[bool, ...], int], ...]
+    dropped: tuple[str, ...]
+    simulated: bool
+    released: tuple[str, ...] = ()
+    cost: str = ""
+    model: str = "full covariance"
+    method: str = "Gaussian MLE, MAR"
+    baseline: bool = False
+    """Least squares on a table without gaps: its standard errors know nothing of the missing blocks."""
+    unused: str = "lack the response"
+    """What is said of the cohort's other records."""
+    remarks: tuple[str, ...] = ()
+    """What the model or the baseline assumes beyond the first note."""
+    covariance: str = "observed information"
+    basis: str = (
+        "observed information with n / (n - p - 1); valid if records are missing at random and the columns are jointly"
+        " Gaussian."
+    )
+    """Where the standard errors come from, and when they are valid."""
+
+    def with_costs(self, plan: Plan, *, private: bool = False) -> Self:
+        """With what was disclosed, and what it costs a person."""
+        leaves = list(dict.fromkeys(leaf for cost in plan.costs() for leaf in cost.leaves()))
+        released = [
+            f"{leaf['name']}: {leaf['discloses']}; seen by: {leaf.audience}" for leaf in leaves if leaf.unbounded
+        ]
+        if private:
+            bounded = [leaf for leaf in leaves if not leaf.unbounded and leaf.mechanism != "free"]
+            total = guarantee(bounded, delta=plan.delta)
+            released.insert(0, f"noisy counts and moments: {total}, the presence mask held fixed against who sees it")
+        return replace(self, released=tuple(dict.fromkeys(released)), cost=str(plan.total()))
+
+    # --- estimates, by the names that statsmodels gives them ------------------------------------------------
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the estimate is private: counts carry noise, and there is no likelihood."""
+        return math.isnan(self.loglik)
+
+    @property
+    def df_resid(self) -> int:
+        return self.nobs - len(self.params)
+
+    @property
+    def rsquared_adj(self) -> float:
+        return 1.0 - (1.0 - self.rsquared) * (self.nobs - 1) / self.df_resid
+
+    @property
+    def bse(self) -> pd.Series[float]:
+        return pd.Series(np.sqrt(np.diag(self.cov)), index=self.params.index, name="std err")
+
+    @property
+    def zvalues(self) -> pd.Series[float]:
+        return (self.params / self.bse).rename("z")
+
+    @property
+    def pvalues(self) -> pd.Series[float]:
+        return pd.Series(2 * norm.sf(np.abs(self.zvalues)), index=self.params.index, name="P>|z|")
+
+    def cov_params(self) -> pd.DataFrame:
+        return self.cov.copy()
+
+    def conf_int(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Normal intervals of coverage 1 - alpha: columns 0 and 1."""
+        if not 0 < alpha < 1:
+            raise BadArguments(f"alpha must lie between 0 and 1, not {alpha!r}; 0.05 gives 95 % intervals.")
+        reach = norm.isf(alpha / 2) * self.bse
+        return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
+
+    def table(self, alpha: float = 0.05) -> pd.DataFrame:
+        """The coefficient table."""
+        return pd.concat(
+            [self.params.rename("coef"), self.bse, self.zvalues, self.pvalues, self.conf_int(alpha)], axis=1
+        )
+
+    def present(self, party: str) -> int:
+        """The records used that a party has."""
+        place = self.parties.index(party)
+        return sum(count for mask, count in self.patterns if mask[place])
+
+    @property
+    def complete(self) -> int:
+        """The records used that every party has."""
+        return sum(count for mask, count in self.patterns if all(mask))
+
+    # --- predictions ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _target(self) -> int:
+        return [feature.name for feature in self.features].index(self.response)
+
+    def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
+        """E[response | what each row shows]. A column may be empty in some rows, or not be there at all."""
+        others = [place for place in range(len(self.features)) if place != self._target]
+        values = self._encoded(frame)[:, others]
+        mu, sigma = self.mu[others], self.sigma[np.ix_(others, others)]
+        cross = self.sigma[others, self._target]
+        out = np.empty(len(frame))
+        masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
+        for pattern, mask in enumerate(masks):
+            rows = index.reshape(-1) == pattern
+            seen = np.flatnonzero(mask)
+            slope = np.linalg.solve(sigma[np.ix_(seen, seen)], cross[seen])
+            out[rows] = self.mu[self._target] + (values[np.ix_(rows, seen)] - mu[seen]) @ slope
+        return pd.Series(out, index=frame.index, name=self.response)
+
+    def _encoded(self, frame: pd.DataFrame) -> NDArray[np.float64]:
+        if not any(feature.column in frame.columns for feature in self.features if feature.name != self.response):
+            raise UnknownColumn("the frame has none of the columns on which the model was fitted; check its names.")
+        values = np.full((len(frame), len(self.features)), np.nan)
+        for place, feature in enumerate(self.features):
+            if feature.column not in frame.columns or feature.name == self.response:
+                continue
+            column = self.columns[feature.column]
+            codes = replace(column, missing=True).encode(frame[feature.column]).astype(np.float64)
+            if column.discrete:
+                codes[codes < 0] = np.nan
+            values[:, place] = codes
+            if feature.category is not None:
+                values[:, place] = np.where(np.isnan(codes), np.nan, codes == feature.category)
+        return values
+
+    # --- for people -------------------------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the estimates must know."""
+        notes = [f"Standard errors: {self.basis}", *self.remarks]
+        if self.nobs < self.cohort:
+            about = "About " if self.noisy else ""
+            left = f"{about}{self.cohort - self.nobs:,} of the cohort's {self.cohort:,} records"
+            notes.append(f"{left} {self.unused} and are not used.")
+        missing = {party for party in self.parties if self.present(party) < self.nobs}
+        odd = dict.fromkeys(f.column for f in self.features if f.party in missing and self.columns[f.column].discrete)
+        if odd:
+            notes.append(
+                f"Not continuous, and missing for some records: {', '.join(odd)}. Where missingness depends on other"
+                " columns, intervals can cover less than they say."
+            )
+        if self.dropped:
+            notes.append(f"Left out, since no record used has the category: {', '.join(self.dropped)}.")
+        if self.simulated:
+            notes.append("Simulation: a seed decided the randomness, which protects nobody.")
+        return tuple(notes)
+
+    def summary(self, alpha: float = 0.05) -> str:
+        """Estimates, missingness and privacy, for a terminal."""
+        return "\n".join(
+            [*self._head(), *self._coefficients(alpha), *self._missingness(), *self._privacy(), *self._end()]
+        )
+
+    def _head(self) -> list[str]:
+        response_party = self.features[self._target].party
+        likelihood = "none" if self.noisy else f"{self.loglik:.6g}"
+        pairs = [
+            (("Dep. Variable:", self.response), ("No. Observations:", f"{self.nobs:,}")),
+            (("Held by:", response_party), ("of which complete:", f"{self.complete:,}")),
+            (("Model:", self.model), ("Df Residuals:", f"{self.df_resid:,}")),
+            (("Method:", self.method), ("Df Model:", f"{len(self.params) - 1}")),
+            (("Iterations:", f"{self.steps[0]} EM, {self.steps[1]} Newton"), ("R-squared:", f"{self.rsquared:.4f}")),
+            (("Log-Likelihood (joint):", likelihood), ("Adj. R-squared:", f"{self.rsquared_adj:.4f}")),
+            (("Covariance Type:", self.covariance), ("Scale (sigma2):", f"{self.sigma2:.6g}")),
+        ]
+        half = WIDTH // 2 - 1
+        lines = [_line(*left, half) + "  " + _line(*right, half) for left, right in pairs]
+        return ["Regression Results".center(WIDTH).rstrip(), "=" * WIDTH, *lines, "=" * WIDTH]
+
+    def _coefficients(self, alpha: float) -> list[str]:
+        ends = f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"
+        titles = "".join(title.rjust(11) for title in ("coef", "std err", "z", "P>|z|", *ends))
+        label = WIDTH - len(titles)
+        lines = [" " * label + titles, "-" * WIDTH]
+        for name, coef, error, z, p, low, high in self.table(alpha).itertuples(name=None):
+            numbers = (f"{coef:.4g}", f"{error:.3g}", f"{z:.3f}", f"{p:.3f}", f"{low:.4g}", f"{high:.4g}")
+            cells = "".join(text.rjust(11) for text in numbers)
+            lines.append(_short(str(name), label - 1).ljust(label) + cells)
+        return [*lines, "=" * WIDTH]
+
+    def _missingness(self) -> list[str]:
+        lines = ["Missingness (records used)"]
+        for party in self.parties:
+            count = self.present(party)
+            lines.append(f"  {party}: {count:,} present, {100 * max(1 - count / self.nobs, 0):.2f} % missing")
+        ordered = self._ordered_patterns()
+        lines.append(f"  {len(ordered)} patterns:")
+        lines += [f"  {count:>10,}  {parties}" for parties, count in ordered[:SHOWN_PATTERNS]]
+        if len(ordered) > SHOWN_PATTERNS:
+            rest = sum(count for _, count in ordered[SHOWN_PATTERNS:])
+            lines.append(f"  {rest:>10,}  in {len(ordered) - SHOWN_PATTERNS} other patterns")
+        return [*lines, "=" * WIDTH]
+
+    def _ordered_patterns(self) -> list[tuple[str, int]]:
+        """(the parties of a pattern, its records), the most frequent first."""
+        return [
+            (" + ".join(party for has, party in zip(mask, self.parties, strict=True) if has), count)
+            for mask, count in sorted(self.patterns, key=lambda pattern: -pattern[1])
+        ]
+
+    def _privacy(self) -> list[str]:
+        if not self.released:
+            return []
+        lines = [*self.released, f"a person's total: {self.cost}"]
+        return ["Privacy", *(part for line in lines for part in _wrapped(line, "  ")), "=" * WIDTH]
+
+    def _end(self) -> list[str]:
+        numbered = enumerate(self.notes, 1)
+        return ["Notes:", *(part for place, note in numbered for part in _wrapped(note, f"[{place}] "))]
+
+    # --- as a view --------------------------------------------------------------------------------------------
+
+    def view(self) -> View:
+        title = f"{self.response}, explained by {len(self.params) - 1} features"
+        head = ("", "coef", "std err", "z", "P>|z|", "95 % from", "to")
+        rows = self._rows()
+        table = Table(title="Coefficients", head=head, rows=rows, numeric=tuple(range(1, 7)), shown=SHOWN_COEFFICIENTS)
+        return View(
+            title=title,
+            quality=self._quality(),
+            answer=(
+                Text(
+                    text=f"R-squared {self.rsquared:.4f} (adjusted {self.rsquared_adj:.4f}), from {number(self.nobs)}"
+                    f" records of {number(self.cohort)}; {number(self.complete)} of them are complete.",
+                    style="lead",
+                ),
+                self._figure(),
+                table,
+                Text(text="Coefficients are per unit of a column, as it was declared.", style="soft"),
+            ),
+            sections=(Section(title="Missing blocks", blocks=self._missing_blocks()),),
+            terminal=(replace(table, title=title, shown=None),),
+        )
+
+    def _rows(self) -> tuple[tuple[str, ...], ...]:
+        rows = []
+        for name, coef, error, _, p, low, high in self.table().itertuples(name=None):
+            z = coef / error if error > 0 else math.nan
+            rows.append((str(name), f"{coef:.4g}", f"{error:.3g}", f"{z:.2f}", f"{p:.3f}", f"{low:.4g}", f"{high:.4g}"))
+        return tuple(rows)
+
+    def _quality(self) -> str:
+        tested = self.pvalues.drop("const")
+        errors = "count the missing blocks and any noise"
+        if self.baseline:
+            errors = "are those of least squares on a table without gaps, a baseline to compare with"
+        return (
+            f"R-squared {self.rsquared:.3f}. {int((tested < 0.05).sum())} of {len(tested)} coefficients differ from"
+            f" zero at 5 %; their standard errors {errors}."
+        )
+
+    def _figure(self) -> Figure:
+        """Sorted by size. A column's unit is arbitrary, so its coefficient is multiplied by the column's deviation."""
+        names = [feature.name for feature in self.features]
+        deviation = pd.Series(np.sqrt(np.diag(self.sigma)), index=names).drop(self.response)
+        effects = self.conf_int().loc[deviation.index].mul(deviation, axis=0).assign(centre=self.params * deviation)
+        effects = effects.iloc[np.argsort(-effects["centre"].abs(), kind="stable")]
+        return Figure(
+            chart="intervals",
+            data={
+                "labels": [str(name) for name in effects.index],
+                "centres": effects["centre"].tolist(),
+                "lows": effects[0].tolist(),
+                "highs": effects[1].tolist(),
+            },
+            label="Coefficients with intervals",
+            title="Effect of one standard deviation of each feature",
+            caption=f"In units of {self._unit}, with 95 % intervals; the dashed line is zero.",
+        )
+
+    @property
+    def _unit(self) -> str:
+        return self.response
+
+    def _missing_blocks(self) -> tuple[Table | Heading | Items, ...]:
+        parties = tuple(
+            (party, number(self.present(party)), share(self.nobs - self.present(party), self.nobs))
+            for party in self.parties
+        )
+        patterns = tuple((who, number(count), share(count, self.nobs)) for who, count in self._ordered_patterns())
+        return (
+            Table(
+                title="Missingness by party",
+                head=("party", "records used that it has", "missing"),
+                rows=parties,
+                numeric=(1, 2),
+            ),
+            Table(
+                title="Presence patterns",
+                head=("records at", "records", "share"),
+                rows=patterns,
+                numeric=(1, 2),
+                shown=SHOWN_PATTERNS,
+            ),
+            Heading(text="What the estimates rest on"),
+            Items(items=self.notes),
+        )
+
+    # --- as data ----------------------------------------------------------------------------------------------
+
+    def write(self, run: RunFolder) -> None:
+        """summary.txt and coefficients.csv too."""
+        table = self.table().rename(columns={0: "low", 1: "high"})
+        run.write("summary.txt", self.summary() + "\n")
+        run.write("coefficients.csv", table.to_csv(index_label="name"))
+        super().write(run)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "response": self.response,
+            "model": self.model,
+            "method": self.method,
+            "nobs": self.nobs,
+            "cohort": self.cohort,
+            "params": _numbers(self.params),
+            "bse": _numbers(self.bse),
+            "pvalues": _numbers(self.pvalues),
+            "conf_int": {str(name): [float(low), float(high)] for name, low, high in self.conf_int().itertuples()},
+            "cov_params": self.cov.to_numpy().tolist(),
+            "sigma2": self.sigma2,
+            "loglik": None if self.noisy else self.loglik,
+            "rsquared": self.rsquared,
+            "rsquared_adj": self.rsquared_adj,
+            "trace": list(self.trace),
+            "mean": self.mu.tolist(),
+            "covariance": self.sigma.tolist(),
+            "features": [feature.name for feature in self.features],
+            "parties": list(self.parties),
+            "patterns": [{"present": list(mask), "count": count} for mask, count in self.patterns],
+            "released": list(self.released),
+            "cost": self.cost,
+            "notes": list(self.notes),
+            "simulated": self.simulated,
+        }
+
+
+def _numbers(series: pd.Series[float]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in series.items()}
+
+
+def _line(label: str, value: str, width: int) -> str:
+    return label + _short(value, width - len(label) - 1).rjust(width - len(label))
+
+
+def _wrapped(text: str, first: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent="    ")
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def in_own_units(
+    fit: GaussianFit,
+    coefficients: Coefficients,
+    *,
+    features: tuple[Feature, ...],
+    response: int,
+    columns: Mapping[str, Column],
+    parties: tuple[str, ...],
+    patterns: tuple[tuple[tuple[bool, ...], int], ...],
+    cohort: int,
+    dropped: tuple[str, ...] = (),
+    simulated: bool,
+) -> Regression:
+    """From features to the columns' own units: value = centre + half * feature is affine, so nothing is approximate."""
+    centre = np.array([feature.centre for feature in features])
+    half = np.array([feature.half for feature in features])
+    others = np.delete(np.arange(len(features)), response)
+    slope = half[response] / half[others]
+    back = np.zeros((len(features), len(features)))
+    back[0, 0], back[0, 1:] = half[response], -slope * centre[others]
+    back[1:, 1:] = np.diag(slope)
+    params = back @ coefficients.params
+    params[0] += centre[response]
+    names = ["const", *coefficients.names]
+    # A density in own units is the density of features divided by the scales of what a record shows.
+    owner = np.array([parties.index(feature.party) for feature in features])
+    moved = sum(count * float(np.log(half[np.array(mask)[owner]]).sum()) for mask, count in patterns)
+    return Regression(
+        response=features[response].name,
+        params=pd.Series(params, index=names, name="coef"),
+        cov=pd.DataFrame(back @ coefficients.cov @ back.T, index=names, columns=names),
+        sigma2=coefficients.sigma2 * half[response] ** 2,
+        loglik=fit.loglik - moved,
+        rsquared=coefficients.rsquared,
+        nobs=sum(count for _, count in patterns),
+        cohort=cohort,
+        trace=tuple(value - moved for value in fit.trace),
+        steps=(fit.em_steps, fit.newton_steps),
+        mu=centre + half * fit.mu,
+        sigma=fit.sigma * np.outer(half, half),
+        features=features,
+        columns=columns,
+        parties=parties,
+        patterns=patterns,
+        dropped=dropped,
+        simulated=simulated,
+    )
+
+
+# --- a binary response ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogitRegression(Regression):
+    """A logistic regression fitted to incomplete records: `params` are log-odds of the response's second category.
+
+    `sigma2` is 1, as statsmodels has it; `rsquared` is that of the linear discriminant.
+    """
+
+    def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
+        """P(response = its second category | what each row shows). A column may be empty, or not be there at all."""
+        a, d, omega = conditional(self.mu, self.sigma, self._target)
+        pi = float(self.mu[self._target])
+        values = np.delete(self._encoded(frame), self._target, axis=1)
+        score = np.full(len(frame), math.log(pi / (1 - pi)))
+        masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
+        for pattern, mask in enumerate(masks):
+            rows, seen = index.reshape(-1) == pattern, np.flatnonzero(mask)
+            if seen.size:
+                beta = np.linalg.solve(omega[np.ix_(seen, seen)], d[seen])
+                score[rows] += (values[np.ix_(rows, seen)] - a[seen] - d[seen] / 2) @ beta
+        return pd.Series(expit(score), index=frame.index, name=self.response)
+
+    @property
+    def _unit(self) -> str:
+        return f"log-odds of {self.response}"
+
+
+def as_logit(gaussian: Regression, coefficients: Coefficients) -> LogitRegression:
+    """The discriminant model in the columns' own units, from the Gaussian one."""
+    others = [feature for feature in gaussian.features if feature.name != gaussian.response]
+    back = np.eye(1 + len(others))
+    back[0, 1:] = [-feature.centre / feature.half for feature in others]
+    back[1:, 1:] = np.diag([1 / feature.half for feature in others])
+    names = list(gaussian.params.index)
+    target, n = gaussian._target, gaussian.nobs
+    pi, s2 = float(gaussian.mu[target]), float(gaussian.sigma[target, target])
+    # The response is Bernoulli, not Gaussian: its factor of the likelihood is exchanged.
+    moved = n * (pi * math.log(pi) + (1 - pi) * math.log(1 - pi)) + n / 2 * (math.log(2 * math.pi * s2) + 1)
+    changed = replace(
+        gaussian,
+        params=pd.Series(back @ coefficients.params, index=names, name="coef"),
+        cov=pd.DataFrame(back @ coefficients.cov @ back.T, index=names, columns=names),
+        sigma2=coefficients.sigma2,
+        rsquared=coefficients.rsquared,
+        loglik=gaussian.loglik + moved,
+        trace=tuple(value + moved for value in gaussian.trace),
+        model="family=binomial",
+        method="Discriminant MLE, MAR",
+        basis="observed information, by the delta method; valid if records are missing at random.",
+        remarks=(
+            "Coefficients are log-odds by the normal discriminant model: right where the covariates are Gaussian with"
+            " the same covariance in both classes, and not consistent for a logistic regression otherwise.",
+        ),
+    )
+    return LogitRegression(**{field.name: getattr(changed, field.name) for field in fields(Regression)})

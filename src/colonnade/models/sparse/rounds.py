@@ -1,0 +1,644 @@
+"""A sparse GLM by rounds: its public layout, which totals may be opened, the quasi-Newton rounds, the parties' steps.
+
+Columns are standardised where they are: each party centres its features and divides them by their standard deviation
+over the records used, which are those that every party has. A round is
+
+    every member         masks its block's predictor X_k b_k and sends it, sealed, to the response holder
+    the response holder  adds them up: the total predictor eta; sends y - psi'(eta), sealed, to the parties
+    each party           returns X_k'(psi'(eta) - y) / n to the coordinator
+
+The coordinator relays sealed mail and sees gradients, the loss and coefficients; no vector over records.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.codec import record
+from colonnade.data.column import Column
+from colonnade.errors import BadArguments, NotEstimable, PartyLost, SchemaError, SecureError, UnsafeRequest
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.party import Party
+from colonnade.federation.roster import Roster
+from colonnade.federation.stage import Stage, stage
+from colonnade.federation.step import Public, Release, Step, step
+from colonnade.models.sparse.moments import inverse_scale
+from colonnade.models.sparse.path import (
+    Evaluation,
+    Family,
+    ProximalQuasiNewton,
+    WeightedLasso,
+    Withheld,
+    curvature_of,
+    link,
+    mean_response,
+    saturated_loss,
+    unit_loss,
+)
+from colonnade.privacy.cost import Cost, Free, Unbounded, compose
+from colonnade.statistics.features import Feature, design, features
+from colonnade.statistics.joint import once
+from colonnade.statistics.secure_sum import SecureSum, masked_release, unmask
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Masking = Literal["masked", "plain"]
+
+LARGEST_PREDICTOR = 2.0**16
+"""Largest linear predictor of a party: exp(700) overflows already, and masked sums are exact to 2^-40 within it."""
+FEWEST = 2
+"""Records that a fit needs at the very least."""
+
+
+# --- the public layout --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundLayout:
+    """What is fitted: `columns` are the covariates. Every member computes the rest alike from public facts."""
+
+    facts: PublicFacts
+    roster: Roster
+    family: Family
+    response: str
+    columns: tuple[str, ...]
+    folds: int
+    masking: Masking = "masked"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "family": self.family,
+            "response": self.response,
+            "columns": list(self.columns),
+            "folds": self.folds,
+            "masking": self.masking,
+        }
+
+    def check(self) -> None:
+        check_response(self.facts.column(self.response), self.family)
+        if self.response in self.columns or not self.features:
+            raise BadArguments("the covariates must be at least one column other than the response.")
+        if self.masking == "masked" and len(self.others) < 2:
+            raise UnsafeRequest(
+                f"only {len(self.others)} party besides {self.response_party!r} holds covariates: the total predictor"
+                " shows its own; add a party, or say masking='plain' and allow 'party-predictor'."
+            )
+
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
+        return tuple(features(self.facts, self.columns))
+
+    @cached_property
+    def response_party(self) -> str:
+        return self.facts.owner(self.response)
+
+    @cached_property
+    def parties(self) -> tuple[str, ...]:
+        """The response holder, then every other party with covariates."""
+        return (self.response_party, *self.others)
+
+    @cached_property
+    def others(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one.party for one in self.features if one.party != self.response_party))
+
+    @property
+    def covered(self) -> tuple[str, ...]:
+        """The parties that have covariates; the response holder may have none."""
+        return tuple(party for party in self.parties if self.width(party))
+
+    @property
+    def senders(self) -> tuple[str, ...]:
+        """Who sends to the response holder in each round: every member, as pads are between all of them; or the
+        parties."""
+        return self.roster.names if self.masking == "masked" else self.parties
+
+    def width(self, party: str) -> int:
+        return sum(feature.party == party for feature in self.features)
+
+    def place(self, party: str) -> NDArray[np.intp]:
+        """Where a party's features are among all."""
+        return np.flatnonzero([feature.party == party for feature in self.features])
+
+    @cached_property
+    def total(self) -> SecureSum:
+        """The masked sum of linear predictors, one entry a record of the cohort."""
+        return SecureSum.exact(label="total predictor", size=self.facts.n, bound=LARGEST_PREDICTOR, roster=self.roster)
+
+    @cached_property
+    def scale(self) -> tuple[float, float]:
+        """(centre, half): a gaussian response is computed with as (y - centre) / half, both public."""
+        if self.family != "gaussian":
+            return 0.0, 1.0
+        (feature,) = features(self.facts, (self.response,))
+        return feature.centre, feature.half
+
+    # --- what is asked ------------------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        name: str,
+        step: Step,
+        members: Sequence[str],
+        *,
+        most: int = 1,
+        later: dict[str, tuple[Any, str]] | None = None,
+        **stated: Any,
+    ) -> Stage:
+        """At most so many requests of a step at each member. `later` has an example and the rule of each argument that
+        the plan does not know."""
+        known_later = later or {}
+        arguments = {"layout": self.to_dict(), **{name: example for name, (example, _) in known_later.items()}}
+        return stage(
+            name,
+            step,
+            dict.fromkeys(members, [arguments] * most),
+            facts=self.facts,
+            roster=self.roster,
+            later={name: rule for name, (_, rule) in known_later.items()},
+            **stated,
+        )
+
+    @property
+    def vector_bytes(self) -> int:
+        """One vector over records."""
+        return 8 * self.facts.n
+
+    @property
+    def mail_bytes(self) -> int:
+        """A vector over records from the response holder to every other party."""
+        return self.vector_bytes * (len(self.parties) - 1)
+
+    @property
+    def block_bytes(self) -> int:
+        """One number for each column of the widest block."""
+        return 8 * max(self.width(party) for party in self.parties)
+
+    def predictor_stage(self, step: Step, most: int, later: dict[str, tuple[Any, str]]) -> Stage:
+        """The stage in which predictors are sent to the response holder."""
+        how = "masked linear predictors" if self.masking == "masked" else "linear predictors"
+        return self.stage(
+            "predictors",
+            step,
+            self.senders,
+            most=most,
+            later={"number": ROUND, **later},
+            audience=f"response holder {self.response_party}",
+            discloses=f"{how}, to the response holder",
+            reply_bytes=self.vector_bytes,
+        )
+
+    def predictor_cost(self, public: Public) -> Cost:
+        """What a predictor shows to the response holder."""
+        audience = f"response holder {self.response_party}"
+        if public.party not in self.parties:
+            return Free("this member masks zeros, and no data")
+        if self.masking == "plain":
+            return Unbounded(
+                "party-predictor",
+                "each party's own linear predictor, record by record, in every round",
+                audience=audience,
+            )
+        return Unbounded(
+            "total-predictor",
+            "the sum of all parties' linear predictors, record by record, in every round that mixes two other parties'",
+            audience=audience,
+            joint=f"{public.job} total predictor",
+        )
+
+
+ROUND = (0, "a number of its own for each round")
+FOLD = (None, "one of the folds of the layout, or none")
+
+
+def check_response(column: Column, family: Family) -> None:
+    """The response must be of its family, and have no empty cells."""
+    wanted = {
+        "gaussian": ("continuous", "count", "ordinal", "binary"),
+        "binomial": ("binary",),
+        "poisson": ("count",),
+    }[family]
+    if column.kind not in wanted:
+        raise SchemaError(
+            f"the response {column.name!r} is {column.kind}; family={family!r} needs {' or '.join(wanted)}."
+        )
+    if column.missing:
+        raise SchemaError(
+            f"the response {column.name!r} may have empty cells; give its holder only the records that have it, and"
+            " delete `missing = true` in columns.toml."
+        )
+
+
+# --- which totals may be opened -----------------------------------------------------------------------------------
+#
+# The response holder is told T_t = sum_c b_ct x_c in round t, summed over the columns c of the other parties. It does
+# not know b, but sparsity shows it in which rounds a column takes part. Let A_t be the columns with b_ct != 0, and
+#
+#     meet(d) = the intersection of all A_t with d in A_t :   the columns that always come when d comes.
+#
+# If meet(d) has a column c of another party, put x_d - e x_c in place of x_d and b_c + e b_d in place of b_c, for any
+# number e: every T_t stays as it is, and so does every A_t, but for the few e with b_ct + e b_dt = 0. So the totals of
+# all rounds fit infinitely many predictors of d's party. If meet(d) lies within one party, intersecting the spans of
+# the rounds finds a combination of that party's columns alone; a round with one party is the plainest case.
+#
+# So a total is opened only if, with it, every meet keeps columns of two parties. What that costs: solutions in which
+# one other party alone has coefficients cannot be had by rounds of masked totals.
+
+
+class Cover:
+    """The columns that took part in the totals opened so far.
+
+    `owners` has each column's party; the response holder knows its own part, so its columns cover nothing.
+    """
+
+    def __init__(self, owners: Sequence[str], *, response_party: str) -> None:
+        self._owners = np.array([*owners], dtype=object)
+        self._of_others = self._owners != response_party
+        self._meets: dict[int, NDArray[np.bool_]] = {}
+
+    def admit(self, selected: NDArray[np.bool_]) -> None:
+        """Note a total over these columns, or raise `Withheld` with the party that it would uncover."""
+        active = np.asarray(selected, dtype=bool) & self._of_others
+        meets = {
+            int(c): self._meets[int(c)] & active if int(c) in self._meets else active for c in np.flatnonzero(active)
+        }
+        for column, meet in meets.items():
+            if len(set(self._owners[meet])) < 2:
+                raise Withheld(str(self._owners[column]))
+        self._meets.update(meets)
+
+
+COVERED = "whatever the path needs, if over all rounds every party's columns come with another's (see `Cover`)"
+"""The rule that bounds which columns take part in a total."""
+
+
+# --- the coordinator's procedure ----------------------------------------------------------------------------------
+
+
+class Rounds:
+    """Numbers the rounds of a job, over all folds; stops at the number that the plan has reserved, and before a total
+    that would show one party's predictor."""
+
+    def __init__(self, job: Job, layout: RoundLayout, *, limit: int) -> None:
+        self.job, self.layout, self.limit = job, layout, limit
+        self.used = 0
+        self._marks = 0
+        self._cover = Cover([one.party for one in layout.features], response_party=layout.response_party)
+
+    def open(self, selected: NDArray[np.bool_]) -> None:
+        """Before a total over these columns is sent: may it be seen? The history is that of all paths and folds."""
+        if self.layout.masking == "masked":
+            self._cover.admit(selected)
+
+    def next(self) -> int:
+        if self.used >= self.limit:
+            raise NotEstimable(
+                f"the {self.limit} rounds of the plan are used up before the path has settled; allow more with rounds=,"
+                " fewer lambdas, or a larger tolerance."
+            )
+        self.used += 1
+        return self.used - 1
+
+    def mark(self) -> int:
+        """A number of its own for a message outside the rounds."""
+        self._marks += 1
+        return self.limit + self._marks
+
+
+class RoundSolver(Protocol):
+    """The stages of a path by rounds, and the solver that asks them."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def start(self, rounds: Rounds, *, fold: int | None, largest: float | None = None) -> WeightedLasso:
+        """At the model without covariates; `fold` is left out, `largest` replaces the largest lambda."""
+        ...
+
+
+class QuasiNewton:
+    """One evaluation of the loss and its gradient a round; `paths` is 1 and one for each fold."""
+
+    def __init__(self, layout: RoundLayout, *, rounds: int, paths: int, tolerance: float) -> None:
+        self.layout, self.tolerance = layout, tolerance
+        coefficients = ([], f"a party's own coefficients in standard units: {COVERED}")
+        self.predictors = layout.predictor_stage(predict_block, rounds, {"coefficients": coefficients})
+        self.residuals = layout.stage(
+            "residuals",
+            respond,
+            [layout.response_party],
+            most=rounds + paths,
+            later={"number": ROUND, "intercept": (None, "that of the round, or none for the null model"), "fold": FOLD},
+            audience="coordinator, parties with covariates",
+            discloses=RESIDUALS,
+            reply_bytes=layout.mail_bytes,
+        )
+        self.gradients = layout.stage(
+            "gradients",
+            block_gradient,
+            layout.covered,
+            most=rounds + paths,
+            later={"number": ROUND},
+            discloses="one sum over records for each column",
+            reply_bytes=layout.block_bytes,
+        )
+        self.stages = (self.predictors, self.residuals, self.gradients)
+        self.notes = (
+            f"In each round the coordinator sees {len(layout.features)} exact sums over records. As many rounds as"
+            f" records ({layout.facts.n:,}) could determine these; `colonnade.papers.VFLGLMVS` shows sums at the"
+            " solutions only, in many times the rounds.",
+        )
+
+    def start(self, rounds: Rounds, *, fold: int | None, largest: float | None = None) -> ProximalQuasiNewton:
+        job, layout = rounds.job, self.layout
+
+        def answer(number: int, intercept: float | None) -> tuple[dict[str, float], Vector]:
+            replies = job.ask(self.residuals, number=number, intercept=intercept, fold=fold)
+            value = replies[layout.response_party]
+            gradient = np.zeros(1 + len(layout.features))
+            gradient[0] = value["gradient"]
+            for party, part in job.ask(self.gradients, number=number).items():
+                gradient[1 + layout.place(party)] = part
+            return value, gradient
+
+        def evaluate(theta: Vector) -> Evaluation:
+            rounds.open(theta[1:] != 0)
+            number = rounds.next()
+            own = {
+                member: {"number": number, "coefficients": theta[1 + layout.place(member)].tolist()}
+                for member in layout.senders
+            }
+            job.ask_each(self.predictors, own)
+            value, gradient = answer(number, float(theta[0]))
+            return Evaluation(value["loss"], gradient, value["held_out"])
+
+        value, gradient = answer(rounds.mark(), None)
+        start = np.zeros(1 + len(layout.features))
+        start[0] = value["intercept"]
+        return ProximalQuasiNewton(
+            evaluate,
+            start=start,
+            at_start=Evaluation(value["loss"], gradient, value["held_out"]),
+            # Standardised columns have a mean square of 1, so the mean curvature is the size of the diagonal.
+            curvature=np.eye(len(start)) * max(value["curvature"], 1e-6),
+            learn=True,
+            saturated=value["saturated"],
+            tolerance=self.tolerance,
+            largest=largest,
+        )
+
+
+# --- a party's block ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StandardBlock:
+    """One party's features over the records used, standardised; a feature that does not vary is a column of zeros."""
+
+    used: NDArray[np.bool_]
+    values: Matrix
+    centre: Vector
+    scale: Vector
+
+    @classmethod
+    def of(cls, used: NDArray[np.bool_], raw: Matrix) -> StandardBlock:
+        values = raw[used]
+        centre = values.mean(axis=0)
+        values -= centre
+        scale = np.sqrt(np.mean(values**2, axis=0))
+        # Centring leaves rounding errors in a constant column, which are no variation.
+        scale[scale <= 1e-12 * np.maximum(np.abs(centre), 1e-3)] = 0.0
+        values *= inverse_scale(scale)
+        return cls(used, values, centre, scale)
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    def predictor(self, coefficients: Vector) -> Vector:
+        """Over the whole cohort, zero for records that are not used."""
+        predictor = np.zeros(len(self.used))
+        predictor[self.used] = self.values @ coefficients
+        return predictor
+
+    def own_units(self, coefficients: Matrix) -> tuple[Matrix, Vector]:
+        """Coefficients of the features in [-1, 1], and what they take from the intercept; one row for each lambda."""
+        slopes = coefficients * inverse_scale(self.scale)
+        return slopes, slopes @ self.centre
+
+
+_blocks: weakref.WeakKeyDictionary[Party, tuple[str, StandardBlock]] = weakref.WeakKeyDictionary()
+"""The block of a party's current job. It follows from the data and what earlier steps kept, so it is only kept in
+memory and made again after a restart."""
+
+
+def standard_block(me: Party, model: RoundLayout) -> StandardBlock:
+    tag = f"{me.job} {model.to_dict()}"
+    cached = _blocks.get(me)
+    if cached is None or cached[0] != tag:
+        used = np.unpackbits(me.recall("records used"), count=me.facts.n).astype(bool)
+        cached = (tag, StandardBlock.of(used, design(me, model.features)))
+        _blocks[me] = cached
+    return cached[1]
+
+
+def layout_of(public: Public | Party, plain: dict[str, Any]) -> RoundLayout:
+    """The layout that a request describes, checked before anything depends on it."""
+    stated = {**plain, "facts": public.facts, "roster": public.roster}
+    model = record(RoundLayout, stated, "the layout of a selection by rounds")
+    model.check()
+    return model
+
+
+# --- which records ------------------------------------------------------------------------------------------------
+
+
+PRESENCE = Unbounded("presence", "which pseudonymous records a party has, to the other parties", audience="parties")
+
+
+@step(cost=PRESENCE)
+def show_presence(me: Party, *, layout: dict[str, Any]) -> Release:
+    """Tell the other parties of the model which records of the cohort are here."""
+    for party in layout_of(me, layout).parties:
+        me.send(party, "presence", np.packbits(me.present))
+    return Release(None, "nothing to the coordinator: the masks travel sealed")
+
+
+def _agree_cost(public: Public, *, layout: dict[str, Any]) -> Cost:
+    return Unbounded("record-count", "how many records every party has", joint=f"{public.job} record count")
+
+
+@step(cost=_agree_cost)
+def agree_records(me: Party, *, layout: dict[str, Any]) -> Release:
+    """The records used: those that every party of the model has. Returns their number."""
+    model = layout_of(me, layout)
+    received = me.received("presence")
+    missing = [party for party in model.parties if party not in received]
+    if missing:
+        raise PartyLost(f"{', '.join(missing)} did not say which records they have; resume when they are back.")
+    together = np.bitwise_and.reduce([np.asarray(received[party], dtype=np.uint8) for party in model.parties])
+    me.keep("records used", together)
+    return Release(int(np.unpackbits(together, count=me.facts.n).sum()), "the number of records that all parties have")
+
+
+# --- a round ------------------------------------------------------------------------------------------------------
+
+
+def send_predictor(me: Party, model: RoundLayout, values: Vector | None, number: int) -> None:
+    """Send a predictor to the response holder: masked, or as it is. A member without a block masks zeros."""
+    own = np.zeros(me.facts.n) if values is None else values
+    if not np.abs(own).max(initial=0.0) < LARGEST_PREDICTOR:
+        raise NotEstimable("a linear predictor left its range: the fit does not settle; take larger lambdas (ratio=).")
+    if model.masking == "masked":
+        me.send(model.response_party, "predictor", masked_release(me, own, shape=model.total, round=number))
+    else:
+        me.send(model.response_party, "predictor", own)
+
+
+def total_predictor(me: Party, model: RoundLayout) -> Vector:
+    """What the response holder adds up, over the records used."""
+    received = me.received("predictor")
+    missing = [member for member in model.senders if member not in received]
+    if missing:
+        raise PartyLost(f"no predictor came from {', '.join(missing)}; resume when they are back.")
+    shapes = {np.shape(received[member]) for member in model.senders}
+    if shapes != {(me.facts.n,)}:
+        raise SecureError("a member sent a predictor of another length than the cohort; check its installation.")
+    if model.masking == "masked":
+        total = unmask({member: received[member] for member in model.senders}, shape=model.total, roster=me.roster)
+    else:
+        total = np.sum([np.asarray(received[member], dtype=np.float64) for member in model.senders], axis=0)
+    return np.asarray(total[standard_block(me, model).used])
+
+
+def response_of(me: Party, model: RoundLayout) -> Vector:
+    """The response over the records used, in the units that are computed with."""
+    centre, half = model.scale
+    values = me.column(model.response)[standard_block(me, model).used].astype(np.float64)
+    return np.asarray((values - centre) / half)
+
+
+def fold_of(model: RoundLayout, size: int) -> NDArray[np.int64]:
+    """Which fold each record used is in: as even as can be, in an order that is public and independent of data."""
+    order = np.random.default_rng(20_100_131).permutation(size)  # public: hides nothing, protects nobody
+    return np.asarray(np.argsort(order) % max(model.folds, 1))
+
+
+def training(model: RoundLayout, size: int, fold: int | None) -> NDArray[np.bool_]:
+    if fold is None:
+        return np.ones(size, dtype=bool)
+    if not 0 <= fold < model.folds:
+        raise UnsafeRequest(f"this job has no fold {fold}.")
+    return np.asarray(fold_of(model, size) != fold)
+
+
+def _predict_cost(public: Public, *, layout: dict[str, Any], number: int, coefficients: list[float]) -> Cost:
+    return layout_of(public, layout).predictor_cost(public)
+
+
+@step(cost=_predict_cost)
+def predict_block(me: Party, *, layout: dict[str, Any], number: int, coefficients: list[float]) -> Release:
+    """This block's linear predictor for the given coefficients (standard units), masked, to the response holder."""
+    model = layout_of(me, layout)
+    values = None
+    if me.name in model.parties:
+        values = standard_block(me, model).predictor(np.array(coefficients, dtype=np.float64))
+    send_predictor(me, model, values, number)
+    return Release(None, "nothing to the coordinator: the masked predictor travels sealed")
+
+
+RESIDUALS = "response less fitted mean by record, to the parties; the loss to the coordinator"
+RESIDUAL_COST = Unbounded(
+    "response-residuals",
+    "response less fitted mean, record by record, in every round: the parties with covariates can work out"
+    " the response and the total predictor",
+    audience="parties with covariates",
+)
+LOSS_COST = Unbounded("loss", "the mean loss over the records, in every round")
+
+
+def responding(me: Party, layout: dict[str, Any]) -> RoundLayout:
+    """The layout of a request that only the response holder answers."""
+    model = layout_of(me, layout)
+    if me.name != model.response_party:
+        raise UnsafeRequest(f"{me.name!r} does not hold the response.")
+    return model
+
+
+@step(cost=compose([LOSS_COST, RESIDUAL_COST]))
+def respond(me: Party, *, layout: dict[str, Any], number: int, intercept: float | None, fold: int | None) -> Release:
+    """The response holder: residuals at the total predictor to every party, scalars to the coordinator.
+
+    Without an intercept, the model without covariates is fitted first. Held-out records have no residual.
+    """
+    model = responding(me, layout)
+    once(me, f"residuals {number}")
+    y = response_of(me, model)
+    train = training(model, len(y), fold)
+    if train.sum() < FEWEST or np.ptp(y[train]) == 0:
+        raise NotEstimable("the response does not vary in the records used; check that the parties' records overlap.")
+    start = link(model.family, float(y[train].mean())) if intercept is None else float(intercept)
+    eta = start + (np.zeros(len(y)) if intercept is None else total_predictor(me, model))
+    return send_residuals(me, model, y, eta, train, start)
+
+
+def send_residuals(
+    me: Party, model: RoundLayout, y: Vector, eta: Vector, train: NDArray[np.bool_], intercept: float
+) -> Release:
+    """(psi'(eta) - y) / n to every party, and scalars to the coordinator."""
+    residual = np.where(train, (mean_response(model.family, eta) - y) / train.sum(), 0.0)
+    for party in model.parties:
+        me.send(party, "residuals", residual)
+    losses = unit_loss(model.family, eta, y)
+    value = {
+        "loss": float(losses[train].mean()),
+        "held_out": 0.0 if train.all() else float(losses[~train].mean()),
+        "gradient": float(residual.sum()),
+        "curvature": float(curvature_of(model.family, eta)[train].mean()),
+        "intercept": intercept,
+        "saturated": saturated_loss(model.family, y[train]),
+    }
+    return Release(value, "mean loss, mean residual and mean curvature over the records")
+
+
+def received_residuals(me: Party, model: RoundLayout) -> Vector:
+    """The response holder's residuals of this round, over the records used."""
+    received = me.received("residuals")
+    if model.response_party not in received:
+        raise PartyLost(f"the residuals of {model.response_party!r} have not come; resume when it is back.")
+    residual = np.asarray(received[model.response_party], dtype=np.float64)
+    if residual.shape != (standard_block(me, model).n,):
+        raise SecureError("the residuals are of another length than the records used; check the holder's installation.")
+    return residual
+
+
+@step(cost=Unbounded("gradients", "one exact sum over records for each column, in every round"))
+def block_gradient(me: Party, *, layout: dict[str, Any], number: int) -> Release:
+    """X_k'(psi'(eta) - y) / n."""
+    model = layout_of(me, layout)
+    gradient = standard_block(me, model).values.T @ received_residuals(me, model)
+    return Release(gradient, "the gradient of the mean loss in this block's coefficients")
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+COEFFICIENTS = Unbounded("coefficients", "the fitted coefficients, for every lambda of the path")
+
+
+@step(cost=COEFFICIENTS)
+def block_units(me: Party, *, layout: dict[str, Any], path: list[list[float]]) -> Release:
+    """Coefficients from standard units to those of the features, and their part of the intercept."""
+    block = standard_block(me, layout_of(me, layout))
+    slopes, offsets = block.own_units(np.array(path, dtype=np.float64).reshape(len(path), block.values.shape[1]))
+    return Release({"slopes": slopes, "offsets": offsets}, "the coefficients in the units of the columns")

@@ -1,0 +1,491 @@
+"""`Select`: which columns of all parties explain a response (what the copula paper's section 4 is for).
+
+Minimises the mean loss of a gaussian, binomial or poisson model plus a lasso, SCAD or MCP penalty on standardised
+columns, along a path of lambdas, and chooses one by BIC or cross-validation. Two solvers reach the same optimum:
+
+- `solver="moments"` (gaussian; the default there): one secure computation of moments, then no party is asked again;
+- `solver="newton"` (the default otherwise): a quasi-Newton method with one masked total predictor a round.
+
+The paper's own ADMM is `colonnade.papers.VFLGLMVS`, which shares the path and the rounds. The claims, and what each
+solver discloses, are in `select.claim.md`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import BadArguments
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.method import Method, Procedure, method_class
+from colonnade.federation.options import (
+    ColumnNames,
+    Delta,
+    Option,
+    OptionalEpsilon,
+    Presence,
+    RelationOption,
+    Response,
+    ViewOption,
+)
+from colonnade.federation.roster import Roster
+from colonnade.models.sparse.moments import Clipped, log_odds, standard_moments
+from colonnade.models.sparse.path import (
+    Family,
+    Traced,
+    WeightedLasso,
+    lambda_sequence,
+    moment_solver,
+    trace_path,
+)
+from colonnade.models.sparse.penalties import Penalty
+from colonnade.models.sparse.private import ScaledMoments
+from colonnade.models.sparse.result import (
+    Criterion,
+    Fitted,
+    Selection,
+    Solver,
+    best,
+    scores_by_bic,
+    scores_by_folds,
+    withheld_note,
+)
+from colonnade.models.sparse.rounds import (
+    Masking,
+    QuasiNewton,
+    RoundLayout,
+    Rounds,
+    RoundSolver,
+    agree_records,
+    block_units,
+    check_response,
+    show_presence,
+)
+from colonnade.statistics.features import features
+from colonnade.statistics.joint import check_budget
+from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout, MomentsResult
+
+MIDDLE = 0.1
+"""Masked rounds start the path at this share of the largest lambda: enough columns to mix, see `trace_path`."""
+COMPLETE_RECORDS = (
+    "Only records that every party of the model has are used: right if records are missing completely at random."
+)
+
+
+@dataclass(kw_only=True)
+class PathOptions(Method[Selection]):
+    """What every solver of a path takes."""
+
+    response: Response
+    columns: Annotated[ColumnNames, Option("The covariates; all other columns by default.", reads="named or all")] = (
+        None
+    )
+    family: Annotated[
+        Family,
+        Option("Of the response: a binary column is binomial (its second category is the event), a count poisson."),
+    ] = "gaussian"
+    penalty: Annotated[
+        Penalty,
+        Option(
+            "On the size of the coefficients: lasso, or SCAD (a = 3.7) or MCP (gamma = 3) by local linear approximation"
+            " from the lasso solution at the same lambda. The intercept is not penalised."
+        ),
+    ] = "scad"
+    criterion: Annotated[
+        Criterion,
+        Option("How lambda is chosen: BIC (-2 loglik or n log RSS, plus df log n), or cross-validated mean loss."),
+    ] = "bic"
+    folds: Annotated[int, Option("Folds of the cross-validation.", least=2, only={"criterion": ("cv",)})] = 5
+    lambdas: Annotated[
+        tuple[float, ...] | None,
+        Option("The lambdas, falling, in units of the response per standard deviation of a column.", above=0),
+    ] = None
+    n_lambdas: Annotated[
+        int, Option("How many lambdas, from the smallest that selects nothing down to `ratio` of it.", least=1)
+    ] = 50
+    ratio: Annotated[
+        float | None,
+        Option(
+            "The last lambda as a share of the first; 0.001 by default, or 0.05 if features outnumber records.",
+            above=0,
+            below=1,
+        ),
+    ] = None
+    lla_steps: Annotated[int, Option("Steps of the local linear approximation at most.", least=1)] = 10
+    tolerance: Annotated[
+        float, Option("Violation of the optimality conditions, as a share of the largest lambda.", above=0, most=0.1)
+    ] = 1e-6
+    rounds: Annotated[
+        int | None, Option("Rounds that the plan reserves at most; those that are not needed cost nothing.", least=1)
+    ] = None
+    masking: Annotated[
+        Masking,
+        Option(
+            "masked: the response holder sees totals that mix two other parties' predictors, and solutions that would"
+            " need another are withheld. plain: it sees each party's predictor."
+        ),
+    ] = "masked"
+
+    def check(self) -> None:
+        if self.lambdas is not None and (
+            not self.lambdas or not all(a > b for a, b in itertools.pairwise((*self.lambdas, 0.0)))
+        ):
+            raise BadArguments("lambdas must be positive and fall: a path starts where nothing is selected.")
+
+    def covariates(self, facts: PublicFacts) -> tuple[str, ...]:
+        """The columns that may be chosen: all but the response by default."""
+        check_response(facts.column(self.response), self.family)
+        wanted = [name for held in facts.columns.values() for name in held] if self.columns is None else self.columns
+        covariates = tuple(dict.fromkeys(name for name in wanted if name != self.response))
+        if not covariates or not features(facts, covariates):
+            raise BadArguments("there is no covariate; name at least one column other than the response in columns=.")
+        return covariates
+
+    def round_layout(self, facts: PublicFacts, roster: Roster) -> RoundLayout:
+        """The public shape of rounds."""
+        layout = RoundLayout(
+            facts=facts,
+            roster=roster,
+            family=self.family,
+            response=self.response,
+            columns=self.covariates(facts),
+            folds=self.folds if self.criterion == "cv" else 0,
+            masking=self.masking,
+        )
+        layout.check()
+        return layout
+
+    @property
+    def paths(self) -> int:
+        """1, and one for each fold."""
+        return 1 + (self.folds if self.criterion == "cv" else 0)
+
+    @property
+    def solves(self) -> int:
+        """Weighted lassos of all paths, at most."""
+        count = self.n_lambdas if self.lambdas is None else len(self.lambdas)
+        return self.paths * count * (1 if self.penalty == "lasso" else 1 + self.lla_steps)
+
+    def lambda_values(self, largest: float, *, n: float, p: int, half: float) -> NDArray[np.float64]:
+        if self.lambdas is not None:
+            return np.array(self.lambdas) / half
+        ratio = self.ratio or (1e-3 if n > p else 0.05)
+        return lambda_sequence(largest, count=self.n_lambdas, ratio=ratio)
+
+    def trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64], *, first: int = 0) -> Traced:
+        return trace_path(solver, lambdas.tolist(), penalty=self.penalty, lla_steps=self.lla_steps, first=first)
+
+    def selection(self, job: Job, fitted: Fitted, solver: Solver) -> Selection:
+        return fitted.selection(job, family=self.family, penalty=self.penalty, solver=solver, criterion=self.criterion)
+
+
+@method_class
+class Select(PathOptions):
+    """Choose the columns that explain a response, and estimate their effects.
+
+    A sparse generalized linear model over a federation. With `epsilon` from noisy moments: a binomial response goes
+    through the log-likelihood to second order, as in `Classify`, and a poisson one is refused.
+
+    Returns
+    -------
+    `fit(federation)` gives a `Selection` with `params`, `support` (the chosen features), the path, and `summary()`.
+
+    Example
+    -------
+    >>> columns = ("capital", "investors", "changes", "profit_growth")
+    >>> fit = co.Select(response="profit_growth", columns=columns).fit(federation)
+    >>> "investors" in fit.support
+    True
+    """
+
+    name: ClassVar[str] = "select"
+    rests_on: ClassVar[tuple[str, ...]] = ("moments", "describe")
+
+    solver: Annotated[
+        Literal["moments", "newton"] | None,
+        Option(
+            "moments: one secure computation of moments; a binomial likelihood is taken to second order and scaled to"
+            " log-odds. newton: masked rounds. By default moments with epsilon or for gaussian with BIC, else newton."
+        ),
+    ] = None
+    epsilon: OptionalEpsilon = None
+    delta: Delta = 1e-6
+    gamma: Annotated[
+        int | None, Option("The scale of quantisation of the moments; 2^22 by default, 2^12 with epsilon.", least=1)
+    ] = None
+    clip: Annotated[
+        Mapping[str, float] | None,
+        Option(
+            "With epsilon: the norm of a party's part of a row if each column had deviation 0.4.",
+            form="PARTY=NORM",
+            above=0,
+        ),
+    ] = None
+    presence: Annotated[
+        Presence | None,
+        Option(
+            "Of the moments: known shows the share holders who has which record, secret shares that like data, ignore"
+            " takes an absent block as zeros. By default known, and secret with epsilon."
+        ),
+    ] = None
+    view: ViewOption = "client"
+    relation: RelationOption = "zero-out"
+
+    def check(self) -> None:
+        super().check()
+        check_budget(self.epsilon, self.delta)
+        if self.epsilon is not None and self.family == "poisson":
+            raise BadArguments(
+                "no private route is known for family='poisson'; synthesize a table with Synthesize(epsilon=...) and"
+                " fit it without epsilon."
+            )
+        if self.solver == "newton" and self.epsilon is not None:
+            raise BadArguments("solver='newton' shows predictors and cannot be private; leave solver out with epsilon.")
+        if self.solver_used == "moments" and (self.criterion == "cv" or self.family == "poisson"):
+            raise BadArguments(
+                "moments have no held-out records and no poisson likelihood; use criterion='bic' with family='gaussian'"
+                " or 'binomial', or solver='newton' without epsilon."
+            )
+
+    @property
+    def solver_used(self) -> Literal["moments", "newton"]:
+        """Moments where they suffice, since they are faster and show no record."""
+        if self.solver is not None:
+            return self.solver
+        if self.epsilon is not None or (self.family, self.criterion) == ("gaussian", "bic"):
+            return "moments"
+        return "newton"
+
+    @property
+    def moment_gamma(self) -> int:
+        return self.gamma or (2**22 if self.epsilon is None else 2**12)
+
+    @property
+    def moment_presence(self) -> Presence:
+        return self.presence or ("known" if self.epsilon is None else "secret")
+
+    def missing_data(self) -> str:
+        if self.solver_used == "newton":
+            return COMPLETE_RECORDS
+        if self.moment_presence == "ignore":
+            return "A block that a record lacks counts as zeros, the middle of its columns' ranges."
+        if self.moment_presence == "known" and self.epsilon is None:
+            return (
+                "All records that have the response are used, those that lack a block by EM: right if records are"
+                " missing at random and the columns are jointly Gaussian."
+            )
+        return (
+            "A product of two columns is averaged over the records that have both: right if records are missing"
+            " completely at random."
+        )
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Selection]:
+        if self.solver_used == "moments":
+            return PathFromMoments(self, facts, roster)
+        layout = self.round_layout(facts, roster)
+        # Measured: 5 to 8 rounds a lambda; reserved with room to spare.
+        rounds = self.rounds or 40 * self.solves
+        solver = QuasiNewton(layout, rounds=rounds, paths=self.paths, tolerance=self.tolerance)
+        return PathByRounds(self, layout, solver, name="newton", limit=rounds)
+
+
+# --- from moments -------------------------------------------------------------------------------------------------
+
+
+class PathFromMoments(Procedure[Selection]):
+    """One computation of moments, exact or scaled and noisy; the whole path follows from them."""
+
+    def __init__(self, method: Select, facts: PublicFacts, roster: Roster) -> None:
+        self.method = method
+        names = (*method.covariates(facts), method.response)
+        self.source: MomentComputation | ScaledMoments
+        if method.epsilon is None:
+            self.source = MomentComputation(self._exact_layout(names, facts, roster), method.view)
+        else:
+            self.source = ScaledMoments(
+                facts,
+                roster,
+                names=names,
+                epsilon=method.epsilon,
+                delta=method.delta,
+                gamma=method.moment_gamma,
+                presence=method.moment_presence,
+                clip=method.clip or {},
+                view=method.view,
+                relation=method.relation,
+            )
+        self.stages = self.source.stages
+        self.notes = (*self.source.notes, "The whole path follows from these moments; no party is asked again.")
+
+    def _exact_layout(self, names: tuple[str, ...], facts: PublicFacts, roster: Roster) -> MomentsLayout:
+        """Per pattern, of the records with the response, where the presence is known."""
+        presence, patterns = self.method.moment_presence, None
+        if presence == "known":
+            parties = list(dict.fromkeys(feature.party for feature in features(facts, names)))
+            response_party = parties.index(facts.owner(self.method.response))
+            every = itertools.product((False, True), repeat=len(parties))
+            patterns = tuple(mask for mask in every if mask[response_party])
+        return Moments(
+            epsilon=None, columns=names, presence=presence, gamma=self.method.moment_gamma, patterns=patterns
+        ).layout(facts, roster)
+
+    def run(self, job: Job) -> Selection:
+        if isinstance(self.source, ScaledMoments):
+            fitted = fitted_from_moments(self.method, *self.source.run(job))
+        else:
+            fitted = fitted_from_moments(self.method, self.source.run(job))
+        return self.method.selection(job, fitted, "moments")
+
+
+def fitted_from_moments(method: Select, moments: MomentsResult, clipped: Clipped | None = None) -> Fitted:
+    """The path from moments that were computed, of rows that were clipped; no party is asked."""
+    standard = standard_moments(moments, method.response, gamma=method.moment_gamma, clipped=clipped)
+    covariates = tuple(feature for feature in moments.features if feature.name != method.response)
+    (target,) = (feature for feature in moments.features if feature.name == method.response)
+    centre, half, weight = target.centre, target.half, 1.0
+    notes = standard.notes
+    if method.family == "binomial":
+        # log(1 + e^eta) - y eta = (eta - 2s)^2 / 8 + constant, to second order around 0, with s = 2y - 1.
+        standard = standard.responding(2.0 * (2.0 * centre - 1.0), 4.0 * half)
+        centre, half, weight = 0.0, 1.0, 0.25
+        notes = (
+            *notes,
+            "Binomial through moments: the path minimises the log-likelihood to second order around 0, as Classify"
+            " does. Its coefficients are scaled to log-odds, which is right if the linear predictor is Gaussian."
+            " Objective and deviance are those of the approximation.",
+        )
+    solver = moment_solver(
+        weight * standard.correlation, weight * standard.cross, weight * standard.variance, tolerance=method.tolerance
+    )
+    lambdas = method.lambda_values(solver.largest, n=standard.n, p=len(covariates), half=half)
+    traced = method.trace(solver, lambdas)
+    points = traced.points
+    slopes = np.array([point.coefficients for point in points]) * standard.inverse
+    levels = np.full(len(points), standard.response_mean)
+    if method.family == "binomial":
+        mean = (standard.response_mean / 2.0 + 1.0) / 2.0
+        lengths = [math.sqrt(max(0.0, standard.spanned(point.coefficients))) for point in points]
+        factors, centres = zip(*(log_odds(length, mean) for length in lengths), strict=True)
+        slopes, levels = slopes * np.array(factors)[:, None], np.array(centres)
+    carried = standard.effective(points[-1].coefficients, points[-1].loss / weight)
+    if standard.noise:
+        notes = (
+            *notes,
+            f"With the noise, {standard.n:,.0f} records tell as much as {carried:,.0f} exact ones: BIC uses these.",
+        )
+    scores = scores_by_bic(method.family, points, n=carried, half=half)
+    return Fitted(
+        points=points,
+        scores=scores,
+        chosen=best(scores),
+        slopes=slopes,
+        intercepts=levels - slopes @ standard.mean,
+        null_loss=solver.null_loss,
+        saturated=solver.saturated,
+        largest=solver.largest,
+        response=method.response,
+        scale=(centre, half),
+        features=covariates,
+        nobs=round(standard.n),
+        rounds=1,
+        notes=(*notes, *filter(None, [traced.ended])),
+    )
+
+
+# --- by rounds ----------------------------------------------------------------------------------------------------
+
+
+class PathByRounds(Procedure[Selection]):
+    """Agree on the records, trace the path (and one for each fold) by a solver's rounds, return to own units."""
+
+    def __init__(
+        self, method: PathOptions, layout: RoundLayout, solver: RoundSolver, *, name: Solver, limit: int
+    ) -> None:
+        self.method, self.layout, self.solver, self.name, self.limit = method, layout, solver, name, limit
+        self.presence = layout.stage(
+            "presence",
+            show_presence,
+            layout.parties,
+            audience="parties",
+            discloses="which records a party has, to the other parties",
+            reply_bytes=layout.facts.n // 8 * len(layout.parties),
+        )
+        self.records = layout.stage(
+            "records", agree_records, layout.parties, discloses="how many records all have", reply_bytes=9
+        )
+        self.units = layout.stage(
+            "coefficients",
+            block_units,
+            layout.covered,
+            later={"path": ([], "a party's own coefficients along the path that was traced")},
+            discloses="the fitted coefficients",
+            reply_bytes=layout.block_bytes,
+        )
+        self.stages = (self.presence, self.records, *solver.stages, self.units)
+        whose = "the total linear predictor" if layout.masking == "masked" else "each party's linear predictor"
+        self.notes = (
+            f"At most {limit:,} rounds are reserved; a path usually needs far fewer.",
+            f"In each round {layout.response_party!r} sees {whose} by record, and the parties with covariates see"
+            " residuals by record, from which they can work out the response.",
+            *solver.notes,
+            "Only records that every party has are used: right if records are missing completely at random. With"
+            " missing blocks use Select(solver='moments') (gaussian), or synthesize a table and fit that.",
+        )
+
+    def run(self, job: Job) -> Selection:
+        method, layout = self.method, self.layout
+        job.ask(self.presence)
+        counted: dict[str, int] = job.ask(self.records)
+        n, p, half = counted[layout.response_party], len(layout.features), layout.scale[1]
+        rounds = Rounds(job, layout, limit=self.limit)
+        solver = self.solver.start(rounds, fold=None)
+        traced = self._trace(solver, method.lambda_values(solver.largest, n=n, p=p, half=half))
+        notes = withheld_note(traced, response_party=layout.response_party, half=half)
+        points = traced.points
+        if method.criterion == "bic":
+            scores = scores_by_bic(method.family, points, n=n, half=half)
+        else:
+            lambdas = np.array([point.lam for point in points])
+            left_out = [
+                self._trace(self.solver.start(rounds, fold=fold, largest=solver.largest), lambdas).points
+                for fold in range(method.folds)
+            ]
+            scores = scores_by_folds(left_out, lambdas=lambdas.tolist(), half=half)
+        path = np.array([point.coefficients for point in points])
+        own = {party: {"path": path[:, layout.place(party)].tolist()} for party in layout.covered}
+        slopes, offsets = np.zeros_like(path), np.zeros(len(points))
+        for party, part in job.ask_each(self.units, own).items():
+            slopes[:, layout.place(party)] = part["slopes"]
+            offsets += part["offsets"]
+        if n < job.facts.n:
+            notes = (*notes, f"Only the {n:,} records that every party has are used.")
+        fitted = Fitted(
+            points=points,
+            scores=scores,
+            chosen=best(scores),
+            slopes=slopes,
+            intercepts=np.array([point.intercept for point in points]) - offsets,
+            null_loss=solver.null_loss,
+            saturated=solver.saturated,
+            largest=solver.largest,
+            response=layout.response,
+            scale=layout.scale,
+            features=layout.features,
+            nobs=n,
+            rounds=rounds.used,
+            notes=(*notes, *filter(None, [traced.ended])),
+        )
+        return method.selection(job, fitted, self.name)
+
+    def _trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64]) -> Traced:
+        first = 0
+        if self.layout.masking == "masked":
+            first = min(int(np.searchsorted(-lambdas, -MIDDLE * solver.largest)), len(lambdas) - 1)
+        return self.method.trace(solver, lambdas, first=first)

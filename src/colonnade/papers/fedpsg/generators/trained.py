@@ -1,0 +1,325 @@
+"""Between a layout's matrix and what a network learns: normal scores for numbers, indicators for categories.
+
+Numbers come first, then the indicators, column by column. A number's normal score is read off the training records
+(`Empirical`), as the TabDDPM paper does with its quantile transformation; the way back rounds to what a column can be.
+A condition is standardised; a missing entry of it is its mean.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from colonnade.papers.fedpsg.generators.protocol import Progress, sampling_condition, training_rows, unfitted
+from colonnade.completion.layout import Layout, Matrix
+from colonnade.errors import TrainingDiverged
+from colonnade.papers.fedpsg.generators.copula import Empirical
+
+Reals = NDArray[np.float64]
+Floats = NDArray[np.float32]
+
+FARTHEST = 5.0
+"""A standardised condition is clipped there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """The marginals of the numeric columns, and the mean and spread of each column of the condition."""
+
+    layout: Layout
+    marginals: tuple[Empirical, ...]
+    centre: Reals | None
+    spread: Reals | None
+
+    @classmethod
+    def of(cls, rows: Reals, condition: NDArray[Any] | None, layout: Layout) -> Preparation:
+        marginals = tuple(Empirical.of(rows[:, at]) for at in np.flatnonzero(layout.numeric_mask))
+        if condition is None:
+            return cls(layout, marginals, None, None)
+        given = np.asarray(condition, dtype=np.float64)
+        known = ~np.isnan(given)
+        count = np.maximum(known.sum(axis=0), 1)
+        centre = np.where(known, given, 0.0).sum(axis=0) / count
+        spread = np.sqrt(np.where(known, (given - centre) ** 2, 0.0).sum(axis=0) / count)
+        return cls(layout, marginals, centre, np.where(spread > 1e-9, spread, 1.0))
+
+    @property
+    def numbers(self) -> int:
+        return len(self.marginals)
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """How many each one-hot column has."""
+        return tuple(self.layout.slices[name].stop - self.layout.slices[name].start for name in self.layout.one_hot)
+
+    @property
+    def condition_width(self) -> int | None:
+        return None if self.centre is None else len(self.centre)
+
+    def forward(self, rows: Reals, seed: int) -> Floats:
+        """A value that many records share is spread over its step, so that every number is standard normal."""
+        mask, draw = self.layout.numeric_mask, np.random.default_rng(seed)
+        numeric = [one.normal_scores(x, draw) for one, x in zip(self.marginals, rows[:, mask].T, strict=True)]
+        return np.concatenate([*(x[:, None] for x in numeric), rows[:, ~mask]], axis=1).astype(np.float32)
+
+    def backward(self, made: NDArray[Any]) -> Matrix:
+        mask = self.layout.numeric_mask
+        rows = np.zeros((len(made), self.layout.width))
+        for at, one, z in zip(np.flatnonzero(mask), self.marginals, made.T[: self.numbers], strict=True):
+            rows[:, at] = one.at_normal(z)
+        rows[:, ~mask] = made[:, self.numbers :]
+        return self.layout.legal(rows)
+
+    def given(self, condition: NDArray[Any] | None, n: int) -> Floats:
+        """records x width; without a condition, of width 0."""
+        if self.centre is None or self.spread is None or condition is None:
+            return np.zeros((n, 0), dtype=np.float32)
+        scaled = (np.asarray(condition, dtype=np.float64) - self.centre) / self.spread
+        return np.clip(np.nan_to_num(scaled, nan=0.0), -FARTHEST, FARTHEST).astype(np.float32)
+
+
+# --- What the trained generators share: plain networks as lists of arrays, and one compiled training loop.
+#
+# A batch is drawn, its loss and gradients are computed and Adam steps, all inside one `lax.scan`: Python sees the loss
+# once every `CHUNK` steps, to report progress and to notice divergence. A loss is a function of a hashable `spec` and
+# arrays, so that a second fit with the same shapes compiles nothing. Numbers are float32, whatever the rest of the
+# process has switched on.
+
+
+Layers = list[dict[str, jax.Array]]
+Params = Any
+"""A tree of arrays."""
+Loss = Callable[[Any, Params, tuple[jax.Array, ...], jax.Array], jax.Array]
+"""(spec, parameters, arrays of one batch, key) -> mean loss."""
+
+CHUNK = 100
+EXPLODED = 20.0
+"""A loss so many times its first value (or 1, if that is more) has diverged."""
+OPTIMIZER = optax.chain(optax.clip_by_global_norm(5.0), optax.scale_by_adam())
+SLOWEST = 0.02
+"""The last step's learning rate, as a share of the first's."""
+AVERAGE = 0.998
+"""Of the moving average of the parameters, which is what is kept."""
+
+
+def new_key(seed: int) -> jax.Array:
+    """A key of the generator that is quickest to compile and to run; jax takes 31 bits of a seed at a time."""
+    key = jax.random.key(seed % 2**31, impl="rbg")
+    rest = seed % 2**256 // 2**31
+    while rest:
+        key, rest = jax.random.fold_in(key, rest % 2**31), rest // 2**31
+    return key
+
+
+def drawn(log_chance: jax.Array, gumbel: jax.Array) -> jax.Array:
+    """One category for each row, as indicators: the largest log chance plus Gumbel noise."""
+    return jax.nn.one_hot(jnp.argmax(log_chance + gumbel, axis=-1), log_chance.shape[-1], dtype=jnp.float32)
+
+
+def dense(key: jax.Array, sizes: tuple[int, ...], *, last: float = 1.0) -> Layers:
+    """Layers with He's initial weights; those of the last layer times `last`."""
+    layers = []
+    for at, (rows, columns) in enumerate(itertools.pairwise(sizes)):
+        key, one = jax.random.split(key)
+        scale = math.sqrt(2 / max(rows, 1)) * (last if at == len(sizes) - 2 else 1.0)
+        weight = scale * jax.random.normal(one, (rows, columns), dtype=jnp.float32)
+        layers.append({"w": weight, "b": jnp.zeros(columns, dtype=jnp.float32)})
+    return layers
+
+
+def apply(layers: Layers, x: jax.Array) -> jax.Array:
+    """SiLU between layers, nothing after the last."""
+    for layer in layers[:-1]:
+        x = jax.nn.silu(x @ layer["w"] + layer["b"])
+    return x @ layers[-1]["w"] + layers[-1]["b"]
+
+
+def train(
+    loss: Loss,
+    spec: Hashable,
+    params: Params,
+    data: tuple[NDArray[Any], ...],
+    *,
+    steps: int,
+    batch: int,
+    rate: float,
+    seed: int,
+    progress: Progress | None = None,
+    name: str,
+) -> Params:
+    """Adam with a linearly falling rate and clipped gradients; the moving average of the parameters.
+
+    A loss that is not finite or explodes is a `TrainingDiverged`, and nothing is returned.
+    """
+    arrays = tuple(jnp.asarray(one, dtype=jnp.float32) for one in data)
+    state = (params, params, OPTIMIZER.init(params), jnp.asarray(0, jnp.int32))
+    pace = jnp.asarray([rate, steps], dtype=jnp.float32)
+    key = new_key(seed)
+    size = min(batch, len(arrays[0]))
+    first: float | None = None
+    for start in range(0, steps, CHUNK):
+        many = min(CHUNK, steps - start)
+        state, losses = _chunk(loss, spec, size, many, state, arrays, key, pace)
+        reached = float(np.mean(losses))
+        first = float(losses[0]) if first is None else first
+        if not math.isfinite(reached) or reached > EXPLODED * max(first, 1.0):
+            raise TrainingDiverged(
+                f"the training of {name} diverged after {start + many} of {steps} steps (loss {reached:.3g}, at first"
+                f" {first:.3g}); lower its learning_rate (now {rate:g}), or look for columns whose declared bounds are"
+                " far wider than their values."
+            )
+        if progress is not None:
+            progress(start + many, steps)
+    return jax.device_get(state[1])
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _chunk(
+    loss: Loss,
+    spec: Hashable,
+    size: int,
+    many: int,
+    state: Any,
+    arrays: tuple[jax.Array, ...],
+    key: jax.Array,
+    pace: jax.Array,
+) -> tuple[Any, jax.Array]:
+    """`many` steps; `pace` is (first rate, steps in all)."""
+
+    def step(state: Any, _: None) -> tuple[Any, jax.Array]:
+        params, average, memory, number = state
+        pick, noise = jax.random.split(jax.random.fold_in(key, number))
+        rows = jax.random.randint(pick, (size,), 0, len(arrays[0]))
+        value, slope = jax.value_and_grad(loss, argnums=1)(spec, params, tuple(one[rows] for one in arrays), noise)
+        moves, memory = OPTIMIZER.update(slope, memory, params)
+        rate = pace[0] * (1 - (1 - SLOWEST) * number / pace[1])
+        params = jax.tree.map(lambda old, move: old - rate * move, params, moves)
+        # Young averages forget faster, so that the start has no weight at the end of a short training.
+        keep = jnp.minimum(AVERAGE, (1.0 + number) / (10.0 + number)).astype(jnp.float32)
+        average = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, average, params)
+        return (params, average, memory, number + 1), value
+
+    return jax.lax.scan(step, state, None, length=many)
+
+
+def in_batches(draw: Callable[[int, int, int], NDArray[Any]], n: int, size: int = 16_384) -> NDArray[Any]:
+    """`draw(number, start, stop)` for parts of the rows, joined; every part has one size, so one is compiled."""
+    parts = [draw(number, start, min(start + size, n)) for number, start in enumerate(range(0, max(n, 1), size))]
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+# --- Generators that are trained networks: checks, preparation, training and drawing in batches are the same for all.
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """What a network sees: numbers first, then the indicators of each categorical column; and a condition."""
+
+    numbers: int
+    categories: tuple[int, ...]
+    given: int
+    hidden: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return self.numbers + sum(self.categories)
+
+    def parts(self, rows: Any) -> list[tuple[Any, int]]:
+        """The indicators of each categorical column, and how many they are."""
+        found, at = [], self.numbers
+        for size in self.categories:
+            found.append((rows[..., at : at + size], size))
+            at += size
+        return found
+
+
+@dataclass(kw_only=True)
+class TrainedGenerator(ABC):
+    """Options: the training's steps, batch and learning rate (Adam), and the hidden layers."""
+
+    called: ClassVar[str]
+
+    steps: int = 3000
+    batch: int = 512
+    learning_rate: float = 2e-3
+    hidden: tuple[int, ...] = (128, 128)
+    _params: Params = field(default=None, init=False, repr=False)
+
+    # --- what a network says of itself ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _shape(self, prepared: Preparation, given: int) -> RowShape: ...
+
+    @abstractmethod
+    def _start(self, shape: Any, key: jax.Array) -> Params: ...
+
+    @staticmethod
+    @abstractmethod
+    def _loss(shape: Any, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array: ...
+
+    @abstractmethod
+    def _draw(self, given: Floats, key: jax.Array) -> Any:
+        """A row for each row of the condition."""
+
+    def _measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
+        """What drawing needs besides the trained parameters."""
+        return None
+
+    # --- what all do ---------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        matrix: NDArray[Any],
+        layout: Layout,
+        *,
+        condition: NDArray[Any] | None = None,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Self:
+        rows, known = training_rows(matrix, layout, condition)
+        self._params = None
+        self._prepared = Preparation.of(rows, known, layout)
+        x, given = self._prepared.forward(rows, seed), self._prepared.given(known, len(rows))
+        self._spec = self._shape(self._prepared, given.shape[1])
+        params = train(
+            self._loss,
+            self._spec,
+            self._start(self._spec, new_key(seed)),
+            (x, given),
+            steps=self.steps,
+            batch=self.batch,
+            rate=self.learning_rate,
+            seed=seed + 1,
+            progress=progress,
+            name=self.called,
+        )
+        self._extra = self._measured(params, x, given, seed)
+        self._params = params
+        return self
+
+    def sample(self, n: int, *, condition: NDArray[Any] | None = None, seed: int) -> Matrix:
+        if self._params is None:
+            raise unfitted()
+        wanted = sampling_condition(condition, n, self._prepared.condition_width)
+        given = self._prepared.given(wanted, n)
+        key = new_key(seed)
+
+        def part(number: int, start: int, stop: int) -> NDArray[Any]:
+            # Powers of two: few sizes are compiled, whatever the number of rows.
+            size = 1 << max(stop - start - 1, 63).bit_length()
+            padded = np.zeros((size, given.shape[1]), dtype=np.float32)
+            padded[: stop - start] = given[start:stop]
+            return np.asarray(self._draw(padded, jax.random.fold_in(key, number)))[: stop - start]
+
+        return self._prepared.backward(in_batches(part, n))

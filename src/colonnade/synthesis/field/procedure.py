@@ -1,0 +1,229 @@
+"""`Synthesize(model="field")`: a Markov random field from contingency tables on secret shares, at the accuracy of
+central noise.
+
+No party's table is privileged: pairs within a party and pairs across parties are measured alike, so the result does not
+depend on how the columns are divided. The rounds open
+  1. one-way tables of all columns;
+  2. all pairs in coarse bins of about equal mass, from which R-scores are computed;
+  3. the pairs (and triples) that `selection` chooses, cell by cell;
+and every table then enters one fit. What is claimed is in `claim.md`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.method import Procedure
+from colonnade.federation.roster import Roster
+from colonnade.privacy.calibration import Calibration, SkellamMus
+from colonnade.statistics.marginals import on_simplex
+from colonnade.synthesis.field.fit import MarkovField, Measurement, fit, require_inference
+from colonnade.synthesis.field.graph import Names, Triangulation, triangulate, within_limit
+from colonnade.synthesis.field.rounds import TableRounds, unit_cost
+from colonnade.synthesis.field.sample import synthetic_table
+from colonnade.synthesis.field.schema import CUTS_SHARE, PrivateCuts, Schema, TableQuery, equal_mass
+from colonnade.synthesis.field.selection import pair_scores, select_pairs, share_units, triples_that_pay
+from colonnade.synthesis.table import SyntheticTable
+
+if TYPE_CHECKING:
+    from colonnade.synthesis.method import Synthesize
+
+BINS = 8
+SPLIT = (0.10, 0.25, 0.65)
+"""Shares of the budget: one-way tables, all pairs in coarse bins, selected tables."""
+TABLES_A_COLUMN = 3.2
+LEAST_LIMIT, CELLS_A_RECORD, LARGEST_LIMIT = 131_072, 2.5, 1 << 20
+"""Of the field's cells by default. With few records noise says where a field ends, and the first suffices; with many
+the limit does, and more records bear more cells."""
+
+Counting = Callable[[int, Sequence[TableQuery]], list[Measurement]]
+"""The noisy tables of a round, by its number."""
+
+
+def cell_limit(n: int) -> int:
+    """The most cells of a field with n records, unless `max_clique` says otherwise."""
+    return min(max(LEAST_LIMIT, math.ceil(CELLS_A_RECORD * n)), LARGEST_LIMIT)
+
+
+def size_note(schema: Schema, limit: int) -> str:
+    return (
+        f"{len(schema.names)} columns with {sum(schema.sizes.values()):,} cells; the field's tables have at most"
+        f" {limit:,} cells together."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What the rounds brought: tables for the fit, the graph that they span, R-scores, and which tables were chosen."""
+
+    measurements: tuple[Measurement, ...]
+    graph: Triangulation
+    scores: Mapping[Names, float]
+    chosen: tuple[Names, ...]
+
+
+class FieldSynthesis(Procedure[SyntheticTable]):
+    """Private cuts if they are asked for, three rounds of tables, one fit."""
+
+    def __init__(self, options: Synthesize, facts: PublicFacts, roster: Roster) -> None:
+        require_inference()
+        self.options, self.facts = options, facts
+        self.limit = options.max_clique or cell_limit(facts.n)
+        self.schema = Schema.declared(facts, bins=options.cells, columns=options.columns)
+        within_limit(self.schema.sizes, [], limit=self.limit)
+        self.cuts = PrivateCuts(
+            self.schema,
+            roster,
+            options.cuts,
+            cells=options.cells,
+            epsilon=options.epsilon,
+            delta=options.delta,
+            share=CUTS_SHARE,
+        )
+        width = len(self.schema.names)
+        units = [width]
+        if width > 1:
+            units += [width * (width - 1) // 2, options.tables or math.ceil(TABLES_A_COLUMN * width)]
+        self.rounds = TableRounds(self.schema, roster, options.view, units=units, mus=self._noise(roster, units))
+        self.stages = (*self.cuts.stages, *self.rounds.stages)
+        self.notes = (*self.rounds.notes(options.delta), size_note(self.schema, self.limit))
+
+    def _noise(self, roster: Roster, units: Sequence[int]) -> Sequence[int]:
+        """The mu of each round, such that all of them and the private cuts together cost (epsilon, delta).
+
+        A round with share f of the budget and u tables gets mu proportional to u / f: in the normal limit it spends f.
+        """
+        if self.options.epsilon is None:
+            return [0] * len(units)
+        shares = (self.options.split or SPLIT) if len(units) > 1 else (1.0,)
+        table = unit_cost(1, roster, self.options.view)
+        counts = zip(units, shares, strict=True)
+        budget = Calibration(
+            {f"round {k}": SkellamMus(table, count, count / share) for k, (count, share) in enumerate(counts)},
+            epsilon=self.options.epsilon,
+            delta=self.options.delta,
+            relation=self.options.relation,
+            others=self.cuts.costs,
+        )
+        return list(budget.values())
+
+    # --- the run --------------------------------------------------------------------------------------------------
+
+    def run(self, job: Job) -> SyntheticTable:
+        schema = self.cuts.run(job)
+        measured = self.measure(schema, partial(self.rounds.tables, job, schema))
+        field = self.fitted(measured)
+        return synthetic_table(
+            job,
+            schema,
+            field,
+            method=self.options.name,
+            rows=self.options.rows,
+            file_format=self.options.file_format,
+            cost=str(job.plan.total(relation=self.options.relation)),
+            notes=what_stood_out(schema, measured.chosen),
+            details={
+                "model": self.options.model,
+                "tables": [list(columns) for columns in measured.chosen],
+                "noise_sd": [math.sqrt(2 * mu) for mu in self.rounds.mus],
+                "r_scores": {" x ".join(pair): round(float(score), 6) for pair, score in measured.scores.items()},
+            },
+        )
+
+    def fitted(self, measured: Measured) -> MarkovField:
+        """The field of all that was measured."""
+        return fit(
+            measured.graph,
+            measured.measurements,
+            total=float(self.facts.n),
+            iterations=self.options.iterations,
+            discrepancy=self.options.discrepancy,
+        )
+
+    def measure(self, schema: Schema, tables: Counting) -> Measured:
+        """All rounds; each round's tables are chosen from what the rounds before it opened."""
+        sizes, n, names = schema.sizes, schema.facts.n, schema.names
+        one_way = tables(0, [TableQuery.of((name,)) for name in names])
+        scaled = scaled_up(one_way, schema, available(one_way, schema))
+        if len(names) == 1:
+            return Measured(tuple(scaled), triangulate(sizes, [names]), {}, ())
+        chances = {table.columns[0]: on_simplex(table.counts / n) for table in scaled}
+        coarse = {name: equal_mass(chances[name], self.options.bins or BINS) for name in names}
+        counted = tables(1, [TableQuery.of(pair, coarse) for pair in itertools.combinations(names, 2)])
+        present = available([*one_way, *counted], schema)
+        pairs = scaled_up(counted, schema, present)
+        scores = pair_scores(pairs, chances, total=n)
+        units, unit_sd = self.rounds.units[2], math.sqrt(2 * self.rounds.mus[2])
+        chosen = select_pairs(
+            scores, sizes, total=n, units=units, unit_sd=unit_sd, theta=self.options.theta, limit=self.limit
+        )
+        graph = triangulate(sizes, chosen)
+        triples: list[Names] = []
+        if self.options.theta_triples is not None:
+            triples = triples_that_pay(
+                graph,
+                chosen,
+                scores,
+                total=n,
+                sd=unit_sd * math.sqrt(max(len(chosen), 1) / units),
+                theta=self.options.theta_triples,
+                joint=schema.joint_pair,
+                room=sum(sizes.values()),
+            )
+        pairs_left = [pair for pair in chosen if not any(set(pair) <= set(triple) for triple in triples)]
+        asked = share_units([*pairs_left, *triples], sizes, units=units)
+        fine = tables(2, [TableQuery.of(table, units=count) for table, count in asked.items()]) if asked else []
+        inside = [pair for pair in pairs if graph.home(pair.columns) is not None]
+        measured = (*scaled_up(one_way, schema, present), *inside, *scaled_up(fine, schema, present))
+        return Measured(measured, graph, scores, tuple(asked))
+
+
+def available(tables: Sequence[Measurement], schema: Schema) -> dict[frozenset[str], float]:
+    """How many records all of some parties have, for each set of parties that has a table.
+
+    All tables of the same parties have the same total, so the mean of their sums says it, weighted by precision. It is
+    n, which is public, unless it is clearly less: by 4 standard deviations.
+    """
+    sums: dict[frozenset[str], list[tuple[float, float]]] = {}
+    for table in tables:
+        total = (float(table.counts.sum()), table.sd**2 * table.counts.size)
+        sums.setdefault(schema.owners(table.columns), []).append(total)
+    present = {}
+    for owners, totals in sums.items():
+        precision = sum(1 / variance for _, variance in totals)
+        mean, sd = sum(total / variance for total, variance in totals) / precision, precision**-0.5
+        present[owners] = float(schema.facts.n) if mean >= schema.facts.n - 4 * sd else max(mean, sd, 1.0)
+    return present
+
+
+def scaled_up(
+    tables: Sequence[Measurement], schema: Schema, present: Mapping[frozenset[str], float]
+) -> list[Measurement]:
+    """Counts of the records that have the columns, as if all n had them: right if blocks are missing at random."""
+    factors = [schema.facts.n / present[schema.owners(table.columns)] for table in tables]
+    return [
+        Measurement(table.columns, table.counts * factor, table.sd * factor, table.bins)
+        for table, factor in zip(tables, factors, strict=True)
+    ]
+
+
+def what_stood_out(schema: Schema, chosen: Sequence[Names]) -> list[str]:
+    """What the reader should know about dependence that noise hides."""
+    notes = [
+        f"No dependence of {name} on another column stood out of the noise; it is drawn independently."
+        for name in schema.names
+        if len(schema.names) > 1 and not any(name in columns for columns in chosen)
+    ]
+    if len(schema.parties) > 1 and not any(len(schema.owners(columns)) > 1 for columns in chosen):
+        notes.append(
+            "No dependence between parties stood out of the noise: the rows are no better than what the parties would"
+            " make alone. Raise epsilon, or take fewer columns."
+        )
+    return notes

@@ -1,0 +1,292 @@
+"""The public cells of a field's columns, where they may be coarser, and which tables of them are asked for.
+
+Cells follow from declared domains alone (`Schema.declared`), or from noisy quantiles that are released first
+(`PrivateCuts`). A table in coarse bins has fewer cells, so each holds more records against the same noise:
+`equal_width` looks at the domain only, `equal_mass` at a noisy one-way table that was released before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import BadArguments, BadPrivacyParameter
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.party import Party
+from colonnade.federation.roster import Roster
+from colonnade.federation.stage import Stage, stage
+from colonnade.privacy.accounting import calibrate
+from colonnade.privacy.cost import Cost, Gaussian
+from colonnade.statistics.cells import Cells, cells
+from colonnade.statistics.describe import DEPTH, marginal
+from colonnade.statistics.quantiles import consistent_leaves, quantiles
+from colonnade.synthesis.field.graph import Names
+
+Reals = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Cuts = Literal["declared", "quantiles"]
+
+MAXIMUM_CELLS = 1 << 16
+"""Cells of one column."""
+CUTS_SHARE = 0.05
+"""Share of the budget that private cuts take first, if there is a column that needs them."""
+CUTS_RULE = "the cells of the columns, with edges at the noisy quantiles that the job released first"
+"""What bounds a schema that is known only after private cuts."""
+
+
+# --- the cells of the columns -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a field and their public cells. `edges` cut numeric columns: from their declared domain, or from
+    noisy quantiles that were released before."""
+
+    facts: PublicFacts
+    edges: Mapping[str, tuple[float, ...]]
+    names: Names
+
+    @classmethod
+    def declared(cls, facts: PublicFacts, *, bins: int, columns: Sequence[str] | None = None) -> Schema:
+        """Declared cuts where a column has them, else `bins` cells of equal width between its bounds."""
+        for name in columns or ():
+            facts.owner(name)
+        names = tuple(name for own in facts.columns.values() for name in own if columns is None or name in columns)
+        public = {name: cells(facts.column(name), bins=bins) for name in names}
+        edges = {name: tuple(map(float, cut.edges)) for name, cut in public.items() if cut.edges is not None}
+        return cls(facts, edges, names).checked()
+
+    @classmethod
+    def from_dict(cls, facts: PublicFacts, plain: Mapping[str, Any]) -> Schema:
+        try:
+            names = tuple(str(name) for name in plain["names"])
+            edges = {str(name): tuple(map(float, cut)) for name, cut in plain["edges"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadArguments(f"the cells of a request cannot be read ({error}).") from error
+        return cls(facts, edges, names).checked()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"names": list(self.names), "edges": {name: list(cut) for name, cut in self.edges.items()}}
+
+    def checked(self) -> Schema:
+        if not self.names or len(set(self.names)) != len(self.names):
+            raise BadArguments("a field needs at least one column, and each once.")
+        for name in self.names:
+            column, edges = self.facts.column(name), self.edges.get(name)
+            if column.discrete != (edges is None):
+                raise BadArguments(f"column {name!r} needs edges if it is numeric, and only then.")
+            if edges is not None and (len(edges) < 2 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all()):
+                raise BadArguments(f"the edges of column {name!r} must be at least two rising numbers.")
+            if len(self.cells[name]) > MAXIMUM_CELLS:
+                raise BadArguments(f"column {name!r} has {len(self.cells[name]):,} cells; declare cuts or group them.")
+        return self
+
+    @cached_property
+    def cells(self) -> dict[str, Cells]:
+        return {name: _cells(self.facts.column(name), self.edges.get(name)) for name in self.names}
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        return {name: len(public) for name, public in self.cells.items()}
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.facts.column(name) for name in self.names)
+
+    @property
+    def parties(self) -> Names:
+        """The data parties that have a column of the field."""
+        return tuple(party for party in self.facts.parties if self.of(party))
+
+    def of(self, party: str) -> Names:
+        return tuple(name for name in self.names if name in self.facts.columns[party])
+
+    def owners(self, columns: Sequence[str]) -> frozenset[str]:
+        """The parties of some columns."""
+        return frozenset(self.facts.owner(name) for name in columns)
+
+    def joint_pair(self, columns: Sequence[str]) -> Names | None:
+        """Of three columns, the two of one party with the fewest joint cells: it can share them as one one-hot row, and
+        the table is a product of two shares. None if the columns belong to three parties."""
+        own = self.facts.owner
+        pairs = [pair for pair in itertools.combinations(columns, 2) if own(pair[0]) == own(pair[1])]
+        return min(pairs, key=lambda pair: self.sizes[pair[0]] * self.sizes[pair[1]]) if pairs else None
+
+    def starts(self, party: str) -> dict[str, tuple[int, int]]:
+        """Where each column's cells stand in the party's one-hot row."""
+        names = self.of(party)
+        ends = itertools.accumulate((self.sizes[name] for name in names), initial=0)
+        return dict(zip(names, itertools.pairwise(ends), strict=True))
+
+
+def _cells(column: Column, edges: Sequence[float] | None) -> Cells:
+    if edges is None:
+        return cells(column, bins=1)
+    extra = ("missing",) if column.missing else ()
+    labels = tuple(f"{low:.6g} to {high:.6g}" for low, high in itertools.pairwise(edges))
+    return Cells((*labels, *extra), np.array(edges), column.missing)
+
+
+def cell_codes(me: Party, schema: Schema, names: Sequence[str]) -> dict[str, NDArray[np.int32]]:
+    """Each record's cell in each column, over the whole cohort; -1 where this party lacks the record.
+
+    An empty cell of a present record is the cell "missing" of a column that may be empty.
+    """
+    codes = {name: np.full(me.facts.n, -1, dtype=np.int32) for name in names}
+    for rows, values in me.chunks(list(names)):
+        for name in names:
+            codes[name][rows] = schema.cells[name].codes(values[name])
+    return codes
+
+
+# --- coarse bins --------------------------------------------------------------------------------------------------
+
+
+def equal_width(cells: int, bins: int) -> Integers:
+    """The bin of each cell: floor(cells / bins) cells a bin, the rest in the last one. A column with no more cells than
+    bins stays as it is (the VertiMRF paper's width would be 0)."""
+    if bins < 1:
+        raise BadArguments(f"bins must be an integer of at least 1, not {bins!r}.")
+    if cells <= bins:
+        return np.arange(cells, dtype=np.int64)
+    return np.minimum(np.arange(cells, dtype=np.int64) // (cells // bins), bins - 1)
+
+
+def equal_mass(chances: Reals, bins: int) -> Integers:
+    """The bin of each cell: neighbouring cells that hold about 1 / bins of the mass together."""
+    mass = np.maximum(chances, 0.0)
+    total = float(mass.sum())
+    if chances.size <= bins or bins < 1 or total <= 0:
+        return equal_width(chances.size, bins)
+    middle = (np.cumsum(mass) - mass / 2) / total
+    raw = np.minimum((middle * bins).astype(np.int64), bins - 1)
+    return np.unique(raw, return_inverse=True)[1].astype(np.int64)
+
+
+def summed(table: NDArray[np.generic], bins: Sequence[Integers]) -> NDArray[np.generic]:
+    """A table of cells, summed into the bins of each axis."""
+    for axis, bin_of in enumerate(bins):
+        moved = np.moveaxis(table, axis, 0)
+        coarse = np.zeros((int(bin_of.max()) + 1, *moved.shape[1:]), dtype=table.dtype)
+        np.add.at(coarse, bin_of, moved)
+        table = np.moveaxis(coarse, 0, axis)
+    return table
+
+
+# --- which table --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableQuery:
+    """One table: its columns, the bin of each cell (None: cell by cell), and how many units of the budget it gets."""
+
+    columns: Names
+    bins: tuple[tuple[int, ...] | None, ...]
+    units: int = 1
+
+    @classmethod
+    def of(cls, columns: Sequence[str], bins: Mapping[str, Integers] | None = None, *, units: int = 1) -> TableQuery:
+        """`bins` that keep every cell apart are left out."""
+        coarse: list[tuple[int, ...] | None] = []
+        for name in columns:
+            bin_of = None if bins is None else bins[name]
+            apart = bin_of is None or int(bin_of.max()) + 1 == bin_of.size
+            coarse.append(None if apart or bin_of is None else tuple(bin_of.tolist()))
+        return cls(tuple(columns), tuple(coarse), units)
+
+    def maps(self) -> tuple[Integers | None, ...]:
+        return tuple(None if bins is None else np.array(bins, dtype=np.int64) for bins in self.bins)
+
+
+# --- edges at private quantiles -----------------------------------------------------------------------------------
+
+
+class PrivateCuts:
+    """Edges at private quantiles, so that cells hold about equal mass, for numeric columns without declared cuts.
+
+    Each party counts a dyadic tree over the declared bounds, with discrete Gaussian noise (the step of `describe`).
+    With `cuts="declared"`, or without such columns, nothing is asked. `share` of (epsilon, delta) in zCDP is spent.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        roster: Roster,
+        cuts: Cuts,
+        *,
+        cells: int,
+        epsilon: float | None,
+        delta: float,
+        share: float,
+    ) -> None:
+        self.schema, self.cells = schema, cells
+        wanted = [] if cuts == "declared" else [n for n in schema.edges if schema.facts.column(n).cuts is None]
+        self.columns = {party: [name for name in schema.of(party) if name in wanted] for party in schema.parties}
+        self.costs: tuple[Cost, ...] = ()
+        self.stages: tuple[Stage, ...] = ()
+        if not wanted:
+            return
+        if epsilon is None:
+            raise BadPrivacyParameter("private quantiles need an epsilon; take cuts='declared'.")
+        alone = calibrate(lambda multiplier: [Gaussian(multiplier)], epsilon=epsilon, delta=delta)
+        multiplier = alone * (len(wanted) / share) ** 0.5
+        self.costs = (Gaussian(multiplier, replace_factor=2**0.5).times(len(wanted)),)
+        tree = {"shape": "tree", "bins": 2**DEPTH, "noise": "gaussian", "level": multiplier}
+        self.stage = stage(
+            "private cuts",
+            marginal,
+            {party: [{"column": name, **tree} for name in names] for party, names in self.columns.items()},
+            facts=schema.facts,
+            roster=roster,
+            discloses="noisy counts of a dyadic tree over one column's bounds",
+            reply_bytes=8 * 2 ** (DEPTH + 1),
+        )
+        self.stages = (self.stage,)
+
+    @property
+    def later(self) -> dict[str, str]:
+        """What a stage after this one names as known later: the schema, if edges are still to come."""
+        return {"schema": CUTS_RULE} if self.stages else {}
+
+    def run(self, job: Job) -> Schema:
+        """The schema with these edges; the declared one if nothing is asked."""
+        if not self.stages:
+            return self.schema
+        edges = dict(self.schema.edges)
+        for turn in range(self.stage.rounds):
+            for party, tree in job.ask(self.stage).items():
+                column = job.facts.column(self.columns[party][turn])
+                edges[column.name] = _quantile_edges(column, np.asarray(tree, dtype=np.float64), self.cells)
+        return replace(self.schema, edges=edges).checked()
+
+
+def given_schema(asked: Stage, schema: Schema) -> dict[str, Any]:
+    """The later argument of a stage that waits for private cuts; nothing where the plan has the schema."""
+    return {"schema": schema.to_dict()} if "schema" in asked.later else {}
+
+
+def _quantile_edges(column: Column, tree: Reals, cells: int) -> tuple[float, ...]:
+    """Rising edges between the bounds; where many records share a value, fewer cells than asked for."""
+    assert column.lower is not None
+    assert column.upper is not None
+    leaves = consistent_leaves(tree[: 2 ** (DEPTH + 1) - 2], DEPTH)
+    grid = np.linspace(column.lower, column.upper, 2**DEPTH + 1)
+    inner = quantiles(leaves, grid, np.arange(1, cells) / cells)
+    top = column.upper
+    if column.kind == "count":
+        inner, top = np.floor(inner) + 1, column.upper + 1  # integers: cells [a, b)
+    # A step of the grid apart, or a cell could hold nothing but rounding.
+    least = 1.0 if column.kind == "count" else (column.upper - column.lower) / 2**DEPTH
+    edges = [column.lower]
+    for edge in inner:
+        if edge >= edges[-1] + least and edge <= top - least:
+            edges.append(float(edge))
+    return (*edges, float(top))

@@ -1,0 +1,232 @@
+"""`synthesize`: one synthetic table of all parties' columns, from a Gaussian copula or from a Markov random field.
+
+Both models are fitted to noisy statistics that the parties compute together, with no trusted party, and both draw fresh
+rows: no row belongs to a record. The copula suits numbers whose correlations matter, the field suits categories. What
+each may claim is in `copula/claim.md` and `field/claim.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from colonnade.errors import BadArguments, BadPrivacyParameter
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.method import Method, Procedure
+from colonnade.federation.options import (
+    ColumnNames,
+    Delta,
+    FileFormat,
+    Option,
+    OptionalEpsilon,
+    RelationOption,
+    Rows,
+    ViewOption,
+)
+from colonnade.federation.roster import Roster
+from colonnade.statistics.joint import check_budget
+from colonnade.synthesis.copula.overlap import Expected
+from colonnade.synthesis.table import SyntheticTable
+
+if TYPE_CHECKING:
+    from colonnade.audit.attack import Attack
+
+COPULA: Mapping[str, tuple[str, ...]] = {"model": ("copula",)}
+FIELD: Mapping[str, tuple[str, ...]] = {"model": ("field",)}
+
+
+@dataclass(kw_only=True)
+class Synthesize(Method[SyntheticTable]):
+    """Fit a model of all parties' columns and draw a synthetic table from it.
+
+    Returns
+    -------
+    `fit(federation)` gives a `SyntheticTable`: `sample(rows)` draws a DataFrame, `cost` and `notes` say the rest.
+
+    Example
+    -------
+    >>> table = co.Synthesize(epsilon=8.0, delta=1e-6, columns=("capital", "roa")).fit(federation)
+    >>> list(table.sample(100).columns)
+    ['roa', 'capital']
+    """
+
+    name: ClassVar[str] = "synthesize"
+
+    epsilon: OptionalEpsilon = 1.0
+    delta: Delta = 1e-6
+    model: Annotated[
+        Literal["copula", "field"],
+        Option("A Gaussian copula, for numbers; or a Markov random field, for categories.", short="-m"),
+    ] = "copula"
+    columns: Annotated[
+        ColumnNames,
+        Option(
+            "Which columns, with commas between; all by default. May be repeated. The copula takes a categorical column"
+            " in its declared order, and refuses one that may have empty cells.",
+            form="NAMES",
+            reads="named or all",
+        ),
+    ] = None
+    rows: Rows = None
+    file_format: FileFormat = "parquet"
+    view: ViewOption = "client"
+    relation: RelationOption = "zero-out"
+
+    # --- the copula ------------------------------------------------------------------------------------------------
+
+    presence: Annotated[
+        Literal["known", "secret"],
+        Option(
+            "Share the mask of presence like data, so that everything is within (epsilon, delta); or show it, over"
+            ' pseudonymous rows, to the share holders (allow "presence"), which permits EM.',
+            only=COPULA,
+        ),
+    ] = "secret"
+    correlation: Annotated[
+        Literal["auto", "em", "pairs"],
+        Option(
+            "By EM over the patterns of presence, from available pairs of records, or by EM where presence is known and"
+            " the noise is small enough.",
+            only=COPULA,
+        ),
+    ] = "auto"
+    patterns: Annotated[
+        tuple[tuple[bool, ...], ...] | None,
+        Option("Candidate patterns where presence is known, if fewer than all; a bool for each party.", only=COPULA),
+    ] = None
+    clip: Annotated[
+        Mapping[str, float] | None,
+        Option(
+            "The norm of a party's row of scores: less is less noise and more bias. May be repeated.",
+            form="PARTY=NORM",
+            only=COPULA,
+        ),
+    ] = None
+    marginal_share: Annotated[
+        float, Option("The share of the budget (of 1 / noise^2) for the marginals.", above=0, below=1, only=COPULA)
+    ] = 0.1
+    gamma: Annotated[
+        int,
+        Option(
+            "The scale of quantisation: scores become integers of 1/gamma of their range; from 2^12 on rounding hardly"
+            " costs anything.",
+            only=COPULA,
+        ),
+    ] = 2**12
+    expected: Annotated[
+        Expected,
+        Option(
+            "The part of the cohort that a party is expected to have, or two parties to share; it changes only the"
+            " plan's forecast of the noise. May be repeated.",
+            form="PARTY=PART or A+B=PART",
+            above=0,
+            most=1,
+            only=COPULA,
+        ),
+    ] = None
+
+    # --- the field -------------------------------------------------------------------------------------------------
+
+    cells: Annotated[int, Option("Cells of a numeric column without declared cuts.", least=1, only=FIELD)] = 16
+    cuts: Annotated[
+        Literal["declared", "quantiles"],
+        Option("These cells have equal width, or their edges are at private quantiles.", only=FIELD),
+    ] = "declared"
+    bins: Annotated[
+        int | None, Option("Coarse bins of a column, of about equal mass; 8 by default.", least=1, only=FIELD)
+    ] = None
+    max_clique: Annotated[
+        int | None,
+        Option(
+            "The most cells of the triangulated graph's tables together: time and memory of the fit. By default"
+            " 131,072, or 2.5 for each record if that is more, up to 1,048,576.",
+            least=1,
+            only=FIELD,
+        ),
+    ] = None
+    split: Annotated[
+        tuple[float, ...] | None,
+        Option(
+            "Shares of the budget of the three rounds (one-way tables, all pairs in coarse bins, selected tables);"
+            " 0.1, 0.25 and 0.65 by default.",
+            only=FIELD,
+        ),
+    ] = None
+    tables: Annotated[
+        int | None,
+        Option(
+            "How many tables the last round measures (a table may get several of these units); 3.2 for each column by"
+            " default.",
+            least=1,
+            only=FIELD,
+        ),
+    ] = None
+    theta: Annotated[
+        float,
+        Option("A pair is measured if its R-score exceeds this times what its noise adds to it.", least=0, only=FIELD),
+    ] = 0.25
+    theta_triples: Annotated[
+        float | None,
+        Option(
+            "A triple of at most two parties is measured in place of its pairs if its cells hold this times the noise;"
+            " none: no triples.",
+            above=0,
+            only=FIELD,
+        ),
+    ] = 4.0
+    iterations: Annotated[int, Option("Of mirror descent, at most.", least=1, only=FIELD)] = 1500
+    discrepancy: Annotated[
+        float,
+        Option(
+            "The descent stops when its loss is this share of what noise makes it at the truth; 0: never.",
+            least=0,
+            only=FIELD,
+        ),
+    ] = 0.7
+
+    def check(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        if self.correlation == "em" and self.presence != "known":
+            raise BadArguments('EM needs the moments of each pattern; choose presence="known", or correlation="pairs".')
+        if self.patterns is not None and self.presence != "known":
+            raise BadArguments('patterns of presence are used where it is known; choose presence="known".')
+        if self.split is not None and (
+            len(self.split) != 3 or not all(0 < share < 1 for share in self.split) or abs(sum(self.split) - 1) > 1e-9
+        ):
+            raise BadPrivacyParameter(f"split must be three positive shares that add up to 1, not {self.split!r}.")
+
+    def missing_data(self) -> str:
+        if self.model == "field":
+            return (
+                "A table of columns counts the records that all its parties have, and is scaled to the whole cohort:"
+                " right if records are missing completely at random. An empty cell of a record that is there is a value"
+                " of its own."
+            )
+        pairs = "a pair of columns is measured on the records that have both: right if records are missing completely"
+        if self.presence == "secret" or self.correlation == "pairs":
+            return f"{pairs.capitalize()} at random."
+        em = "Records are grouped by which parties have them, and EM fits all groups together"
+        left_out = "" if self.patterns is None else " Records of a pattern that is not declared are left out."
+        if self.correlation == "em":
+            return f"{em}: right if records are missing at random.{left_out}"
+        return (
+            f"{em}, where the noise is small enough: right if records are missing at random. Otherwise {pairs} at"
+            f" random; the result says which it was.{left_out}"
+        )
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[SyntheticTable]:
+        if self.model == "field":
+            from colonnade.synthesis.field.procedure import FieldSynthesis
+
+            return FieldSynthesis(self, facts, roster)
+        from colonnade.synthesis.copula.procedure import CopulaSynthesis
+
+        return CopulaSynthesis(self, facts, roster)
+
+    @classmethod
+    def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.synthesis.copula.attacks import copula_attacks
+        from colonnade.synthesis.field.attacks import field_attacks
+
+        return (*copula_attacks(), *field_attacks())

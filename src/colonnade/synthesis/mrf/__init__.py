@@ -1,1 +1,0 @@
-"""Synthetic tables from a Markov random field: VertiMRF and its encoders `sqm`, `fm` and `fo`."""

@@ -1,0 +1,131 @@
+"""What the plan shows is what runs: stages are asked as they were planned, one request after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.errors import RunError
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.party import ASK
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import Stage, stage
+from colonnade.privacy.cost import Laplace
+from colonnade.statistics.describe import Describe
+from support import steps
+from support.small import three_parties
+
+PARTIES = ("clinic", "court", "bank")
+
+
+def asking(federation: Federation, requests: dict[str, list[dict[str, Any]]], **more: Any) -> Stage:
+    return stage(
+        "noise",
+        steps.noisy_zero,
+        requests,
+        facts=federation.facts,
+        roster=federation.roster,
+        discloses="random bytes",
+        **more,
+    )
+
+
+def asked(federation: Federation, party: str) -> list[str]:
+    """The marks of the requests that reached a party, as its ledger's costs tell them apart."""
+    rows = federation.transport[party].ledger.chain.rows(kind="debit")  # type: ignore[index]
+    return [row.body["cost"]["parameters"]["epsilon"] for row in rows]
+
+
+def test_a_second_ask_takes_the_next_request(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as federation:
+        planned = asking(
+            federation, {"clinic": [{"epsilon": 0.1}, {"epsilon": 0.2}], "court": [{"epsilon": 0.3}], "bank": []}
+        )
+        assert planned.parties == ("clinic", "court"), "a party without requests takes no part"
+        assert planned.rounds == 2
+        with federation.open(Plan(method=ASK, options={}, stages=(planned,))) as job:
+            assert set(job.ask(planned)) == {"clinic", "court"}
+            assert set(job.ask(planned)) == {"clinic"}, "only a party that has a request left"
+            assert job.ask(planned) == {}
+        assert asked(federation, "clinic") == [0.1, 0.2]
+        assert asked(federation, "court") == [0.3]
+
+
+def test_too_many_asks_are_refused(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as federation:
+        planned = asking(federation, {"clinic": [{"epsilon": 0.1}]})
+        with federation.open(Plan(method=ASK, options={}, stages=(planned,))) as job:
+            job.ask(planned, parties=["clinic"])
+            with pytest.raises(RunError, match="has 1 requests for 'clinic'; there is no further one"):
+                job.ask(planned, parties=["clinic"])
+        assert asked(federation, "clinic") == [0.1]
+
+
+def test_only_what_is_named_later_may_differ(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as federation:
+        planned = asking(
+            federation,
+            {party: [{"epsilon": 0.1, "mark": ""}] * 2 for party in PARTIES},
+            later={"mark": "an empty text or the name of a file"},
+        )
+        assert planned.to_dict()["later"] == {"mark": "an empty text or the name of a file"}
+        with federation.open(Plan(method=ASK, options={}, stages=(planned,))) as job:
+            with pytest.raises(RunError, match="fixes epsilon in its plan; only what is named later may differ"):
+                job.ask(planned, epsilon=0.05)
+            job.ask(planned, mark="a")
+            job.ask_each(planned, {party: {"mark": party} for party in PARTIES})
+        assert asked(federation, "bank") == [0.1, 0.1]
+
+
+def test_a_stage_prices_equal_requests_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prices: list[float] = []
+
+    def price(public: Any, *, epsilon: float, mark: str = "") -> Any:
+        prices.append(epsilon)
+        return Laplace(epsilon)
+
+    with three_parties(tmp_path) as federation:
+        monkeypatch.setitem(steps.noisy_zero.__dict__, "cost", price)
+        same = {"epsilon": 0.1}
+        planned = asking(federation, {"clinic": [same] * 50})
+        assert prices == [0.1]
+        assert planned.costs["clinic"] == Laplace(0.1).times(50)
+
+
+def test_a_stage_without_a_cost_for_each_count_is_refused() -> None:
+    with pytest.raises(RunError, match="a count and a cost for the same parties"):
+        Stage(name="s", step="x", counts={"a": 1}, costs={}, audience="", discloses="")
+    with pytest.raises(RunError, match="in integers"):
+        Stage(name="s", step="x", counts={"a": True}, costs={"a": Laplace(1.0)}, audience="", discloses="")
+
+
+def test_the_plan_that_was_confirmed_is_the_object_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Plan] = []
+    plan_of = Describe.plan
+
+    def counted(self: Describe, *arguments: Any) -> Plan:
+        made.append(plan_of(self, *arguments))
+        return made[-1]
+
+    with three_parties(tmp_path, seed=1) as federation:
+        monkeypatch.setattr(Describe, "plan", counted)
+        plan = federation.plan(Describe(epsilon=1.0))
+        result, run = federation.run(plan)
+        assert made == [plan], "nothing was planned again"
+        assert run.plan().fingerprint == plan.fingerprint
+        assert result.presence.keys() == set(PARTIES)
+        stored = run.plan()
+        assert stored.run is None
+        with pytest.raises(RunError, match="read from a file cannot run"):
+            federation.run(stored)
+
+
+def test_a_stage_to_data_and_back(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as federation:
+        planned = asking(federation, {"clinic": [{"epsilon": 0.1}]}, later={"mark": "a file"}, reply_bytes=8)
+        read = Stage.from_dict(planned.to_dict())
+        assert read.to_dict() == planned.to_dict()
+        with pytest.raises(RunError, match="has 0 requests"):
+            read.arguments("clinic", 0, {})

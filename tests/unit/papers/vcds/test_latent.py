@@ -1,0 +1,201 @@
+"""Latent rows that agree with ranks. Oracles: the definition of the event D(X), scipy's truncated normal, closed forms.
+
+Seeds are fixed; each tolerance is at least 5 standard errors, a false alarm of 6e-7 on a fresh seed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from colonnade.statistics.marginals import Marginal
+from colonnade.papers.vcds.ranks import mid_ranks
+from colonnade.papers.vcds.latent import adjusted_latent, adjusted_marginal, in_categories, truncated_normal
+from colonnade.synthesis.copula.model import hermite_coefficients
+from colonnade.papers.vcds.releases import MINIMUM_SHARED, latent_correlation, sampling_error
+
+OMEGA = np.array([[1.0, 0.6, -0.3], [0.6, 1.0, 0.2], [-0.3, 0.2, 1.0]])
+
+
+def latent_cohort(n: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).multivariate_normal(np.zeros(3), OMEGA, size=n)
+
+
+def flat(points: int = 11) -> Marginal:
+    return Marginal(np.linspace(0.0, 1.0, points), np.linspace(0.0, 1.0, points))
+
+
+@pytest.mark.parametrize("sweeps", [1, 3])
+def test_the_order_of_every_column_is_that_of_its_ranks(sweeps: int) -> None:
+    """The event D(X): sorting the present records by rank sorts their latent values."""
+    ranks = np.column_stack([mid_ranks(column) for column in latent_cohort(300, 1).T])
+    ranks[::4, 1] = np.nan
+    found = adjusted_latent(OMEGA, ranks, np.random.default_rng(2), sweeps=sweeps)
+    assert np.isfinite(found).all()
+    for j in range(3):
+        here = np.flatnonzero(~np.isnan(ranks[:, j]))
+        assert np.all(np.diff(found[here[np.argsort(ranks[here, j])], j]) >= 0)
+
+
+def test_the_dependence_survives() -> None:
+    """Ranks of a Gaussian cohort: the adjusted rows have its correlation (standard error 0.01 at n = 8,000)."""
+    ranks = np.column_stack([mid_ranks(column) for column in latent_cohort(8000, 3).T])
+    found = adjusted_latent(OMEGA, ranks, np.random.default_rng(4))
+    assert np.allclose(np.corrcoef(found.T), OMEGA, atol=0.055)
+    assert np.allclose(found.std(axis=0), 1.0, atol=0.05)
+
+
+def test_absent_entries_follow_what_the_record_has() -> None:
+    """Oracle: the regression of the absent column on the present ones, solved here."""
+    z = latent_cohort(20_000, 5)
+    ranks = np.column_stack([mid_ranks(column) for column in z.T])
+    absent = np.arange(len(z)) % 2 == 0
+    ranks[absent, 1] = np.nan
+    found = adjusted_latent(OMEGA, ranks, np.random.default_rng(6))
+    others = found[absent][:, [0, 2]]
+    fitted = np.linalg.lstsq(others, found[absent, 1], rcond=None)[0]
+    wanted = np.linalg.solve(OMEGA[np.ix_([0, 2], [0, 2])], OMEGA[[0, 2], 1])
+    assert np.allclose(fitted, wanted, atol=0.05)
+    rest = 1.0 - OMEGA[1, [0, 2]] @ wanted
+    assert np.var(found[absent, 1] - others @ fitted) == pytest.approx(rest, abs=0.05)
+
+
+def test_entries_that_are_not_present_are_redrawn_though_they_have_a_rank() -> None:
+    """Later rounds of IEVCDS rank imputed values; their latent values are drawn given the record's others again."""
+    z = latent_cohort(6000, 15)
+    ranks = np.column_stack([mid_ranks(column) for column in z.T])
+    ranks[:, 1] = ranks[::-1, 1]  # imputed nonsense
+    present = np.ones(z.shape, dtype=bool)
+    present[:, 1] = False
+    found = adjusted_latent(OMEGA, ranks, np.random.default_rng(16), present=present)
+    assert np.allclose(np.corrcoef(found.T), OMEGA, atol=0.065)
+
+
+def test_ties_do_not_constrain_each_other_so_coins_keep_their_latent_correlation() -> None:
+    """Two coins of one Gaussian pair, r = 0.6. The sequential pass alone places a record of the first coin at random in
+    its category; passes given all columns place it where the second coin says (standard error 0.012, slow mixing)."""
+    z = np.random.default_rng(17).multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=4000)
+    ranks = np.column_stack([mid_ranks(column) for column in (z > [0.2, -0.5]).astype(float).T])
+    omega = np.array([[1.0, 0.6], [0.6, 1.0]])
+    found = adjusted_latent(omega, ranks, np.random.default_rng(18), sweeps=15)
+    assert np.corrcoef(found.T)[0, 1] == pytest.approx(0.6, abs=0.08)
+    for j in range(2):
+        low, high = np.unique(ranks[:, j])
+        assert found[ranks[:, j] == low, j].max() < found[ranks[:, j] == high, j].min()
+
+
+def test_categories_are_found_again_in_noisy_mid_ranks() -> None:
+    """Oracle: the codes themselves. A category that nobody has is skipped; noise below half a gap changes nothing."""
+    draw = np.random.default_rng(19)
+    codes = draw.choice([0.0, 1.0, 3.0], 500, p=[0.5, 0.2, 0.3])
+    shares = np.array([(codes == c).mean() for c in range(4)])
+    marginal = Marginal(np.arange(4.0), np.append(np.cumsum(shares)[:-1], 1.0), discrete=True)
+    ranks = mid_ranks(codes) + draw.uniform(-50, 50, 500)
+    ranks[0] = np.nan
+    found = in_categories(ranks, marginal)
+    assert np.isnan(found[0])
+    assert np.array_equal(found[1:], np.searchsorted([0.0, 1.0, 3.0], codes[1:]))
+
+
+def test_truncated_normal_is_scipy_s() -> None:
+    """Kolmogorov-Smirnov at 1e-6 in the middle and in a far tail; never outside, however far out."""
+    draw = np.random.default_rng(7)
+    for low, high in ((-0.5, 1.0), (6.0, 6.5), (-9.0, -8.0)):
+        got = truncated_normal(np.full(4000, 0.3), 0.8, np.full(4000, low), np.full(4000, high), draw)
+        a, b = (low - 0.3) / 0.8, (high - 0.3) / 0.8
+        assert stats.kstest(got, stats.truncnorm(a, b, loc=0.3, scale=0.8).cdf).pvalue > 1e-6
+    far = truncated_normal(np.zeros(50), 0.01, np.full(50, 7.0), np.full(50, 7.1), draw)
+    assert np.all((far >= 7.0) & (far <= 7.1))
+    open_end = truncated_normal(np.zeros(50), 0.01, np.full(50, 7.0), np.full(50, np.inf), draw)
+    assert np.all(np.isfinite(open_end) & (open_end >= 7.0))
+
+
+def test_adjusting_a_marginal_composes_it_with_the_latent_heights() -> None:
+    """Equation (2.6) by brute force: F~(x_(r)) = Phi(max of the first r latent values), F the ECDF of the present."""
+    draw = np.random.default_rng(8)
+    values, z = np.sort(draw.random(40)), np.sort(draw.standard_normal(40))
+    points = np.concatenate([[0.0], values, [1.0]])
+    ecdf = Marginal(points, np.concatenate([[0.0], np.arange(1, 41) / 40, [1.0]]))
+    found = adjusted_marginal(ecdf, draw.permutation(z))
+    brute = [stats.norm.cdf(max(z[: r + 1])) for r in range(39)]
+    assert np.allclose(found.cumulative[1:40], brute)
+    assert found.cumulative[0] == 0.0
+    assert found.cumulative[-1] == 1.0
+    categories = Marginal(np.arange(3.0), np.array([0.2, 1.0, 1.0]), discrete=True)
+    assert adjusted_marginal(categories, z).probabilities[2] == 0.0
+
+
+def test_present_records_that_lie_low_move_the_marginal_down() -> None:
+    low = np.random.default_rng(9).normal(-1.0, 1.0, 2000)
+    assert adjusted_marginal(flat(), low).cdf(0.5) == pytest.approx(stats.norm.cdf(-1.0), abs=0.04)
+
+
+def test_correlation_without_noise_is_that_of_the_cohort() -> None:
+    """Continuous columns: the true one within 5 standard errors. A coin made from the latent column: by the bridge."""
+    z = latent_cohort(40_000, 10)
+    shown = np.column_stack([z[:, 0], (z[:, 1] > 0.4).astype(float), z[:, 2]])
+    ranks = np.column_stack([mid_ranks(column) for column in shown.T])
+    below = float(stats.norm.cdf(0.4))
+    coin = Marginal(np.arange(2.0), np.array([below, 1.0]), discrete=True)
+    found = latent_correlation(ranks, {"a": flat(), "coin": coin, "b": flat()})
+    assert np.allclose(found.matrix, OMEGA, atol=0.04)
+    assert found.unmeasured == ()
+
+
+def test_columns_that_share_too_few_records_are_completed_and_named() -> None:
+    """The entry of the largest determinant makes the two independent given the third: r_02 = r_01 r_12."""
+    z = latent_cohort(6000, 11)
+    ranks = np.full_like(z, np.nan)
+    first, second = slice(0, 3000), slice(3000 - MINIMUM_SHARED + 1, 6000)
+    ranks[first, 0] = mid_ranks(z[first, 0])
+    ranks[:, 1] = mid_ranks(z[:, 1])
+    ranks[second, 2] = mid_ranks(z[second, 2])
+    found = latent_correlation(ranks, dict.fromkeys(("a", "b", "c"), flat()))
+    assert found.unmeasured == ((0, 2),)
+    assert found.matrix[0, 2] == pytest.approx(found.matrix[0, 1] * found.matrix[1, 2], abs=1e-6)
+
+
+@pytest.mark.parametrize(("shared", "left"), [(200, ((0, 2),)), (900, ())])
+def test_a_pair_that_few_records_show_is_completed_where_its_error_is_large(shared: int, left: tuple[Any, ...]) -> None:
+    """Of 6,000 records 200 leave an error of 0.07 and 900 one of 0.03. In a cohort of 200, where all share, the same
+    200 are believed: there is nothing better."""
+    z = latent_cohort(6000, 14)
+    ranks = np.full_like(z, np.nan)
+    first, second = slice(0, 3000), slice(3000 - shared, 6000)
+    for place, here in enumerate((first, slice(None), second)):
+        ranks[here, place] = mid_ranks(z[here, place])
+    assert latent_correlation(ranks, dict.fromkeys("abc", flat())).unmeasured == left
+    few = np.column_stack([mid_ranks(column) for column in z[:200].T])
+    assert latent_correlation(few, dict.fromkeys("abc", flat())).unmeasured == ()
+
+
+def test_the_sampling_error_is_the_spread_over_samples() -> None:
+    """Of a continuous column with a rare event (10 %), independent, 400 records: 80 samples tell its sd to 8 %."""
+    rng = np.random.default_rng(15)
+    rare = Marginal(np.arange(2.0), np.array([0.9, 1.0]), discrete=True)
+    marginals = {"a": flat(), "rare": rare}
+    found = []
+    for _ in range(80):
+        shown = rng.normal(size=400), (rng.random(400) < 0.1).astype(float)
+        ranks = np.column_stack([mid_ranks(column) for column in shown])
+        found.append(latent_correlation(ranks, marginals).matrix[0, 1])
+    stated = sampling_error(hermite_coefficients(marginals), np.full((2, 2), 400))[0, 1]
+    assert stated > 0.06
+    assert float(np.std(found)) == pytest.approx(stated, rel=0.35)
+
+
+def test_a_column_with_one_category_is_correlated_with_nothing() -> None:
+    z = latent_cohort(500, 12)
+    ranks = np.column_stack([mid_ranks(z[:, 0]), mid_ranks(np.zeros(500))])
+    one = Marginal(np.zeros(1), np.ones(1), discrete=True)
+    assert np.array_equal(latent_correlation(ranks, {"a": flat(), "one": one}).matrix, np.eye(2))
+
+
+def test_identical_columns_stay_within_the_largest_correlation() -> None:
+    ranks = np.column_stack([mid_ranks(latent_cohort(400, 13)[:, 0])] * 3)
+    found = latent_correlation(ranks, dict.fromkeys("abc", flat())).matrix
+    assert 0.99 < found[0, 1] <= 0.999
+    assert np.linalg.eigvalsh(found)[0] > 0
