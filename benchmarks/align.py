@@ -27,7 +27,7 @@ from colonnade.alignment.blind_rsa import Signer, full_domain_hash, own_tags
 from colonnade.alignment.group import hash_and_raise
 from colonnade.alignment.session import align
 from colonnade.data.column import Column, Columns
-from colonnade.federation.local import Spec
+from colonnade.federation.config import Spec
 from colonnade.federation.transports.embedded import Embedded
 
 SECONDS, SIZE, GROWTH = 30.0, 100_000, 1.25

@@ -32,13 +32,13 @@ from colonnade.durable import Database
 from colonnade.errors import ColonnadeError
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.home import Home, open_party
+from colonnade.federation.messages import Transcript
 from colonnade.federation.method import Method
 from colonnade.federation.plan import JOB
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.transcript import Transcript
 from colonnade.federation.transports import certificates
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST
-from colonnade.models.linear.regress import VFEM
+from colonnade.papers.vfem.method import VFEM
 from colonnade.privacy.cost import Cost, compose
 from colonnade.privacy.ledger import Ledger
 from colonnade.statistics.describe import Describe
@@ -55,7 +55,7 @@ ALLOW = ("presence", "exact-moments", "predictor-sums", "residuals", "block-mome
 JOBS: dict[str, Method] = {
     "describe": Describe(epsilon=2.0),
     "moments": Moments(epsilon=5.0),
-    "vfem": VFEM(response="y", cross_party="independent", init="mean", iterations=60, tolerance=1e-2),
+    "vfem": VFEM(response="y", init="mean", iterations=60, tolerance=1e-2),
 }
 FAULTS = ("kill party", "kill coordinator", "pause", "cut", "silence", "delay")
 

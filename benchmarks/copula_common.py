@@ -42,7 +42,7 @@ from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.moments import MomentsResult
 from colonnade.statistics.quantiles import dyadic_counts
-from colonnade.statistics.quantize import quantize
+from colonnade.statistics.features import quantize
 from colonnade.papers.vcds.budget import units
 from colonnade.synthesis.copula.estimate import Estimate, estimate
 from colonnade.synthesis.copula.model import GaussianCopula, stepwise

@@ -32,10 +32,10 @@ from benchmarks.mrf_common import (
 )
 from benchmarks.rivals import vertigan
 from benchmarks.rivals.central_mrf import central_field, independent_fields, rho_of
-from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.joint import View
-from colonnade.synthesis.field.schema import Wanted
+from colonnade.federation.options import View
 from colonnade.papers.vertimrf.method import VertiMRF
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.synthesis.field.schema import Wanted
 
 LIMITS = {0.2: 0.085, 0.8: 0.052, 3.2: 0.042}
 CENTRAL, PARTIES = 1.10, 0.05

@@ -1,6 +1,6 @@
 """What the network costs on one machine: the same job embedded and over mutual TLS on loopback, in one run.
 
-- a VFEM of 300 rounds (`cross_party="independent"`, masked) at 100,000 records and three parties: the network takes at
+- a VFEM of 300 rounds (masked) at 100,000 records and three parties: the network takes at
   most 2 times the embedded transport, from the first round to the last, with ledgers, transcripts and flushes in both;
 - a message of 200 MB passes, there and back, unchanged;
 - an empty round (the smallest request and answer at every party), for the page.
@@ -29,7 +29,7 @@ from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Progress
 from colonnade.federation.messages import Reply, Request
-from colonnade.models.linear.regress import VFEM
+from colonnade.papers.vfem.method import VFEM
 
 RECORDS, ROUNDS, RATIO = 100_000, 300, 2.0
 SHARES = {"industry": 1.0, "credit": 0.6, "market": 0.6}
@@ -80,13 +80,11 @@ def vfem(transport: str) -> tuple[list[float], int]:
     ends: list[tuple[float, int]] = []
 
     def note(progress: Progress) -> None:
-        if progress.phase == "vfem: residuals":
+        if progress.stage == "vfem: residuals":
             ends.append((time.perf_counter(), progress.bytes))
 
     with tempfile.TemporaryDirectory() as folder, federation(Path(folder), transport) as opened:
-        method = VFEM(
-            response="y", cross_party="independent", init="mean", iterations=ROUNDS, tolerance=1e-12, exchange="masked"
-        )
+        method = VFEM(response="y", init="mean", iterations=ROUNDS, tolerance=1e-12, masking="masked")
         try:
             opened.run(method, progress=note)
         except NotEstimable:
@@ -133,7 +131,7 @@ def main() -> int:
         print(f"{transport}: {len(taken) + 1} rounds in {sum(taken):.1f} s", flush=True)
     ratio = sum(found["network"]) / sum(found["embedded"])
     page.say(
-        f"VFEM(cross_party='independent', exchange='masked'), {ROUNDS} rounds, n = {RECORDS:,}, three parties,"
+        f"VFEM(masking='masked'), {ROUNDS} rounds, n = {RECORDS:,}, three parties,"
         f" {size:,} bytes a round over the coordinator's border; load {os.getloadavg()[0]:.1f}."
     )
     rows = [

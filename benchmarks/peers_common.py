@@ -102,7 +102,7 @@ def regress(folder: Path) -> dict[str, Any]:
     for name, example in (("complete", whole()), ("missing", incomplete())):
         with opened(example) as federation:
             start = time.process_time()
-            fit = co.VFEM(response=RESPONSE, columns=NUMBERS).fit(federation)
+            fit = co.Regress(response=RESPONSE, columns=NUMBERS).fit(federation)
             found[name] = {"cpu": time.process_time() - start, "params": fit.params.to_dict()}
     return found
 

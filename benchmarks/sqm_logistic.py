@@ -36,7 +36,7 @@ from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.features import features
 from colonnade.statistics.moments import Moments
-from colonnade.statistics.quantize import quantize
+from colonnade.statistics.features import quantize
 
 STATES = ("CA", "TX", "NY", "FL")
 DELTA, GAMMA, RECORDS, SAMPLING = 1e-5, 2**13, 10_000, 0.001

@@ -40,11 +40,11 @@ from colonnade.federation.step import Public
 from colonnade.models.pca import SQMPCA, leading_eigenvectors
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.privacy.skellam_normal import oscillation
+from colonnade.privacy.skellam import oscillation
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.moments import Moments
-from colonnade.statistics.quantize import quantize
+from colonnade.statistics.features import quantize
 
 COMPONENTS, DELTA = 5, 1e-5
 WITHIN = 0.01

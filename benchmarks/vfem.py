@@ -2,8 +2,8 @@
 
 - the paper's rounds, embedded, with ledgers and transcripts, plain and masked: an iteration takes at most 3 times the
   CPU time of a pooled numpy EM, measured in turn in the same run (so that load does not tell); wall time is shown;
-- `step="exact"` needs at most a tenth of the iterations of `step="gradient"` (at 6,000 records of the same shape);
-- `cross_party="full"`, once its moments are computed, takes the same time at any number of records;
+- `solver="exact"` needs at most a tenth of the iterations of `solver="rounds"` (at 6,000 records of the same shape);
+- `Regress`, once its moments are computed, takes the same time at any number of records;
 - an iteration's traffic is linear in the records: one number a record and party that has it, up and down.
 
 The response holder has every record, the others the paper's shares. In the masked rounds pairs of parties have the same
@@ -30,8 +30,8 @@ from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Progress
 from colonnade.models.linear.gaussian import regression
-from colonnade.models.linear.regress import VFEM
-from colonnade.papers.vfem.steps import Exchange
+from colonnade.papers.vfem.method import VFEM
+from colonnade.papers.vfem.steps import Masking
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]
@@ -143,7 +143,7 @@ def clocks() -> Array:
     return np.array([time.process_time(), time.perf_counter()])
 
 
-def rounds(data: Data, iterations: int, exchange: Exchange) -> Taken:
+def rounds(data: Data, iterations: int, masking: Masking) -> Taken:
     """A pooled step runs between two iterations, so that both meet the same machine."""
     pooled = PooledEM(data)
     pooled.step()
@@ -153,7 +153,7 @@ def rounds(data: Data, iterations: int, exchange: Exchange) -> Taken:
     start: list[Array] = []
 
     def note(progress: Progress) -> None:
-        if progress.phase == "vfem: residuals":
+        if progress.stage == "vfem: residuals":
             now = clocks()
             if start:
                 taken.append(now - start[-1])
@@ -162,7 +162,7 @@ def rounds(data: Data, iterations: int, exchange: Exchange) -> Taken:
             steps.append(clocks() - now)
             start.append(clocks())
 
-    method = VFEM(response="y", cross_party="independent", init="mean", exchange=exchange, iterations=iterations)
+    method = VFEM(response="y", init="mean", masking=masking, iterations=iterations)
     with tempfile.TemporaryDirectory() as folder, data.federation(Path(folder)) as opened:
         try:
             opened.run(method, progress=note)
@@ -173,11 +173,10 @@ def rounds(data: Data, iterations: int, exchange: Exchange) -> Taken:
 
 
 def counts(data: Data) -> tuple[int, int, float]:
-    """(iterations of "gradient", steps of "exact", largest difference of coefficients in standard errors)."""
+    """(iterations of the rounds, steps of "exact", largest difference of coefficients in standard errors)."""
     with tempfile.TemporaryDirectory() as folder, data.federation(Path(folder)) as opened:
-        method = VFEM(cross_party="independent", exchange="plain", init="mean", iterations=5000, gamma=2**24)
-        slow = method.fit(opened, response="y")
-        fast = VFEM(cross_party="independent", step="exact", init="mean", gamma=2**24).fit(opened, response="y")
+        slow = VFEM(response="y", masking="plain", init="mean", iterations=5000, gamma=2**24).fit(opened)
+        fast = VFEM(response="y", solver="exact", init="mean", gamma=2**24).fit(opened)
     apart = float(((slow.params - fast.params).abs() / fast.bse).max())
     return slow.steps[0], sum(fast.steps), apart
 
@@ -219,11 +218,11 @@ def main() -> int:
     )
     slow, fast, apart = counts(draw(SMALL))
     page.say(
-        f"At n = {SMALL:,}: {slow} iterations of step='gradient', {fast} of step='exact'; coefficients differ by at"
+        f"At n = {SMALL:,}: {slow} iterations of solver='rounds', {fast} of solver='exact'; coefficients differ by at"
         f" most {apart:.4f} standard errors."
     )
     few, many = full_seconds(20_000), full_seconds(n)
-    page.say(f"cross_party='full' after its moments: {few:.2f} s at 20,000 records, {many:.2f} s at {n:,}.")
+    page.say(f"`Regress` after its moments: {few:.2f} s at 20,000 records, {many:.2f} s at {n:,}.")
     linear = 3.5 < large / small < 4.5 and large < 1.05 * sent * 8 * 4 + 60_000
     good = ratio <= RATIO and fast <= TENTH * slow and many < 2 * few + 0.5 and linear and apart < 0.05
     return page.finish(
@@ -231,7 +230,7 @@ def main() -> int:
         plain_ratio=f"{plain.ratio:.2f}",
         masked_ratio=f"{masked.ratio:.2f}",
         limit=f"{RATIO:g}",
-        gradient=slow,
+        rounds=slow,
         exact=fast,
         full_s=f"{many:.2f}",
         bytes=f"{large:.0f}",

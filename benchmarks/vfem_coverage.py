@@ -1,10 +1,10 @@
-"""How often do VFEM's 95 % intervals cover the truth? 30, 60 and 90 % of the blocks missing, MCAR and MAR.
+"""How often do the 95 % intervals of `Regress` cover the truth? 30, 60 and 90 % of the blocks missing, MCAR and MAR.
 
 20 covariates in five blocks of 4, all pairs correlated by 0.3; the first block is at the response holder and so is
 always there, the other four go missing for a record independently of one another. MAR: the log-odds depend on the
 response and on the holder's first column. Everything is done on the pattern moments of simulated records, without a
-federation: `tests/oracle/test_vfem.py` shows that the federation computes the same moments. On the same records stand
-the paper's model of independent parties (`cross_party="independent"`) and complete-case regression. Where parties are
+federation: `tests/oracle/test_regress.py` shows that the federation computes the same moments. On the same records stand
+the paper's model of independent parties (`colonnade.papers.VFEM`) and complete-case regression. Where parties are
 uncorrelated the independent model is judged as well. Cases in which normality or missing at random fails, or in which
 more data make the independent model worse, are shown and not judged. QUICK=1 repeats less and writes no page.
 """
@@ -24,9 +24,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
 from colonnade.errors import BadArguments, NotEstimable
-from colonnade.models.linear.gaussian import Regression, regression
-from colonnade.papers.vfem.model import block_moments, climb, starting_model
-from colonnade.papers.vfem.model import Units, as_regression, covariance
+from colonnade.models.linear.gaussian import Coefficients, regression
+from colonnade.papers.vfem.model import Units, as_regression, block_moments, climb, covariance, starting_model
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]
@@ -58,8 +57,8 @@ def half_binary(z: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One setting of the study; `judged` if the theory promises 95 % to `cross_party="full"`, and where columns of
-    different parties are uncorrelated (not `across`) to "independent"."""
+    """One setting of the study; `judged` if the theory promises 95 % to `Regress`, and where columns of different
+    parties are uncorrelated (not `across`) to `VFEM`."""
 
     rate: float
     mechanism: str
@@ -110,15 +109,15 @@ def intercept(score: Array, rate: float) -> float:
     return (low + high) / 2
 
 
-def estimate(data: PatternStatistics) -> Regression | None:
+def estimate(data: PatternStatistics) -> Coefficients | None:
     try:
         return regression(data, fit_gaussian(data), COVARIATES)
     except BadArguments:
         return None
 
 
-def independent(data: PatternStatistics) -> Regression | None:
-    """`VFEM(cross_party="independent", step="exact")`, from the same moments."""
+def independent(data: PatternStatistics) -> Coefficients | None:
+    """`VFEM(solver="exact")`, from the same moments."""
     centre, variance = data.available()
     scale = np.sqrt(variance)
     moments = block_moments(data.standardised(centre, scale), OWNERS, COVARIATES, PARTIES)
@@ -141,7 +140,7 @@ class Outcome:
     refused: int
 
 
-def outcome(found: list[Regression | None]) -> Outcome:
+def outcome(found: list[Coefficients | None]) -> Outcome:
     made = [one for one in found if one is not None]
     if len(made) < 2:
         return Outcome(np.full(COVARIATES, np.nan), float("nan"), float("nan"), len(found) - len(made))
@@ -156,7 +155,7 @@ def outcome(found: list[Regression | None]) -> Outcome:
 
 
 def study(case: Case, repetitions: int, number: int) -> tuple[Outcome, Outcome, Outcome]:
-    """(VFEM, its independent model, complete cases)."""
+    """(`Regress`, the independent model, complete cases)."""
     full, apart, complete = [], [], []
     for repetition in range(repetitions):
         data = PatternStatistics.of_rows(draw(case, np.random.default_rng([number, repetition])), NAMES)
@@ -187,16 +186,16 @@ HEAD = (
 
 
 def main() -> int:
-    page = Page("vfem-coverage", "VFEM: coverage of 95 % intervals")
+    page = Page("vfem-coverage", "Regression: coverage of 95 % intervals")
     page.say(
         f"20 covariates in five blocks of 4, pairwise correlation {CORRELATION} (between blocks too, but where parties"
         f" are uncorrelated), error sd {NOISE}. The first block is"
         " at the response holder and is always there; each of the other four is missing for a record with the stated"
         " probability. MAR: the log-odds depend on the response and on one column of the holder, with alternating"
-        ' signs. MNAR: on the response and on a column of the block that is missing. `VFEM(cross_party="full")` on'
+        " signs. MNAR: on the response and on a column of the block that is missing. `Regress` on"
         " pattern moments computed directly. The band is where a coefficient's"
         " coverage falls with probability 99.9 % if its true coverage is 95 %. The error ratio is the mean standard"
-        ' error over the empirical standard deviation. "independent": `cross_party="independent"` on the same moments.'
+        ' error over the empirical standard deviation. "independent": `VFEM` on the same moments.'
         " It is judged where its assumption holds, and shown elsewhere."
     )
     repetitions = 40 if quick() else 500
@@ -233,7 +232,7 @@ def main() -> int:
     page.say(
         "The rows that are not judged show where the theory does not hold: standard errors are those of jointly"
         " Gaussian columns. 90 % missing with n = 5,000 is not in the table: about 50 records for each pair of parties"
-        " are fewer than `minimum_joint` asks for, and `VFEM` refuses. Complete cases are biased where missingness"
+        " are fewer than `minimum_joint` asks for, and `Regress` refuses. Complete cases are biased where missingness"
         " depends on the response, and few where much is missing. The independent model is biased where columns of"
         " different parties are correlated, and more records make its intervals narrower about the wrong values; where"
         " they are not, it is right and has the smaller error. Nothing here is right where what decides that a block is"

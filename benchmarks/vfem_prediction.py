@@ -14,9 +14,9 @@ Exact pattern moments, computed directly. QUICK=1 repeats less and writes no pag
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -28,19 +28,21 @@ from benchmarks.vfem_coverage import BLOCKS, COVARIATES, EACH, NAMES, Case, draw
 from colonnade.data.column import Column, Columns
 from colonnade.data.simulated import Example, five_institutions
 from colonnade.errors import ColonnadeError
-from colonnade.models.linear.regress import VFEMResult, estimate
+from colonnade.models.linear.estimate import estimate
+from colonnade.models.linear.result import Regression
+from colonnade.papers.vfem.model import estimate_independent
 from colonnade.statistics.features import Feature, column_features
 from colonnade.statistics.moments import MomentsResult
 
 Array = NDArray[np.float64]
 GAMMA = 2**20
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
-METHODS: dict[str, dict[str, Any]] = {
-    "single": {"missing": "single"},
-    "complete cases": {"missing": "complete-case"},
-    "mean imputation": {"missing": "mean"},
-    "VFEM, independent": {"cross_party": "independent", "init": "mean"},
-    "VFEM, full": {"cross_party": "full"},
+METHODS: dict[str, Callable[..., Regression]] = {
+    "single": partial(estimate, missing="single"),
+    "complete cases": partial(estimate, missing="complete-case"),
+    "mean imputation": partial(estimate, missing="mean"),
+    "VFEM, independent": partial(estimate_independent, init="mean"),
+    "VFEM, full": estimate,
 }
 
 
@@ -72,18 +74,18 @@ def moments_of(rows: Array, features: Sequence[Feature]) -> MomentsResult:
     )
 
 
-def fits(moments: MomentsResult, response: str, columns: Mapping[str, Column]) -> dict[str, VFEMResult]:
+def fits(moments: MomentsResult, response: str, columns: Mapping[str, Column]) -> dict[str, Regression]:
     """The methods that did not refuse."""
     found = {}
-    for name, options in METHODS.items():
+    for name, estimator in METHODS.items():
         try:
-            found[name] = estimate(moments, response=response, columns=columns, gamma=GAMMA, minimum_joint=2, **options)
+            found[name] = estimator(moments, response=response, columns=columns, gamma=GAMMA, minimum_joint=2)
         except ColonnadeError:
             continue
     return found
 
 
-def errors(found: Mapping[str, VFEMResult], frame: pd.DataFrame, y: Array) -> dict[str, float]:
+def errors(found: Mapping[str, Regression], frame: pd.DataFrame, y: Array) -> dict[str, float]:
     """Root mean square error over the response's standard deviation."""
     return {name: float(np.sqrt(np.mean((fit.predict(frame) - y) ** 2)) / y.std()) for name, fit in found.items()}
 

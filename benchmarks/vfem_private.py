@@ -1,8 +1,9 @@
-"""Are private VFEM's standard errors right? n = 100,000, 20 covariates, epsilon 3; 30 and 60 % missing, MCAR and MAR.
+"""Are the standard errors of a private regression right? n = 100,000, 20 covariates, epsilon 3; 30 and 60 % missing, MCAR and MAR.
 
 The records are those of `benchmarks/vfem_coverage.py`. The four releases are simulated on pooled records, with the
 method's own plan, bounds and noise levels and normal noise in place of integer noise; `tests/oracle/
-test_vfem_private.py` shows that the federation releases the same. Exact VFEM on the same records stands beside it.
+test_regress_private.py` shows that the federation releases the same. The exact fit on the same records stands beside
+it.
 QUICK=1 repeats less and writes no page.
 """
 
@@ -25,12 +26,11 @@ from benchmarks.vfem_coverage import BETA, BLOCKS, COVARIATES, EACH, NAMES, Case
 from colonnade.data.column import Column, Columns
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
-from colonnade.models.linear.gaussian import regression
-from colonnade.models.private_scales import NORM_BINS, NORM_REACH, Clipping, cells_of_lengths
-from colonnade.models.linear.regress import VFEM
 from colonnade.models.linear.factored import FactoredMoments
-from colonnade.models.linear.private import PrivateMoments
-from colonnade.models.linear.private import private_result
+from colonnade.models.linear.gaussian import regression
+from colonnade.models.linear.private import PrivateFit
+from colonnade.models.linear.regress import Regress
+from colonnade.models.private_scales import NORM_BINS, NORM_REACH, Clipping, cells_of_lengths
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import DEPTH
 from colonnade.statistics.features import Feature
@@ -49,7 +49,7 @@ HELD = {
 }
 
 
-def shape(method: VFEM, n: int, held: dict[str, list[str]], columns: Columns) -> PrivateMoments:
+def shape(method: Regress, n: int, held: dict[str, list[str]], columns: Columns) -> PrivateFit:
     """The public shape of the releases for a cohort of n, without any record."""
     blocks = {
         party: pd.DataFrame({"id": ["a", "b", "c"], **{name: [0.0, 0.5, 1.0] for name in names}})
@@ -59,11 +59,13 @@ def shape(method: VFEM, n: int, held: dict[str, list[str]], columns: Columns) ->
         tempfile.TemporaryDirectory() as home,
         Federation.local(blocks, key="id", columns=columns, home=Path(home) / "h", runs=Path(home) / "r") as federation,
     ):
-        return method.private(replace(federation.facts, n=n), federation.roster)
+        procedure = method.procedure(replace(federation.facts, n=n), federation.roster)
+        assert isinstance(procedure, PrivateFit)
+        return procedure
 
 
 def released(
-    made: PrivateMoments, rows: dict[str, Array], rng: np.random.Generator, *, noise: bool = True
+    made: PrivateFit, rows: dict[str, Array], rng: np.random.Generator, *, noise: bool = True
 ) -> tuple[FactoredMoments, Clipping, list[Feature]]:
     """The four releases from pooled columns (NaN where a record is not there; the response holder has all)."""
     on = 1.0 if noise else 0.0
@@ -89,7 +91,7 @@ def released(
         clip = Clipping(np.ones(len(mine), dtype=bool), (made.bounds[party],))
         blocks.append(clip(np.nan_to_num(block), [slice(None)]))
     extended = np.column_stack([np.ones(len(blocks[0])), *blocks])
-    own = np.column_stack([np.ones(len(blocks[0])), blocks[made.parties.index(made.holder)]])
+    own = np.column_stack([np.ones(len(blocks[0])), blocks[made.parties.index(made.response_party)]])
     masks = np.column_stack([present[party] for party in made.others])
     grams = [own[(masks == np.array(mask)).all(axis=1)] for mask in made.masks]
     return made.assembled(
@@ -133,7 +135,7 @@ def outcome(found: list[tuple[Array, Array] | None]) -> Outcome:
     )
 
 
-def study(case: Case, repetitions: int, number: int, made: PrivateMoments) -> tuple[Outcome, Outcome]:
+def study(case: Case, repetitions: int, number: int, made: PrivateFit) -> tuple[Outcome, Outcome]:
     """(private, exact on the first few)."""
     private: list[tuple[Array, Array] | None] = []
     exact: list[tuple[Array, Array] | None] = []
@@ -141,7 +143,7 @@ def study(case: Case, repetitions: int, number: int, made: PrivateMoments) -> tu
         rng = np.random.default_rng([number, repetition])
         rows = draw(case, rng)
         try:
-            found = private_result(made, *released(made, dict(zip(NAMES, rows.T, strict=True)), rng))
+            found = made.result(*released(made, dict(zip(NAMES, rows.T, strict=True)), rng))
             slopes = list(NAMES[:-1])
             private.append(
                 (np.asarray(found.params[slopes], dtype=np.float64), np.asarray(found.bse[slopes], dtype=np.float64))
@@ -168,15 +170,15 @@ HEAD = (
     "SE / empirical sd",
     "bias / SE",
     "RMSE",
-    "RMSE of exact VFEM",
+    "RMSE of the exact fit",
     "refused",
 )
 LEAST, RATIO = 0.93, 0.10
 
 
 def main() -> int:
-    page = Page("vfem-private", "Private VFEM: are the standard errors right?")
-    made = shape(VFEM(response="y", epsilon=EPSILON, delta=DELTA), N, HELD, COLUMNS)
+    page = Page("vfem-private", "A private regression: are the standard errors right?")
+    made = shape(Regress(response="y", epsilon=EPSILON, delta=DELTA), N, HELD, COLUMNS)
     page.say(
         f"n = {N:,}, 20 covariates in five blocks of 4, epsilon {EPSILON:g}, delta {DELTA:g}, a person's total over all"
         " releases, client view with one colluder. Declared ranges are 9 deviations to either side (13 for the"

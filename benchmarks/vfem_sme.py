@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +24,21 @@ from benchmarks.common import Page, quick
 from colonnade.data.simulated import Example, five_institutions
 from colonnade.errors import ColonnadeError
 from colonnade.federation.coordinator import Federation
+from colonnade.models.linear.estimate import MomentFit, estimate
+from colonnade.models.linear.regress import Regress
+from colonnade.models.linear.result import Regression
 from colonnade.models.matrix import columns_of
-from colonnade.models.linear.regress import VFEM, VFEMResult, estimate
-from colonnade.statistics.moments import MomentsResult
+from colonnade.papers.vfem.model import estimate_independent
+from colonnade.statistics.moments import Moments, MomentsResult
 
 RESPONSE = "profit_growth"
-METHODS: dict[str, dict[str, Any]] = {
-    "Single": {"missing": "single"},
-    "CC": {"missing": "complete-case"},
-    "Impute": {"missing": "mean"},
-    "CC-VFEM": {"cross_party": "independent", "init": "complete-case"},
-    "Impute-VFEM": {"cross_party": "independent", "init": "mean"},
-    "VFEM, full": {"cross_party": "full"},
+METHODS: dict[str, Callable[..., Regression]] = {
+    "Single": partial(estimate, missing="single"),
+    "CC": partial(estimate, missing="complete-case"),
+    "Impute": partial(estimate, missing="mean"),
+    "CC-VFEM": partial(estimate_independent, init="complete-case"),
+    "Impute-VFEM": partial(estimate_independent, init="mean"),
+    "VFEM, full": estimate,
 }
 PAPER = {"Single": 0.2537, "CC": 0.4348, "Impute": 0.0138, "CC-VFEM": 0.7569, "Impute-VFEM": 0.6731}
 """Adjusted R squared in its Tables 2 and 3."""
@@ -61,23 +66,26 @@ def pattern_moments(example: Example) -> tuple[MomentsResult, dict[str, Any]]:
             runs=Path(folder) / "runs",
         ) as parties,
     ):
-        method = VFEM(response=RESPONSE, columns=covariates)
-        moments = method.moments(parties.facts).fit(parties)
+        method = Regress(response=RESPONSE, columns=covariates)
+        procedure = method.procedure(parties.facts, parties.roster)
+        assert isinstance(procedure, MomentFit)
+        asked = procedure.layout
+        moments = Moments(epsilon=None, columns=asked.names, gamma=asked.gamma, patterns=asked.patterns).fit(parties)
         return moments, {"columns": columns_of(parties.facts, moments.features), "gamma": method.gamma}
 
 
-def fitted(moments: MomentsResult, known: dict[str, Any]) -> dict[str, VFEMResult | str]:
+def fitted(moments: MomentsResult, known: dict[str, Any]) -> dict[str, Regression | str]:
     """Each method's result, or why it refused."""
-    found: dict[str, VFEMResult | str] = {}
-    for name, options in METHODS.items():
+    found: dict[str, Regression | str] = {}
+    for name, estimator in METHODS.items():
         try:
-            found[name] = estimate(moments, response=RESPONSE, minimum_joint=MINIMUM_JOINT, **known, **options)
+            found[name] = estimator(moments, response=RESPONSE, minimum_joint=MINIMUM_JOINT, **known)
         except ColonnadeError as error:
             found[name] = str(error)
     return found
 
 
-def cell(fit: VFEMResult | str, name: str) -> str:
+def cell(fit: Regression | str, name: str) -> str:
     """Estimate (standard error), and a star where 5 % significant, as in the paper."""
     if isinstance(fit, str) or name not in fit.params.index:
         return "–"
@@ -85,7 +93,7 @@ def cell(fit: VFEMResult | str, name: str) -> str:
     return f"{fit.params[name]:.4f} ({fit.bse[name]:.4f}){star}"
 
 
-def against_truth(fit: VFEMResult, truth: pd.Series[float], spread: pd.Series[float]) -> tuple[float, float, int]:
+def against_truth(fit: Regression, truth: pd.Series[float], spread: pd.Series[float]) -> tuple[float, float, int]:
     """Root mean square error of the slopes (per standard deviation of a covariate, as a share of the response's), share
     of 95 % intervals that cover, slopes compared."""
     names = [name for name in truth.index if name in fit.params.index]
@@ -169,7 +177,7 @@ def main() -> int:
     )
 
 
-def start_gap(made: dict[str, VFEMResult]) -> float:
+def start_gap(made: dict[str, Regression]) -> float:
     """The largest difference between the two starting values, of estimates and of errors, in standard errors."""
     if not {"CC-VFEM", "Impute-VFEM"} <= made.keys():
         return float("inf")

@@ -15,33 +15,29 @@ from colonnade.catalogue import CATALOGUE
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for editors and type checkers; a test compares this list with the catalogue
-    from colonnade.completion.method import FedPSG as FedPSG
+    from colonnade.completion.method import Complete as Complete
     from colonnade.data.column import Column as Column
     from colonnade.data.column import Columns as Columns
     from colonnade.federation.coordinator import Federation as Federation
-    from colonnade.models.classify import SQMLogistic as SQMLogistic
-    from colonnade.models.pca import SQMPCA as SQMPCA
-    from colonnade.models.sparse.select import SparseGLM as SparseGLM
-    from colonnade.models.linear.regress import VFEM as VFEM
-    from colonnade.privacy.budget import Budget as Budget
-    from colonnade.statistics.contingency import Contingency as Contingency
+    from colonnade.models.classify import Classify as Classify
+    from colonnade.models.linear.regress import Regress as Regress
+    from colonnade.models.pca import PCA as PCA
+    from colonnade.models.sparse.select import Select as Select
+    from colonnade.privacy.ledger import Budget as Budget
     from colonnade.statistics.describe import Describe as Describe
     from colonnade.statistics.moments import Moments as Moments
+    from colonnade.statistics.polynomial import Polynomial as Polynomial
     from colonnade.statistics.polynomial import PolynomialSum as PolynomialSum
-    from colonnade.statistics.polynomial_layout import Polynomial as Polynomial
     from colonnade.statistics.secure_sum import PresenceTotal as PresenceTotal
-    from colonnade.papers.vcds.method import EVCDS as EVCDS
-    from colonnade.papers.vcds.method import IEVCDS as IEVCDS
-    from colonnade.synthesis.copula.procedure import CopulaSQM as CopulaSQM
-    from colonnade.papers.vcds.method import VCDS as VCDS
-    from colonnade.papers.vertimrf.method import VertiMRF as VertiMRF
+    from colonnade.statistics.tables import Tables as Tables
+    from colonnade.synthesis.method import Synthesize as Synthesize
 
 _VALUES = {
-    "Budget": "colonnade.privacy.budget",
+    "Budget": "colonnade.privacy.ledger",
     "Column": "colonnade.data.column",
     "Columns": "colonnade.data.column",
     "Federation": "colonnade.federation.coordinator",
-    "Polynomial": "colonnade.statistics.polynomial_layout",
+    "Polynomial": "colonnade.statistics.polynomial",
 }
 """What users need besides methods; the methods are the catalogue's own entries."""
 
@@ -58,7 +54,7 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-__all__ = sorted([*_public(), "__version__"])  # noqa: PLE0605
+__all__ = sorted([*_public(), "__version__"])
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from colonnade.errors import BadArguments
@@ -25,7 +26,7 @@ TAG = "is"
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that was probably meant, for a message; empty if none is near."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
@@ -69,6 +70,8 @@ def convert(value: Any, hint: Any, where: str, *, exact: bool = False) -> Any:
         return value if isinstance(value, hint) else record(hint, value, where)
     if hint in (int, float):
         return _number(value, hint, where, exact)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
     if hint is None or hint is type(None):
         if value is None:
             return None
@@ -130,7 +133,7 @@ def _mapping(value: Any, inner: tuple[Any, ...], hint: Any, where: str, exact: b
     if not isinstance(value, dict if exact else Mapping):
         raise _refused(value, hint, where)
     items = {
-        convert(key, inner[0], where, exact=exact): convert(item, inner[1], f"{where}[{key!r}]", exact=exact)
+        convert(key, inner[0], where, exact=exact): convert(item, inner[1], f"{key!r} in {where}", exact=exact)
         for key, item in value.items()
     }
     same = set(items) == set(value) and all(items[key] is item for key, item in value.items())
@@ -164,6 +167,8 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
         return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
     return value
@@ -186,7 +191,7 @@ def words(hint: Any) -> str:
         return f"a list of {words(inner[0]).removeprefix('a ').removeprefix('an ')}s" if inner else "a list"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return f"a table {{{words(inner[0])}: {words(inner[1])}}}"
-    names: dict[Any, str] = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+    names: dict[Any, str] = {int: "an integer", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
     names[type(None)] = "None"
     return names.get(hint, getattr(origin or hint, "__name__", str(hint)))
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from colonnade.cli.main import app
 from colonnade.data.cohort import Alignment
 from colonnade.data.column import Column, Columns
-from colonnade.federation.approvals import operator
+from colonnade.federation.policy import operator
 
 COLUMNS = Columns(
     [

@@ -25,7 +25,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
-from colonnade.console.desk import Desk
+from colonnade.console.operator import Desk
 from colonnade.console.parts import METHODS as WORDS
 from colonnade.console.server import Console
 from colonnade.federation.job import proposal

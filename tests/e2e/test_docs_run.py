@@ -20,7 +20,7 @@ import colonnade as co
 from colonnade.cli.main import app
 from colonnade.data.simulated import five_institutions
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.local import Spec
+from colonnade.federation.config import Spec
 from support.browser import DESK, PHONE, Watched, browser
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from colonnade.console.desk import Desk
+from colonnade.console.operator import Desk
 from colonnade.errors import PartyLost
-from colonnade.federation.consortium import CoordinatorFile
+from colonnade.federation.config import CoordinatorFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
 from colonnade.models.linear.regress import VFEM

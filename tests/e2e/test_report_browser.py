@@ -14,7 +14,7 @@ from colonnade.data.simulated import five_institutions
 from colonnade.evaluation.report import KINDS, write_report
 from colonnade.evaluation.report_index import write_index
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.local import Spec
+from colonnade.federation.config import Spec
 from colonnade.federation.run_folder import RunFolder
 from colonnade.statistics.describe import Describe
 from support.browser import DESK, PHONE, Watched, browser

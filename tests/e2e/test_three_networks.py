@@ -22,9 +22,9 @@ import pytest
 
 from colonnade.durable import Database
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.job_file import JobFile
+from colonnade.federation.config import JobFile
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.transcript import Transcript
+from colonnade.federation.messages import Transcript
 from support.consortium import ALLOW, COLUMNS, MEMBERS, Consortium
 from support.namespaces import COORDINATOR, namespaces
 

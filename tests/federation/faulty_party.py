@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from colonnade.federation.party import Party
-from colonnade.federation.transports import serve
+from colonnade.federation.transports import processes as serve
 
 if __name__ == "__main__":
     original = Party._commit

@@ -28,10 +28,10 @@ from colonnade.errors import (
     SourceError,
     UnboundedNotAllowed,
 )
+from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.home import open_party
 from colonnade.federation.job import Progress
-from colonnade.federation.local import Spec
 from support.small import COLUMNS, three_overlapping_blocks
 
 

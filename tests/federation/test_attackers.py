@@ -30,7 +30,7 @@ from colonnade.federation.step import Step, _registry
 from colonnade.federation.transports import Transport, certificates
 from colonnade.federation.transports.certificates import AUTHORITY, REVOKED
 from colonnade.federation.transports.network import Network
-from colonnade.privacy.budget import Budget
+from colonnade.privacy.ledger import Budget
 from colonnade.privacy.cost import Laplace
 from colonnade.secure.sealed import Identity, unseal
 from colonnade.statistics.moments import Moments
@@ -92,7 +92,7 @@ def test_a_member_cannot_call_a_step_on_another_party(tmp_path: Path, authority:
     greeting, as an answer or to another method, the other party never hears of it."""
     import grpc
 
-    from colonnade.federation.transports.frames import ATTEND, credentials, parts
+    from colonnade.federation.transports.channel import ATTEND, credentials, parts
     from colonnade.federation.transports.generated.colonnade_pb2 import Frame
 
     heard: list[bytes] = []

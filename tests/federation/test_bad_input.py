@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import colonnade
 from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadPrivacyParameter,
@@ -32,10 +33,10 @@ from colonnade.errors import (
     codes,
     from_code,
 )
+from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.local import Spec
 from colonnade.federation.roster import Member, Roster
-from colonnade.privacy.budget import Budget
+from colonnade.privacy.ledger import Budget
 from colonnade.statistics.describe import Describe
 from colonnade.statistics.joint import colluders
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
@@ -172,7 +173,7 @@ def test_corrupted_records_are_refused(tmp_path: Path) -> None:
         raw.commit()
         raw.close()
     from colonnade.durable import Database
-    from colonnade.federation.transcript import Transcript
+    from colonnade.federation.messages import Transcript
     from colonnade.privacy.ledger import Ledger
 
     with pytest.raises(CorruptRecord, match="restore"):
@@ -197,9 +198,15 @@ def test_a_federation_toml_with_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "federation.toml"
     for text, cure in [
         ("key = ", "cannot be read"),
-        ("key = 'id'", "needs key, columns"),
-        ("key = 'id'\ncolumns = 'c.toml'\n[parties.a]\n", "needs a source"),
-        ("key = 'id'\ncolumns = 'c.toml'\ncolour = 1\n[parties.a]\nsource = 'a.csv'", "colour"),
+        ("key = 'id'", "lacks columns, parties. See docs/federation-toml.md"),
+        ("key = 'id'\ncolumns = 'c.toml'\n[parties]\n", "at least one"),
+        ("key = 'id'\ncolumns = 'c.toml'\n[parties.a]\n", "'a' in parties .* lacks source"),
+        ("key = 'id'\ncolumns = 'c.toml'\n[parties.a]\nsorce = 'a.csv'", "Did you mean 'source'"),
+        ("key = 'id'\ncolumns = 'c.toml'\ncolour = 1\n[parties.a]\nsource = 'a.csv'", "'colour'.*it has key, holder"),
+        ("key = 'id'\ncolums = 'c.toml'\n[parties.a]\nsource = 'a.csv'", "'colums'.*Did you mean 'columns'"),
+        ("key = 'id'\ncolumns = 'c.toml'\nthreshold = true\n[parties.a]\nsource = 'a.csv'", "must be an integer"),
+        ("key = 'id'\ncolumns = 'c.toml'\nallow = 'x'\n[parties.a]\nsource = 'a.csv'", "allow in .* is a list"),
+        ("key = 'id'\ncolumns = 'c.toml'\n[parties.a]\nsource = 'a.csv'\n[budget]\nepsilonn = 1.0", "'epsilon'"),
     ]:
         path.write_text(text)
         with pytest.raises(SchemaError, match=cure):
@@ -293,7 +300,7 @@ def test_resuming_another_versions_run(tmp_path: Path) -> None:
         run.update(state="failed", version="0.0.1", closing=False)
         with pytest.raises(VersionMismatch, match=r"0\.0\.1"):
             federation.resume(run.path)
-        run.update(version="0.1.0", options={**run.job["options"], "bins": 7})
+        run.update(version=colonnade.__version__, options={**run.job["options"], "bins": 7})
         with pytest.raises(RunError, match="changed"):
             federation.resume(run.path)
 

@@ -37,7 +37,7 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.federation.transports.embedded import Embedded
-from colonnade.privacy.budget import Budget
+from colonnade.privacy.ledger import Budget
 from support import steps
 from support.small import COLUMNS, three_parties
 

@@ -17,8 +17,8 @@ from colonnade.data import Block, Column, Columns, open_source
 from colonnade.data.aggregation import aggregate
 from colonnade.data.cluster import Cluster, OnCluster
 from colonnade.errors import SourceError
+from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.local import Spec
 from colonnade.federation.plan import Plan
 from colonnade.papers.vertimrf.sketches import FMSketches
 from colonnade.privacy.randomness import SimulatedRandomness

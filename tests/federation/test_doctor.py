@@ -15,13 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from colonnade.cli.main import app
+from colonnade.federation import doctor as doctor_network
 from colonnade.federation import doctor as examination
-from colonnade.federation import doctor_network
-from colonnade.federation.consortium import PartyFile
+from colonnade.federation.config import PartyFile
 from colonnade.federation.doctor import examine
-from colonnade.federation.home import open_party
+from colonnade.federation.home import open_party, prepare
 from colonnade.federation.messages import Request
-from colonnade.federation.transports import clock
+from colonnade.federation.transports import channel as clock
 from colonnade.federation.transports.certificates import make_authority, make_request, revoke, sign
 from colonnade.federation.transports.network import Network
 from support.consortium import MEMBERS, Consortium, says
@@ -31,7 +31,7 @@ from support.consortium import MEMBERS, Consortium, says
 def template(tmp_path_factory: pytest.TempPathFactory) -> Consortium:
     """Three members and a coordinator; the credit agency has served once."""
     made = Consortium(tmp_path_factory.mktemp("consortium"), n=200)
-    PartyFile.from_toml(made.root / "credit" / "party.toml").prepare()
+    prepare(PartyFile.from_toml(made.root / "credit" / "party.toml"))
     party = open_party(made.root / "credit" / "home")
     party.handle(Request(kind="hello", arguments={}).encode())
     party.close()
@@ -194,7 +194,7 @@ def test_keys_are_rotated_as_the_deployment_notes_say(root: Path, sealing: bool)
     renew(root, "credit", days=90)
     for name in MEMBERS:
         assert not found(root / name / "party.toml", "fault")
-        PartyFile.from_toml(root / name / "party.toml").prepare()  # everybody can serve
+        prepare(PartyFile.from_toml(root / name / "party.toml"))  # everybody can serve
     assert not found(root / "coordinator" / "coordinator.toml", "fault")
 
 

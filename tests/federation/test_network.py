@@ -254,7 +254,7 @@ def test_a_message_of_200_mb_passes(tmp_path: Path, authority: Path, network: Ne
 
 def test_lies_about_sizes_end_the_stream(tmp_path: Path, authority: Path, network: Network) -> None:
     grpc = __import__("grpc")
-    from colonnade.federation.transports.frames import ATTEND, credentials
+    from colonnade.federation.transports.channel import ATTEND, credentials
     from colonnade.federation.transports.generated.colonnade_pb2 import Frame
 
     key, certificate, root = credentials(credential(tmp_path / "bank", authority, "bank"))

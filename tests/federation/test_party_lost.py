@@ -18,8 +18,8 @@ from colonnade.durable import Database
 from colonnade.errors import PartyLost
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Progress
+from colonnade.federation.messages import Transcript
 from colonnade.federation.stage import JOB
-from colonnade.federation.transcript import Transcript
 from colonnade.federation.transports.processes import Processes
 from colonnade.privacy.cost import compose
 from colonnade.privacy.ledger import Ledger

@@ -11,20 +11,20 @@ import pytest
 
 from colonnade.completion.method import FedPSG
 from colonnade.errors import BudgetExceeded, ColumnNotOffered, NotApproved, SchemaError, UnsafeRequest
-from colonnade.federation.approvals import operator
-from colonnade.federation.consortium import PartyFile
+from colonnade.federation.config import PartyFile
 from colonnade.federation.coordinator import Federation
+from colonnade.federation.home import prepare
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.party import Party
 from colonnade.federation.plan import Plan
-from colonnade.federation.policy import Policy
+from colonnade.federation.policy import Policy, operator
 from colonnade.federation.requester import Signer
 from colonnade.federation.stage import Stage
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, make_authority, make_request, sign
 from colonnade.federation.transports.embedded import Embedded
 from colonnade.federation.workplace import Work
-from colonnade.privacy.budget import Budget
+from colonnade.privacy.ledger import Budget
 from colonnade.privacy.randomness import SystemRandomness
 from colonnade.secure.sealed import Identity
 from colonnade.statistics.cells import cells
@@ -243,17 +243,23 @@ def test_the_operator_is_bound_by_the_budget_that_party_toml_has_now(tmp_path: P
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ({"approve": "always"}, '"auto" or "ask"'),
-        ({"methods": "describe"}, "list of names"),
-        ({"methods": ["descirbe"]}, "does not have"),
-        ({"allow": [1]}, "list of names"),
-        ({"minimum_cohort": 0}, "a number from 1"),
-        ({"minimum_cohort": True}, "a number from 1"),
+        ('approve = "always"', "approve in policy in .* must be 'auto' or 'ask', not 'always'"),
+        ('methods = "describe"', r"methods in policy in .* is a list; write \['describe'\]"),
+        ('methods = ["descirbe"]', "does not have.*Did you mean 'describe'"),
+        ("allow = [1]", "allow in policy in .* a text, not 1"),
+        ("minimum_cohort = 0", "a number from 1"),
+        ("minimum_cohort = true", "must be an integer, not True"),
+        ('askers = ["University"]', "has no field 'askers'.*Did you mean 'requesters'"),
+        ("budget = { epsilon = 1.0 }", "a table of its own"),
+        ("[budgets]", "has no field 'budgets'.*Did you mean 'budget'"),
+        ("[budget]\nepsilon = 1.0\nperiod = 30", "has no field 'period'.*Did you mean 'period_days'"),
     ],
 )
-def test_a_policy_with_a_slip_is_refused(rules: dict[str, Any], says: str) -> None:
+def test_a_policy_with_a_slip_is_refused(tmp_path: Path, rules: str, says: str) -> None:
+    file = tmp_path / "party.toml"
+    file.write_text(f'consortium = "consortium.toml"\nname = "clinic"\n[policy]\n{rules}\n')
     with pytest.raises(SchemaError, match=says):
-        Policy.stated(rules)
+        PartyFile.from_toml(file)
 
 
 def test_a_policy_survives_its_file() -> None:
@@ -274,7 +280,7 @@ def test_every_rule_can_be_written_into_party_toml(tmp_path: Path) -> None:
     file = tmp_path / "party.toml"
     file.write_text(
         'consortium = "consortium.toml"\nname = "clinic"\nsource = "clinic.csv"\n[policy]\napprove = "auto"\n'
-        'methods = ["describe"]\ncolumns = ["age"]\naskers = ["University"]\nallow = ["alignment"]\n'
+        'methods = ["describe"]\ncolumns = ["age"]\nrequesters = ["University"]\nallow = ["alignment"]\n'
         "minimum_cohort = 50\n[budget]\nepsilon = 1.0\nperiod_days = 30\n"
     )
     assert PartyFile.from_toml(file).policy == Policy(
@@ -287,7 +293,7 @@ def test_every_rule_can_be_written_into_party_toml(tmp_path: Path) -> None:
         budget=Budget(epsilon=1.0, period_days=30),
     )
     file.write_text(file.read_text().replace("requesters", "requester"))
-    with pytest.raises(SchemaError, match="requester"):
+    with pytest.raises(SchemaError, match="Did you mean 'requesters'"):
         PartyFile.from_toml(file)
 
 
@@ -296,7 +302,7 @@ def test_a_policy_offers_no_column_that_is_not_declared(tmp_path: Path) -> None:
     file = made.root / "credit" / "party.toml"
     file.write_text(file.read_text().replace("[policy]", '[policy]\ncolumns = ["roa", "salary"]'))
     with pytest.raises(SchemaError, match="offers 'salary'"):
-        PartyFile.from_toml(file).prepare()
+        prepare(PartyFile.from_toml(file))
 
 
 # --- budgets ----------------------------------------------------------------------------------------------

@@ -14,12 +14,11 @@ import pytest
 from colonnade.durable import Database
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
-from colonnade.federation.messages import Reply, Request
+from colonnade.federation.messages import Reply, Request, Transcript
 from colonnade.federation.party import ASK, Party
 from colonnade.federation.plan import Plan
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
-from colonnade.federation.transcript import Transcript
 from colonnade.privacy.ledger import Ledger
 from support import steps
 from support.small import three_parties

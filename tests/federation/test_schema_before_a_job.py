@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from colonnade.errors import ColonnadeError, SourceError, UnknownColumn
+from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.local import Spec
 from colonnade.statistics.describe import Describe
 from support.small import COLUMNS, three_overlapping_blocks
 

@@ -12,15 +12,16 @@ import pytest
 
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BudgetExceeded, NotEstimable, UnboundedNotAllowed, UnknownColumn, UnsafeRequest
+from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.method import method
-from colonnade.federation.plan import Plan, phase
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.papers.vcds.method import EVCDS, IEVCDS, VCDS
 from colonnade.papers.vcds.releases import PRESENCE, release_marginals, release_ranks
 from colonnade.privacy.accounting import guarantee
-from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import compose
+from colonnade.privacy.ledger import Budget
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 Synthesizer = VCDS | EVCDS | IEVCDS
@@ -104,10 +105,10 @@ def test_ledgers_are_debited_at_record_level_with_all_that_was_planned(tmp_path:
     ids=["ranks", "marginals"],
 )
 def test_nothing_is_released_before_presence_was_debited(tmp_path: Path, step: Step, arguments: dict[str, Any]) -> None:
-    """A plan with such a phase alone has only bounded costs, which hold for a fixed presence: the party itself must
+    """A plan with such a stage alone has only bounded costs, which hold for a fixed presence: the party itself must
     refuse. (A marginal of nobody is zeros without noise, so it tells none from one.)"""
     with three_parties(tmp_path, allow=()) as federation:
-        made = phase(
+        alone = stage(
             "alone",
             step,
             {"clinic": [arguments]},
@@ -117,10 +118,10 @@ def test_nothing_is_released_before_presence_was_debited(tmp_path: Path, step: S
         )
         with (
             pytest.raises(UnsafeRequest),
-            federation.open(Plan(method="test", options={}, phases=(made,))) as job,
+            federation.open(Plan(method="ask", options={}, stages=(alone,))) as job,
         ):
             job.propose()
-            job.ask(step, **arguments)
+            job.ask(alone)
         outward = federation.transport["clinic"].transcript.rows(direction="out")  # type: ignore[index]
         assert not [row for row in outward if row.body["kind"] == "release"]
 
@@ -183,8 +184,8 @@ def test_a_seed_makes_the_same_table_and_says_that_it_is_simulated(tmp_path: Pat
 
 def test_a_run_folder_names_its_method_and_holds_the_table(tmp_path: Path) -> None:
     with three_parties(tmp_path, allow=(PRESENCE,)) as federation:
-        _, run = federation.run(EVCDS(rows=25, format="csv", **NOMINAL))
-    again = method(run.job["method"], run.job["options"])
+        _, run = federation.run(EVCDS(rows=25, file_format="csv", **NOMINAL))
+    again = CATALOGUE.make(run.job["method"], run.job["options"])
     assert isinstance(again, EVCDS)
     assert again.options() == run.job["options"]
     assert len(pd.read_csv(run.path / "synthetic.csv")) == 25

@@ -9,23 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from colonnade.catalogue import CATALOGUE
 from colonnade.durable import Database
 from colonnade.errors import (
     BadArguments,
     BeyondReservation,
     NotEstimable,
     PartyLost,
+    RunError,
     UnboundedNotAllowed,
     UnsafeRequest,
 )
-from colonnade.federation.job import Progress
-from colonnade.federation.method import method
-from colonnade.federation.transcript import Transcript
-from colonnade.models.linear.regress import VFEM, VFEMResult
-from colonnade.papers.vfem.steps import announce, predictors, prepare, residuals
+from colonnade.federation.job import Job, Progress
+from colonnade.federation.messages import Transcript
+from colonnade.federation.stage import Stage
+from colonnade.models.linear.result import Regression
+from colonnade.papers.vfem.method import VFEM
 from support.vfem_blocks import ALLOW, Simulated, simulated
 
-FIT = VFEM(response="y", cross_party="independent", tolerance=1e-5)
+FIT = VFEM(response="y", tolerance=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def data() -> Simulated:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Simulated, tmp_path_factory: pytest.TempPathFactory) -> tuple[VFEMResult, Path, Path]:
+def whole(data: Simulated, tmp_path_factory: pytest.TempPathFactory) -> tuple[Regression, Path, Path]:
     """An uninterrupted fit, its run folder, and the parties' home."""
     path = tmp_path_factory.mktemp("whole")
     with data.federation(path) as opened:
@@ -43,9 +45,16 @@ def whole(data: Simulated, tmp_path_factory: pytest.TempPathFactory) -> tuple[VF
 
 
 def test_options_survive_a_run_folder() -> None:
-    chosen = replace(FIT, step="exact", exchange="plain", information="sketch", init="mean", coordinator="university")
-    for one in (FIT, chosen, VFEM(missing="single")):
-        assert method("vfem", one.options()) == one
+    chosen = replace(FIT, masking="plain", information="sketch", init="mean", coordinator="university")
+    for method in (FIT, chosen, VFEM(response="y", solver="exact", init="mean", minimum_joint=5)):
+        assert CATALOGUE.make("vfem", method.options()) == method
+
+
+def test_as_printed_shows_predictors_and_sketches() -> None:
+    printed = VFEM.as_printed(response="y", coordinator="university")
+    assert (printed.solver, printed.masking, printed.information) == ("rounds", "plain", "sketch")
+    assert printed.init == "complete-case"
+    assert VFEM.as_printed(response="y", coordinator="university", init="mean").init == "mean"
 
 
 @pytest.mark.parametrize("name", ["predictor-sums", "residuals", "block-moments", "presence", "exact-moments"])
@@ -57,7 +66,7 @@ def test_each_disclosure_must_be_allowed_by_name(data: Simulated, tmp_path: Path
 
 def test_the_plan_says_who_sees_what(data: Simulated, tmp_path: Path) -> None:
     with data.federation(tmp_path) as opened:
-        masked, plain = opened.plan(FIT), opened.plan(replace(FIT, exchange="plain"))
+        masked, plain = opened.plan(FIT), opened.plan(replace(FIT, masking="plain"))
         assert "unbounded: block-moments, exact-moments, predictor-sums, presence, residuals" in masked.text()
         assert "predictor-sums" not in plain.text()
         assert "sees every party's linear predictor" in plain.text()
@@ -76,9 +85,9 @@ def test_the_plan_says_who_sees_what(data: Simulated, tmp_path: Path) -> None:
 def test_with_two_parties_nothing_hides(tmp_path: Path) -> None:
     two = simulated(200, (1, 2), (1.0, 0.7), seed=3)
     with two.federation(tmp_path, holder="archive") as opened:
-        with pytest.raises(UnsafeRequest, match="nobody to hide behind"):
+        with pytest.raises(UnsafeRequest, match="no other party to hide behind"):
             opened.plan(FIT)
-        plain = replace(FIT, exchange="plain")
+        plain = replace(FIT, masking="plain")
         assert "unbounded: block-moments, exact-moments, predictors, presence, residuals" in opened.plan(plain).text()
         found = plain.fit(opened)
     assert np.isfinite(found.bse).all()
@@ -89,11 +98,11 @@ def test_too_few_shared_records_are_refused_with_a_way_out(tmp_path: Path) -> No
     apart = simulated(300, (1, 2, 2), (1.0, 0.5, 0.5), seed=6)
     shared = apart.blocks["b"]["id"]
     apart.blocks["c"] = apart.blocks["c"][~apart.blocks["c"]["id"].isin(shared[15:])]
-    with apart.federation(tmp_path) as opened, pytest.raises(NotEstimable, match="take step='exact'"):
+    with apart.federation(tmp_path) as opened, pytest.raises(NotEstimable, match="take solver='exact'"):
         replace(FIT, init="mean").fit(opened)
 
 
-def test_messages_have_a_number_a_record_and_party(whole: tuple[VFEMResult, Path, Path]) -> None:
+def test_messages_have_a_number_a_record_and_party(whole: tuple[Regression, Path, Path]) -> None:
     """Per iteration and party: one number for each record that it has, up and down, plus a frame, the patterns and one
     entry for the likelihood."""
     result, _, home = whole
@@ -111,7 +120,7 @@ def test_messages_have_a_number_a_record_and_party(whole: tuple[VFEMResult, Path
     assert len(sizes["b to a"]) == 1, "a predictor has one size in all rounds"
 
 
-def test_the_ledger_holds_what_the_plan_reserved(whole: tuple[VFEMResult, Path, Path]) -> None:
+def test_the_ledger_holds_what_the_plan_reserved(whole: tuple[Regression, Path, Path]) -> None:
     result, run, home = whole
     assert (run / "costs.json").is_file()
     assert "predictor-sums" in (run / "summary.txt").read_text()
@@ -122,13 +131,13 @@ def test_the_ledger_holds_what_the_plan_reserved(whole: tuple[VFEMResult, Path, 
 
 
 def test_an_interrupted_fit_resumes_from_disk(
-    data: Simulated, whole: tuple[VFEMResult, Path, Path], tmp_path: Path
+    data: Simulated, whole: tuple[Regression, Path, Path], tmp_path: Path
 ) -> None:
     """Every object is new when it resumes, so that nothing but the parties' disks can have carried the state over.
     Estimates involve no randomness, except the rounding of the shared columns: 1e-6 of the standard errors."""
 
     def stop(progress: Progress) -> None:
-        if progress.phase == "vfem: residuals" and progress.rounds > 16:
+        if progress.stage == "vfem: residuals" and progress.rounds > 16:
             raise PartyLost("the test ends the coordinator here")
 
     with data.federation(tmp_path) as opened, pytest.raises(PartyLost, match="the test"):
@@ -141,16 +150,39 @@ def test_an_interrupted_fit_resumes_from_disk(
     np.testing.assert_allclose(resumed.bse, expected.bse, rtol=1e-4)
 
 
+class Hostile:
+    """A coordinator that asks the stages of an approved plan with arguments of its own choice."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def stage(self, name: str) -> Stage:
+        stage = self.job.plan.stage(f"vfem: {name}")
+        every = {argument for requests in stage.requests.values() for argument in requests[0]}
+        return replace(stage, later=dict.fromkeys(every, "as the coordinator likes"))
+
+    def ask(self, name: str, **arguments: Any) -> dict[str, Any]:
+        return self.job.ask(self.stage(name), **arguments)
+
+
 def test_a_round_is_answered_once(data: Simulated, tmp_path: Path) -> None:
     """A second request for a round, under another sequence number, would put two arrays under one pad."""
     with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
-        names = ["a0", "b1", "b2", "c3", "y"]
-        job.ask(announce, names=names)
-        job.ask(prepare, names=names, exchange="masked")
-        asked = {"names": names, "eta": 0.5, "retreat": False, "exchange": "masked"}
-        job.ask(predictors, round=0, **asked)
+        hostile = Hostile(job)
+        hostile.ask("presence")
+        hostile.ask("prepare")
+        hostile.ask("predictors", round_number=0, eta=0.5, retreat=False)
         with pytest.raises(UnsafeRequest):
-            job.ask(predictors, round=0, **{**asked, "eta": 0.25})
+            hostile.ask("predictors", round_number=0, eta=0.25, retreat=False)
+
+
+def test_the_coordinator_refuses_to_ask_what_the_plan_fixes(data: Simulated, tmp_path: Path) -> None:
+    """What may differ is named in the plan with its rule; the rest is what was approved."""
+    with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
+        stage = job.plan.stage("vfem: predictors")
+        assert set(stage.later) == {"round_number", "eta", "retreat"}
+        with pytest.raises(RunError, match="masking"):
+            job.ask(stage, masking="plain")
 
 
 def test_a_hostile_coordinator_gets_noise_or_a_refusal(data: Simulated, tmp_path: Path) -> None:
@@ -158,33 +190,34 @@ def test_a_hostile_coordinator_gets_noise_or_a_refusal(data: Simulated, tmp_path
     not cancel, and the likelihood that comes back is that of 64-bit noise. Asking for the paper's exchange in a job
     that was approved as masked is beyond its reservation."""
     with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
-        names = ["a0", "b1", "b2", "c3", "y"]
-        job.ask(announce, names=names)
-        job.ask(prepare, names=names, exchange="masked")
-        asked: dict[str, Any] = {"names": names, "eta": 0.5, "retreat": False, "exchange": "masked"}
-        job.ask(predictors, round=0, **asked)
-        honest = job.ask(residuals, round=0, mode="mean", **asked)["a"]["value"]
-        job.ask_each(predictors, {"b": {**asked, "round": 1, "eta": 50.0}, "c": {**asked, "round": 1}})
-        drowned = job.ask(residuals, round=1, mode="mean", **asked)["a"]["value"]
+        hostile = Hostile(job)
+        hostile.ask("presence")
+        hostile.ask("prepare")
+        first: dict[str, Any] = {"round_number": 0, "eta": 0.5, "retreat": False}
+        second = {**first, "round_number": 1}
+        hostile.ask("predictors", **first)
+        honest = hostile.ask("residuals", mode="mean", **first)["a"]["value"]
+        job.ask_each(hostile.stage("predictors"), {"b": {**second, "eta": 50.0}, "c": second})
+        drowned = hostile.ask("residuals", mode="mean", **second)["a"]["value"]
         assert abs(honest) < 1e4
         # 200 records that both have, each a uniform number of up to 2^63 / 2^47 = 2^16 standard deviations.
         assert abs(drowned) > 1e9
         with pytest.raises(BeyondReservation):
-            job.ask(predictors, round=2, **{**asked, "exchange": "plain"})
+            hostile.ask("predictors", round_number=2, eta=0.5, retreat=False, masking="plain")
 
 
 def test_groups_are_formed_for_the_exchange_that_follows(data: Simulated, tmp_path: Path) -> None:
     """Whoever prepares for the plain exchange, in which every party is by itself, gets no masked predictor."""
     with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
-        names = ["a0", "b1", "b2", "c3", "y"]
-        job.ask(announce, names=names)
-        job.ask(prepare, names=names, exchange="plain")
+        hostile = Hostile(job)
+        hostile.ask("presence")
+        hostile.ask("prepare", masking="plain")
         with pytest.raises(UnsafeRequest):
-            job.ask(predictors, names=names, eta=0.5, retreat=False, exchange="masked", round=0)
+            hostile.ask("predictors", round_number=0, eta=0.5, retreat=False)
 
 
 @pytest.mark.slow
-def test_in_processes(data: Simulated, whole: tuple[VFEMResult, Path, Path], tmp_path: Path) -> None:
+def test_in_processes(data: Simulated, whole: tuple[Regression, Path, Path], tmp_path: Path) -> None:
     with data.federation(tmp_path, transport="processes") as opened:
         found = FIT.fit(opened)
     np.testing.assert_allclose(found.params, whole[0].params, rtol=1e-12, atol=1e-12)

@@ -2,13 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+Options = dict[str, Any]
 
-def translate(method: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+
+def translate(method: str, options: Options) -> tuple[str, Options]:
     """The new name and the new options of an old method with its old options.
 
-    `options` are what `Method.options()` gave before the redesign, read from JSON. For now nothing has another name.
-    An old option that has no counterpart may be dropped only where it changed no plan.
+    `options` are what `Method.options()` gave before the redesign, read from JSON. An old option that has no
+    counterpart may be dropped only where it changed no plan.
     """
-    return method, options
+    change = CHANGES.get(method)
+    return change(options) if change else (method, options)
+
+
+def _renamed(options: Options, **names: str) -> Options:
+    """The options under new names; a new name of "" drops one."""
+    return {names.get(old, old): value for old, value in options.items() if names.get(old, old)}
+
+
+def _sparse_glm(options: Options) -> tuple[str, Options]:
+    options = _renamed(options, via="solver", exchange="masking")
+    solver, damping = options.pop("solver"), options.pop("damping")
+    if solver != "admm":  # damping belongs to ADMM
+        return "select", {**options, "solver": solver}
+    for name in ("epsilon", "delta", "gamma", "clip", "presence", "view", "relation"):  # no private ADMM, no moments
+        options.pop(name)
+    return "vfl-glm-vs", {**options, "damping": damping}
+
+
+def _pca(options: Options) -> tuple[str, Options]:
+    return "pca", _renamed(options, block="tile")
+
+
+def _classify(options: Options) -> tuple[str, Options]:
+    batches = ("sampling", "rounds", "learning_rate", "radius")
+    options = _renamed(options, block="tile")
+    if options.pop("solver") == "moments":
+        return "classify", {name: value for name, value in options.items() if name not in batches}
+    for name in ("presence", "ridge", "tile"):  # of moments
+        options.pop(name)
+    return "sqm-logistic", options
+
+
+def _vertimrf(options: Options) -> tuple[str, Options]:
+    options = _renamed(options, format="file_format")
+    if options["encoder"] == "sqm":
+        papers = ("encoder", "recover", "consistency", "local_mrf", "sketches", "accounting", "complete", "records")
+        return "synthesize", {"model": "field", **_renamed(options, **dict.fromkeys(papers, ""))}
+    field = ("tables", "theta", "theta_triples", "discrepancy", "view", "relation")
+    options = _renamed(options, **dict.fromkeys(field, ""))
+    for name in ("bins", "max_clique", "split"):  # None was a default that the encoder chose
+        if options[name] is None:
+            options.pop(name)
+    return "vertimrf", options
+
+
+def _copula_sqm(options: Options) -> tuple[str, Options]:
+    return "synthesize", {"model": "copula", **_renamed(options, format="file_format")}
+
+
+def _ranks(method: str) -> Callable[[Options], tuple[str, Options]]:
+    def change(options: Options) -> tuple[str, Options]:
+        unused = [] if options["marginals"] == "bernstein" else ["order", "degree"]
+        unused += [] if options["accounting"] == "nominal" else ["split"]
+        return method, _renamed(options, format="file_format", **dict.fromkeys(unused, ""))
+
+    return change
+
+
+def _vfem(options: Options) -> tuple[str, Options]:
+    """The paper's model is a class of its own now; its baselines are those of `Regress`, which plan the same."""
+    options = _renamed(options, release="", step="solver", exchange="masking")
+    options["solver"] = {"gradient": "rounds", "exact": "exact"}[options["solver"]]
+    rounds = ("masking", "information", "iterations", "tolerance", "sketch_size", "coordinator")
+    independent = options.pop("cross_party") == "independent"
+    if not independent or options["missing"] != "em":
+        return "regress", _renamed(options, **dict.fromkeys(("solver", "init", *rounds), ""))
+    options = _renamed(options, **dict.fromkeys(("family", "missing", "epsilon", "delta", "clip_quantile"), ""))
+    return "vfem", options if options["solver"] == "rounds" else _renamed(options, **dict.fromkeys(rounds, ""))
+
+
+def _fedpsg(options: Options) -> tuple[str, Options]:
+    options = _renamed(options, complete="parties", protect="masking", format="file_format", columns="")
+    options["masking"] = {"masks": "pads"}.get(options["masking"], options["masking"])
+    if options["imputer"] in ("gain", "vgain", "cgain") or options["n_correlated"]:
+        return "fedpsg", options
+    papers = ("n_correlated", "generator", "generator_steps", "condition")
+    return "complete", _renamed(options, **dict.fromkeys(papers, ""))
+
+
+CHANGES: dict[str, Callable[[Options], tuple[str, Options]]] = {
+    "sparse-glm": _sparse_glm,
+    "vfem": _vfem,
+    "pca": _pca,
+    "classify": _classify,
+    "vertimrf": _vertimrf,
+    "fedpsg": _fedpsg,
+    "copula-sqm": _copula_sqm,
+    **{method: _ranks(method) for method in ("vcds", "evcds", "ievcds")},
+}

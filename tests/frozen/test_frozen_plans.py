@@ -14,14 +14,23 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ColonnadeError
-from colonnade.federation.facts import PublicFacts
 from colonnade.federation.catalogue import CATALOGUE
+from colonnade.federation.facts import PublicFacts
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import JOB
 from frozen.mapping import translate
 
-WORDING: dict[str, str] = {}
+WORDING: dict[str, str] = {
+    "step='exact' and cross_party='full' use all blocks": "solver='exact' and Regress use all blocks",
+    "estimates are biased, and cross_party='full' is right": "estimates are biased, and Regress is right",
+    "exchange='plain': ": "masking='plain': ",
+    "or take CopulaSQM, to stay": "or take Synthesize, to stay",
+    "via='admm' shows sums at the solutions only": "`colonnade.papers.VFLGLMVS` shows sums at the solutions only",
+    "use via='moments' (gaussian), or synthesize a table with CopulaSQM and fit that": (
+        "use Select(solver='moments') (gaussian), or synthesize a table and fit that"
+    ),
+}
 """Old text -> new text, in names of phases, in `discloses`, in notes, and in the reasons that costs state. A whole text
 or a part of one; numbers must stay. Every entry must occur in an old text, so this lists each difference once."""
 ERRORS: dict[str, str] = {}

@@ -12,7 +12,7 @@ import colonnade as co
 from colonnade.data.column import Column, Columns
 from colonnade.errors import UnsafeRequest
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.local import Spec
+from colonnade.federation.config import Spec
 from colonnade.secure.field import BLOCK_ROWS
 from colonnade.statistics import moments
 from colonnade.statistics import moments as moment_layout

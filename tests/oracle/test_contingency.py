@@ -25,9 +25,9 @@ from colonnade.errors import (
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.skellam import Skellam
-from colonnade.statistics import contingency as module
-from colonnade.statistics import contingency_layout
-from colonnade.statistics.contingency import Contingency
+from colonnade.statistics import tables as module
+from colonnade.statistics import tables as contingency_layout
+from colonnade.statistics.tables import Tables
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
 from support.small import COLUMNS, three_parties
 
@@ -86,7 +86,7 @@ def test_tables_equal_counting(tmp_path: Path, holders: int, memory: int) -> Non
         tables, options = (*MANY, ("x1", "sued", "x0"), ("x0", "x1")), {"threshold": 2}
     with three_parties(tmp_path, blocks=blocks, columns=columns, allow=ALLOW, **options) as federation:
         assert len(federation.roster.committee) == holders
-        method = Contingency(tables=tables, bins=4, epsilon=None, memory=memory)
+        method = Tables(tables=tables, bins=4, epsilon=None, memory=memory)
         assert (len(method.layout(federation.facts, federation.roster).circuit.chunks) > 1) == (memory == 700)
         result = method.fit(federation)
     for names in tables:
@@ -117,7 +117,7 @@ def test_any_set_of_tables(
     shared: tuple[Federation, dict[str, pd.DataFrame]], tables: list[tuple[str, ...]], memory: int
 ) -> None:
     federation, blocks = shared
-    result = Contingency(tables=tuple(tables), bins=4, epsilon=None, memory=memory).fit(federation)
+    result = Tables(tables=tuple(tables), bins=4, epsilon=None, memory=memory).fit(federation)
     for names in tables:
         assert np.array_equal(result[names], counted(blocks, names)), names
 
@@ -134,7 +134,7 @@ def test_an_empty_cell_counts_in_no_table_that_involves_it(tmp_path: Path) -> No
     columns = Columns([changed.get(name, column) for name, column in COLUMNS.items()])
     tables = (("age",), ("visits",), ("age", "visits"), ("age", "rating", "sued"), ("sector", "rating"), ("sector",))
     with three_parties(tmp_path, blocks=blocks, columns=columns, allow=ALLOW) as federation:
-        result = Contingency(tables=tables, bins=4, epsilon=None).fit(federation)
+        result = Tables(tables=tables, bins=4, epsilon=None).fit(federation)
     for names in tables:
         assert np.array_equal(result[names], counted(blocks, names)), names
     assert result[("age",)].sum() < result[("visits",)].sum()
@@ -147,7 +147,7 @@ def test_parties_that_share_no_record_have_an_empty_table(tmp_path: Path) -> Non
     apart = {"clinic": whole["clinic"][:6], "court": whole["court"][8:14], "bank": whole["bank"][-4:]}
     tables = (("age", "sued"), ("age", "sued", "sector"), ("sector",))
     with three_parties(tmp_path, blocks=apart, allow=ALLOW) as federation:
-        result = Contingency(tables=tables, bins=4, epsilon=None).fit(federation)
+        result = Tables(tables=tables, bins=4, epsilon=None).fit(federation)
     assert not result[("age", "sued")].any()
     assert not result[("age", "sued", "sector")].any()
     assert result[("sector",)].sum() == 4
@@ -160,7 +160,7 @@ def test_one_record_moves_one_cell_of_each_table_by_one(tmp_path: Path) -> None:
     results = []
     for number, one in enumerate((blocks, less)):
         with three_parties(tmp_path / str(number), blocks=one, allow=ALLOW) as federation:
-            results.append(Contingency(tables=MANY, bins=4, epsilon=None).fit(federation))
+            results.append(Tables(tables=MANY, bins=4, epsilon=None).fit(federation))
     moved = [np.abs(results[0][names] - results[1][names]) for names in MANY]
     assert all(change.sum() <= 1 for change in moved)
     assert sum(change.sum() for change in moved) >= 2
@@ -169,7 +169,7 @@ def test_one_record_moves_one_cell_of_each_table_by_one(tmp_path: Path) -> None:
 def test_two_data_parties_and_an_independent_holder(tmp_path: Path) -> None:
     blocks = blocks_of_every_pattern()
     del blocks["bank"]
-    method = Contingency(tables=(("age", "sued"), ("sued",)), bins=4, epsilon=None)
+    method = Tables(tables=(("age", "sued"), ("sued",)), bins=4, epsilon=None)
     with three_parties(tmp_path / "two", blocks=blocks, allow=ALLOW) as federation, pytest.raises(TooFewHolders):
         method.fit(federation)
     with three_parties(tmp_path / "three", blocks=blocks, allow=ALLOW, holder="Notary") as federation:
@@ -181,9 +181,9 @@ def test_noise_has_the_stated_size_and_the_split_is_kept(tmp_path: Path) -> None
     tables = (("age", "sector", "visits"), ("age", "rating", "visits"))
     bins = {"age": 40, "visits": 10}
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        exact = Contingency(tables=tables, bins=bins, epsilon=None).fit(federation)
-        noisy = Contingency(tables=tables, bins=bins, epsilon=1.0, split=(4, 1)).fit(federation)
-        plan = federation.plan(Contingency(tables=tables, bins=bins, epsilon=1.0, split=(4, 1)))
+        exact = Tables(tables=tables, bins=bins, epsilon=None).fit(federation)
+        noisy = Tables(tables=tables, bins=bins, epsilon=1.0, split=(4, 1)).fit(federation)
+        plan = federation.plan(Tables(tables=tables, bins=bins, epsilon=1.0, split=(4, 1)))
     assert exact[tables[0]].size == 1200
     for names in tables:
         assert 0.75 < np.mean(np.square(noisy[names] - exact[names])) / noisy.noise_sd[names] ** 2 < 1.25
@@ -197,37 +197,37 @@ def test_noise_has_the_stated_size_and_the_split_is_kept(tmp_path: Path) -> None
 def test_the_plan_counts_each_table_once_for_a_person(tmp_path: Path) -> None:
     tables = (("age", "sector"), ("age", "sued"), ("sector",), ("age", "sued", "rating"))
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        plan = federation.plan(Contingency(tables=tables, epsilon=1.0))
+        plan = federation.plan(Tables(tables=tables, epsilon=1.0))
         assert 0.98 < plan.total().epsilon <= 1.0
         parts = {party: plan.total(party=party).epsilon for party in federation.facts.parties}
         assert parts["court"] < parts["clinic"] == pytest.approx(parts["bank"])
         assert parts["bank"] < plan.total().epsilon, "a table between two others costs the bank nothing"
-        strict = federation.plan(Contingency(tables=tables, epsilon=1.0, relation="replace"))
+        strict = federation.plan(Tables(tables=tables, epsilon=1.0, relation="replace"))
         assert 0.98 < strict.total(relation="replace").epsilon <= 1.0
         text = strict.text()
         assert "standard deviation" in text
         assert "Server view" in text
-        assert federation.plan(Contingency(tables=tables, epsilon=None)).total().unbounded == ("exact-tables",)
+        assert federation.plan(Tables(tables=tables, epsilon=None)).total().unbounded == ("exact-tables",)
 
 
 def test_more_tables_need_more_noise_and_the_server_view_less(tmp_path: Path) -> None:
     """T tables need about T times the variance (Renyi composition); c = 1 of m = 3 colluders need 3/2 of it."""
     with three_parties(tmp_path) as federation:
         facts, roster = federation.facts, federation.roster
-        one = Contingency(tables=(("age",),), epsilon=0.5).layout(facts, roster).mus[0]
-        four = Contingency(tables=(("age",), ("visits",), ("sued",), ("sector",)), epsilon=0.5)
-        server = Contingency(tables=(("age",),), epsilon=0.5, view="server").layout(facts, roster).mus[0]
+        one = Tables(tables=(("age",),), epsilon=0.5).layout(facts, roster).mus[0]
+        four = Tables(tables=(("age",), ("visits",), ("sued",), ("sector",)), epsilon=0.5)
+        server = Tables(tables=(("age",),), epsilon=0.5, view="server").layout(facts, roster).mus[0]
         assert four.layout(facts, roster).mus[0] / one == pytest.approx(4, rel=0.15)
         assert one / server == pytest.approx(1.5, rel=0.05)
 
 
-def arguments_of(federation: Federation, method: Contingency) -> dict[str, Any]:
+def arguments_of(federation: Federation, method: Tables) -> dict[str, Any]:
     return {"layout": method.layout(federation.facts, federation.roster).to_dict(), "view": "client"}
 
 
 def test_an_opening_happens_once(tmp_path: Path) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        method = Contingency(tables=(("age", "sued"),), epsilon=1.0)
+        method = Tables(tables=(("age", "sued"),), epsilon=1.0)
         arguments = arguments_of(federation, method)
         with pytest.raises(UnsafeRequest), federation.open(method.plan(federation.facts, federation.roster)) as job:
             job.ask(module.share_rows, number=0, **arguments)
@@ -250,7 +250,7 @@ def openers(federation: Federation) -> set[str]:
 @pytest.mark.parametrize("tables", [(("age", "sued"),), (("age", "sued", "sector"),)])
 def test_nothing_opens_without_everybodys_noise(tmp_path: Path, tables: Any) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        method = Contingency(tables=tables, epsilon=1.0)
+        method = Tables(tables=tables, epsilon=1.0)
         arguments = arguments_of(federation, method)
         with pytest.raises(PartyLost), federation.open(method.plan(federation.facts, federation.roster)) as job:
             job.ask(module.share_rows, number=0, **arguments)
@@ -268,7 +268,7 @@ def test_nothing_opens_if_a_member_was_asked_for_less_noise(tmp_path: Path) -> N
     blocks = blocks_of_every_pattern()
     del blocks["bank"]
     with three_parties(tmp_path, blocks=blocks, allow=ALLOW, holder="Notary") as federation:
-        method = Contingency(tables=(("age", "sued"),), epsilon=1.0)
+        method = Tables(tables=(("age", "sued"),), epsilon=1.0)
         arguments = arguments_of(federation, method)
         weaker = {**arguments, "layout": {**arguments["layout"], "mus": [1]}, "number": 0}
         each: dict[str, Any] = {party: {**arguments, "number": 0} for party in federation.facts.parties}
@@ -280,12 +280,12 @@ def test_nothing_opens_if_a_member_was_asked_for_less_noise(tmp_path: Path) -> N
 
 def test_exact_tables_must_be_allowed_by_name(tmp_path: Path) -> None:
     with three_parties(tmp_path) as federation, pytest.raises(UnboundedNotAllowed):
-        Contingency(tables=(("age",),), epsilon=None).fit(federation)
+        Tables(tables=(("age",),), epsilon=None).fit(federation)
 
 
 def test_a_run_writes_its_tables_and_options_survive(tmp_path: Path) -> None:
-    method = Contingency(tables=[("age", "sued")], bins={"age": 3}, epsilon=2.0, split=(1,))  # type: ignore[arg-type]
-    assert Contingency.from_options(method.options()) == method
+    method = Tables(tables=[("age", "sued")], bins={"age": 3}, epsilon=2.0, split=(1,))  # type: ignore[arg-type]
+    assert Tables.from_options(method.options()) == method
     with three_parties(tmp_path, seed=3) as federation:
         result, run = federation.run(method)
     plain = run.read_json("result.json")
@@ -296,17 +296,17 @@ def test_a_run_writes_its_tables_and_options_survive(tmp_path: Path) -> None:
 
 def test_bad_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadArguments, match="tuple of column names"):
-        Contingency(tables=("age",))  # type: ignore[arg-type]
+        Tables(tables=("age",))  # type: ignore[arg-type]
     with pytest.raises(BadPrivacyParameter, match="delta above 0"):
-        Contingency(tables=(("age",),), delta=0.0)
+        Tables(tables=(("age",),), delta=0.0)
     with pytest.raises(BadPrivacyParameter, match="positive share"):
-        Contingency(tables=(("age",),), split=(1, 1))
+        Tables(tables=(("age",),), split=(1, 1))
     blocks, columns = blocks_of_every_pattern(93, parties=5), FIVE_COLUMNS
     with three_parties(tmp_path, blocks=blocks, columns=columns) as federation:
 
         def refused(kind: type[Exception], match: str, **options: Any) -> None:
             with pytest.raises(kind, match=match):
-                federation.plan(Contingency(**{"tables": (("age",),), **options}))
+                federation.plan(Tables(**{"tables": (("age",),), **options}))
 
         refused(UnknownColumn, "height", tables=(("height",),))
         refused(BadArguments, "each set of columns once", tables=(("age", "sued"), ("sued", "age")))

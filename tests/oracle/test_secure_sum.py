@@ -42,7 +42,7 @@ def masked_numbers(me: Party, *, values: list[float], shape: dict[str, Any], rou
     """The numbers that the test gives this member."""
     whole = all(isinstance(one, int) for one in values)
     vector = np.array(values, dtype=np.int64 if whole else np.float64)
-    masked = [masked_release(me, vector, shape=SecureSum(**shape), round=round) for _ in range(times)]
+    masked = [masked_release(me, vector, shape=SecureSum(**shape), round_number=round) for _ in range(times)]
     return Release(masked[0], "masked numbers")
 
 

@@ -16,14 +16,12 @@ from scipy import stats
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
-from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.marginals import iterated_basis
-from colonnade.statistics.marginals import GRID
-from colonnade.papers.vcds.method import EVCDS
-from colonnade.papers.vcds.method import IEVCDS
-from colonnade.synthesis.copula.model import GaussianCopula
+from colonnade.federation.roster import Member, Roster
+from colonnade.papers.vcds.method import EVCDS, IEVCDS, VCDS
 from colonnade.papers.vcds.releases import PRESENCE, column_marginal
-from colonnade.papers.vcds.method import VCDS
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.marginals import GRID, iterated_basis
+from colonnade.synthesis.copula.model import GaussianCopula
 
 R = np.array([[1.0, 0.7, 0.3, -0.4], [0.7, 1.0, 0.0, 0.2], [0.3, 0.0, 1.0, 0.1], [-0.4, 0.2, 0.1, 1.0]])
 COLUMNS = Columns(
@@ -138,7 +136,8 @@ def test_released_ranks_are_unbiased_and_have_the_variance_of_the_formula(tmp_pa
         Federation.local({"one": frame}, seed=2, **here) as parties,  # type: ignore[arg-type]
         parties.open(parties.plan(method)) as job,
     ):
-        ranks = method.ask_ranks(job, method.ask_presence(job))
+        procedure = method.procedure(parties.facts, parties.roster)
+        ranks = procedure.ask_ranks(job, procedure.ask_presence(job))
         order = parties.transport["one"].rows  # type: ignore[index]
     truth = np.empty(n)
     truth[order] = stats.rankdata(values)
@@ -209,5 +208,7 @@ def test_evcds_keeps_dependence_and_marginals_under_mcar(tmp_path: Path, made: E
 
 def test_facts_name_columns_party_by_party() -> None:
     facts = PublicFacts(n=10, columns={party: COLUMNS.select(names) for party, names in OWNERS.items()})
-    assert VCDS(columns=("d", "a")).held(facts) == {"first": ["a"], "third": ["d"]}
-    assert list(VCDS(columns=("d", "a")).declared(facts)) == ["a", "d"]
+    members = tuple(Member(name=party, organisation=party, public_key=bytes(32), owns_data=True) for party in OWNERS)
+    procedure = VCDS(columns=("d", "a")).procedure(facts, Roster(members=members))
+    assert procedure.held == {"first": ["a"], "third": ["d"]}
+    assert list(procedure.columns) == ["a", "d"]

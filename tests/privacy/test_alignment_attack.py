@@ -20,7 +20,7 @@ import pytest
 from colonnade.alignment import protocol
 from colonnade.alignment.group import ELEMENT_BYTES, ORDER, hash_to_group, raise_to
 from colonnade.alignment.session import align
-from colonnade.federation.local import Spec
+from colonnade.federation.config import Spec
 from colonnade.federation.party import Party
 from colonnade.federation.transports.embedded import Embedded
 from support.small import COLUMNS, three_overlapping_blocks

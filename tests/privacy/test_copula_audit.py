@@ -20,13 +20,14 @@ from colonnade.audit.claims import claimed_curve
 from colonnade.audit.mechanism import Audit, membership_attack, sensitivity_search
 from colonnade.audit.planted import NOTHING, Planted
 from colonnade.data.column import Column
-from colonnade.evaluation.attacks.gram import copula_audit, corner_scores
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.features import quantize
 from colonnade.statistics.quantiles import dyadic_counts
-from colonnade.statistics.quantize import quantize
-from colonnade.synthesis.copula.procedure import CopulaSQM, Noise
+from colonnade.synthesis.copula.attacks import copula_audit, corner_scores
+from colonnade.synthesis.copula.procedure import CopulaReleases
 from colonnade.synthesis.copula.scores import count
+from colonnade.synthesis.method import Synthesize
 from support.small import COLUMNS, three_parties
 
 RUNS = 60_000
@@ -37,36 +38,36 @@ AGE = COLUMNS["age"]
 
 
 @pytest.fixture(scope="module")
-def noise(tmp_path_factory: pytest.TempPathFactory) -> Noise:
+def releases(tmp_path_factory: pytest.TempPathFactory) -> CopulaReleases:
     """One continuous column: a tree, and three products of (presence, score). Server view, three members, half of the
     budget for each release, so that a forgotten split shows."""
     with three_parties(tmp_path_factory.mktemp("audit")) as federation:
-        method = CopulaSQM(epsilon=EPSILON, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
-        return method.noise(federation.facts, federation.roster)
+        method = Synthesize(epsilon=EPSILON, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
+        return CopulaReleases(method, federation.facts, federation.roster)
 
 
 @pytest.fixture(scope="module")
-def claim(noise: Noise) -> PrivacyProfile:
+def claim(releases: CopulaReleases) -> PrivacyProfile:
     """What the plan claims, as a whole curve: the composed privacy loss of both releases."""
-    return claimed_curve(noise.releases(0), name="CopulaSQM, server view")
+    return claimed_curve(releases.costs(0), name="the copula, server view")
 
 
-def audit(noise: Noise, claim: PrivacyProfile, planted: Planted = NOTHING) -> Audit[bool]:
-    """The mechanism with this bug, against the claim of `noise`."""
-    return copula_audit(noise, claim, delta=DELTA, runs=RUNS, planted=planted)
+def audit(releases: CopulaReleases, claim: PrivacyProfile, planted: Planted = NOTHING) -> Audit[bool]:
+    """The mechanism with this bug, against the claim of `releases`."""
+    return copula_audit(releases, claim, delta=DELTA, runs=RUNS, planted=planted)
 
 
-def test_the_corner_record_reaches_both_sensitivities(noise: Noise) -> None:
+def test_the_corner_record_reaches_both_sensitivities(releases: CopulaReleases) -> None:
     """Its score is 1 in every one of 50 runs of the marginal; it is in one node of each level."""
     for seed in range(50):
-        counts, triangle = corner_scores(noise, True, SimulatedRandomness(seed))
-        assert counts.sum() == noise.depth
-        assert np.linalg.norm(triangle) == pytest.approx(noise.layout.delta_2)
+        counts, triangle = corner_scores(releases, True, SimulatedRandomness(seed))
+        assert counts.sum() == releases.depth
+        assert np.linalg.norm(triangle) == pytest.approx(releases.layout.delta_2)
 
 
-def test_the_claim_is_not_refuted(noise: Noise, claim: PrivacyProfile) -> None:
+def test_the_claim_is_not_refuted(releases: CopulaReleases, claim: PrivacyProfile) -> None:
     """A false alarm has probability at most 1e-6. The claim is that of the plan, and it is nearly tight."""
-    result = audit(noise, claim).run(SimulatedRandomness(11))
+    result = audit(releases, claim).run(SimulatedRandomness(11))
     assert not result.refuted, str(result)
     assert 0.97 * EPSILON < result.claimed_epsilon <= EPSILON * (1 + 1e-6)
 
@@ -74,23 +75,23 @@ def test_the_claim_is_not_refuted(noise: Noise, claim: PrivacyProfile) -> None:
 @pytest.mark.parametrize(
     "bug", [Planted.parse("noise/1.4"), Planted.parse("forgotten-split"), Planted(silent=2)], ids=str
 )
-def test_planted_bugs_are_refuted(noise: Noise, claim: PrivacyProfile, bug: Planted) -> None:
-    made = audit(noise, claim, bug)
+def test_planted_bugs_are_refuted(releases: CopulaReleases, claim: PrivacyProfile, bug: Planted) -> None:
+    made = audit(releases, claim, bug)
     assert made.stated_power is not None
     assert made.stated_power.probability > 0.99, bug
     assert made.run(SimulatedRandomness(12)).refuted, bug
 
 
-def test_bounds_from_the_data_are_refuted_and_declared_ones_are_not(noise: Noise) -> None:
+def test_bounds_from_the_data_are_refuted_and_declared_ones_are_not(releases: CopulaReleases) -> None:
     """39 records near 1 and one at 100, or nothing in its place. With the largest value as the upper bound, the record
     that goes lets all others spread over the leaves."""
     others = np.linspace(0.5, 1.0, 39)
-    node = noise.sigma * math.sqrt(noise.depth)
+    node = releases.sigma * math.sqrt(releases.depth)
 
     def released(present: bool, *, derived: bool) -> NDArray[np.int64]:
         values = np.append(others, 100.0) if present else others
         column = replace_bounds(float(values.max())) if derived else AGE
-        return dyadic_counts(count(column, values, depth=noise.depth))
+        return dyadic_counts(count(column, values, depth=releases.depth))
 
     for derived in (False, True):
         direction = (released(True, derived=derived) - released(False, derived=derived)) / node**2

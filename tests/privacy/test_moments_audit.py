@@ -20,7 +20,7 @@ from colonnade.audit.planted import NOTHING, Planted
 from colonnade.evaluation.attacks.gram import corner_moments, moments_audit
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.moments import MomentsLayout, Moments
-from colonnade.statistics.quantize import integer_bounds, quantize, stochastic_round
+from colonnade.statistics.features import integer_bounds, quantize, stochastic_round
 from support.small import three_parties
 
 RUNS = 1_000_000

@@ -26,7 +26,7 @@ from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import DEPTH, marginal, presence_count
 from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.quantiles import dyadic_counts
-from colonnade.statistics.quantize import quantize
+from colonnade.statistics.features import quantize
 from colonnade.synthesis.copula.scores import count, release_marginals
 from support.small import COLUMNS
 

@@ -16,9 +16,11 @@ import pytest
 from scipy import stats
 
 from colonnade.data.column import Column, Columns
-from colonnade.evaluation.attacks.papers import nominal_ranks, right_rank_guesses
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.roster import Member, Roster
+from colonnade.papers.vcds.attacks import nominal_ranks, right_rank_guesses
+from colonnade.papers.vcds.budget import RankBudget
 from colonnade.papers.vcds.method import EVCDS, VCDS
 from colonnade.papers.vcds.ranks import binomial_profile
 from colonnade.papers.vcds.releases import PRESENCE
@@ -32,6 +34,12 @@ METHOD = VCDS(epsilon=1.0, accounting="nominal")
 """The paper's epsilon 1: epsilon_1 = 0.5 for the ranks, spread over the party's 20 columns (Theorem 1)."""
 NOMINAL = 0.5
 ALPHA = 1e-6
+
+
+def budget(n: int) -> RankBudget:
+    """Of METHOD with n records at one party."""
+    alone = Roster(members=(Member(name="party", organisation="party", public_key=bytes(32), owns_data=True),))
+    return METHOD.procedure(PublicFacts(n=n, columns={"party": COLUMNS}), alone).budget
 
 
 def p_value(right: int, guesses: int, epsilon: float) -> float:
@@ -65,10 +73,10 @@ def seen_by_the_coordinator(tmp_path: Path, n: int, highest: bool, runs: int) ->
         allow=(PRESENCE,),
     ) as federation:
         victim = int(federation.transport["party"].rows[0])  # type: ignore[index]
-        plan = federation.plan(METHOD)
+        plan, procedure = federation.plan(METHOD), METHOD.procedure(federation.facts, federation.roster)
         for _ in range(runs):
             with federation.open(plan) as job:
-                ranks = METHOD.ask_ranks(job, METHOD.ask_presence(job))
+                ranks = procedure.ask_ranks(job, procedure.ask_presence(job))
             said.append(bool(ranks[victim].sum() > WIDTH * (n + 1) / 2))
     return said
 
@@ -77,7 +85,7 @@ def seen_by_the_coordinator(tmp_path: Path, n: int, highest: bool, runs: int) ->
 def test_the_nominal_claim_falls_at_5000_records(tmp_path: Path) -> None:
     """30 runs through the border; power 0.998 or more, as stated; a false alarm has probability at most 1e-6."""
     n, each = 5000, 15
-    epsilon_0 = METHOD.budget(PublicFacts(n=n, columns={"party": COLUMNS})).epsilon_0
+    epsilon_0 = budget(n).epsilon_0
     assert epsilon_0 == pytest.approx(NOMINAL / WIDTH)
     assert stated_power(n, 2 * each, epsilon_0) > 0.998
     highest = seen_by_the_coordinator(tmp_path / "high", n, True, each)
@@ -89,7 +97,7 @@ def test_the_nominal_claim_falls_at_5000_records(tmp_path: Path) -> None:
 def test_the_nominal_claim_falls_at_1000_records() -> None:
     """The same release without the border, 2 x 32 runs: 96 % of the guesses are right, where 0.5 allows 62 %."""
     n, each = 1000, 32
-    epsilon_0 = METHOD.budget(PublicFacts(n=n, columns={"party": COLUMNS})).epsilon_0
+    epsilon_0 = budget(n).epsilon_0
     assert stated_power(n, 2 * each, epsilon_0) > 0.98
     found = nominal_ranks(
         records=n,
@@ -106,8 +114,7 @@ def test_the_nominal_claim_falls_at_1000_records() -> None:
     exact = binomial_profile(n, WIDTH, epsilon_0)
     allowed = (1 + float(exact.delta(0.0)[0])) / 2
     assert stats.binom.sf(right - 1, 2 * each, allowed) > ALPHA
-    plan = METHOD.budget(PublicFacts(n=n, columns={"party": COLUMNS}))
-    assert guarantee(plan.costs(WIDTH), delta=1e-5, relation="replace").epsilon > exact.epsilon(1e-5) > 20
+    assert guarantee(budget(n).costs(WIDTH), delta=1e-5, relation="replace").epsilon > exact.epsilon(1e-5) > 20
 
 
 # --- rows of EVCDS ---------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ In every round a party's linear predictor is X_k beta_k, with one beta_k a round
 rank p_k: its column space is the party's block, and its row space, over rounds, the span of its coefficients. So
 whoever sees the predictors knows, after p_k rounds, every column of the block up to a linear map, and can test whether
 a suspected column is in it. Sums over whoever has a record do not end this: the row spaces of patterns {b, c} and
-{b, d} meet in that of b, and with it the sums are split again. "masked" therefore sums fixed groups (`vfem_groups.py`).
+{b, d} meet in that of b, and with it the sums are split again. "masked" therefore sums fixed groups
+(`papers/vfem/block.py`).
 
 The attacker here is the response holder, who sees more than the coordinator: everything that was sealed to it. The
 coordinator's view is everything that the transport carried.
@@ -24,9 +25,9 @@ from numpy.typing import NDArray
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.party import Party
-from colonnade.models.linear.regress import VFEM
+from colonnade.papers.vfem.block import chosen_groups, used_blocks
+from colonnade.papers.vfem.method import VFEM
 from colonnade.papers.vfem.steps import PREDICTOR
-from colonnade.papers.vfem.block import chosen_groups, kept_blocks
 from support.vfem_blocks import simulated
 
 Array = NDArray[np.float64]
@@ -55,7 +56,7 @@ class Watched:
 class Views:
     """What the response holder and the coordinator saw in one fit, and what the attack is after."""
 
-    def __init__(self, path: Path, exchange: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, path: Path, masking: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mail: list[dict[str, NDArray[Any]]] = []
         received = Party.received
 
@@ -68,8 +69,8 @@ class Views:
         monkeypatch.setattr(Party, "received", noted)
         federation: Federation = DATA.federation(path)
         watched = federation.transport = Watched(federation.transport)
-        method = VFEM(cross_party="independent", exchange=exchange, init="mean", tolerance=1e-6)  # type: ignore[arg-type]
-        self.result = method.fit(federation, response="y")
+        method = VFEM(response="y", masking=masking, init="mean", tolerance=1e-6)  # type: ignore[arg-type]
+        self.result = method.fit(federation)
         self.carried = watched.carried
         self.rows = {name: watched.inner[name].rows for name in "abcde"}
         self.present = np.column_stack([watched.inner[name].present for name in OTHERS])
@@ -79,7 +80,7 @@ class Views:
     def used(self) -> Mask:
         """(record, other party): whose block is in a sum."""
         groups = chosen_groups(self.present, range(4), list(WIDTH.values()))
-        return kept_blocks(self.present, groups)
+        return used_blocks(self.present, groups)
 
     def messages(self, name: str) -> Array:
         """(entry, round): what came from one party, as numbers."""
@@ -276,7 +277,7 @@ def test_groups_keep_the_most_cells() -> None:
             return sum(int(masks[:, group].all(axis=1).sum()) * sum(widths[at] for at in group) for group in groups)
 
         best = max(cells(labels) for labels in itertools.product(range(others), repeat=others))
-        kept = kept_blocks(masks, found)
+        kept = used_blocks(masks, found)
         assert sum(int(kept[:, at].sum()) * widths[at] for at in places) == best
         np.testing.assert_array_equal(kept[:, 0], masks[:, 0])
     assert chosen_groups(np.ones((3, 12), dtype=bool), range(12), [1] * 12) == (tuple(range(12)),)

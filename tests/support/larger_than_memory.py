@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import colonnade as co
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.local import Spec
+from colonnade.federation.config import Spec
 from colonnade.federation.plan import Plan
 from colonnade.papers.vertimrf.sketches import FMSketches
 from colonnade.synthesis.field.schema import Schema

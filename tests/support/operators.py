@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from colonnade.console.desk import Desk
+from colonnade.console.operator import Desk
 from colonnade.console.server import Console
 from colonnade.data.simulated import five_institutions
 from colonnade.errors import AwaitingApproval
@@ -23,7 +23,7 @@ from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE,
 from colonnade.federation.transports.embedded import Embedded
 from colonnade.models.linear.regress import VFEM
 from colonnade.models.pca import SQMPCA
-from colonnade.privacy.budget import Budget
+from colonnade.privacy.ledger import Budget
 from colonnade.secure.sealed import Identity
 from colonnade.statistics.describe import Describe
 

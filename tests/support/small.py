@@ -40,8 +40,10 @@ def three_overlapping_blocks(n: int = 60, seed: int = 1) -> dict[str, pd.DataFra
 
 
 def three_parties(tmp_path: Path, **options: Any) -> Federation:
-    """A local federation of three parties in `tmp_path`, which run the steps of the tests too."""
-    options.setdefault("packages", ("colonnade.papers", "support.steps"))
+    """A local federation of three parties in `tmp_path`, which run the steps of the tests too if they are in this
+    process."""
+    if options.get("transport", "embedded") == "embedded":
+        options.setdefault("packages", ("colonnade.papers", "support.steps"))
     return Federation.local(
         options.pop("blocks", None) or three_overlapping_blocks(),
         key="id",

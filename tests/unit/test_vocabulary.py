@@ -21,7 +21,7 @@ SAID = {
 CLIENT = re.compile(r"\b[Cc]lients?\b(?! view|$)")
 SERVER = re.compile(r"\b[Ss]ervers?\b(?! view|$)")
 NEITHER_PARTY_NOR_COORDINATOR = re.compile(
-    r"src/colonnade/(console|federation/(transports|doctor_network)|data/cluster|data/(sources|postgresql))|docs/(console|sources|decisions|known-issues|faults)"
+    r"src/colonnade/(console|federation/(transports|doctor)|data/cluster|data/(sources|postgresql))|docs/(console|sources|decisions|known-issues|faults)"
 )
 """Where a client or a server is one of TLS, HTTP, Dask or PostgreSQL, or a decision quotes another project."""
 SPOKEN_OF = re.compile(

@@ -20,7 +20,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from colonnade.data.composite import SEPARATOR
+from colonnade.data.keys import SEPARATOR
 from colonnade.errors import BadArguments, KeyProblem
 
 RULES = ("case", "spaces", "accents")

@@ -12,14 +12,14 @@ from colonnade.alignment.protocol import Align
 from colonnade.alignment.result import Aligned
 from colonnade.data.block import Block
 from colonnade.data.column import Columns
-from colonnade.data.composite import key_name, with_key
+from colonnade.data.keys import key_name, with_key
 from colonnade.data.sources import open_source
 from colonnade.errors import SchemaError, SourceError
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home
 from colonnade.federation.job import Progress
-from colonnade.federation.local import Spec
+from colonnade.federation.config import Spec
 from colonnade.federation.run_folder import RunFolder
 
 

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import colonnade as co
 from colonnade.cli.output import Output, Quiet
-from colonnade.cli.running import execute, say_total
+from colonnade.cli.running import execute, say_total, show
 
 if TYPE_CHECKING:
     from colonnade.data.simulated.example import Example
-    from colonnade.evaluation.report import Shown
+    from colonnade.federation.config import Spec
     from colonnade.federation.coordinator import Federation
-    from colonnade.federation.local import Spec
+    from colonnade.federation.plan import Plan
     from colonnade.federation.run_folder import RunFolder
 
 RESPONSE = "profit_growth"
 REGRESSED = ("roa", "sales_growth", "liability_ratio", "capital", "investors", "changes", RESPONSE)
-"""Of the two institutions with most records: the response holder and the credit agency."""
+"""Of the two institutions with most records: the response party and the credit agency."""
 MOST_ROWS = 8
 AGAIN = "see RUN, or just run `colonnade demo` once more"
 
@@ -45,10 +46,10 @@ def demo(
     The firms are simulated; border, ledgers, noise, secret shares and transcript are the real ones.
     """
     from colonnade.data.simulated import five_institutions
-    from colonnade.data.simulated.files import write_example
-    from colonnade.evaluation.report_index import write_index
+    from colonnade.data.simulated.example import write_example
+    from colonnade.evaluation.report import write_index
+    from colonnade.federation.config import Spec
     from colonnade.federation.coordinator import Federation
-    from colonnade.federation.local import Spec
 
     output = Output(quiet=quiet)
     with output.busy(f"simulating {n:,} firms"):
@@ -70,7 +71,7 @@ def demo(
     with Federation.from_spec(spec, runs=out / "runs") as federation:
         described = _describe(federation, output)
         runs += [described, _synthesize(federation, example, described, output)]
-        runs.append(_regress(federation, example, output))
+        runs.append(_regress(federation, output))
     output.say()
     output.say(
         "What each institution wrote down: colonnade ledger show"
@@ -82,84 +83,74 @@ def demo(
 
 def _align(spec: Spec, runs: Path, output: Output) -> RunFolder:
     from colonnade.alignment.session import align
-    from colonnade.evaluation import report_alignment as told
-    from colonnade.evaluation.report import write_report
+    from colonnade.evaluation.report import view_of, write_report
 
     output.say()
     output.say("1. Align: the institutions line their firms up, without showing who is not shared.")
     with output.progress() as progress:
-        result, run = align(spec, runs=runs, progress=progress)
+        _, run = align(spec, runs=runs, progress=progress)
     write_report(run)
-    plain = run.read_json("result.json")
-    largest = sorted(plain["patterns"], key=lambda one: -one["count"])
-    shown = told.pattern_rows({**plain, "patterns": largest[:MOST_ROWS]})
-    output.table(f"{result.n:,} firms; the {len(shown)} largest patterns", told.PATTERN_HEAD, shown, numeric=(1,))
+    show(view_of(run), output, most_rows=MOST_ROWS)
     return run
 
 
 def _describe(federation: Federation, output: Output) -> RunFolder:
-    from colonnade.evaluation import report_description as told
-    from colonnade.evaluation.report import write_report
-    from colonnade.statistics.describe import Describe
+    from colonnade.evaluation.report import view_of
 
     output.say()
     output.say("2. Describe: each institution says how much it holds, with noise.")
-    method = Describe(epsilon=0.5, delta=1e-6)
-    say_total(federation.plan(method), output)
-    run = execute(federation, method, output, name=None, again=AGAIN)
-    result = run.read_json("result.json")
-    title = f"{result['n']:,} firms; ± is two standard deviations of the noise"
-    output.table(title, told.PARTY_HEAD, told.party_rows(result), numeric=(1, 2, 3))
-    write_report(run, remarks=federation.remarks)
+    run = _run(federation, federation.plan(co.Describe(epsilon=0.5, delta=1e-6)), output)
+    show(view_of(run), output, most_tables=1)
     return run
 
 
 def _synthesize(federation: Federation, example: Example, described: RunFolder, output: Output) -> RunFolder:
     from colonnade.evaluation.comparison import compare_with_truth
     from colonnade.evaluation.report import COMPARISON, write_report
-    from colonnade.synthesis.copula.procedure import CopulaSQM
     from colonnade.synthesis.table import read_table
 
     # The noisy counts of step 2 are known by now: they say how much noise to expect between two institutions.
     presence = described.read_json("result.json")["presence"]
     expected = {party: min(max(count / federation.facts.n, 1e-3), 1.0) for party, count in presence.items()}
-    method = CopulaSQM(epsilon=4.0, delta=1e-6, expected=expected)
-    plan = federation.plan(method)
+    plan = federation.plan(co.Synthesize(model="copula", epsilon=4.0, delta=1e-6, expected=expected))
     output.say()
     output.say("3. Plan: what a synthetic table will ask, show and cost, before any data is touched.")
-    for one in plan.stages:
-        output.say(f"    {one.name}: {one.discloses}; seen by {one.audience}")
+    for stage in plan.stages:
+        output.say(f"    {stage.name}: {stage.discloses}; seen by {stage.audience}")
     for note in plan.notes:
         if note.startswith(("Forecast by pair", "WARNING")):
             output.say(f"    {note}")
     say_total(plan, output)
     output.say()
     output.say("4. Synthesize: noisy moments on secret shares; a complete table is drawn from them.")
-    run = execute(federation, method, output, name=None, again=AGAIN)
+    run = execute(federation, plan, output, name=None, again=AGAIN)
     with output.busy("fitting a regression to the synthetic table, and to the truth"):
         owners = {name: party for party, columns in federation.facts.columns.items() for name in columns}
-        found = compare_with_truth(read_table(run), example, RESPONSE, owners=owners)
-    run.write_json(COMPARISON, found)
+        comparison = compare_with_truth(read_table(run), example, RESPONSE, owners=owners)
+    run.write_json(COMPARISON, comparison)
     output.say(
-        f"A regression of {RESPONSE} on the synthetic table: its effects correlate {found['agreement']:.2f} with the"
-        " true ones, which only a simulation knows. The report has them side by side."
+        f"A regression of {RESPONSE} on the synthetic table: its effects correlate {comparison['agreement']:.2f} with"
+        " the true ones, which only a simulation knows. The report has them side by side."
     )
     write_report(run, remarks=federation.remarks)
     return run
 
 
-def _regress(federation: Federation, example: Example, output: Output) -> RunFolder:
-    from colonnade.evaluation.report import kind_of, write_report
-    from colonnade.models.linear.regress import VFEM
+def _regress(federation: Federation, output: Output) -> RunFolder:
+    from colonnade.evaluation.report import view_of
 
     output.say()
     output.say(f"5. Regress: {RESPONSE} on columns of two institutions, with noise, from firms that lack whole blocks.")
-    method = VFEM(response=RESPONSE, columns=REGRESSED, epsilon=4.0, delta=1e-6)
-    say_total(federation.plan(method), output)
-    run = execute(federation, method, output, name=None, again=AGAIN)
-    result = run.read_json("result.json")
-    shown: Shown
-    for shown in kind_of(run, result).terminal(result):
-        output.table(shown.title, shown.head, shown.rows, numeric=shown.numeric)
+    method = co.Regress(response=RESPONSE, columns=REGRESSED, epsilon=4.0, delta=1e-6)
+    run = _run(federation, federation.plan(method), output)
+    show(view_of(run), output)
+    return run
+
+
+def _run(federation: Federation, plan: Plan, output: Output) -> RunFolder:
+    from colonnade.evaluation.report import write_report
+
+    say_total(plan, output)
+    run = execute(federation, plan, output, name=None, again=AGAIN)
     write_report(run, remarks=federation.remarks)
     return run

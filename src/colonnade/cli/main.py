@@ -1,4 +1,13 @@
-"""The command line: `colonnade VERB ...`. The verbs have a file each; docs/command-line.md describes them."""
+"""The command line: `colonnade VERB ...`; docs/command-line.md describes it.
+
+verbs     a verb for every method of the catalogue, from its own declarations
+runs      run a job file, resume, report, compare, audit
+operate   one institution's end: party, coordinator, authority, doctor, columns
+records   ledger and transcript
+demo      the whole story on simulated institutions
+running   how a method is run: plan, question, progress, report
+output    printing, progress, errors as one line with an exit code
+"""
 
 from __future__ import annotations
 
@@ -9,27 +18,13 @@ from typing import Annotated
 import typer
 
 import colonnade
-from colonnade.cli import authority, columns, ledger, party, plan, transcript
-from colonnade.cli.align import align
-from colonnade.cli.audit import audit
-from colonnade.cli.classify import classify
-from colonnade.cli.compare import compare
-from colonnade.cli.complete import complete
+from colonnade.cli import operate, records, runs
 from colonnade.cli.demo import demo
-from colonnade.cli.describe import describe
-from colonnade.cli.doctor import doctor
-from colonnade.cli.output import Verbs
-from colonnade.cli.pca import pca
-from colonnade.cli.regress import regress
-from colonnade.cli.report import report
-from colonnade.cli.resume import resume
-from colonnade.cli.run import run
-from colonnade.cli.select import select
-from colonnade.cli.synthesize import synthesize
+from colonnade.cli.verbs import MethodVerbs, papers
 
 app = typer.Typer(
     name="colonnade",
-    cls=Verbs,
+    cls=MethodVerbs,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -58,27 +53,15 @@ def main(
 
 
 app.command()(demo)
-app.command()(align)
-app.command()(describe)
-app.command()(synthesize)
-app.command()(regress)
-app.command()(select)
-app.command()(pca)
-app.command()(classify)
-app.command()(complete)
-app.command()(compare)
-app.command()(report)
-app.command()(run)
-app.command()(audit)
-app.add_typer(plan.app, name="plan")
-app.command()(resume)
-app.command()(doctor)
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(transcript.app, name="transcript")
-app.add_typer(columns.app, name="columns")
-app.add_typer(authority.app, name="authority")
-app.add_typer(party.app, name="party")
-app.add_typer(party.coordinator, name="coordinator")
+app.add_typer(papers, name="papers")
+for command in (runs.run, runs.resume, runs.report, runs.compare, runs.audit, operate.doctor):
+    app.command()(command)
+app.add_typer(records.ledger, name="ledger")
+app.add_typer(records.transcript, name="transcript")
+app.add_typer(operate.columns, name="columns")
+app.add_typer(operate.party, name="party")
+app.add_typer(operate.coordinator, name="coordinator")
+app.add_typer(operate.authority, name="authority")
 
 if __name__ == "__main__":
     app()

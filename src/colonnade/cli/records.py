@@ -16,7 +16,7 @@ from colonnade.durable import Chain, Database, Head
 from colonnade.errors import CannotAccount, CorruptRecord, RunError, StorageError
 
 if TYPE_CHECKING:
-    from colonnade.privacy.budget import Budget
+    from colonnade.privacy.ledger import Budget
     from colonnade.privacy.ledger import Ledger
 
 ledger = typer.Typer(no_args_is_help=True, help="What a party has spent.")
@@ -122,8 +122,9 @@ def ledger_show(
         )
         return
     out.say(f"Ledger of {party_of(home)}, {len(rows)} rows")
-    _ledger_table(out, "Reservations: what approved plans may spend (this counts; nothing is refunded)", reserved)
-    _ledger_table(out, "Debits: each request, written down before its step saw any data", debited)
+    counts = "Reservations: what approved plans may spend (this counts; nothing is refunded)"
+    _ledger_table(out, counts, reserved, ("requests", "count"))
+    _ledger_table(out, "Debits: each request, written down before its step saw any data", debited, ("request", "seq"))
     out.say()
     for total in totals:
         out.say(f"{total['window']}, {total['relation']}: {total['text'].removesuffix(', ' + total['relation'])}")
@@ -220,21 +221,22 @@ def _totals(book: Ledger, budget: Budget | None, delta: float) -> list[dict[str,
     return totals
 
 
-def _ledger_table(out: Output, title: str, rows: list[dict[str, Any]]) -> None:
+def _ledger_table(out: Output, title: str, rows: list[dict[str, Any]], number: tuple[str, str]) -> None:
+    """`number`: the heading and the field of the column that tells requests apart. A row has its stage as "phase"."""
     from colonnade.formatting import timestamp
     from colonnade.privacy.cost import Cost
     from colonnade.privacy.wording import cost_text
 
     out.table(
         title,
-        ("row", "time", "job", "stage", "requests" if rows and rows[0]["kind"] == "reserve" else "request", "cost"),
+        ("row", "time", "job", "stage", number[0], "cost"),
         [
             (
                 str(row["number"]),
                 timestamp(row["time"]),
                 row["job"],
-                row["stage"],
-                str(row["count"] if row["kind"] == "reserve" else row["seq"]),
+                row["phase"],
+                str(row[number[1]]),
                 cost_text(Cost.from_dict(row["cost"])),
             )
             for row in rows
@@ -253,7 +255,7 @@ def transcript_show(
     as_json: AsJson = False,
 ) -> None:
     """Print the messages: direction, peer, step, bytes, cost and what each discloses."""
-    from colonnade.federation.transcript import Transcript
+    from colonnade.federation.messages import Transcript
     from colonnade.formatting import size, timestamp
     from colonnade.privacy.cost import Cost
     from colonnade.privacy.wording import cost_text
@@ -289,7 +291,7 @@ def transcript_show(
 @transcript.command("verify")
 def transcript_verify(path: RecordPath, run: Run = None) -> None:
     """Check that no message was changed, removed or inserted."""
-    from colonnade.federation.transcript import Transcript
+    from colonnade.federation.messages import Transcript
 
     out = Output()
     expect = handed_out(path, "transcript", run)

@@ -43,9 +43,8 @@ def before_the_cohort(
     states its own in consortium.toml, and adopts the cohort when the job is closed.
     """
     from colonnade.alignment.session import prepare
-    from colonnade.federation.consortium import Consortium, CoordinatorFile
+    from colonnade.federation.config import Consortium, CoordinatorFile, Spec
     from colonnade.federation.coordinator import Federation
-    from colonnade.federation.local import Spec
     from colonnade.federation.transports.certificates import AUTHORITY
 
     if CoordinatorFile.is_one(path):
@@ -157,10 +156,10 @@ def finish(federation: Federation, run: RunFolder, out: Output) -> None:
     out.result(str(report.absolute()) if out.quiet else f"Report: {report.absolute()}")
 
 
-def show(view: View, out: Output) -> None:
+def show(view: View, out: Output, *, most_tables: int | None = None, most_rows: int | None = None) -> None:
     """A result's tables on the terminal."""
-    for table in view.tables():
-        out.table(table.title, table.head, table.rows[: table.shown], numeric=table.numeric)
+    for table in view.tables()[:most_tables]:
+        out.table(table.title, table.head, table.rows[: most_rows or table.shown], numeric=table.numeric)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ def run(
 
     Shows the plan, asks on a terminal, runs, and writes a run folder with the report.
     """
-    from colonnade.federation.job_file import JobFile
+    from colonnade.federation.config import JobFile
 
     file = JobFile.from_toml(job)
     common: dict[str, Any] = {"plan_only": plan_only, "as_json": as_json, "yes": yes, "quiet": quiet}
@@ -220,9 +220,7 @@ def _jointly(
 
 
 def audit(
-    method: Annotated[
-        str, typer.Argument(help="A method as `colonnade run` names it, or `all`.", show_default=False)
-    ],
+    method: Annotated[str, typer.Argument(help="A method as `colonnade run` names it, or `all`.", show_default=False)],
     planted: Annotated[
         str | None,
         typer.Option("--planted", help="Plant a bug that must be found: noise/1.4, silent-member, forgotten-split."),

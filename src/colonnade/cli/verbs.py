@@ -89,7 +89,7 @@ class PaperVerbs(MethodVerbs):
 
 papers = typer.Typer(
     cls=PaperVerbs,
-    help="The papers' own algorithms, where Colonnade has something better or safer (docs/papers.md).",
+    help="The papers' own algorithms, where Colonnade has something better or safer.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -138,7 +138,8 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def typer_option(declared: Declared, *, required: bool = True) -> tuple[Any, Any]:
     """(type, default) of an option as typer takes it: text that `read` turns into the option's type."""
     option = declared.option
-    flag, kind, default = declared.flag, str | None, ... if required and declared.default is MISSING else None
+    flag, default = declared.flag, ... if required and declared.default is MISSING else None
+    kind: Any = str | None
     if declared.hint is bool:
         flag, kind = f"{flag}/--no-{flag.removeprefix('--')}", bool | None
     elif repeated(declared.hint):
@@ -153,7 +154,7 @@ def help_of(declared: Declared) -> str:
     option, parts = declared.option, [declared.option.help]
     if option.range:
         parts.append(f"{option.range[0].upper()}{option.range[1:]}.")
-    if repeated(declared.hint):
+    if repeated(declared.hint) and "repeated" not in option.help:
         parts.append("May be repeated.")
     for other, values in (option.only or {}).items():
         flag = f"--{other.replace('_', '-')}"
@@ -204,11 +205,11 @@ def _form(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "|".join(str(value) for value in typing.get_args(kind))
     if _is_list(kind):
-        (inner,) = members(typing.get_args(kind)[0])[:1]
-        return f"{'NAME' if inner is str else _form(inner)},..."
+        inner = members(typing.get_args(kind)[0])[0]
+        return _form(inner) if _is_list(inner) else f"{'NAME' if inner is str else _form(inner)},..."
     if _is_table(kind):
         return f"NAME={_form(members(typing.get_args(kind)[1])[0])}"
-    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kind, "JSON")
+    return {int: "INTEGER", float: "NUMBER", str: "TEXT", bool: "true|false"}.get(kind, "JSON")
 
 
 def read(declared: Declared, given: str | list[str] | bool) -> Any:

@@ -1,1 +1,1 @@
-"""Completing the records that a party lacks: the shared layout, local generators and federated imputation."""
+"""Completing the records that a party lacks: from the other parties' columns, by networks, moments or means."""

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
 from colonnade.audit.bounds import PrivacyProfile, power
-from colonnade.audit.mechanism import Audit
+from colonnade.audit.claims import claimed_curve, small_consortium
+from colonnade.audit.mechanism import Audit, AuditResult
 from colonnade.audit.planted import NOTHING, SELECTIONS, Planted
-from colonnade.completion.split import private
+from colonnade.completion.method import Complete, Completing, CompletionMethod
+from colonnade.completion.split.networks import noisy_sum
 from colonnade.completion.split.training import Training
 from colonnade.federation.facts import PublicFacts
 from colonnade.privacy.randomness import Randomness
@@ -28,26 +32,49 @@ Reals = NDArray[np.float64]
 
 LONG = 100.0
 """How often `clip` goes into the record's gradient."""
+SMALL: dict[str, Any] = {"epochs": 2, "batch": 16, "hidden": 2, "cut": 2, "local": 2, "iterations": 40}
+WEIGHTS = "all weights of all parties, composed"
+
+
+def complete_attacks() -> tuple[Attack, ...]:
+    return (Attack(NEIGHBOURS, WEIGHTS, _regression),)
+
+
+def _regression(setting: Setting) -> AuditResult:
+    return audit_weights(Complete(epsilon=4.0, delta=DELTA, parties=("bank",), **SMALL), setting)
+
+
+def audit_weights(method: CompletionMethod, setting: Setting) -> AuditResult:
+    """All weights that a private completion trains, against what its plan says that they cost."""
+    with small_consortium(allow=("presence", "split-training", "completion-quality")) as federation:
+        facts = federation.facts
+        leaves = [leaf for cost in federation.plan(method).costs() for leaf in cost.leaves() if not leaf.unbounded]
+        procedure = method.procedure(facts, federation.roster)
+    assert isinstance(procedure, Completing)
+    claim = claimed_curve(leaves, name="all weights of all parties")
+    runs = setting.runs(60_000)
+    audit = training_audit(procedure.networks, facts, claim, delta=DELTA, runs=runs, planted=setting.planted)
+    return audit.run(setting.randomness)
 
 
 def moved_by(training: Training, weights: int) -> Reals:
-    """By how many whole numbers the record moves the sums of the weights that its gradient lies in."""
-    parts = 2 if training.gan else 1
+    """By how many integers the record moves the sums of the weights that its gradient lies in."""
+    parts = training.losses
     sizes = [weights // parts, weights - weights // parts][:parts]
     gradients = [np.zeros((2, size), dtype=np.float32) for size in sizes]
-    for one in gradients:
-        one[0, 0] = LONG * training.clip
-    given = [jnp.asarray(one) for one in gradients]
-    total = private.noisy_sum(
-        lambda row: tuple(one[row] for one in given),
+    for gradient in gradients:
+        gradient[0, 0] = LONG * training.clip
+    given = [jnp.asarray(gradient) for gradient in gradients]
+    total = noisy_sum(
+        lambda row: tuple(gradient[row] for gradient in given),
         2,
         jnp.zeros(sum(sizes)),
         training.clip,
         training.gamma,
         jnp.zeros(sum(sizes), dtype=jnp.int32),
     )
-    whole = np.rint(np.asarray(total, dtype=np.float64) * 2 * training.gamma / training.clip)
-    return np.asarray(whole[whole != 0])
+    integers = np.rint(np.asarray(total, dtype=np.float64) * 2 * training.gamma / training.clip)
+    return np.asarray(integers[integers != 0])
 
 
 def training_audit(
@@ -59,23 +86,23 @@ def training_audit(
     runs: int,
     planted: Planted = NOTHING,
 ) -> Audit[bool]:
-    """All trainings at all parties, as somebody sees them who has all weights after every iteration."""
-    (mu,) = {one.mu for one in trainings}
+    """All trainings at all parties, as they look to an attacker who has all weights after every iteration."""
+    (mu,) = {training.mu for training in trainings}
     shifts = [
-        moved_by(one, weights)
-        for one in trainings
-        for party in one.parties
-        if (weights := private.parameters(one, facts, party))
-        for _ in range(one.epochs)
+        moved_by(training, weights)
+        for training in trainings
+        for party in training.parties
+        if (weights := training.weights(facts, party))
+        for _ in range(training.epochs)
     ]
-    length = math.sqrt(sum(float(one @ one) for one in shifts))
+    length = math.sqrt(sum(float(shift @ shift) for shift in shifts))
     noise = planted.variance(mu)
 
     def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
-        found = np.zeros(runs)
+        scores = np.zeros(runs)
         for shift in shifts:
-            found += (skellam(randomness, noise, (runs, shift.size)) + present * shift) @ shift / length
-        return found
+            scores += (skellam(randomness, noise, (runs, shift.size)) + present * shift) @ shift / length
+        return scores
 
     stated = power(
         claim,

@@ -1,11 +1,9 @@
-"""`FedPSG`: fill in the records that parties lack (the FedPSG-CAG paper, read with corrections).
+"""`complete`: fill in the records that parties lack, from what the other parties know about them.
 
 1. The parties tell each other which records they have.
-2. For each party that lacks records: a regression across the parties predicts its columns from the others'.
-3. It chooses `n_correlated` of its columns and draws them for the missing records with a local generator, given those
-   predictions (`condition="aligned"`) or not (`"none"`, the paper).
-4. An imputer fills in the rest: the regression itself, a vertical GAN, a copula, chained equations, or means.
-5. Each party writes its completed table in its own folder, generated entries flagged, and tells how near to the truth
+2. An imputer says what a party's columns are expected to be for the records that it lacks: a regression network across
+   the parties, a copula, chained equations, or means.
+3. Each party writes its completed table in its own folder, generated entries flagged, and tells how near to the truth
    it came on records that were hidden to find out.
 
 `claim.md` says who learns what. Nothing here is private towards the party that is completed unless it says so.
@@ -13,341 +11,446 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from colonnade.completion.moment_imputers import compute_linear, moment_imputer_phases
-from colonnade.completion.options import GANS, LINEAR, check_facts, checked
-from colonnade.completion.result import FedPSGResult
-from colonnade.completion.split.exchange import Protect
-from colonnade.completion.split.rounds import History, hold_meeting, meeting_phases, phase_of, train, training_phases
-from colonnade.completion.split.training import Training
-from colonnade.completion.steps import (
-    complete,
-    count_missing,
-    generate_correlated,
-    keep_context,
-    keep_labels,
-    score_label,
-    share_labels,
-)
-from colonnade.completion.trainings import classifier, gan, regression
-from colonnade.errors import BadArguments, NotEstimable
+from colonnade.completion.layout import COHORT_ROW, GENERATED
+from colonnade.completion.moment_imputers import MomentImputation
+from colonnade.completion.result import Completion
+from colonnade.completion.split.exchange import Keys, Masking
+from colonnade.completion.split.rounds import Meeting, Planner, RegressionRounds, Rounds
+from colonnade.completion.split.training import GAMMA, Regression, Training, noise_for
+from colonnade.completion.steps import complete, count_missing, score_label
+from colonnade.data.column import Column
+from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, SchemaError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.plan import Phase, Plan
+from colonnade.federation.method import Method, Procedure, method_class
+from colonnade.federation.options import Delta, FileFormat, Option
 from colonnade.federation.roster import Roster
+from colonnade.federation.stage import Stage
+from colonnade.federation.step import Step
+from colonnade.privacy.accounting import check_delta, check_epsilon
+from colonnade.secure import ckks
 
 if TYPE_CHECKING:
-    from colonnade.federation.coordinator import Federation
+    from colonnade.audit.attack import Attack
 
-Imputer = Literal["regression", "gain", "vgain", "cgain", "copula-mean", "copula-draw", "mice", "mean"]
-Condition = Literal["aligned", "none"]
-GeneratorName = Literal["tabddpm", "tvae", "copula"]
-Format = Literal["parquet", "csv"]
+MOMENTS = ("copula-mean", "copula-draw", "mice")
+"""Imputers from joint moments."""
+SMALL, SMALL_DROPOUT = 5000, 0.5
+"""Below so many records in the cohort networks drop half of their hidden units, unless told otherwise: they overfit."""
+ONE_VALUE = "One value is written for each entry: intervals that take it for real are too short."
 
 
-@dataclass(frozen=True, kw_only=True)
-class FedPSG:
-    """Completes the records that parties lack.
+@method_class
+class CompletionMethod(Method[Completion]):
+    """What every way to complete records takes."""
 
-    Parameters
-    ----------
-    n_correlated : columns that a local generator draws before the rest is filled in; 0 leaves all to the imputer. The
-        paper has 5. Drawn columns keep their scatter; the imputer's are expected values.
-    generator : of the correlated columns: "tabddpm", "tvae" or "copula".
-    imputer : "regression" (a network across the parties), "gain", "vgain", "cgain" (with `label`), "copula-mean",
-        "copula-draw", "mice" or "mean". The copula and mice need a committee of three, as `Moments`.
-    condition : "aligned": the correlated columns, and a GAN's generator, are conditioned on what the other parties know
-        about the record; "none": on nothing, as in the paper.
-    protect : hidden vectors travel under pairwise pads ("masks") or CKKS encryption ("ckks"), which is slower.
-    complete : the parties to complete; all that lack records by default.
-    label : a column with categories. "cgain" conditions on it (allow "labels"). The report tells how well it is
-        classified with and without completed records, unless training is private.
-    iterations, batch, rate, hidden, cut, dropout : of the networks; `cut` is the length of the hidden vectors that
-        travel.
-    local : iterations between two exchanges; 1 is plain gradient descent of the whole network, with `local` times the
-        messages.
-    generator_steps : of the generator's training.
-    validation, patience : the share of records that is hidden to watch the error, and the looks without a better one
-        after which training stops.
-    epsilon, delta, epochs, clip : private training of the networks' weights (`split/private.py`): a person's total over
-        all parties, passes over the data, and the norm that a record's gradient is clipped to. Needs an imputer that is
-        trained (the regression or a GAN) and n_correlated=0: nothing else here is private.
-    seed : of batches, hints and the hidden records, which are public.
-    format : of the completed tables, "parquet" or "csv".
+    needs: ClassVar[tuple[str, ...]] = ("jax", "optax")
+    trained: ClassVar[tuple[str, ...]] = ("regression",)
+    """Imputers whose weights can be trained with noise."""
 
-    Returns
-    -------
-    `fit(federation)` gives a result: `table(party)` is a completed table, `quality(party)` its errors.
+    imputer: str
+    parties: Annotated[
+        tuple[str, ...] | None, Option("The parties to complete; all that lack records by default.", form="PARTIES")
+    ] = None
+    masking: Annotated[
+        Masking,
+        Option("How hidden vectors travel: under pairwise pads, or under CKKS encryption, which is slower."),
+    ] = "pads"
+    label: Annotated[
+        str | None,
+        Option(
+            "A column with categories: the report tells how well it is classified with and without completed records."
+        ),
+    ] = None
+    iterations: Annotated[int, Option("Of a network's training, at most.", least=1)] = 10_000
+    local: Annotated[
+        int,
+        Option(
+            "Iterations between two exchanges; 1 is plain gradient descent of the network, with `local` times the"
+            " messages.",
+            least=1,
+        ),
+    ] = 25
+    batch: Annotated[int, Option("Records in one iteration.", least=1)] = 128
+    rate: Annotated[float, Option("The networks' learning rate.", above=0, below=1)] = 1e-3
+    hidden: Annotated[int, Option("Units of a network's hidden layers.", least=1)] = 256
+    cut: Annotated[int, Option("The length of the hidden vectors that travel.", least=1)] = 32
+    dropout: Annotated[
+        float | None,
+        # Dropout is drawn from bytes: beyond 0.99 none of 256 would be left.
+        Option("Share of hidden units dropped; by default 0.5 below 5,000 records, else 0.1.", least=0, below=0.99),
+    ] = None
+    validation: Annotated[
+        float, Option("The share of records that is hidden to measure the error.", above=0, below=1)
+    ] = 0.1
+    patience: Annotated[
+        int, Option("Looks at the hidden records without a smaller error after which training stops.", least=1)
+    ] = 12
+    epsilon: Annotated[
+        float | None,
+        Option(
+            "Total privacy loss (epsilon) per record of all trained weights; trains with noise. Nothing else here is"
+            " private."
+        ),
+    ] = None
+    delta: Delta = 1e-6
+    epochs: Annotated[int, Option("Of training with noise: passes over the records.", least=1)] = 10
+    clip: Annotated[float, Option("Of training with noise: the most that a record may move a sum.", above=0)] = 1.0
+    seed: Annotated[
+        int, Option("Of batches and hidden records, which are public; another one, other records.", least=0)
+    ] = 0
+    file_format: FileFormat = "parquet"
 
-    Example
-    -------
-    >>> result = co.FedPSG(imputer="mean", complete=("market",)).fit(federation)
-    >>> "inspections (generated)" in result.table("market").columns
-    True
-    """
+    def check(self) -> None:
+        if self.parties is not None:
+            if not self.parties:
+                raise BadArguments("parties names no party; leave it out to complete all that lack records.")
+            self.parties = tuple(dict.fromkeys(self.parties))
+        if self.label == "":
+            raise BadArguments("label names one column; leave it out if there is none.")
+        check_delta(self.delta)
+        if self.epsilon is None:
+            return
+        check_epsilon(self.epsilon)
+        if self.delta == 0:
+            raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
+        self.check_private()
 
-    name: ClassVar[str] = "fedpsg"
+    def check_private(self) -> None:
+        """What may be asked for together with `epsilon`."""
+        if self.imputer not in self.trained or self.label is not None:
+            raise BadArguments(
+                "epsilon is for imputer='regression' without a label: no other part of a completion is trained"
+                " privately here."
+            )
 
-    n_correlated: int = 0
-    generator: GeneratorName = "tabddpm"
-    imputer: Imputer = "regression"
-    condition: Condition = "aligned"
-    protect: Protect = "masks"
-    complete: tuple[str, ...] | None = None
-    label: str | None = None
-    iterations: int = 10_000
-    local: int = 25
-    batch: int = 128
-    rate: float = 1e-3
-    hidden: int = 256
-    cut: int = 32
-    dropout: float | None = None
-    generator_steps: int = 2000
-    validation: float = 0.1
-    patience: int = 12
-    epsilon: float | None = None
-    delta: float = 1e-6
-    epochs: int = 10
-    clip: float = 1.0
-    seed: int = 0
-    format: Format = "parquet"
+    def reads(self) -> None:
+        """All columns: every one is completed, or says something about those that are."""
 
-    def __post_init__(self) -> None:
-        kinds = {
-            "imputer": Imputer,
-            "condition": Condition,
-            "generator": GeneratorName,
-            "protect": Protect,
-            "format": Format,
-        }
-        for name, value in checked(self, kinds).items():
-            object.__setattr__(self, name, value)
-
-    # --- what it will do -----------------------------------------------------------------------------------------
-
-    def fit(self, federation: Federation) -> FedPSGResult:
-        """Run it; the run folder is in `federation.runs`, the completed tables are in the parties' own folders."""
-        found: FedPSGResult = federation.run(self)[0]
-        return found
+    # --- with the public facts -------------------------------------------------------------------------------------
 
     def targets(self, facts: PublicFacts) -> tuple[str, ...]:
         """The parties that may be completed."""
         if len(facts.parties) < 2:
             raise BadArguments("completion needs at least two parties with data: one knows what another lacks.")
-        for party in self.complete or ():
+        for party in self.parties or ():
             if party not in facts.parties:
-                raise BadArguments(f"complete names {party!r}; the parties are {', '.join(facts.parties)}.")
-        return tuple(party for party in facts.parties if self.complete is None or party in self.complete)
+                raise BadArguments(f"parties names {party!r}; the parties are {', '.join(facts.parties)}.")
+        return tuple(party for party in facts.parties if self.parties is None or party in self.parties)
 
-    @property
-    def regresses(self) -> bool:
-        """Is a regression across the parties needed?"""
-        if self.imputer == "regression":
-            return True
-        return self.condition == "aligned" and (self.n_correlated > 0 or self.imputer in GANS)
+    def check_facts(self, facts: PublicFacts) -> None:
+        """What can be refused before any data is touched."""
+        if self.masking == "ckks":
+            ckks.ready()  # the coordinator adds ciphertexts
+        if self.label is not None and facts.column(self.label).categories is None:
+            raise BadArguments(f"label must be a column with categories, and {self.label!r} has none.")
+        columns = {name: column for party in facts.columns.values() for name, column in party.items()}
+        flags = {f"{name}{GENERATED}" for name in columns}
+        taken = [name for name in columns if name == COHORT_ROW or name in flags]
+        if taken:
+            raise SchemaError(
+                f"a completed table has a column {taken[0]!r} of its own; rename the party's, or leave it out of its"
+                " block."
+            )
+        empty = [name for name, column in columns.items() if column.missing]
+        if self.imputer in MOMENTS and empty:
+            raise SchemaError(
+                f"imputer={self.imputer!r} rests on joint moments, which cannot use columns that may have empty cells"
+                f" ({', '.join(empty)}); choose imputer='regression' or 'mean'."
+            )
+        fixed = [party for party, own in facts.columns.items() if all(_single(column) for column in own.values())]
+        if self.imputer == "mice" and fixed:
+            raise SchemaError(
+                f"no column of {fixed[0]!r} can vary: each has one category, and imputer='mice' has nothing to solve"
+                " for; leave that party out, or choose another imputer."
+            )
+        most = self.epochs * (facts.n // self.batch)
+        if self.epsilon is not None and (facts.n < self.batch or most < self.local):
+            raise BadArguments(
+                f"{self.epochs} epochs of at most {facts.n} records in batches of {self.batch} are {most} iterations,"
+                f" and a round of private training has local={self.local}; choose a smaller batch= or local=, or more"
+                " epochs."
+            )
 
-    @property
-    def _classifies(self) -> bool:
-        """Is the label classified with and without completed records? Its training has no noise."""
-        return self.label is not None and self.epsilon is None
 
-    def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
-        targets, members = self.targets(facts), facts.parties
-        check_facts(self, facts)
-        phases: list[Phase] = meeting_phases(members, self.protect, facts, roster)
-        phases.append(
-            phase_of("missing", count_missing, targets, 1, {}, facts, roster, "how many records a party lacks", 9)
+@method_class
+class Complete(CompletionMethod):
+    """Fill in the records that parties lack, from what the other parties know about them.
+
+    Completed tables are written in each party's own folder, with generated entries flagged; the run folder gets how
+    near to the truth they are, on records that were hidden to find out.
+
+    Returns
+    -------
+    `fit(federation)` gives a `Completion`: `table(party)` is a completed table, `quality(party)` its errors.
+
+    Example
+    -------
+    >>> result = co.Complete(imputer="mean", parties=("market",)).fit(federation)
+    >>> "inspections (generated)" in result.table("market").columns
+    True
+    """
+
+    name: ClassVar[str] = "complete"
+
+    imputer: Annotated[
+        Literal["regression", "copula-mean", "copula-draw", "mice", "mean"],
+        Option(
+            "What fills in the columns: a regression network across the parties; conditional means or draws of a"
+            " Gaussian copula, or chained equations, from joint moments that a committee of three computes; or each"
+            " column's mean."
+        ),
+    ] = "regression"
+
+    def missing_data(self) -> str:
+        return f"{assumed(self.imputer)} {ONE_VALUE}"
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Completing:
+        return Completing(self, facts, roster)
+
+    @classmethod
+    def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.completion.attacks import complete_attacks
+
+        return complete_attacks()
+
+
+def assumed(imputer: str) -> str:
+    """What an imputer takes for granted about records that a party lacks."""
+    if imputer == "mean":
+        return (
+            "A record that a party lacks gets the means of the records that the party has, whatever the other parties"
+            " know about it: right, on average, if records are missing completely at random."
         )
-        if self.regresses:
-            for target in targets:
-                phases += training_phases(regression(self, facts, target), facts, roster)
-        if self.n_correlated:
-            arguments = self._generation(None, ())
-            what = "the names of the chosen columns"
-            phases.append(phase_of("generate", generate_correlated, targets, 1, arguments, facts, roster, what, 200))
-        if self.imputer == "cgain":
-            holder = facts.owner(str(self.label))
-            sharing = {"label": str(self.label), "members": list(members)}
-            size = facts.n * 4
-            phases += [
-                phase_of("share labels", share_labels, [holder], 1, sharing, facts, roster, "labels, sealed", size),
-                phase_of(
-                    "keep labels", keep_labels, members, 1, {"label": str(self.label)}, facts, roster, "nothing", 0
-                ),
-            ]
-        if self.imputer in GANS:
-            context = {"label": "", "training": None, "tag": None}
-            phases.append(phase_of("context", keep_context, targets, 1, context, facts, roster, "nothing", 0))
-            phases += training_phases(gan(self, facts, {}, targets), facts, roster)
-        if self.imputer in LINEAR:
-            phases += moment_imputer_phases(self.imputer, self.protect, facts, roster, targets)
-        finishing = {"imputer": self.imputer, "training": None, "linear": {}, **self._watching, "format": self.format}
-        what = "how near completed entries are to the truth, on hidden records"
-        size = 500 + 250 * max(len(facts.columns[target]) for target in targets)
-        phases.append(phase_of("complete", complete, targets, 1, finishing, facts, roster, what, size))
-        if self._classifies:
-            for completed in (False, True):
-                one = classifier(self, facts, completed=completed)
-                phases += training_phases(one, facts, roster)
-                told = {"training": one.to_dict()}
-                phases.append(
-                    phase_of(f"{one.label}: score", score_label, [one.active], 1, told, facts, roster, "accuracy", 60)
-                )
-        return Plan(
-            method=self.name, options=self.options(), stages=tuple(phases), notes=self._notes(facts), delta=self.delta
+    if imputer == "regression":
+        return (
+            "What a party lacks is predicted as in the records that it shares with another party: right if records are"
+            " missing at random given the other parties' columns."
+        )
+    return (
+        "What a party lacks is predicted from moments of all records, which EM joins over the patterns of presence:"
+        " right if records are missing at random."
+    )
+
+
+def _single(column: Column) -> bool:
+    return column.kind == "categorical" and len(column.categories or ()) < 2
+
+
+# --- the coordinator's procedure ----------------------------------------------------------------------------------
+
+
+class Completing(Procedure[Completion]):
+    """Meet, train or compute moments, complete; and classify a label with and without completed records.
+
+    A paper's procedure adds networks of its own: `trainings`, `further_stages` and `further`.
+    """
+
+    complete_step: ClassVar[Step] = complete
+
+    def __init__(self, method: CompletionMethod, facts: PublicFacts, roster: Roster) -> None:
+        method.check_facts(facts)
+        self.method, self.facts, self.targets = method, facts, method.targets(facts)
+        self.planner = planner = Planner(facts, roster)
+        self.meeting = Meeting(facts.parties, method.masking, planner)
+        self.missing = planner(
+            "missing", count_missing, dict.fromkeys(self.targets, [{}]), "how many records a party lacks", 9
+        )
+        self.networks = self.with_noise(self.trainings())
+        self.regressions = {
+            training.active: RegressionRounds(training, planner)
+            for training in self.networks
+            if isinstance(training, Regression)
+        }
+        further = self.further_stages()
+        self.moments = None
+        if method.imputer in MOMENTS:
+            self.moments = MomentImputation(method.imputer, method.masking, self.targets, planner)
+        self.complete = planner(
+            "complete",
+            self.complete_step,
+            {target: [self.finishing(target)] for target in self.targets},
+            "how near completed entries are to the truth, on hidden records",
+            500 + 250 * max(len(facts.columns[target]) for target in self.targets),
+            later=self.settled_later(),
+        )
+        self.classifiers = []
+        if method.label is not None and method.epsilon is None:  # their training has no noise
+            for which, rows in (("without", "complete"), ("with", "completed")):
+                label, owner = f"classifier {which} completed records", facts.owner(method.label)
+                self.classifiers.append(Classifier(self.regression(label, owner, (method.label,), rows=rows), planner))
+        self.stages: Sequence[Stage] = (
+            *self.meeting.stages,
+            self.missing,
+            *(stage for rounds in self.regressions.values() for stage in rounds.stages),
+            *further,
+            *(self.moments.stages if self.moments else ()),
+            self.complete,
+            *(stage for classifier in self.classifiers for stage in classifier.stages),
+        )
+        self.notes = self._notes()
+
+    # --- the networks, as public descriptions --------------------------------------------------------------------
+
+    def trainings(self) -> list[Training]:
+        """Of the imputer, without noise; in the order in which they are made."""
+        if self.method.imputer != "regression":
+            return []
+        return [self.regression(f"regression for {target}", target) for target in self.targets]
+
+    def regression(self, label: str, active: str, outputs: tuple[str, ...] = (), **stated: Any) -> Regression:
+        """The network that predicts all columns of a party from the others', or some from all columns but these."""
+        columns = self.facts.columns
+        predicted = outputs or tuple(columns[active])
+        inputs = {party: tuple(name for name in own if name not in predicted) for party, own in columns.items()}
+        return Regression(
+            label=label,
+            active=active,
+            parties=(*(party for party in self.facts.parties if party != active), active),
+            inputs={party: names for party, names in inputs.items() if outputs or party != active},
+            outputs=predicted,
+            **self.constants(),
+            **stated,
         )
 
-    @property
-    def _watching(self) -> dict[str, Any]:
-        return {"share": self.validation, "seed": self.seed}
-
-    def _generation(self, training: Training | None, labels: tuple[str, ...]) -> dict[str, Any]:
+    def constants(self) -> dict[str, Any]:
+        """Of every training, from the options."""
+        method, n = self.method, self.facts.n
+        stated = ("masking", "iterations", "local", "rate", "hidden", "cut", "seed", "validation", "patience")
+        small = SMALL_DROPOUT if n < SMALL else 0.1
         return {
-            "count": self.n_correlated,
-            "name": self.generator,
-            "steps": self.generator_steps,
-            "training": None if training is None else training.to_dict(),
-            "keep_for": list(labels),
-            **self._watching,
+            **{name: getattr(method, name) for name in stated},
+            "batch": min(method.batch, n),
+            "dropout": small if method.dropout is None else method.dropout,
+            "every": max(250 // method.local, 1),
         }
 
-    def _notes(self, facts: PublicFacts) -> tuple[str, ...]:
+    def with_noise(self, trainings: Sequence[Training]) -> list[Training]:
+        """If `epsilon` asks for it: one budget for all trainings of all parties that may be completed."""
+        method = self.method
+        if method.epsilon is None:
+            return list(trainings)
+        clipped: list[Training] = [
+            replace(
+                training,
+                clip=method.clip,
+                gamma=GAMMA,
+                epochs=method.epochs,
+                dropout=0.0 if isinstance(training, Regression) else training.dropout,
+            )
+            for training in trainings
+        ]
+        mu = noise_for(clipped, self.facts, epsilon=method.epsilon, delta=method.delta)
+        return [replace(training, mu=mu) for training in clipped]
+
+    def finishing(self, target: str) -> dict[str, Any]:
+        """The arguments of the last step at a target."""
+        trained = self.method.imputer == "regression"
+        return {
+            "imputer": self.method.imputer,
+            "training": self.regressions[target].training.to_dict() if trained else None,
+            "linear": {},
+            "validation": self.method.validation,
+            "seed": self.method.seed,
+            "file_format": self.method.file_format,
+        }
+
+    def settled_later(self) -> dict[str, str]:
+        """The arguments of the last step that are not known yet, and what bounds them."""
+        return {"linear": "what the coordinator computes from the moments for this party"} if self.moments else {}
+
+    def further_stages(self) -> tuple[Stage, ...]:
+        """Between the regressions and the moments."""
+        return ()
+
+    def _notes(self) -> tuple[str, ...]:
+        method = self.method
         notes = [
             "Completed tables stay with their parties; generated entries are flagged in them.",
-            f"{100 * self.validation:.0f} % of the records of each completed party are hidden from all networks, to"
+            f"{100 * method.validation:.0f} % of the records of each completed party are hidden from all networks, to"
             " tell how near to the truth the completed entries are.",
         ]
-        if len(facts.parties) == 2 and self.imputer != "mean":
+        if len(self.facts.parties) == 2 and method.imputer != "mean":
             notes.append(
                 "With two parties the sum that is opened is the other party's own hidden vector: the completed party"
                 " learns it by record."
             )
-        elif self.imputer != "mean":
+        elif method.imputer != "mean":
             notes.append(
                 "For a record that only one other party has, the sum that is opened is that party's own hidden vector."
             )
-        if self.epsilon is not None:
+        if method.epsilon is not None:
             notes.append(
                 "epsilon bounds what the trained weights, and so the completed entries, say about a person. The hidden"
                 " vectors and gradients that travel while training are not bounded: they are 'split-training'."
             )
         return tuple(notes)
 
-    # --- the coordinator's procedure -----------------------------------------------------------------------------
+    # --- the run -------------------------------------------------------------------------------------------------
 
-    def execute(self, job: Job) -> FedPSGResult:
-        facts = job.facts
-        keys = hold_meeting(job, facts.parties, self.protect)
-        missing: dict[str, int] = job.ask(count_missing, phase="missing")
+    def run(self, job: Job) -> Completion:
+        keys = self.meeting.run(job)
+        missing: dict[str, int] = job.ask(self.missing)
         targets = tuple(party for party, count in missing.items() if count)
         if not targets:
             raise NotEstimable(
                 "none of these parties lacks a record that another party has; nothing is to be completed."
             )
-        histories: dict[str, History] = {}
-        regressions: dict[str, Training] = {}
-        if self.regresses:
-            for target in targets:
-                one = regressions[target] = regression(self, facts, target)
-                histories[one.label] = train(job, one, keys, self._first(job, one))
-        chosen: dict[str, tuple[str, ...]] = {}
-        if self.n_correlated:
-            labels = (self.imputer,) if self.imputer in GANS else ()
-            asked = {
-                target: self._generation(regressions.get(target) if self.condition == "aligned" else None, labels)
-                for target in targets
-            }
-            chosen = {party: tuple(names) for party, names in job.ask_each(generate_correlated, asked).items()}
-        trainings: dict[str, Training] = dict(regressions)
-        if self.imputer in GANS:
-            network = self._train_gan(job, keys, targets, regressions, chosen, histories)
-            trainings = dict.fromkeys(targets, network)
-        linear: dict[str, dict[str, Any]] = {target: {} for target in targets}
-        if self.imputer in LINEAR:
-            linear = compute_linear(job, keys, targets, self.imputer, self.protect)
-        asked = {
-            target: {
-                "imputer": self.imputer,
-                "training": trainings[target].to_dict() if self.imputer in ("regression", *GANS) else None,
-                "linear": linear[target],
-                **self._watching,
-                "format": self.format,
-            }
-            for target in targets
-        }
-        finished = job.ask_each(complete, asked)
-        downstream = self._downstream(job, keys, histories) if self._classifies else {}
-        return FedPSGResult(
-            options=self.options(),
-            n=facts.n,
-            parties=finished,
+        histories: dict[str, Any] = {}
+        for target in targets:
+            if target in self.regressions:
+                _train(job, self.regressions[target], keys, histories)
+        later, chosen = self.further(job, keys, targets, histories)
+        if self.moments:
+            linear = self.moments.run(job, keys, targets)
+            later = {target: {**later.get(target, {}), "linear": linear[target]} for target in targets}
+        parties = job.ask_each(self.complete, {target: later.get(target, {}) for target in targets})
+        downstream = {}
+        for classifier in self.classifiers:
+            downstream[classifier.rounds.training.label] = classifier.run(job, keys, histories)
+        return Completion(
+            options=self.method.options(),
+            n=self.facts.n,
+            parties=parties,
             missing=missing,
             chosen=chosen,
-            histories={label: one.to_dict() for label, one in histories.items()},
+            histories=histories,
             downstream=downstream,
             cost=str(job.plan.total()),
             simulated=job.simulated,
             homes={party: home for party in targets if (home := job.home(party)) is not None},
         )
 
-    def _first(self, job: Job, training: Training) -> dict[str, int] | None:
-        """First weights of a simulation follow from its seed alone, so that ways of protection can be compared."""
-        if not job.simulated:
-            return None
-        draw = job.generator(f"first weights of {training.label}")
-        return {party: int(draw.integers(2**31)) for party in training.parties}
+    def further(
+        self, job: Job, keys: Keys, targets: Sequence[str], histories: dict[str, Any]
+    ) -> tuple[dict[str, dict[str, Any]], Mapping[str, tuple[str, ...]]]:
+        """Run the further stages: ({target: arguments of the last step}, {target: columns that were drawn first})."""
+        return {}, {}
 
-    def _train_gan(
-        self,
-        job: Job,
-        keys: dict[str, bytes | None],
-        targets: tuple[str, ...],
-        regressions: Mapping[str, Training],
-        chosen: Mapping[str, tuple[str, ...]],
-        histories: dict[str, History],
-    ) -> Training:
-        facts = job.facts
-        if self.imputer == "cgain":
-            label = str(self.label)
-            job.ask(share_labels, label=label, members=list(facts.parties))
-            job.ask(keep_labels, label=label)
-        network = gan(self, facts, chosen, targets)
-        told = self.condition == "aligned"
-        if any(network.context.values()):
-            job.ask_each(
-                keep_context,
-                {
-                    target: {
-                        "label": network.label,
-                        "training": regressions[target].to_dict() if told else None,
-                        "tag": self.label if self.imputer == "cgain" else None,
-                    }
-                    for target in targets
-                },
-            )
-        histories[network.label] = train(job, network, keys, self._first(job, network))
-        return network
 
-    def _downstream(self, job: Job, keys: dict[str, bytes | None], histories: dict[str, History]) -> dict[str, Any]:
-        """The label classified across the parties, with and without completed records."""
-        found: dict[str, Any] = {}
-        for completed in (False, True):
-            one = classifier(self, job.facts, completed=completed)
-            histories[one.label] = train(job, one, keys, self._first(job, one))
-            phase = f"{one.label}: score"
-            found[one.label] = job.ask(score_label, phase=phase, training=one.to_dict())[one.active]
-        return found
+class Classifier:
+    """The label from all parties' columns, across the parties, and how many hidden labels it finds."""
 
-    # --- as data -------------------------------------------------------------------------------------------------
+    def __init__(self, training: Regression, planner: Planner) -> None:
+        self.rounds = RegressionRounds(training, planner)
+        self.score = planner(
+            f"{training.label}: score",
+            score_label,
+            {training.active: [{"training": training.to_dict()}]},
+            "accuracy",
+            60,
+        )
+        self.stages = (*self.rounds.stages, self.score)
 
-    def options(self) -> dict[str, Any]:
-        """`columns` is no option: it tells a party's policy that the job reads all of them."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {**plain, "complete": None if self.complete is None else list(self.complete), "columns": None}
+    def run(self, job: Job, keys: Keys, histories: dict[str, Any]) -> Mapping[str, Any]:
+        _train(job, self.rounds, keys, histories)
+        score: Mapping[str, Any] = job.ask(self.score)[self.rounds.training.active]
+        return score
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        return cls(**{name: value for name, value in options.items() if name != "columns"})
+
+def _train(job: Job, rounds: Rounds, keys: Keys, histories: dict[str, Any]) -> None:
+    histories[rounds.training.label] = rounds.run(job, keys).to_dict()

@@ -1,161 +1,272 @@
-"""The coordinator's side of the imputers from moments: the conditional copula and chained equations.
+"""Imputers from joint moments: the conditional copula and chained equations (`conditional.py` has the mathematics).
 
-Exact moments first (a committee of three computes them, as `Moments`); they give linear maps, one for each
-pattern of presence; then each party that is completed opens the sums of what the maps make of the others' records.
+Exact moments first, which a committee of three computes on secret shares; they give linear maps, one for each pattern
+of presence; then each party that is completed opens the sums of what the maps make of the others' records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from colonnade.completion.imputation.linear import Maps, chained_maps, copula_maps, plain_marginals
-from colonnade.completion.imputation.linear_steps import collect_linear, linear_part
-from colonnade.completion.split import exchange
-from colonnade.completion.split.exchange import Protect
-from colonnade.completion.split.rounds import phase_of
+from colonnade.completion.conditional import (
+    Maps,
+    chained,
+    chained_maps,
+    conditional_draw,
+    conditional_mean,
+    copula_maps,
+    feature_rows,
+    latent_scores,
+    pattern_parties,
+)
+from colonnade.completion.layout import Layout, Matrix
+from colonnade.completion.split.exchange import Exchange, Keys, Masking
+from colonnade.completion.split.rounds import SUM, Planner
+from colonnade.completion.split.session import presence_of
 from colonnade.completion.split.training import CHUNK, row_chunks
-from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.plan import Phase
-from colonnade.federation.roster import Roster
-from colonnade.statistics.features import features
+from colonnade.federation.party import Party
+from colonnade.federation.step import Public, Release, step
+from colonnade.privacy.cost import Cost, Free, Unbounded
+from colonnade.statistics.features import column_features, design, features
+from colonnade.statistics.joint import binding, once
 from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.moments import Moments, compute_moments, moment_phases
-from colonnade.synthesis.copula.estimate import estimate
-from colonnade.synthesis.copula.estimate import available, gaussian_moments, visible_patterns
-from colonnade.synthesis.copula.scores import party_marginals, release_marginals
-from colonnade.synthesis.copula.procedure import MARGINALS, CopulaSQM
+from colonnade.statistics.moments import Moments
+from colonnade.synthesis.copula.estimate import available, estimate, gaussian_moments, visible_patterns
+from colonnade.synthesis.copula.procedure import CopulaReleases
+from colonnade.synthesis.method import Synthesize
 
-COPULA = CopulaSQM(epsilon=None, presence="known")
+COPULA = Synthesize(model="copula", epsilon=None, presence="known")
 MOMENTS = Moments(epsilon=None, presence="known", gamma=2**16)
 
-Keys = Mapping[str, bytes | None]
-"""{party: its public CKKS key}."""
+Scores = Literal["latent", "features"]
+"""What a party's part is a linear map of."""
 
 
-# --- phases -------------------------------------------------------------------------------------------------------
+# --- the coordinator's procedure ----------------------------------------------------------------------------------
 
 
-def moment_imputer_phases(
-    imputer: str, protect: Protect, facts: PublicFacts, roster: Roster, targets: Sequence[str]
-) -> list[Phase]:
-    made: list[Phase] = []
-    if imputer == "mice":
-        made += moment_phases(MOMENTS.layout(facts, roster), "client")
-    else:
-        made += COPULA.plan(facts, roster).stages
-    chunks = len(row_chunks(facts.n))
-    size = 8 * min(facts.n, CHUNK) * 64
-    for target in targets:
-        others = [party for party in facts.parties if party != target]
-        arguments = _arguments(imputer, protect, facts, target)
-        sent = {**arguments, "target": target, "maps": {}, "marginals": {}, "part": 0}
-        opened = {**arguments, "part": 0, "wide": 1, "total": None}
-        vectors = f"linear predictors, which only {target!r} can open, summed over the senders"
-        made += [
-            phase_of(f"linear parts for {target}", linear_part, others, chunks, sent, facts, roster, vectors, size),
-            phase_of(f"linear sums at {target}", collect_linear, [target], chunks, opened, facts, roster, "nothing", 0),
-        ]
-    return made
+class MomentImputation:
+    """Moments, then the sums at each target; `run` gives {target: what it needs to make values of its sums}."""
 
-
-def _arguments(imputer: str, protect: Protect, facts: PublicFacts, target: str) -> dict[str, Any]:
-    return {
-        "label": f"linear parts for {target}",
-        "kind": "features" if imputer == "mice" else "latent",
-        "members": list(facts.parties),
-        "protect": protect,
-    }
-
-
-# --- rounds -------------------------------------------------------------------------------------------------------
-
-
-def compute_linear(
-    job: Job, keys: Keys, targets: Sequence[str], imputer: str, protect: Protect
-) -> dict[str, dict[str, Any]]:
-    """Moments, then the sums at each target; {target: what it needs to make values of its sums}."""
-    facts = job.facts
-    marginals: dict[str, Marginal] = {}
-    starts: dict[str, Any] = {}
-    if imputer == "mice":
-        maps, starts = _chained(job, targets)
-    else:
-        maps, marginals = _copula(job, targets)
-    told: dict[str, dict[str, Any]] = {}
-    for target in targets:
-        arguments = _arguments(imputer, protect, facts, target)
-        _sums(job, keys, target, maps[target], marginals, arguments)
-        own = {name: marginals[name] for name in facts.columns[target]} if marginals else {}
-        told[target] = {
-            "target": maps[target].target,
-            "marginals": plain_marginals(own),
-            "start": starts.get(target, np.zeros(0)),
+    def __init__(self, imputer: str, masking: Masking, targets: Sequence[str], planner: Planner) -> None:
+        self.facts = planner.facts
+        self.scores: Scores = "features" if imputer == "mice" else "latent"
+        self.copula = None if imputer == "mice" else CopulaReleases(COPULA, planner.facts, planner.roster)
+        self.moments = self.copula.moments if self.copula else MOMENTS.procedure(planner.facts, planner.roster)
+        self.exchanges = {
+            target: linear_exchange(target, self.scores, planner.facts.parties, masking) for target in targets
         }
-    return told
+        self.send, self.collect = {}, {}
+        for target in targets:
+            common = {"scores": self.scores, "members": list(planner.facts.parties), "masking": masking}
+            parts = [{**common, "part": part} for part in range(len(row_chunks(planner.facts.n)))]
+            sent = [{**part, "target": target, "maps": {}, "marginals": {}} for part in parts]
+            self.send[target] = planner(
+                f"linear parts for {target}",
+                linear_part,
+                {party: sent for party in planner.facts.parties if party != target},
+                f"linear predictors, which only {target!r} can open, summed over the senders",
+                8 * min(planner.facts.n, CHUNK) * 64,
+                later={
+                    "maps": "matrices that the coordinator computes from the moments, one for each pattern of presence",
+                    "marginals": "of the party's own columns, as it has released them",
+                },
+            )
+            self.collect[target] = planner(
+                f"linear sums at {target}",
+                collect_linear,
+                {target: [{**part, "width": 1, "total": None} for part in parts]},
+                "nothing",
+                later={**SUM, "width": "of the matrices"},
+            )
+        pairs = zip(self.send.values(), self.collect.values(), strict=True)
+        moments = self.copula.stages if self.copula else self.moments.stages
+        self.stages = (*moments, *(stage for pair in pairs for stage in pair))
 
-
-def _chained(job: Job, targets: Sequence[str]) -> tuple[dict[str, Maps], dict[str, Any]]:
-    """The equations of each target's columns, and the means that their sweeps start from."""
-    facts = job.facts
-    each = features(facts)
-    moments = compute_moments(job, MOMENTS.layout(facts, job.roster), "client")
-    used = visible_patterns(moments)
-    owner = np.array([facts.parties.index(one.party) for one in each], dtype=np.intp)
-    mean, covariance = gaussian_moments(moments, used, available(moments, used, owner))
-    maps, starts = {}, {}
-    for target in targets:
-        others = [party for party in facts.parties if party != target]
-        maps[target] = chained_maps(each, mean, covariance, target, others)
-        starts[target] = mean[[k for k, one in enumerate(each) if one.party == target]]
-    return maps, starts
-
-
-def _copula(job: Job, targets: Sequence[str]) -> tuple[dict[str, Maps], dict[str, Marginal]]:
-    noise = COPULA.noise(job.facts, job.roster)
-    counts = job.ask_each(release_marginals, noise.requests(), phase=MARGINALS)
-    released = {
-        party: party_marginals(
-            noise.columns[party],
-            {name: np.asarray(one, dtype=np.int64) for name, one in counts[party].items()},
-            sigma=noise.sigma,
-            depth=noise.depth,
-        )
-        for party in noise.layout.parties
-    }
-    moments = compute_moments(job, noise.layout, "client")
-    first = {name: one for party in released.values() for name, one in party.marginals.items()}
-    found = estimate(moments, first, correlation="auto")
-    marginals = dict(found.marginals)
-    return {target: copula_maps(job.facts, marginals, found.correlation, target) for target in targets}, marginals
-
-
-def _sums(
-    job: Job, keys: Keys, target: str, maps: Maps, marginals: Mapping[str, Marginal], arguments: dict[str, Any]
-) -> None:
-    """The others' linear parts of every chunk of records, added, to the target."""
-    facts = job.facts
-    others = [party for party in facts.parties if party != target]
-    wide = next(iter(next(iter(maps.senders.values())).values())).shape[0]
-    known = {
-        party: plain_marginals({name: marginals[name] for name in facts.columns[party]} if marginals else {})
-        for party in others
-    }
-    for part in range(len(row_chunks(facts.n))):
-        asked = {
-            party: {
-                **arguments,
-                "target": target,
-                "maps": maps.senders[party],
-                "marginals": known[party],
-                "part": part,
+    def run(self, job: Job, keys: Keys, targets: Sequence[str]) -> dict[str, dict[str, Any]]:
+        marginals: dict[str, Marginal] = {}
+        starts: dict[str, Any] = {}
+        if self.copula:
+            maps, marginals = self._copula_maps(job, self.copula, targets)
+        else:
+            maps, starts = self._chained_maps(job, targets)
+        needed: dict[str, dict[str, Any]] = {}
+        for target in targets:
+            own = {
+                party: plain_marginals({name: marginals[name] for name in columns} if marginals else {})
+                for party, columns in self.facts.columns.items()
             }
-            for party in others
-        }
-        parts = job.ask_each(linear_part, asked, phase=f"linear parts for {target}")
-        hidden = {party: one["parts"] for party, one in parts.items()}
-        total = exchange.add(hidden, protect=arguments["protect"], senders=others, key=keys.get(target))
-        job.ask(collect_linear, phase=f"linear sums at {target}", part=part, wide=wide, total=total, **arguments)
+            self._sums(job, keys, target, maps[target], own)
+            needed[target] = {
+                "target": maps[target].target,
+                "marginals": own[target],
+                "start": starts.get(target, np.zeros(0)),
+            }
+        return needed
+
+    def _chained_maps(self, job: Job, targets: Sequence[str]) -> tuple[dict[str, Maps], dict[str, Any]]:
+        """The equations of each target's columns, and the means that their sweeps start from."""
+        every = features(self.facts)
+        moments = self.moments.run(job)
+        used = visible_patterns(moments)
+        owner = np.array([self.facts.parties.index(feature.party) for feature in every], dtype=np.intp)
+        mean, covariance = gaussian_moments(moments, used, available(moments, used, owner))
+        maps, starts = {}, {}
+        for target in targets:
+            others = [party for party in self.facts.parties if party != target]
+            maps[target] = chained_maps(every, mean, covariance, target, others)
+            starts[target] = mean[[k for k, feature in enumerate(every) if feature.party == target]]
+        return maps, starts
+
+    def _copula_maps(
+        self, job: Job, copula: CopulaReleases, targets: Sequence[str]
+    ) -> tuple[dict[str, Maps], dict[str, Marginal]]:
+        released = copula.ask_marginals(job)
+        first = {name: marginal for party in released.values() for name, marginal in party.marginals.items()}
+        estimated = estimate(copula.moments.run(job), first, correlation="auto")
+        marginals = dict(estimated.marginals)
+        return {
+            target: copula_maps(self.facts, marginals, estimated.correlation, target) for target in targets
+        }, marginals
+
+    def _sums(self, job: Job, keys: Keys, target: str, maps: Maps, marginals: Mapping[str, Any]) -> None:
+        """The others' linear parts of every chunk of records, added, to the target."""
+        later = {party: {"maps": own, "marginals": marginals[party]} for party, own in maps.senders.items()}
+        width = next(iter(next(iter(maps.senders.values())).values())).shape[0]
+        for _ in range(self.collect[target].rounds):
+            replies = job.ask_each(self.send[target], later)
+            parts = {party: reply["parts"] for party, reply in replies.items()}
+            total = self.exchanges[target].add(parts, keys)
+            job.ask(self.collect[target], width=width, total=total)
+
+
+def linear_exchange(target: str, scores: Scores, members: Sequence[str], masking: Masking) -> Exchange:
+    label = binding(f"linear parts for {target}", {"target": target, "scores": scores, "members": list(members)})
+    senders = tuple(member for member in members if member != target)
+    return Exchange(masking=masking, opener=target, senders=senders, label=label)
+
+
+def plain_marginals(marginals: Mapping[str, Marginal]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"points": marginal.points, "cumulative": marginal.cumulative, "discrete": marginal.discrete}
+        for name, marginal in marginals.items()
+    }
+
+
+def read_marginals(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, Marginal]:
+    return {
+        name: Marginal(np.array(stored["points"]), np.array(stored["cumulative"]), bool(stored["discrete"]))
+        for name, stored in plain.items()
+    }
+
+
+# --- the parties' steps -------------------------------------------------------------------------------------------
+
+
+def _linear_cost(
+    public: Public,
+    *,
+    target: str,
+    scores: Scores,
+    maps: dict[str, Any],
+    marginals: dict[str, Any],
+    members: list[str],
+    masking: Masking,
+    part: int,
+) -> Cost:
+    shown = f"sums of linear predictors of its columns by record, to {target!r}"
+    return Unbounded("linear-predictors", shown, audience=target)
+
+
+@step(cost=_linear_cost)
+def linear_part(
+    me: Party,
+    *,
+    target: str,
+    scores: Scores,
+    maps: dict[str, Any],
+    marginals: dict[str, Any],
+    members: list[str],
+    masking: Masking,
+    part: int,
+) -> Release:
+    """This party's scores or features of one chunk of records times the matrix of each record's pattern."""
+    exchange = linear_exchange(target, scores, members, masking)
+    rows = slice(*row_chunks(me.facts.n)[part])
+    presence = {party: present[rows] for party, present in presence_of(me).items()}
+    own = _own_scores(me, scores, marginals)[rows]
+    width = next(iter(maps.values())).shape[0]
+    parts = np.zeros((len(own), width), dtype=np.float32)
+    for name, matrix in maps.items():
+        chosen = presence[me.name] & _of_pattern(presence, exchange.senders, pattern_parties(name))
+        parts[chosen] = own[chosen] @ np.asarray(matrix, dtype=np.float64).T
+    once(me, f"{exchange.label}: chunk {part}")
+    value = exchange.hide(me, parts, part)
+    return Release({"parts": value}, f"linear predictors that only {target!r} can open, summed over the senders")
+
+
+def _of_pattern(
+    presence: Mapping[str, NDArray[np.bool_]], others: Sequence[str], present: Sequence[str]
+) -> NDArray[np.bool_]:
+    """Which records those of the others have that are named in `present`, and no other."""
+    return np.logical_and.reduce([presence[other] == (other in present) for other in others])
+
+
+def _own_scores(me: Party, scores: Scores, marginals: dict[str, Any]) -> NDArray[np.float64]:
+    columns = me.facts.columns[me.name]
+    if scores == "features":
+        return design(me, [feature for column in columns.values() for feature in column_features(me.name, column)])
+    known = read_marginals(marginals)
+    latent = [latent_scores(column, known[name], me.column(name)) for name, column in columns.items()]
+    return np.nan_to_num(np.column_stack(latent))
+
+
+@step(cost=Free("nothing leaves: the sum stays here"))
+def collect_linear(
+    me: Party, *, scores: Scores, members: list[str], masking: Masking, part: int, width: int, total: Any
+) -> Release:
+    """Open the sum of one chunk and keep it."""
+    begin, end = row_chunks(me.facts.n)[part]
+    exchange = linear_exchange(me.name, scores, members, masking)
+    opened = exchange.reveal(me, total, size=(end - begin) * width, number=part)
+    me.keep(f"linear {part}", opened.reshape(-1, width))
+    return Release(None, "nothing")
+
+
+def linear_values(
+    me: Party,
+    layout: Layout,
+    wanted: NDArray[np.int64],
+    means: NDArray[np.float64],
+    imputer: str,
+    linear: dict[str, Any],
+    seed: int,
+) -> Matrix:
+    """The wanted rows from the sums that `collect_linear` kept; the means where no other party has the record."""
+    presence = {party: present[wanted] for party, present in presence_of(me).items()}
+    others = [party for party in presence if party != me.name]
+    sums = np.concatenate([me.recall(f"linear {part}") for part in range(len(row_chunks(me.facts.n)))])
+    values = np.broadcast_to(means, (wanted.size, layout.width)).astype(np.float32).copy()
+    marginals = read_marginals(linear["marginals"])
+    draw = np.random.default_rng((seed, 6))
+    for name in sorted(linear["target"]["left" if imputer != "mice" else "own"]):
+        chosen = _of_pattern(presence, others, pattern_parties(name))
+        centre = sums[wanted[chosen]].astype(np.float64)
+        if imputer == "mice":
+            own, intercept = (np.asarray(linear["target"][part][name]) for part in ("own", "intercept"))
+            every = [feature for column in layout.columns.values() for feature in column_features(me.name, column)]
+            start = np.asarray(linear["start"])
+            values[chosen] = feature_rows(layout.columns, every, chained(centre, own, intercept, start))
+            continue
+        left = np.asarray(linear["target"]["left"][name])
+        if imputer == "copula-mean":
+            variance = np.broadcast_to(np.diag(left), centre.shape)
+            values[chosen] = conditional_mean(layout, marginals, centre, variance)
+        else:
+            values[chosen] = conditional_draw(layout, marginals, centre, left, draw)
+    return values

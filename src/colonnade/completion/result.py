@@ -4,73 +4,97 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from colonnade.completion.quality import fails, floor_name
+from colonnade.codec import plain
+from colonnade.completion.quality import DONOR, MEAN, fails
 from colonnade.errors import RunError
-from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.method import Result
+from colonnade.federation.view import Block, Heading, Items, Section, Table, Text, View
+from colonnade.formatting import number
+
+PARTY_HEAD = (
+    "party",
+    "records completed",
+    "RMSE",
+    "of the mean",
+    "of a random record",
+    "marginal distance",
+    "pairwise distance",
+    "",
+)
+COLUMN_HEAD = ("party", "column", "RMSE", "of the mean", "of a random record", "in the table", "distance", "")
+BRIEF = (0, 1, 2, 3, 4, 5, 7)
+"""Of a column's figures, those for a terminal."""
+MOST_COLUMNS = 50
+"""A terminal shows no more columns than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedPSGResult:
-    """`parties`: {party: file, number of completed records, quality on hidden records}.
+class Completion(Result):
+    """`parties`: {party: file, number of completed records, quality on hidden records}; `chosen`: {party: columns that
+    were drawn first}; `downstream`: a label classified with and without completed records.
 
     The tables themselves are in the parties' folders. `table` reads one where the party runs on this machine; `homes`
     are the folders of those.
     """
 
+    kind: ClassVar[str] = "completion"
+
     options: Mapping[str, Any]
     n: int
     parties: Mapping[str, Mapping[str, Any]]
     missing: Mapping[str, int]
-    chosen: Mapping[str, tuple[str, ...]]
     histories: Mapping[str, Any]
-    downstream: Mapping[str, Any]
     cost: str
     simulated: bool
+    chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    downstream: Mapping[str, Any] = field(default_factory=dict)
     homes: Mapping[str, Path] = field(default_factory=dict)
+
+    # --- how good it is ------------------------------------------------------------------------------------------
 
     def quality(self, party: str) -> Mapping[str, Any]:
         """RMSE beside its floors, marginal and pairwise distance of a party's completed entries, on hidden records."""
-        found: Mapping[str, Any] = self._of(party)["quality"]
-        return found
+        quality: Mapping[str, Any] = self._of(party)["quality"]
+        return quality
+
+    @property
+    def _drawn(self) -> bool:
+        """Are there values with a scatter of their own?"""
+        return self.options["imputer"] == "copula-draw" or bool(self.chosen)
 
     @property
     def failing(self) -> tuple[str, ...]:
         """The parties whose completed entries are no nearer to the truth, on hidden records, than their means; where
         values were drawn, than a random record of theirs. A party about which this cannot be told is among them."""
-        if self._means:
+        if self.options["imputer"] == "mean" and not self._drawn:  # means are no better than means
             return ()
-        return tuple(party for party in self.parties if fails(self.quality(party), self._floor))
+        return tuple(party for party in self.parties if fails(self.quality(party), drawn=self._drawn))
 
     @property
     def failing_columns(self) -> dict[str, tuple[str, ...]]:
         """{party: its columns of which the same is true, each taken alone}, of the parties that have any. A column that
         was drawn is held against a random record, another one against its mean."""
-        found = {
-            party: tuple(name for name, one in self.quality(party)["columns"].items() if self._fails(party, name, one))
+        failing = {
+            party: tuple(
+                name for name, errors in self.quality(party)["columns"].items() if self._column_fails(party, name, errors)
+            )
             for party in self.parties
         }
-        return {party: names for party, names in found.items() if names}
+        return {party: names for party, names in failing.items() if names}
 
-    def _fails(self, party: str, column: str, told: Mapping[str, Any]) -> bool:
-        drawn = column in self.chosen.get(party, ())
-        if self.options["imputer"] == "mean" and not drawn:
+    def _column_fails(self, party: str, column: str, errors: Mapping[str, Any]) -> bool:
+        chosen = column in self.chosen.get(party, ())
+        if self.options["imputer"] == "mean" and not chosen:
             return False
-        return fails(told, floor_name(imputer=self.options["imputer"], n_correlated=int(drawn)))
+        return fails(errors, drawn=chosen or self.options["imputer"] == "copula-draw")
 
-    @property
-    def _means(self) -> bool:
-        """Means were asked for, and are no better than means."""
-        return self.options["imputer"] == "mean" and not self.options["n_correlated"]
-
-    @property
-    def _floor(self) -> str:
-        return floor_name(imputer=self.options["imputer"], n_correlated=self.options["n_correlated"])
+    # --- the tables ----------------------------------------------------------------------------------------------
 
     def table(self, party: str) -> pd.DataFrame:
         """A party's completed table: its columns, each followed by one that says which entries were generated."""
@@ -94,28 +118,192 @@ class FedPSGResult:
             raise RunError(f"{party!r} was not completed; completed are {', '.join(self.parties)}.")
         return self.parties[party]
 
-    def write(self, run: RunFolder) -> None:
-        run.write_json(
-            "result.json",
-            {
-                "kind": "completion",
-                "options": dict(self.options),
-                "n": self.n,
-                "parties": _told(self.parties),
-                "missing": dict(self.missing),
-                "chosen": {party: list(names) for party, names in self.chosen.items()},
-                "histories": dict(self.histories),
-                "downstream": dict(self.downstream),
-                "failing": list(self.failing),
-                "failing columns": {party: list(names) for party, names in self.failing_columns.items()},
-                "cost": self.cost,
-                "simulated": self.simulated,
-            },
+    # --- as data -------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        described = {
+            **{name: plain(getattr(self, name)) for name in self.__dataclass_fields__ if name not in ("kind", "homes")},
+            "failing": list(self.failing),
+            "failing columns": {party: list(names) for party, names in self.failing_columns.items()},
+        }
+        described["parties"] = _finite(described["parties"])
+        return described
+
+    # --- as people see it ----------------------------------------------------------------------------------------
+
+    def view(self) -> View:
+        count = sum(done["completed"] for done in self.parties.values())
+        title, quality = f"{number(count)} records completed at {', '.join(self.parties)}", self._quality()
+        parties = Table(
+            title="Completed parties", head=PARTY_HEAD, rows=self._party_rows(), numeric=(1, 2, 3, 4, 5, 6)
+        )
+        rows = self._column_rows()
+        columns = Table(title="Columns", head=COLUMN_HEAD, rows=rows, numeric=(2, 3, 4, 6))
+        files = tuple((party, done["file"], done["expected"]) for party, done in self.parties.items())
+        classified = (
+            Table(
+                title="Classification with and without completed records",
+                head=("classifier", "hidden records", "accuracy", "largest class"),
+                rows=tuple(
+                    (name, number(score["records"]), _figure(score["accuracy"], 3), _figure(score["largest class"], 3))
+                    for name, score in self.downstream.items()
+                ),
+                numeric=(1, 2, 3),
+            ),
+        )
+        return View(
+            title=title,
+            quality=quality,
+            answer=(*self._answer(parties), *(classified if self.downstream else ())),
+            sections=(Section(title="How it went", blocks=self._details(columns)),),
+            terminal=(
+                replace(parties, title=title),
+                Table(
+                    title=quality,
+                    head=tuple(COLUMN_HEAD[place] for place in BRIEF),
+                    rows=tuple(tuple(row[place] for place in BRIEF) for row in rows[:MOST_COLUMNS]),
+                    numeric=(2, 3, 4),
+                ),
+                Table(
+                    title="Completed tables, in the parties' own folders",
+                    head=("party", "completed table", "before one value was chosen"),
+                    rows=files,
+                ),
+                *(classified if self.downstream else ()),
+            ),
+        )
+
+    def _party_rows(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(
+            (
+                party,
+                number(done["completed"]),
+                *_floors(done["quality"]),
+                _figure(done["quality"]["marginal distance"], 3),
+                _figure(done["quality"]["pairwise distance"], 3),
+                "fails" if party in self.failing else "",
+            )
+            for party, done in self.parties.items()
+        )
+
+    def _column_rows(self) -> tuple[tuple[str, ...], ...]:
+        weak = self.failing_columns
+        return tuple(
+            (
+                party,
+                name,
+                *_floors(errors),
+                _in_plain_terms(errors),
+                _figure(self.quality(party)["marginals"].get(name), 3),
+                "fails" if name in weak.get(party, ()) else "",
+            )
+            for party in self.parties
+            for name, errors in self.quality(party)["columns"].items()
+        )
+
+    def _quality(self) -> str:
+        """How near to the truth, in sentences."""
+        if self.options["imputer"] == "mean" and not self._drawn:
+            return "Every completed entry is its column's mean, as was asked for."
+        floor = "a random record of the same party" if self._drawn else "plain means"
+        unknown = [party for party in self.parties if not _exists(self.quality(party)["rmse"])]
+        failing = [party for party in self.failing if party not in unknown]
+        good = [party for party in self.parties if party not in self.failing]
+        sentences = []
+        if unknown:
+            sentences.append(
+                f"At {', '.join(unknown)} there was no record to hide, so it is not known how good the completion is."
+            )
+        if failing:
+            sentences.append(
+                f"At {', '.join(failing)} the completion fails: its entries are no nearer to the truth than {floor}."
+                " Do not use it."
+            )
+        if good:
+            where = f"At {', '.join(good)} the" if unknown or failing else "On hidden records the"
+            sentences.append(f"{where} completed entries are nearer to the truth than {floor}, by as much as is shown.")
+        columns = self.failing_columns
+        weak = [f"{', '.join(columns[party])} at {party}" for party in good if party in columns]
+        if weak:
+            yardstick = "a random record's" if self.options["imputer"] == "copula-draw" else "their means"
+            drawn = " (where they were drawn, than those of a random record)" if self.chosen else ""
+            sentences.append(f"Taken alone, these columns are no nearer than {yardstick}{drawn}: {'; '.join(weak)}.")
+        return " ".join(sentences)
+
+    def _answer(self, parties: Table) -> tuple[Block, ...]:
+        options = self.options
+        drawn = f" {options['n_correlated']} columns drawn first by {options['generator']};" if self.chosen else ""
+        hidden = "from every network"
+        if options["imputer"] in ("copula-mean", "copula-draw", "mice"):
+            hidden = (
+                "when they were completed, though not from the moments, which rest on all records: with few records the"
+                " figures are too good"
+            )
+        masking = {"pads": "pairwise pads", "ckks": "CKKS encryption"}[options["masking"]]
+        return (
+            Text(text=f"Imputer: {options['imputer']};{drawn} hidden vectors under {masking}.", style="lead"),
+            parties,
+            Text(
+                text=f"All figures are on records that the party has and that were hidden {hidden}. RMSE is on scaled"
+                " numbers and indicators of categories. Distances compare the completed values with the true ones: 0 is"
+                " the same distribution, or the same association within the party.",
+                style="soft",
+            ),
+            Text(
+                text="The completed tables are in the parties' own folders. A column named '(generated)' beside each"
+                " column flags the generated entries; treat them as estimates, not as observations."
+            ),
+        )
+
+    def _details(self, columns: Table) -> tuple[Block, ...]:
+        steps = [
+            f"{label}: {history['rounds']} rounds; {history['stopped']}; least error over hidden records: "
+            + (", ".join(f"{party} {_figure(error)}" for party, error in history["best"].items()) or "none was watched")
+            + "."
+            for label, history in self.histories.items()
+        ]
+        steps += [f"Drawn first at {party}: {', '.join(names)}." for party, names in self.chosen.items()]
+        steps += [
+            f"{party}: {done['file']} in its folder, and {done['expected']} with numbers and frequencies before one"
+            " value was chosen."
+            for party, done in self.parties.items()
+        ]
+        return (
+            Items(items=tuple(steps)),
+            Heading(text="Every column"),
+            columns,
+            Text(
+                text="RMSE is on the scale of the declared range, or of indicators. 'In the table' is the root mean"
+                " squared error of the completed numbers in the column's own units (positions, if it is ordinal), or"
+                " how many completed categories are right. The distance compares the distributions.",
+                style="soft",
+            ),
         )
 
 
-def _told(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     """As JSON has it: a figure that does not exist (of too few hidden records, say) is null."""
     if isinstance(value, Mapping):
-        return {name: _told(one) for name, one in value.items()}
+        return {name: _finite(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _exists(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
+
+
+def _figure(value: float | None, digits: int = 4) -> str:
+    return f"{value:.{digits}f}" if _exists(value) else "-"
+
+
+def _floors(errors: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(_figure(errors[name]) for name in ("rmse", MEAN, DONOR))
+
+
+def _in_plain_terms(errors: Mapping[str, Any]) -> str:
+    """A column's error in its own units, or how many categories are right."""
+    if "right" not in errors:
+        return f"off by {errors['error']:.3g}" if _exists(errors["error"]) else "-"
+    if not _exists(errors["right"]):
+        return "-"
+    return f"{errors['right']:.0%} right; the most frequent: {errors['right if the most frequent']:.0%}"

@@ -1,4 +1,4 @@
-"""What a party does for a completion, besides training: local generation, and the completed table.
+"""What a party does for a completion besides training: it fills its table in, and says how near to the truth it is.
 
 The completed table never leaves its party. It is written to `completed/JOB.parquet` in the party's folder, with a
 column of truth values beside each column that says which entries were generated.
@@ -7,349 +7,176 @@ column of truth values beside each column that says which entries were generated
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.completion import quality
-from colonnade.papers.fedpsg.drawn import choose_correlated, spearman
-from colonnade.completion.generators import generator
-from colonnade.papers.fedpsg.generators.protocol import FEWEST
-from colonnade.completion.imputation.linear_steps import linear_values
 from colonnade.completion.layout import COHORT_ROW, GENERATED, Layout, Matrix
-from colonnade.completion.split.networks import drawing, words_of
-from colonnade.completion.split.session import COMPLETED, features, live, own_matrix, presence_of
-from colonnade.completion.split.regressor import Data, Regressor
-from colonnade.completion.split.steps import best_state, gan_values, look, predictions
-from colonnade.completion.split.training import Training, row_chunks, validation_rows
+from colonnade.completion.moment_imputers import linear_values
+from colonnade.completion.split.session import (
+    COMPLETED,
+    RegressionSession,
+    column_means,
+    own_matrix,
+    predictions,
+    presence_of,
+)
+from colonnade.completion.split.training import Regression, validation_rows
 from colonnade.errors import BadArguments, StorageError, UnsafeRequest
 from colonnade.federation.party import Party
-from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Free, Unbounded
+from colonnade.federation.step import Release, step
+from colonnade.privacy.cost import Unbounded
 
 QUALITY = "completion-quality"
+COMPLETED_COST = Unbounded(
+    QUALITY, "how near completed entries are to the truth, on records that were hidden to find out"
+)
+
+FileFormat = Literal["parquet", "csv"]
 
 
 def missing_rows(me: Party) -> NDArray[np.int64]:
     """Records of the cohort that this party lacks and another has."""
     presence = presence_of(me)
-    anybody = np.logical_or.reduce([one for party, one in presence.items() if party != me.name])
-    return np.flatnonzero(~presence[me.name] & anybody)
+    others = np.logical_or.reduce([present for party, present in presence.items() if party != me.name])
+    return np.flatnonzero(~presence[me.name] & others)
 
 
-def watched_rows(me: Party, share: float, seed: int) -> NDArray[np.int64]:
-    """Records that are hidden everywhere, so that completed entries can be compared with the truth."""
-    return validation_rows(presence_of(me), party=me.name, share=share, seed=seed)
-
-
-def _count_cost(public: Public) -> Cost:
-    return Unbounded("presence", "how many records this party lacks")
-
-
-@step(cost=_count_cost)
+@step(cost=Unbounded("presence", "how many records this party lacks"))
 def count_missing(me: Party) -> Release:
     """How many records of others this party lacks."""
     return Release(int(missing_rows(me).size), "the number of records that this party lacks")
 
 
-# --- the correlated columns ---------------------------------------------------------------------------------------
-
-
-def _generate_cost(
-    public: Public,
-    *,
-    count: int,
-    name: str,
-    steps: int,
-    training: dict[str, Any] | None,
-    keep_for: list[str],
-    share: float,
-    seed: int,
-) -> Cost:
-    return Unbounded("correlated-columns", "which of its columns are most strongly associated")
-
-
-@step(cost=_generate_cost)
-def generate_correlated(
-    me: Party,
-    *,
-    count: int,
-    name: Literal["tabddpm", "tvae", "copula"],
-    steps: int,
-    training: dict[str, Any] | None,
-    keep_for: list[str],
-    share: float,
-    seed: int,
-) -> Release:
-    """Choose the columns, fit a local generator on them, and draw them for the records that are to be completed.
-
-    With `training` (a regression that was made across the parties) the generator is conditioned on its predictions, and
-    learns from records that another party has: about the others there is no prediction.
-    """
-    whole = Layout(me.facts.columns[me.name])
-    rows = np.flatnonzero(presence_of(me)[me.name])
-    watched = watched_rows(me, share, seed)
-    rows = rows[~np.isin(rows, watched)]
-    codes = {column: me.column(column)[rows] for column in whole.columns}
-    chosen = choose_correlated(list(whole.columns), spearman(codes), count)
-    layout = Layout(me.facts.columns[me.name].select(chosen))
-    known = layout.encode({column: codes[column] for column in chosen})
-    wanted = np.concatenate([missing_rows(me), watched])
-    condition = given = None
-    if training is not None:
-        told = predictions(me, Training.from_dict(training))
-        reached = ~np.isnan(told[rows]).any(axis=1)
-        known, condition, given = known[reached], told[rows[reached]], np.nan_to_num(told[wanted], nan=0.5)
-    options = {} if name == "copula" else {"steps": steps}
-    fitted = generator(name, **options).fit(known, layout, condition=condition, seed=seed)
-    made = fitted.sample(wanted.size, condition=given, seed=seed + 1)
-    filled = np.full((me.facts.n, whole.width), np.nan, dtype=np.float32)
-    filled[np.ix_(wanted, whole.places(chosen))] = made
-    for label in keep_for:
-        me.keep(f"generated by {label}", filled)
-    me.keep("generated", filled)
-    me.keep("chosen", chosen)
-    return Release(chosen, "the names of the chosen columns")
-
-
-def _context_cost(public: Public, *, label: str, training: dict[str, Any] | None, tag: str | None) -> Cost:
-    return Free("nothing leaves")
-
-
-@step(cost=_context_cost)
-def keep_context(me: Party, *, label: str, training: dict[str, Any] | None, tag: str | None) -> Release:
-    """What conditions this party's generator of the GAN `label`: predictions across the parties, and labels."""
-    parts = []
-    if training is not None:
-        known = Training.from_dict(training)
-        told = predictions(me, known)
-        # Nobody else has the record: then the means are expected. They are not private.
-        usual = np.full(told.shape[1], 0.5) if known.mu else _means(_shown(me, known))
-        parts.append(np.where(np.isnan(told), usual, told))
-    if tag is not None:
-        parts.append(labels_of(me, tag))
-    me.keep(f"context of {label}", np.concatenate(parts, axis=1).astype(np.float32))
-    return Release(None, "nothing")
-
-
-def _shown(me: Party, training: Training) -> Matrix:
-    """This party's table without the records that are hidden."""
-    seen = own_matrix(me, Layout(me.facts.columns[me.name]))
-    seen[training.hidden_rows(me.name, presence_of(me))] = np.nan
-    return seen
-
-
-def _label_cost(public: Public, *, label: str, members: list[str]) -> Cost:
-    return Unbounded("labels", "the label of every record, to the other parties", audience="the data parties")
-
-
-@step(cost=_label_cost)
-def share_labels(me: Party, *, label: str, members: list[str]) -> Release:
-    """Send the label as indicators to the other parties, sealed."""
-    column = me.facts.columns[me.name].select([label])
-    for member in members:
-        me.send(member, "labels", np.nan_to_num(own_matrix(me, Layout(column))))
-    return Release(None, "nothing: labels travel sealed to the other parties")
-
-
-def _labels_cost(public: Public, *, label: str) -> Cost:
-    return Free("nothing leaves")
-
-
-@step(cost=_labels_cost)
-def keep_labels(me: Party, *, label: str) -> Release:
-    """Keep the labels that were sent."""
-    me.keep("labels", me.received("labels")[me.facts.owner(label)])
-    return Release(None, "nothing")
-
-
-def labels_of(me: Party, label: str) -> Matrix:
-    found: Matrix = me.recall("labels")
-    return found
-
-
 # --- the completed table ------------------------------------------------------------------------------------------
 
 
-def _complete_cost(
-    public: Public,
-    *,
-    imputer: str,
-    training: dict[str, Any] | None,
-    linear: dict[str, Any],
-    share: float,
-    seed: int,
-    format: str,
-) -> Cost:
-    return Unbounded(QUALITY, "how near completed entries are to the truth, on records that were hidden to find out")
+@dataclass(frozen=True, eq=False)
+class OwnTable:
+    """A party's table over the cohort, before it is completed.
+
+    `lacking` are the records that are to be completed; `watched` those that are hidden everywhere, so that completed
+    entries can be compared with the truth; `seen` is the table without them, and `means` are its columns' means.
+    """
+
+    layout: Layout
+    truth: Matrix
+    seen: Matrix
+    means: NDArray[np.float64]
+    lacking: NDArray[np.int64]
+    watched: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, me: Party, *, validation: float, seed: int) -> OwnTable:
+        layout = Layout(me.facts.columns[me.name])
+        truth = own_matrix(me, layout)
+        watched = validation_rows(presence_of(me), party=me.name, share=validation, seed=seed)
+        seen = truth.copy()
+        seen[watched] = np.nan
+        return cls(layout, truth, seen, column_means(seen), missing_rows(me), watched)
+
+    @property
+    def wanted(self) -> NDArray[np.int64]:
+        """The records to fill in, the lacking ones first."""
+        return np.concatenate([self.lacking, self.watched])
 
 
-@step(cost=_complete_cost)
+def imputed(
+    me: Party, table: OwnTable, imputer: str, training: dict[str, Any] | None, linear: dict[str, Any], seed: int
+) -> Matrix:
+    """The wanted rows; a record about which no other party knows anything gets the means."""
+    if imputer == "mean":
+        return np.broadcast_to(table.means, (table.wanted.size, table.layout.width)).astype(np.float32).copy()
+    if imputer != "regression":
+        return linear_values(me, table.layout, table.wanted, table.means, imputer, linear, seed)
+    if training is None:
+        raise BadArguments("imputer 'regression' needs a training; install the same version at every party.")
+    predicted = predictions(me, Regression.from_dict(training))[table.wanted]
+    return np.where(np.isnan(predicted), table.means, predicted).astype(np.float32)
+
+
+@step(cost=COMPLETED_COST)
 def complete(
     me: Party,
     *,
-    imputer: str,
+    imputer: Literal["regression", "copula-mean", "copula-draw", "mice", "mean"],
     training: dict[str, Any] | None,
     linear: dict[str, Any],
-    share: float,
+    validation: float,
     seed: int,
-    format: Literal["parquet", "csv"],
+    file_format: FileFormat,
 ) -> Release:
     """Fill in what this party lacks, write the table here, and tell how good it is on the hidden records."""
-    layout = Layout(me.facts.columns[me.name])
-    truth = own_matrix(me, layout)
-    watched, lacking = watched_rows(me, share, seed), missing_rows(me)
-    wanted = np.concatenate([lacking, watched])
-    seen = truth.copy()
-    seen[watched] = np.nan
-    means = _means(seen)
-    values = _filled(me, layout, seen, wanted, means, imputer=imputer, training=training, linear=linear, seed=seed)
-    if me.kept("generated"):
-        places = layout.places(me.recall("chosen"))
-        values[:, places] = np.asarray(me.recall("generated"))[np.ix_(wanted, places)]
+    table = OwnTable.of(me, validation=validation, seed=seed)
+    return write_completion(me, table, imputed(me, table, imputer, training, linear, seed), file_format)
+
+
+def write_completion(me: Party, table: OwnTable, values: Matrix, file_format: FileFormat) -> Release:
+    """Keep and write the table with these values of the wanted rows, and compare those that were hidden."""
+    layout, lacking = table.layout, table.lacking
     values = layout.expectable(values)  # a network's outputs are any numbers
-    told = quality.summary(
-        layout, values[lacking.size :], truth[watched], means, _means(np.square(seen - means.astype(np.float32)))
+    variances = column_means(np.square(table.seen - table.means.astype(np.float32)))
+    summary = quality.summary(
+        layout, values[lacking.size :], table.truth[table.watched], means=table.means, variances=variances
     )
-    completed = truth.copy()
+    completed = table.truth.copy()
     completed[lacking] = values[: lacking.size]
     me.keep(COMPLETED, completed)
-    path = write_completed(me, layout, completed, lacking, format)
-    expected = write_expected(me, layout, completed, lacking)
-    return Release(
-        {"file": path, "expected": expected, "completed": int(lacking.size), "quality": told},
-        "how many records were completed, and how near to the truth on hidden ones",
-    )
+    value = {
+        "file": _write_completed(me, layout, completed, lacking, file_format),
+        "expected": _write_expected(me, layout, completed, lacking),
+        "completed": int(lacking.size),
+        "quality": summary,
+    }
+    return Release(value, "how many records were completed, and how near to the truth on hidden ones")
 
 
-def _means(seen: Matrix) -> NDArray[np.float64]:
-    known = ~np.isnan(seen)
-    return np.asarray(np.nan_to_num(seen).sum(axis=0) / np.maximum(known.sum(axis=0), 1), dtype=np.float64)
-
-
-def _filled(
-    me: Party,
-    layout: Layout,
-    seen: Matrix,
-    wanted: NDArray[np.int64],
-    means: NDArray[np.float64],
-    *,
-    imputer: str,
-    training: dict[str, Any] | None,
-    linear: dict[str, Any],
-    seed: int,
-) -> Matrix:
-    """The wanted rows, whole; a record about which no other party knows anything gets the means."""
-    if imputer == "mean":
-        return np.broadcast_to(means, (wanted.size, layout.width)).astype(np.float32).copy()
-    if imputer in ("copula-mean", "copula-draw", "mice"):
-        return linear_values(me, layout, wanted, means, imputer, linear, seed)
-    if training is None:
-        raise BadArguments(f"imputer {imputer!r} needs a training; install the same version at every party.")
-    known = Training.from_dict(training)
-    if imputer == "regression":
-        told = predictions(me, known)
-        if me.kept("generated"):
-            told = _given_correlated(me, layout, seen, told, wanted, seed)
-        found = told[wanted]
-    else:
-        one = live(me, known)
-        look(me, one)
-        found = gan_values(one, wanted, best_state(me, one))
-    return np.where(np.isnan(found), means, found).astype(np.float32)
-
-
-def _given_correlated(
-    me: Party, layout: Layout, seen: Matrix, told: Matrix, wanted: NDArray[np.int64], seed: int
-) -> Matrix:
-    """The other columns given the predictions across parties and the correlated columns, by a network of this party
-    alone: a generated column and the rest of its record belong together. From few records it learns nothing: then the
-    predictions stay."""
-    chosen = list(me.recall("chosen"))
-    rest = [name for name in layout.columns if name not in chosen]
-    if not rest:
-        return told
-    filled = seen.copy()
-    places = layout.places(chosen)
-    filled[np.ix_(wanted, places)] = np.asarray(me.recall("generated"))[np.ix_(wanted, places)]
-    given = layout.columns.select(chosen)
-    reached = ~np.isnan(told).any(axis=1)
-    told = np.nan_to_num(told, nan=0.5)
-    x = np.concatenate([features(filled[:, places], Layout(given), private=False), 4 * told - 2], axis=1)
-    targets = layout.places(rest)
-    rows = np.flatnonzero(reached & ~np.isnan(seen[:, targets]).all(axis=1) & ~np.isnan(seen[:, places]).any(axis=1))
-    if len(rows) < FEWEST:
-        return told
-    held = rows[:: max(len(rows) // 500, 10)]
-    trained = rows[~np.isin(rows, held)]
-    y = seen[:, targets]
-    local, batch, iterations = 50, 128, 2000
-    model = Regressor(x.shape[1], targets.size, 64, 32, dropout=0.1)
-    data = Data(jnp.asarray(x), jnp.ones(len(x), bool), jnp.asarray(np.nan_to_num(y)), jnp.asarray(~np.isnan(y)))
-    state = best = model.init(words_of(seed), 1e-3, iterations, _means(y[trained]).astype(np.float32))
-    draw = drawing(words_of(seed), 5)
-    nothing, least = jnp.zeros((local, batch, 32)), float("inf")
-    for _ in range(iterations // local):
-        picked = jnp.asarray(draw.choice(trained, (local, batch)))
-        state, _, _ = model.lead(state, data, picked, nothing, model.draws(draw, local, batch))
-        error = quality.rmse(
-            np.asarray(model.predict(state, data, jnp.asarray(held), jnp.zeros((held.size, 32)))), y[held]
-        )
-        if error < least:
-            best, least = state, error
-    made = told.copy()
-    for begin, end in row_chunks(len(x)):
-        at = jnp.arange(begin, end)
-        made[begin:end, targets] = np.asarray(model.predict(best, data, at, jnp.zeros((end - begin, 32))))
-    return made
-
-
-def write_completed(
-    me: Party, layout: Layout, completed: Matrix, lacking: NDArray[np.int64], format: Literal["parquet", "csv"]
+def _write_completed(
+    me: Party, layout: Layout, completed: Matrix, lacking: NDArray[np.int64], file_format: FileFormat
 ) -> str:
-    """The whole table of this party, one row for each record of the cohort that it has or that was completed. Its own
-    records have their keys, so that the table can be joined with the one it came from."""
+    """The table of this party, one row for each record of the cohort that it has or that was completed. Its own records
+    have their keys, so that the table can be joined with the one it came from."""
     generated = np.zeros(me.facts.n, dtype=bool)
     generated[lacking] = True
     rows = np.flatnonzero(presence_of(me)[me.name] | generated)
     codes = layout.decode(completed[rows])
-    real = {name: me.column(name)[rows] for name in layout.columns}
     table = pd.DataFrame({COHORT_ROW: rows})
     table[me.block.key if me.block.key != COHORT_ROW else "key"] = _keys(me).iloc[rows].array
     for name, column in layout.columns.items():
         # Real entries as the block has them; a count or a number is not passed through the scale of a network.
-        both = np.where(generated[rows], codes[name], real[name])
+        both = np.where(generated[rows], codes[name], me.column(name)[rows])
         table[name] = column.decode(both.astype(np.int32) if column.discrete else both).to_numpy()
         table[f"{name}{GENERATED}"] = generated[rows]
-    return _written(me, table, f"{me.job}.{format}")
+    return _write(me, table, f"{me.job}.{file_format}")
 
 
 def _keys(me: Party) -> pd.Series[Any]:
     """This party's own key of each record of the cohort; empty where it lacks the record."""
     keys = me.block.keys
-    found = pd.Series(pd.NA, index=range(me.facts.n), dtype="Int64" if keys.dtype.kind == "i" else "string")
-    here = me.rows >= 0
-    found.iloc[me.rows[here]] = keys[here]
-    return found
+    every = pd.Series(pd.NA, index=range(me.facts.n), dtype="Int64" if keys.dtype.kind == "i" else "string")
+    used = me.rows >= 0
+    every.iloc[me.rows[used]] = keys[used]
+    return every
 
 
-def write_expected(me: Party, layout: Layout, completed: Matrix, lacking: NDArray[np.int64]) -> str:
+def _write_expected(me: Party, layout: Layout, completed: Matrix, lacking: NDArray[np.int64]) -> str:
     """The completed records as they were before one value was chosen: scaled numbers, and a frequency for each
     category."""
     names: list[str] = []
     for name, column in layout.columns.items():
-        at = layout.slices[name]
-        names += [name] if layout.numeric_mask[at.start] else [f"{name}[{label}]" for label in column.categories or ()]
+        numeric = layout.numeric_mask[layout.slices[name].start]
+        names += [name] if numeric else [f"{name}[{label}]" for label in column.categories or ()]
     table = pd.DataFrame(completed[lacking], columns=pd.Index(names))
     table.insert(0, COHORT_ROW, lacking)
-    return _written(me, table, f"{me.job}.expected.parquet")
+    return _write(me, table, f"{me.job}.expected.parquet")
 
 
-def _written(me: Party, table: pd.DataFrame, name: str) -> str:
-    """Whole or not at all, in the party's own folder."""
+def _write(me: Party, table: pd.DataFrame, name: str) -> str:
+    """As a complete file or not at all, in the party's own folder."""
     folder = me.home / "completed"
     partial = folder / f"{name}.partial"
     try:
@@ -371,21 +198,20 @@ def _written(me: Party, table: pd.DataFrame, name: str) -> str:
 # --- downstream ---------------------------------------------------------------------------------------------------
 
 
-def _score_cost(public: Public, *, training: dict[str, Any]) -> Cost:
-    return Unbounded(QUALITY, "how many labels of hidden records a classifier finds")
-
-
-@step(cost=_score_cost)
+@step(cost=Unbounded(QUALITY, "how many labels of hidden records a classifier finds"))
 def score_label(me: Party, *, training: dict[str, Any]) -> Release:
     """Share of the hidden records, among those that all parties have, whose label the classifier finds."""
-    known = Training.from_dict(training)
-    if me.name != known.active:
+    described = Regression.from_dict(training)
+    if me.name != described.active:
         raise UnsafeRequest(f"{me.name!r} does not have the label.")
-    one = live(me, known)
-    found = predictions(me, known)[one.watched]
-    truth = one.truth[one.watched]
-    kept = ~np.isnan(truth).any(axis=1) & ~np.isnan(found).any(axis=1)
-    hits = np.argmax(found[kept], axis=1) == np.argmax(truth[kept], axis=1)
-    most = float(np.bincount(np.argmax(truth[kept], axis=1)).max() / max(int(kept.sum()), 1)) if kept.any() else 0.0
-    value = {"records": int(kept.sum()), "accuracy": float(hits.mean()) if kept.any() else None, "largest class": most}
+    session = RegressionSession.resume(me, described)
+    predicted, truth = predictions(me, described)[session.watched], session.truth[session.watched]
+    scored = ~np.isnan(truth).any(axis=1) & ~np.isnan(predicted).any(axis=1)
+    labels = np.argmax(truth[scored], axis=1)
+    hits = np.argmax(predicted[scored], axis=1) == labels
+    value = {
+        "records": int(scored.sum()),
+        "accuracy": float(hits.mean()) if scored.any() else None,
+        "largest class": float(np.bincount(labels).max() / labels.size) if scored.any() else 0.0,
+    }
     return Release(value, "the classifier's accuracy on hidden records")

@@ -160,11 +160,11 @@ def framed(
     *,
     party: str,
     base: str,
-    here: str,
+    current: str,
     waiting: int,
     form_token: str,
 ) -> str:
-    """A page of the console; `here` is the navigation's entry that it belongs to, `changing` what the script renews."""
+    """A page of the console; `current` is its entry in the navigation, `changing` what the script renews."""
     links = []
     for path, name in PAGES:
         count = tag("span", str(waiting), class_="count") if path == "requests" and waiting else None
@@ -176,7 +176,7 @@ def framed(
                     "a",
                     join([name, " ", count]) if count else name,
                     href=base + path,
-                    aria_current="page" if path == here else None,
+                    aria_current="page" if path == current else None,
                     aria_label=spoken,
                 ),
             )

@@ -1,25 +1,27 @@
-"""The pages beside the requests: overview, budget, ledger, transcript, runs.
+"""The pages beside the requests: overview, budget, ledger, transcript, runs; and what all pages share.
 
 Whatever comes from a coordinator (job names, sentences, options) is text here, never markup: see `evaluation.page`.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
-from colonnade.console.desk import Desk, JobCard, Record
-from colonnade.console.figures import progress_bar, spending_line
-from colonnade.console.parts import Page, Place, badge, bound_list, budget_summary, job_table, purpose, unit
+from colonnade.console.operator import JobSummary, OperatorService, Record, Spending
 from colonnade.durable import Row
 from colonnade.errors import ColonnadeError
+from colonnade.evaluation.charts import budget_bar, legend, progress_bar, spending_line
 from colonnade.evaluation.page import Html, folded, join, paragraph, section, table, tag
 from colonnade.federation.transports.certificates import CERTIFICATE, read_certificate
 from colonnade.formatting import size, timestamp
+from colonnade.privacy.accounting import Guarantee
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import DEFAULT_DELTA
-from colonnade.privacy.wording import cost_text
+from colonnade.privacy.wording import cost_text, in_plain_words
 
 ROWS = 50
 """A page of a record shows this many."""
@@ -29,18 +31,133 @@ NOT_THE_WHOLE = (
     " A run's report has the total over all of them."
 )
 
+STATES = {
+    "waiting": ("wait", "waits for you"),
+    "approved": ("good", "under way"),
+    "denied": ("bad", "denied"),
+    "closed": ("plain", "finished"),
+}
+"""State of a job -> class of its badge, and its word."""
 
-def overview(desk: Desk, at: Place) -> Page:
-    jobs = desk.jobs()
-    waiting = [card for card in jobs if card.state == "waiting"]
-    under_way = [card for card in jobs if card.state == "approved"]
-    spending = desk.spending(delta=DEFAULT_DELTA)
+
+# --- what all pages share -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where the console is served, and the word that its forms must bring back."""
+
+    base: str
+    form_token: str
+
+    def job(self, name: str) -> str:
+        return f"{self.base}requests/{quote(name, safe='')}"
+
+
+@dataclass(frozen=True)
+class Page:
+    """`changing` is the part that the page's script asks for again."""
+
+    title: str
+    content: Html
+    changing: Html | None = None
+
+
+def unit(text: str) -> Html:
+    return tag("span", text, class_="unit")
+
+
+def badge(job: JobSummary) -> Html:
+    kind, word = STATES[job.state]
+    return tag("span", word, class_=f"badge {kind}")
+
+
+def decision_of(job: JobSummary) -> str:
+    if job.decision is None:
+        return ""
+    maker, when = job.decision
+    return f"{'denied' if job.state == 'denied' else 'approved'} by the {maker} on {timestamp(when)}"
+
+
+def bound_words(bound: Guarantee) -> str:
+    """A guarantee for a reader who reads no formulas."""
+    if bound.unbounded:
+        return f"no bound ({', '.join(bound.unbounded)})"
+    if bound.epsilon == 0:
+        return "none of its own"
+    delta = f" at delta {bound.delta:g}" if bound.delta else ""
+    return f"epsilon {eps(bound)}{delta}"
+
+
+def bound_list(entries: Sequence[tuple[str, Guarantee]]) -> Html:
+    """Whose total, what it is, and what that means."""
+    return tag(
+        "ul",
+        *(
+            tag(
+                "li",
+                paragraph(tag("strong", f"{whose}: {bound_words(bound)}"), "."),
+                paragraph(in_plain_words(bound), class_="soft"),
+            )
+            for whose, bound in entries
+        ),
+        class_="leaves",
+    )
+
+
+def job_table(jobs: Sequence[JobSummary], service: OperatorService, address: Address) -> Html:
+    rows = [
+        (
+            tag("a", job.name, href=address.job(job.name)),
+            service.summary(job.plan).purpose,
+            job.requester or "-",
+            "" if job.proposed is None else timestamp(job.proposed),
+            join([badge(job), " ", tag("span", decision_of(job).removeprefix("denied "), class_="soft")]),
+        )
+        for job in jobs
+    ]
+    return table(("job", "what", "asked by", "received", "state"), rows, label="Jobs")
+
+
+def eps(bound: Guarantee) -> str:
+    return f"{bound.epsilon:.3g}" if math.isfinite(bound.epsilon) else "infinity"
+
+
+def budget_summary(spending: Spending, *, legend_wanted: bool = False) -> list[Html | None]:
+    stated, window = spending.budget, spending.window
+    if stated is None or window is None:
+        return [paragraph("No budget", class_="big"), paragraph("party.toml states none.", class_="soft")]
+    left = max(stated.epsilon - window.epsilon, 0.0) if math.isfinite(window.epsilon) else 0.0
+    period = "" if stated.period_days is None else f" in any {stated.period_days:g} days"
+    entries = [("spent", f"spent: {eps(window)}"), ("left", f"left: {left:.3g}")]
+    if spending.waiting is not None:
+        entries.insert(1, ("claimed", "what waits"))
+    return [
+        paragraph(f"{left:.3g}", " ", unit(f"of epsilon {stated.epsilon:g} left"), class_="big"),
+        budget_bar(window.epsilon, spending.waiting, stated.epsilon),
+        legend(*entries) if legend_wanted else None,
+        paragraph(f"At delta {stated.delta:g}, {stated.relation}{period}.", class_="soft"),
+    ]
+
+
+def missing(what: str) -> Page:
+    return Page("Not here", join([tag("h1", "Not here"), paragraph(what)]))
+
+
+# --- the pages ----------------------------------------------------------------------------------------------------
+
+
+def overview(service: OperatorService, address: Address) -> Page:
+    jobs = service.jobs()
+    waiting = [job for job in jobs if job.state == "waiting"]
+    under_way = [job for job in jobs if job.state == "approved"]
+    spending = service.spending(delta=DEFAULT_DELTA)
     cards = [
         tag(
             "li",
             tag("h2", "Waiting for you"),
             paragraph(str(len(waiting)), " ", unit("request" if len(waiting) == 1 else "requests"), class_="big"),
-            paragraph(tag("a", "Read and decide", href=f"{at.base}requests"))
+            paragraph(tag("a", "Read and decide", href=f"{address.base}requests"))
             if waiting
             else paragraph("Nothing waits for a decision.", class_="soft"),
             class_="card",
@@ -50,23 +167,23 @@ def overview(desk: Desk, at: Place) -> Page:
             "li",
             tag("h2", "Runs under way"),
             paragraph(str(len(under_way)), " ", unit("run" if len(under_way) == 1 else "runs"), class_="big"),
-            *(_progress(card) for card in under_way[:3]),
+            *(_progress(job) for job in under_way[:3]),
             class_="card",
         ),
-        tag("li", tag("h2", "Records"), *_health(desk), class_="card"),
+        tag("li", tag("h2", "Records"), *_health(service), class_="card"),
     ]
-    latest = section("Latest jobs", job_table(jobs[:8], at)) if jobs else None
+    latest = section("Latest jobs", job_table(jobs[:8], service, address)) if jobs else None
     served = None
-    if not desk.served:
+    if not service.served:
         served = paragraph(
-            f"This party has not served yet. Run colonnade party serve {desk.file.name} and leave it running.",
+            f"This party has not served yet. Run colonnade party serve {service.file.name} and leave it running.",
             class_="warning",
         )
     return Page("Overview", tag("h1", "Overview"), join([served, tag("ul", *cards, class_="cards"), latest]))
 
 
-def budget(desk: Desk, at: Place) -> Page:
-    spending = desk.spending(delta=DEFAULT_DELTA, history=True)
+def budget(service: OperatorService, address: Address) -> Page:
+    spending = service.spending(delta=DEFAULT_DELTA, history=True)
     parts: list[str | None] = [tag("h1", "Budget")]
     stated = spending.budget
     if stated is None:
@@ -113,37 +230,39 @@ def budget(desk: Desk, at: Place) -> Page:
     return Page("Budget", join(parts))
 
 
-def ledger(desk: Desk, at: Place, *, before: int | None = None) -> Page:
-    rows = desk.rows("ledger", before=before, most=ROWS)
+def ledger(service: OperatorService, address: Address, *, before: int | None = None) -> Page:
+    rows = service.rows("ledger", before=before, most=ROWS)
     listed = [
         (
             str(row.number),
             timestamp(row.body["time"]),
             "reserved" if row.body["kind"] == "reserve" else f"request {row.body['seq']}",
-            tag("a", row.body["job"], href=at.job(row.body["job"])),
-            row.body["phase"],
+            tag("a", row.body["job"], href=address.job(row.body["job"])),
+            row.body["phase"],  # its stage
             cost_text(Cost.from_dict(row.body["cost"])),
         )
         for row in rows
     ]
     what = "Reservations count against the budget. A debit is made for each request, before its step sees any data."
-    head = ("row", "time", "what", "job", "phase", "cost")
+    head = ("row", "time", "what", "job", "stage", "cost")
     return Page(
         "Ledger",
         join(
             [
                 tag("h1", "Ledger"),
                 paragraph(what, class_="soft"),
-                _chain(desk, "ledger"),
+                _chain(service, "ledger"),
                 table(head, listed, label="Ledger, newest first", numeric=(0,)) if rows else paragraph("No rows yet."),
-                _pager(rows, before, f"{at.base}ledger"),
+                _pager(rows, before, f"{address.base}ledger"),
             ]
         ),
     )
 
 
-def transcript(desk: Desk, at: Place, *, job: str | None = None, before: int | None = None) -> Page:
-    rows = desk.rows("transcript", job=job, before=before, most=ROWS)
+def transcript(
+    service: OperatorService, address: Address, *, job: str | None = None, before: int | None = None
+) -> Page:
+    rows = service.rows("transcript", job=job, before=before, most=ROWS)
     listed = [
         (
             str(row.number),
@@ -157,10 +276,12 @@ def transcript(desk: Desk, at: Place, *, job: str | None = None, before: int | N
         for row in rows
     ]
     head = ("row", "time", "message", "kind", "step", "size", "discloses")
-    address = f"{at.base}transcript" + (f"?job={quote(job, safe='')}" if job else "")
+    here = f"{address.base}transcript" + (f"?job={quote(job, safe='')}" if job else "")
     only = None
     if job:
-        only = paragraph("Only job ", tag("code", job), ". ", tag("a", "All messages", href=f"{at.base}transcript"))
+        only = paragraph(
+            "Only job ", tag("code", job), ". ", tag("a", "All messages", href=f"{address.base}transcript")
+        )
     return Page(
         "Transcript",
         join(
@@ -171,41 +292,41 @@ def transcript(desk: Desk, at: Place, *, job: str | None = None, before: int | N
                     " not its content.",
                     class_="soft",
                 ),
-                _chain(desk, "transcript"),
+                _chain(service, "transcript"),
                 only,
                 table(head, listed, label="Transcript, newest first", numeric=(0, 5))
                 if rows
                 else paragraph("No messages yet."),
-                _pager(rows, before, address),
+                _pager(rows, before, here),
             ]
         ),
     )
 
 
-def runs(desk: Desk, at: Place) -> Page:
-    cards = [card for card in desk.jobs() if card.state in ("approved", "closed")]
+def runs(service: OperatorService, address: Address) -> Page:
+    approved = [job for job in service.jobs() if job.state in ("approved", "closed")]
     items = [
         tag(
             "li",
-            tag("h2", purpose(card), " ", badge(card)),
-            _progress(card),
-            _phase_list(card),
+            tag("h2", service.summary(job.plan).purpose, " ", badge(job)),
+            _progress(job),
+            _stage_list(job),
             paragraph(
-                f"{card.traffic.messages:,} messages, {size(card.traffic.bytes)}. ",
-                "" if card.traffic.last is None else f"Last message {timestamp(card.traffic.last)}. ",
+                f"{job.traffic.messages:,} messages, {size(job.traffic.bytes)}. ",
+                "" if job.traffic.last is None else f"Last message {timestamp(job.traffic.last)}. ",
                 tag(
                     "a",
                     "Its messages",
-                    href=f"{at.base}transcript?job={quote(card.job, safe='')}",
-                    aria_label=f"Messages of {card.job}",
+                    href=f"{address.base}transcript?job={quote(job.name, safe='')}",
+                    aria_label=f"Messages of {job.name}",
                 ),
                 " · ",
-                tag("a", "Its plan", href=at.job(card.job), aria_label=f"Plan of {card.job}"),
+                tag("a", "Its plan", href=address.job(job.name), aria_label=f"Plan of {job.name}"),
                 class_="soft",
             ),
             class_="card",
         )
-        for card in cards
+        for job in approved
     ]
     what = (
         "A run makes at most the requests that its plan has reserved; many need fewer. It ends when the coordinator"
@@ -215,30 +336,33 @@ def runs(desk: Desk, at: Place) -> Page:
     return Page("Runs", join([tag("h1", "Runs"), paragraph(what, class_="soft")]), content)
 
 
-def _progress(card: JobCard) -> Html:
-    told = f"{card.answered:,} of at most {card.most:,} requests answered"
+def _progress(job: JobSummary) -> Html:
+    progress = f"{job.answered:,} of at most {job.most:,} requests answered"
     return join(
-        [progress_bar(card.answered, card.most, f"{card.job}: {told}"), paragraph(tag("code", card.job), f": {told}")]
+        [
+            progress_bar(job.answered, job.most, f"{job.name}: {progress}"),
+            paragraph(tag("code", job.name), f": {progress}"),
+        ]
     )
 
 
-def _phase_list(card: JobCard) -> Html | None:
-    if len(card.phases) < 2:
+def _stage_list(job: JobSummary) -> Html | None:
+    if len(job.stages) < 2:
         return None
-    rows = [(name, f"{done:,}", f"{most:,}") for name, done, most in card.phases]
-    head = ("phase", "answered", "at most")
-    return folded("Phases", table(head, rows, label=f"Phases of {card.job}", numeric=(1, 2)))
+    rows = [(name, f"{done:,}", f"{most:,}") for name, done, most in job.stages]
+    head = ("stage", "answered", "at most")
+    return folded("Stages", table(head, rows, label=f"Stages of {job.name}", numeric=(1, 2)))
 
 
-def _chain(desk: Desk, record: Record) -> Html:
-    intact, sentence = desk.verified(record)
+def _chain(service: OperatorService, record: Record) -> Html:
+    intact, sentence = service.verified(record)
     return paragraph(sentence, class_="note good" if intact else "warning")
 
 
-def _health(desk: Desk) -> list[Html]:
+def _health(service: OperatorService) -> list[Html]:
     lines = []
     for record in ("ledger", "transcript"):
-        intact, sentence = desk.verified(record)
+        intact, sentence = service.verified(record)
         kind, word = ("good", "intact") if intact else ("bad", "changed")
         lines.append(
             paragraph(
@@ -246,11 +370,11 @@ def _health(desk: Desk) -> list[Html]:
             )
         )
     try:
-        ends = read_certificate(desk.party.credentials / CERTIFICATE).not_valid_after_utc
+        ends = read_certificate(service.party.credentials / CERTIFICATE).not_valid_after_utc
         days = (ends.timestamp() - time.time()) / 86_400
         kind = "bad" if days < 0 else "wait" if days < 7 else "good"
-        told = f"{days:.0f} days left" if days >= 0 else "expired"
-        lines.append(paragraph("Certificate: ", tag("span", told, class_=f"badge {kind}")))
+        word = f"{days:.0f} days left" if days >= 0 else "expired"
+        lines.append(paragraph("Certificate: ", tag("span", word, class_=f"badge {kind}")))
     except ColonnadeError:
         lines.append(paragraph("Certificate: ", tag("span", "none", class_="badge bad")))
     lines.append(paragraph("colonnade doctor checks everything else.", class_="soft"))

@@ -1,90 +1,96 @@
-"""The requests that wait, and one request with its plan in plain words and the operator's decision."""
+"""The requests that wait, and one request with its plan in plain words and the operator's decision.
+
+What a job is for, its options and what it assumes are the words of this party's own catalogue; sentences of the plan
+are the coordinator's, unless this installation makes the very same plan.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 
-from colonnade.console.desk import Desk, Forecast, JobCard
-from colonnade.console.figures import budget_bar, legend
-from colonnade.console.parts import Page, Place, badge, bound_list, bound_words, decided, eps, job_table, purpose
+from colonnade.console.operator import Forecast, JobSummary, MethodSummary, OperatorService
+from colonnade.console.pages import Address, Page, badge, bound_list, bound_words, decision_of, eps, job_table
 from colonnade.errors import ColonnadeError
+from colonnade.evaluation.charts import budget_bar, legend
 from colonnade.evaluation.page import Html, folded, join, paragraph, section, tag
-from colonnade.federation.plan import Phase
+from colonnade.federation.stage import Stage
 from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.wording import cost_text
 
 
-def requests(desk: Desk, at: Place) -> Page:
-    jobs = desk.jobs()
-    waiting = [card for card in jobs if card.state == "waiting"]
-    done = [card for card in jobs if card.state != "waiting"]
-    items = [tag("li", *_request_summary(card, desk, at), class_="card") for card in waiting]
+def requests(service: OperatorService, address: Address) -> Page:
+    jobs = service.jobs()
+    waiting = [job for job in jobs if job.state == "waiting"]
+    done = [job for job in jobs if job.state != "waiting"]
+    items = [tag("li", *_request_summary(job, service, address), class_="card") for job in waiting]
     parts = [
         tag("ul", *items, class_="stack") if items else paragraph("No request waits for a decision."),
-        section("Decided", job_table(done, at)) if done else None,
+        section("Decided", job_table(done, service, address)) if done else None,
     ]
-    return Page("Requests", join([tag("h1", "Requests"), paragraph(_policy_words(desk), class_="soft")]), join(parts))
+    return Page(
+        "Requests", join([tag("h1", "Requests"), paragraph(_policy_words(service), class_="soft")]), join(parts)
+    )
 
 
-def request(desk: Desk, at: Place, job: str, *, complaint: str | None = None) -> Page:
-    card = desk.job(job)
+def request(service: OperatorService, address: Address, name: str, *, complaint: str | None = None) -> Page:
+    job = service.job(name)
+    summary = service.summary(job.plan)
     try:
-        forecast, unaccountable = desk.forecast(card), None
+        forecast, unaccountable = service.forecast(job), None
     except ColonnadeError as error:
         forecast, unaccountable = None, str(error)
-    mine = [one for one in card.plan.stages if desk.name in one.costs]
     parts: list[str | None] = [
-        paragraph(tag("a", "All requests", href=f"{at.base}requests")),
-        tag("h1", purpose(card), " ", badge(card)),
-        _facts(card, desk, forecast),
+        paragraph(tag("a", "All requests", href=f"{address.base}requests")),
+        tag("h1", summary.purpose, " ", badge(job)),
+        _facts(job, summary, forecast),
         paragraph(complaint, class_="warning", role="alert") if complaint else None,
         paragraph(unaccountable, class_="warning") if unaccountable else None,
         _trust(forecast) if forecast and forecast.genuine is not None else None,
-        section("What leaves this institution", _leaves(mine, desk.name, card.plan.delta)),
+        section("What leaves this institution", _leaves(_own_stages(job, service), service.name, job.plan.delta)),
     ]
     if forecast is not None:
-        parts.append(_protection(forecast, desk))
-    if card.state == "waiting":
-        parts.append(_decision(card, forecast, at))
-    if card.plan.notes:
-        parts.append(section("Notes of the plan", *(paragraph(note) for note in card.plan.notes)))
-    options = json.dumps(dict(card.plan.options), indent=2, ensure_ascii=False)
+        parts.append(_protection(forecast, service))
+    if job.state == "waiting":
+        parts.append(_decision(job, forecast, address))
+    if job.plan.notes:
+        parts.append(section("Notes of the plan", *(paragraph(note) for note in job.plan.notes)))
+    options = json.dumps(dict(summary.options), indent=2, ensure_ascii=False)
     parts += [
         folded("Options of the method", tag("pre", options)),
-        folded("The whole plan, with the other members' part", tag("pre", card.plan.text())),
+        folded("The whole plan, with the other members' part", tag("pre", job.plan.text())),
     ]
-    return Page(f"Request {card.job}", join(parts))
+    return Page(f"Request {job.name}", join(parts))
 
 
-def _who(card: JobCard) -> str:
-    return card.asker or "whoever runs this machine (a federation without certificates)"
+def _own_stages(job: JobSummary, service: OperatorService) -> list[Stage]:
+    return [stage for stage in job.plan.stages if service.name in stage.costs]
 
 
-def _request_summary(card: JobCard, desk: Desk, at: Place) -> list[Html | None]:
-    mine = [one for one in card.plan.stages if desk.name in one.costs]
+def _request_summary(job: JobSummary, service: OperatorService, address: Address) -> list[Html | None]:
+    leaves = "; ".join(stage.discloses for stage in _own_stages(job, service))
     try:
-        cost = bound_words(card.plan.total(party=desk.name))
+        cost = bound_words(job.plan.total(party=service.name))
     except ColonnadeError as error:
         cost = str(error)
     return [
-        tag("h2", purpose(card)),
+        tag("h2", service.summary(job.plan).purpose),
         paragraph(
-            f"{card.asker or 'Whoever runs this machine'} asks for ",
-            tag("code", card.job),
-            "" if card.first is None else f", received {timestamp(card.first)}.",
+            f"{job.requester or 'The user of this machine'} asks for ",
+            tag("code", job.name),
+            "" if job.proposed is None else f", received {timestamp(job.proposed)}.",
         ),
-        paragraph(f"What leaves: {'; '.join(one.discloses for one in mine)}."),
+        paragraph(f"What leaves: {leaves}."),
         paragraph(f"Cost here: {cost}."),
         paragraph(
-            tag("a", "Read the plan and decide", href=at.job(card.job), aria_label=f"Read and decide {card.job}")
+            tag("a", "Read the plan and decide", href=address.job(job.name), aria_label=f"Read and decide {job.name}")
         ),
     ]
 
 
-def _policy_words(desk: Desk) -> str:
-    policy = desk.now().policy
+def _policy_words(service: OperatorService) -> str:
+    policy = service.now().policy
     if policy.approve == "ask":
         return "The policy in party.toml approves nothing by itself: every job waits here."
     methods = "every method" if policy.methods is None else ", ".join(policy.methods)
@@ -95,19 +101,23 @@ def _policy_words(desk: Desk) -> str:
     )
 
 
-def _facts(card: JobCard, desk: Desk, forecast: Forecast | None) -> Html:
-    columns = None
+def _facts(job: JobSummary, summary: MethodSummary, forecast: Forecast | None) -> Html:
+    columns = ""
     if forecast is not None:
         columns = ", ".join(forecast.columns) or "none of this institution's"
     entries = [
-        ("Asked by", _who(card)),
-        ("Job", tag("code", card.job)),
-        ("Received", "" if card.first is None else timestamp(card.first)),
-        ("Decision", decided(card) or ("waits for the operator" if card.state == "waiting" else "")),
-        ("Method", card.plan.method),
-        ("Columns it reads here", columns or ""),
-        ("Rounds", f"{card.plan.rounds():,} in {len(card.plan.stages)} phases"),
-        ("Simulation", "yes: a seed makes the noise predictable, so nobody is protected" if card.asked.seeded else ""),
+        ("Asked by", job.requester or "the user of this machine (a federation without certificates)"),
+        ("Job", tag("code", job.name)),
+        ("Received", "" if job.proposed is None else timestamp(job.proposed)),
+        ("Decision", decision_of(job) or ("waits for the operator" if job.state == "waiting" else "")),
+        ("Method", job.plan.method),
+        ("Columns it reads here", columns),
+        ("Records that lack a block", summary.missing_data),
+        ("Rounds", f"{job.plan.rounds():,} in {len(job.plan.stages)} stages"),
+        (
+            "Simulation",
+            "yes: a seed makes the noise predictable, so nobody is protected" if job.proposal.seeded else "",
+        ),
     ]
     return tag("dl", *(join([tag("dt", term), tag("dd", text)]) for term, text in entries if text))
 
@@ -131,44 +141,44 @@ def _sentence(words: str) -> str:
     return words if not words[1:2].isalpha() else f"{words[:1].upper()}{words[1:]}"
 
 
-def _leaves(mine: Sequence[Phase], party: str, delta: float) -> Html:
-    if not mine:
+def _leaves(stages: Sequence[Stage], party: str, delta: float) -> Html:
+    if not stages:
         return paragraph("Nothing: this job asks nothing of this institution.")
     items = []
-    for one in mine:
-        count = one.counts[party]
+    for stage in stages:
+        count = stage.counts[party]
         times = "one message" if count == 1 else f"up to {count:,} messages"
         try:
-            cost = bound_words(guarantee([one.costs[party]], delta=delta))
+            cost = bound_words(guarantee([stage.costs[party]], delta=delta))
         except ColonnadeError:
-            cost = cost_text(one.costs[party])
+            cost = cost_text(stage.costs[party])
         items.append(
             tag(
                 "li",
-                paragraph(tag("strong", _sentence(one.discloses)), "."),
-                paragraph(f"{times} for {one.audience}; phase {one.name}, step {one.step}", class_="soft"),
+                paragraph(tag("strong", _sentence(stage.discloses)), "."),
+                paragraph(f"{times} for {stage.audience}; stage {stage.name}, step {stage.step}", class_="soft"),
                 paragraph(f"Cost: {cost}", class_="soft"),
             )
         )
     return tag("ul", *items, class_="leaves")
 
 
-def _protection(forecast: Forecast, desk: Desk) -> Html:
+def _protection(forecast: Forecast, service: OperatorService) -> Html:
     totals = bound_list(
         [("This institution's releases", forecast.here), ("All members' releases together", forecast.person)]
     )
     open_ended = None
     if forecast.unbounded:
-        told = [
+        listed = [
             paragraph(f"{name}: {discloses}. Your policy {'allows' if allowed else 'does not allow'} it by name.")
             for name, discloses, allowed in forecast.unbounded
         ]
         open_ended = tag(
-            "div", paragraph("Shown as it is, without a bound. No epsilon covers this."), *told, class_="warning"
+            "div", paragraph("Shown as it is, without a bound. No epsilon covers this."), *listed, class_="warning"
         )
     bar = None
     if forecast.before is not None and forecast.after is not None:
-        stated = desk.now().policy.budget
+        stated = service.now().policy.budget
         assert stated is not None
         bar = join(
             [
@@ -189,19 +199,19 @@ def _protection(forecast: Forecast, desk: Desk) -> Html:
     )
 
 
-def _decision(card: JobCard, forecast: Forecast | None, at: Place) -> Html:
+def _decision(job: JobSummary, forecast: Forecast | None, address: Address) -> Html:
     refused = None if forecast is None else forecast.refused
     blocked = bool(refused) or forecast is None
 
     def form(choice: str, text: str, kind: str, *, disabled: bool = False) -> Html:
         return tag(
             "form",
-            tag("input", type="hidden", name="form", value=at.form_token),
-            tag("input", type="hidden", name="job", value=card.job),
+            tag("input", type="hidden", name="form", value=address.form_token),
+            tag("input", type="hidden", name="job", value=job.name),
             tag("input", type="hidden", name="choice", value=choice),
             tag("button", text, class_=kind, disabled=disabled),
             method="post",
-            action=f"{at.base}decide",
+            action=f"{address.base}decide",
         )
 
     return section(

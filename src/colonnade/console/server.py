@@ -29,9 +29,9 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from colonnade.console import pages, requests
-from colonnade.console.desk import Desk
 from colonnade.console.layout import SECURITY_POLICY, bare, framed
-from colonnade.console.parts import Page, Place, missing
+from colonnade.console.operator import OperatorService
+from colonnade.console.pages import Address, Page, missing
 from colonnade.errors import BadArguments, ColonnadeError, RunError
 from colonnade.evaluation.page import paragraph
 
@@ -70,8 +70,10 @@ class Session:
 class Console:
     """The console of one party, until `close`. `said` prints a link for the operator each time the last was used."""
 
-    def __init__(self, desk: Desk, *, port: int = 0, said: Callable[[str], None] = lambda _: None) -> None:
-        self.desk = desk
+    def __init__(
+        self, service: OperatorService, *, port: int = 0, said: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.service = service
         self.base = f"/{secrets.token_urlsafe(12)}/"
         self._said = said
         self._sessions: dict[str, Session] = {}
@@ -128,12 +130,12 @@ class Console:
     def session(self, key: str | None) -> Session | None:
         now = time.monotonic()
         with self._lock:
-            for one in [name for name, session in self._sessions.items() if now - session.used > IDLE]:
-                del self._sessions[one]
-            found = self._sessions.get(key or "")
-            if found is not None:
-                found.used = now
-            return found
+            for idle in [name for name, session in self._sessions.items() if now - session.used > IDLE]:
+                del self._sessions[idle]
+            session = self._sessions.get(key or "")
+            if session is not None:
+                session.used = now
+            return session
 
     def leave(self, key: str | None) -> None:
         with self._lock:
@@ -213,8 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
             jar = SimpleCookie(self.headers.get("Cookie", ""))
         except CookieError:
             return None
-        found = jar.get(self.console.cookie)
-        return None if found is None else found.value
+        cookie = jar.get(self.console.cookie)
+        return None if cookie is None else cookie.value
 
     def _session(self) -> Session:
         session = self.console.session(self._key())
@@ -254,12 +256,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._redirect(self.console.base, ("Set-Cookie", cookie))
 
     def _page(self, session: Session, path: str, query: dict[str, str], *, complaint: str | None = None) -> None:
-        desk = self.console.desk
-        at = Place(base=self.console.base, form_token=session.form_token)
-        here = path.partition("/")[0]
+        service = self.console.service
+        address = Address(base=self.console.base, form_token=session.form_token)
+        current = path.partition("/")[0]
         status = HTTPStatus.OK if complaint is None else HTTPStatus.CONFLICT
         try:
-            page = self._content(desk, at, path, query, complaint)
+            page = self._content(service, address, path, query, complaint)
         except RunError as error:
             status = HTTPStatus.NOT_FOUND
             page = missing(str(error))
@@ -270,7 +272,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, page.changing or "")
             return
         try:
-            waiting = len(desk.waiting())
+            waiting = len(service.waiting())
         except ColonnadeError:
             waiting = 0
         self._send(
@@ -279,29 +281,31 @@ class _Handler(BaseHTTPRequestHandler):
                 page.title,
                 page.content,
                 page.changing,
-                party=desk.name,
-                base=at.base,
-                here=here,
+                party=service.name,
+                base=address.base,
+                current=current,
                 waiting=waiting,
                 form_token=session.form_token,
             ),
         )
 
-    def _content(self, desk: Desk, at: Place, path: str, query: dict[str, str], complaint: str | None) -> Page:
-        here, _, rest = path.partition("/")
+    def _content(
+        self, service: OperatorService, address: Address, path: str, query: dict[str, str], complaint: str | None
+    ) -> Page:
+        current, _, rest = path.partition("/")
         before = _row(query.get("before"))
-        if here == "requests" and rest:
-            return requests.request(desk, at, unquote(rest), complaint=complaint)
+        if current == "requests" and rest:
+            return requests.request(service, address, unquote(rest), complaint=complaint)
         if rest:
             raise RunError("There is no such page.")
-        if here == "ledger":
-            return pages.ledger(desk, at, before=before)
-        if here == "transcript":
-            return pages.transcript(desk, at, job=query.get("job"), before=before)
+        if current == "ledger":
+            return pages.ledger(service, address, before=before)
+        if current == "transcript":
+            return pages.transcript(service, address, job=query.get("job"), before=before)
         simple = {"": pages.overview, "requests": requests.requests, "budget": pages.budget, "runs": pages.runs}
-        if here not in simple:
+        if current not in simple:
             raise RunError("There is no such page.")
-        return simple[here](desk, at)
+        return simple[current](service, address)
 
     # --- forms --------------------------------------------------------------------------------------------
 
@@ -339,13 +343,13 @@ class _Handler(BaseHTTPRequestHandler):
         return {name: values[0] for name, values in parse_qs(text, max_num_fields=16).items()}
 
     def _decide(self, session: Session, job: str, *, approve: bool) -> None:
-        at = Place(base=self.console.base, form_token=session.form_token)
+        address = Address(base=self.console.base, form_token=session.form_token)
         try:
-            self.console.desk.decide(job, approve=approve)
+            self.console.service.decide(job, approve=approve)
         except ColonnadeError as error:
-            self._page(session, at.job(job).removeprefix(self.console.base), {}, complaint=str(error))
+            self._page(session, address.job(job).removeprefix(self.console.base), {}, complaint=str(error))
             return
-        self._redirect(at.job(job))
+        self._redirect(address.job(job))
 
     # --- answers ------------------------------------------------------------------------------------------
 

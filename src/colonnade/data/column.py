@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from colonnade.data import columns_toml, declaration, encoding
-from colonnade.data.declaration import KINDS, Kind
-from colonnade.data.encoding import Category, Faults
+from colonnade.codec import nearest
+from colonnade.data import encoding
+from colonnade.data.encoding import Category, Faults, as_float
 from colonnade.errors import (
     ColumnConflict,
     DomainError,
@@ -70,28 +74,28 @@ class Column:
     description: str = ""
 
     def __post_init__(self) -> None:
-        if not declaration.is_text(self.name):
+        if not is_text(self.name):
             raise SchemaError(f"a column's name must be a text that is not empty, not {self.name!r}; rename it.")
         if self.kind not in KINDS:
-            declaration.refuse(self.name, "kind", f"is {self.kind!r}", f"choose one of {', '.join(KINDS)}")
+            refuse(self.name, "kind", f"is {self.kind!r}", f"choose one of {', '.join(KINDS)}")
         for field in ("missing", "draft"):
             if not isinstance(getattr(self, field), bool):
                 fault = f"is {getattr(self, field)!r}"
-                declaration.refuse(self.name, field, fault, "write true or false, without quotes")
-        if self.description != "" and not declaration.is_text(self.description):
-            declaration.refuse(self.name, "description", "is not a text", "write a text in quotes")
+                refuse(self.name, field, fault, "write true or false, without quotes")
+        if self.description != "" and not is_text(self.description):
+            refuse(self.name, "description", "is not a text", "write a text in quotes")
         for field in ("lower", "upper", "cuts") if self.discrete else ("categories",):
             if getattr(self, field) is not None:
                 fault = f"does not belong to the kind {self.kind!r}"
-                declaration.refuse(self.name, field, fault, "delete it, or change the kind")
+                refuse(self.name, field, fault, "delete it, or change the kind")
         if self.discrete:
-            object.__setattr__(self, "categories", declaration.categories(self.name, self.kind, self.categories))
+            object.__setattr__(self, "categories", checked_categories(self.name, self.kind, self.categories))
             return
-        lower, upper = declaration.bounds(self.name, self.kind, self.lower, self.upper)
+        lower, upper = checked_bounds(self.name, self.kind, self.lower, self.upper)
         object.__setattr__(self, "lower", lower)
         object.__setattr__(self, "upper", upper)
         if self.cuts is not None:
-            object.__setattr__(self, "cuts", declaration.cuts(self.name, self.cuts, lower, upper))
+            object.__setattr__(self, "cuts", checked_cuts(self.name, self.cuts, lower, upper))
 
     @property
     def discrete(self) -> bool:
@@ -162,7 +166,7 @@ class Column:
         numbers = np.asarray(codes, dtype=np.float64)
         if self.kind == "continuous":
             return pd.Series(numbers, name=self.name)
-        if np.any(np.abs(numbers) > declaration.EXACT):
+        if np.any(np.abs(numbers) > EXACT):
             raise DomainError(f"column {self.name!r} is a count; decode only finite numbers up to 2^53.")
         return pd.Series(np.rint(numbers), name=self.name).astype("Int64")
 
@@ -190,11 +194,11 @@ class Column:
                 dotted = (
                     f' or, if the name has a dot, write [columns."{name}.{field}"]' if isinstance(value, dict) else ""
                 )
-                cure = f"delete it{dotted}; the fields are {', '.join(known[1:])}"
-                declaration.refuse(name, field, "is unknown", cure)
+                cure = f"delete it{dotted}; the fields are {', '.join(known[1:])}{nearest(field, known)}"
+                refuse(name, field, "is unknown", cure)
         if "kind" not in values:
             choice = " or ".join(f'"{kind}"' for kind in KINDS)
-            declaration.undeclared(str(name), "kind", f"kind = {choice}")
+            undeclared(str(name), "kind", f"kind = {choice}")
         return cls(**values)
 
 
@@ -296,19 +300,19 @@ class Columns(Mapping[str, Column]):
         if (
             set(plain) != {"columns"}
             or not isinstance(listed, list)
-            or not all(isinstance(one, dict) for one in listed)
+            or not all(isinstance(fields, dict) for fields in listed)
         ):
             raise SchemaError("columns as plain values are {'columns': [{'name': ..., 'kind': ...}, ...]}; send that.")
-        return cls(Column.from_dict(one) for one in listed)
+        return cls(Column.from_dict(fields) for fields in listed)
 
     def to_toml(self) -> str:
         """The text of a columns.toml that declares these columns."""
-        return columns_toml.write(self.to_dict()["columns"])
+        return columns_text(self.to_dict()["columns"])
 
     @classmethod
     def from_toml_text(cls, text: str, *, where: str = "columns.toml") -> Columns:
         """The text of a columns.toml; `where` names it in errors."""
-        return cls(Column.from_dict(one) for one in columns_toml.parse(text, where=where))
+        return cls(Column.from_dict(fields) for fields in parse_columns(text, where=where))
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Columns:
@@ -322,3 +326,175 @@ class Columns(Mapping[str, Column]):
 
 def _cells(count: int) -> str:
     return "1 cell is" if count == 1 else f"{count} cells are"
+
+
+# --- Is a declared domain sound? Every refusal names the column, the field and the cure, down to the line to add.
+
+
+Kind = Literal["continuous", "count", "ordinal", "binary", "categorical"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+EXACT = 2**53  # whole numbers up to here are exact in float64
+
+
+def refuse(name: str, field: str, fault: str, cure: str, error: type[SchemaError] = SchemaError) -> NoReturn:
+    raise error(f"column {name!r}: the field {field!r} {fault}; {cure}.")
+
+
+def undeclared(name: str, what: str, line: str) -> NoReturn:
+    """A part of the declaration is not there: say which line to add, and where."""
+    place = f"[columns.{key_text(name)}] in columns.toml"
+    raise DomainError(f"column {name!r} has no {what}; add the line `{line}` under {place}.")
+
+
+def checked_bounds(name: str, kind: str, lower: object, upper: object) -> tuple[float, float]:
+    """Both bounds as numbers: finite, increasing, and whole for a count."""
+    if lower is None:
+        undeclared(name, "bound 'lower'", "lower = <the smallest value that is possible>")
+    if upper is None:
+        undeclared(name, "bound 'upper'", "upper = <the largest value that is possible>")
+    low, high = _number(name, "lower", lower), _number(name, "upper", upper)
+    for field, value, number in (("lower", lower, low), ("upper", upper, high)):
+        if kind == "count" and (number != value or not number.is_integer() or abs(number) > EXACT):
+            refuse(name, field, f"is {value!r}", "a count needs a whole number, at most 2^53 in size", DomainError)
+    if not low < high:
+        refuse(name, "lower", f"is {low:g}, not below upper = {high:g}", "widen the bounds", DomainError)
+    if not math.isfinite(high - low):
+        refuse(name, "upper", "is so far from lower that the range overflows", "narrow the bounds", DomainError)
+    return low, high
+
+
+def checked_cuts(name: str, given: object, lower: float, upper: float) -> tuple[float, ...]:
+    """Inner cut points: increasing, strictly inside the bounds."""
+    if not isinstance(given, tuple):
+        refuse(name, "cuts", "is not a list of numbers", "write for example `cuts = [0.0, 0.5]`")
+    inner = tuple(_number(name, "cuts", cut) for cut in given)
+    if not inner or any(left >= right for left, right in itertools.pairwise((lower, *inner, upper))):
+        cure = f"list increasing numbers strictly between {lower:g} and {upper:g}, or delete the line"
+        refuse(name, "cuts", "is not increasing inside the bounds", cure, DomainError)
+    return inner
+
+
+def checked_categories(name: str, kind: str, given: object) -> tuple[Category, ...]:
+    """Distinct categories of one type; exactly two for a binary column."""
+    if given is None:
+        example = "[<what counts as 0>, <what counts as 1>]" if kind == "binary" else '["<first>", "<second>"]'
+        undeclared(name, "categories", f"categories = {example}")
+    if not isinstance(given, tuple):
+        refuse(name, "categories", "is not a list", 'write for example `categories = ["no", "yes"]`')
+    if not given:
+        refuse(name, "categories", "is empty", "list at least one category", DomainError)
+    plain = tuple(value.item() if isinstance(value, np.generic) else value for value in given)
+    types = {type(value) for value in plain}
+    if types == {int, float} or types == {float}:
+        plain = tuple(as_float(value) + 0.0 for value in plain)  # -0.0 becomes 0.0: equal domains, equal fingerprints
+    elif len(types) > 1 or not types <= {str, int, bool}:
+        cure = "write only texts, only numbers, or only true and false"
+        refuse(name, "categories", "does not hold values of one plain type", cure)
+    if len(set(plain)) < len(plain):
+        refuse(name, "categories", "names a category twice", "delete the repetition", DomainError)
+    if kind == "binary" and len(plain) != 2:
+        refuse(name, "categories", f"has {len(plain)} entries", "list exactly two: first 0, then 1", DomainError)
+    holds: dict[type, Callable[[Any], bool]] = {str: is_text, float: math.isfinite}
+    if not all(holds.get(type(value), _fits)(value) for value in plain):
+        cure = "leave out empty texts (`missing = true` allows empty cells), infinity and integers beyond 64 bits"
+        refuse(name, "categories", "has an entry that no cell can hold", cure, DomainError)
+    return plain
+
+
+def is_text(value: object) -> bool:
+    """A text that is not empty and is valid Unicode: a lone surrogate cannot be written to a file."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _fits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
+
+
+def _number(name: str, field: str, value: object) -> float:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        refuse(name, field, f"is {value!r}", "write a number, without quotes")
+    number = as_float(value) + 0.0  # -0.0 becomes 0.0
+    if not math.isfinite(number):
+        refuse(name, field, f"is {value!r}", "write a finite number", DomainError)
+    return number
+
+
+# --- columns.toml: plain values from text and back. What the values mean is the business of `Column` ------
+#
+# ```toml
+# [columns.roa]
+# kind = "continuous"
+# lower = -1.0
+# upper = 1.0
+# ```
+
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def parse_columns(text: str, *, where: str = "columns.toml") -> list[dict[str, Any]]:
+    """The columns of a columns.toml in their order, each as its fields and its name."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        twice = re.search(r"Cannot declare \('columns', (.*)\) twice", str(error))
+        if twice:
+            name = twice[1].rstrip(",")
+            raise DuplicateColumn(f"{where} has the column {name} twice; delete one of the two. ({error})") from None
+        raise SchemaError(f"{where} is not valid TOML; correct it where the parser stopped: {error}.") from None
+    for name in document:
+        if name != "columns":
+            raise SchemaError(f"{where} has an unknown section {name!r}; every section is called [columns.<name>].")
+    columns = document.get("columns", {})
+    if not isinstance(columns, dict) or not columns:
+        raise SchemaError(f"{where} declares no column; add a section [columns.<name>] for each.")
+    for name, fields in columns.items():
+        if not isinstance(fields, dict):
+            raise SchemaError(
+                f"{where}: {name!r} is a value under [columns]; make it a section [columns.{key_text(name)}]."
+            )
+        if "name" in fields:
+            raise SchemaError(
+                f"{where}: column {name!r} has a field 'name'; delete it, the section's title is the name."
+            )
+    return [{"name": name, **fields} for name, fields in columns.items()]
+
+
+def columns_text(columns: Iterable[Mapping[str, Any]], *, comments: Mapping[str, str] | None = None) -> str:
+    """The text of a columns.toml, with an optional comment under a column's title."""
+    sections = []
+    for column in columns:
+        lines = [f"[columns.{key_text(column['name'])}]"]
+        if comments and column["name"] in comments:
+            lines.append(f"# {comments[column['name']]}")
+        for field, value in column.items():
+            if column["kind"] == "count" and field in ("lower", "upper"):
+                value = int(value)
+            if field != "name":
+                lines.append(f"{field} = {_value_text(value)}")
+        sections.append("\n".join(lines) + "\n")
+    return "\n".join(sections)
+
+
+def key_text(name: str) -> str:
+    """A name as a TOML key: bare where TOML allows it, else quoted."""
+    return name if _BARE.fullmatch(name) else _value_text(name)
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # A JSON string is a TOML basic string, but for DEL, which TOML wants escaped too.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(_value_text(item) for item in value)}]"
+    return repr(value)

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from colonnade.data import columns_toml
+from colonnade.data.column import columns_text
 from colonnade.data.column import Column, Columns, Kind
-from colonnade.data.declaration import EXACT
+from colonnade.data.column import EXACT
 from colonnade.data.encoding import read_numbers
 from colonnade.data.sources import FrameSource
 from colonnade.errors import DomainError, EmptyParty, KeyProblem
@@ -47,7 +47,7 @@ def draft_toml(frame: pd.DataFrame, *, key: str, max_categories: int = 200) -> s
     """The text of a columns.toml, with a comment wherever a person has to decide."""
     columns = draft_columns(frame, key=key, max_categories=max_categories)
     comments = {name: COMMENT for name, column in columns.items() if column.draft}
-    return columns_toml.write(columns.to_dict()["columns"], comments=comments)
+    return columns_text(columns.to_dict()["columns"], comments=comments)
 
 
 def _draft(name: str, values: pd.Series[Any], max_categories: int) -> Column:

@@ -18,7 +18,7 @@ from colonnade.data.simulated.example import Example, design_matrix
 from colonnade.errors import BadArguments, SchemaError, UnknownColumn
 from colonnade.evaluation import fidelity
 from colonnade.evaluation.efficacy import train_and_test
-from colonnade.statistics.contingency import Contingency, Tables
+from colonnade.statistics.tables import Tables, TablesResult
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -171,9 +171,9 @@ JOINT_BINS = 5
 
 def joint_release(
     tables: Sequence[Sequence[str]], *, epsilon: float, delta: float = 1e-6, bins: int = JOINT_BINS
-) -> Contingency:
+) -> Tables:
     """The release behind a joint comparison; `federation.plan` of it says what it costs."""
-    return Contingency(tables=tuple(tuple(names) for names in tables), bins=bins, epsilon=epsilon, delta=delta)
+    return Tables(tables=tuple(tuple(names) for names in tables), bins=bins, epsilon=epsilon, delta=delta)
 
 
 def compare_jointly(
@@ -193,7 +193,7 @@ def compare_jointly(
 
 
 def joint_distances(
-    released: Tables, synthetic: pd.DataFrame, columns: Columns, *, bins: int = JOINT_BINS
+    released: TablesResult, synthetic: pd.DataFrame, columns: Columns, *, bins: int = JOINT_BINS
 ) -> list[dict[str, Any]]:
     """Of each released table; sums below one record have no distance (None).
 

@@ -63,10 +63,10 @@ def train_and_test(
     scores = []
     for table in (synthetic, train):
         x, y = _arrays(table, columns, response, leave_out)
-        centre, spread = x.mean(axis=0), x.std(axis=0)
-        spread = np.where(spread > 0, spread, 1.0)
-        fitted = (_logistic if kind == "binary" else _linear)((x - centre) / spread, y)
-        index = fitted[0] + ((unseen[0] - centre) / spread) @ fitted[1:]
+        centre, scale = x.mean(axis=0), x.std(axis=0)
+        scale = np.where(scale > 0, scale, 1.0)
+        fitted = (_logistic if kind == "binary" else _linear)((x - centre) / scale, y)
+        index = fitted[0] + ((unseen[0] - centre) / scale) @ fitted[1:]
         scores.append(area_under_curve(index, unseen[1]) if kind == "binary" else _explained(index, unseen[1]))
     return Efficacy(
         response=response,
@@ -151,7 +151,7 @@ def side_by_side(
     rows = {}
     both = [least_squares(table.dropna(), columns, response, leave_out=leave_out) for table in (synthetic, real)]
     for name in both[1].index:
-        ends = [(one.loc[name, "coef"], reach * one.loc[name, "std err"]) for one in both]
+        ends = [(fit.loc[name, "coef"], reach * fit.loc[name, "std err"]) for fit in both]
         (mine, near), (theirs, far) = ends
         low, high = max(mine - near, theirs - far), min(mine + near, theirs + far)
         shares = [(high - low) / (2 * half) if half > 0 else float(mine == theirs) for half in (near, far)]

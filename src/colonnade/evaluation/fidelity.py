@@ -52,61 +52,60 @@ def cut(table: pd.DataFrame, columns: Columns, *, bins: int = BINS) -> Cut:
     index = np.empty((len(table), len(names)), dtype=np.int32)
     sizes = []
     for place, name in enumerate(names):
-        made = cells(columns[name], bins=bins)
+        public = cells(columns[name], bins=bins)
         codes = columns[name].encode(table[name])
-        if made.edges is None:
-            here = np.where(codes < 0, len(made) - 1, codes)
+        if public.edges is None:
+            index[:, place] = np.where(codes < 0, len(public) - 1, codes)
         else:
             empty = np.isnan(codes)
-            here = np.searchsorted(made.edges[1:-1], np.where(empty, made.edges[0], codes), side="right")
-            here = np.where(empty, len(made) - 1, here)
-        index[:, place] = here
-        sizes.append(len(made))
+            cell = np.searchsorted(public.edges[1:-1], np.where(empty, public.edges[0], codes), side="right")
+            index[:, place] = np.where(empty, len(public) - 1, cell)
+        sizes.append(len(public))
     return Cut(names, index, tuple(sizes))
 
 
-def total_variation(one: Cut, other: Cut, columns: Sequence[str]) -> float:
+def total_variation(real: Cut, synthetic: Cut, columns: Sequence[str]) -> float:
     """Half the sum of |p - q| over the cells of one table."""
-    p, q = one.counts(columns), other.counts(columns)
+    p, q = real.counts(columns), synthetic.counts(columns)
     return float(0.5 * np.abs(p / p.sum() - q / q.sum()).sum())
 
 
-def marginal_distances(one: Cut, other: Cut) -> dict[str, float]:
-    return {name: total_variation(one, other, [name]) for name in one.names}
+def marginal_distances(real: Cut, synthetic: Cut) -> dict[str, float]:
+    return {name: total_variation(real, synthetic, [name]) for name in real.names}
 
 
-def pairwise_distances(one: Cut, other: Cut) -> dict[tuple[str, str], float]:
-    return {pair: total_variation(one, other, pair) for pair in itertools.combinations(one.names, 2)}
+def pairwise_distances(real: Cut, synthetic: Cut) -> dict[tuple[str, str], float]:
+    return {pair: total_variation(real, synthetic, pair) for pair in itertools.combinations(real.names, 2)}
 
 
-def average_distance(one: Cut, other: Cut, *, ways: int, tables: int, seed: int) -> float:
+def average_distance(real: Cut, synthetic: Cut, *, ways: int, tables: int, seed: int) -> float:
     """Mean total variation distance of `tables` random sets of `ways` columns (all sets, if there are fewer)."""
-    if not 1 <= ways <= len(one.names):
-        raise BadArguments(f"a table of {ways} columns cannot be made of {len(one.names)}; choose fewer.")
+    if not 1 <= ways <= len(real.names):
+        raise BadArguments(f"a table of {ways} columns cannot be made of {len(real.names)}; choose fewer.")
     rng = np.random.default_rng(seed)
-    every = list(itertools.combinations(one.names, ways)) if len(one.names) <= 20 else None
+    every = list(itertools.combinations(real.names, ways)) if len(real.names) <= 20 else None
     if every is not None and len(every) <= tables:
         chosen = every
     elif every is not None:
-        chosen = [every[at] for at in rng.choice(len(every), tables, replace=False)]
+        chosen = [every[index] for index in rng.choice(len(every), tables, replace=False)]
     else:
-        chosen = [tuple(rng.choice(one.names, ways, replace=False)) for _ in range(tables)]
-    return float(np.mean([total_variation(one, other, names) for names in chosen]))
+        chosen = [tuple(rng.choice(real.names, ways, replace=False)) for _ in range(tables)]
+    return float(np.mean([total_variation(real, synthetic, names) for names in chosen]))
 
 
-def covered(one: Cut, other: Cut) -> float:
-    """The share of cells with a record in `one` that have one in `other`, over all columns."""
-    hits = [(one.counts([name]) > 0, other.counts([name]) > 0) for name in one.names]
+def covered(real: Cut, synthetic: Cut) -> float:
+    """The share of cells with a record in `real` that also have one in `synthetic`, over all columns."""
+    hits = [(real.counts([name]) > 0, synthetic.counts([name]) > 0) for name in real.names]
     return float(sum((a & b).sum() for a, b in hits) / sum(a.sum() for a, _ in hits))
 
 
-def coverage(one: Cut, other: Cut) -> dict[str, float]:
-    """For each column, the share of its cells (categories, bins) with a record in `one` that have one in `other`."""
-    found = {}
-    for name in one.names:
-        here, there = one.counts([name]) > 0, other.counts([name]) > 0
-        found[name] = float((here & there).sum() / here.sum()) if here.any() else 1.0
-    return found
+def coverage(real: Cut, synthetic: Cut) -> dict[str, float]:
+    """For each column, the share of its cells with a record in `real` that also have one in `synthetic`."""
+    shares = {}
+    for name in real.names:
+        filled, drawn = real.counts([name]) > 0, synthetic.counts([name]) > 0
+        shares[name] = float((filled & drawn).sum() / filled.sum()) if filled.any() else 1.0
+    return shares
 
 
 def correlation(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
@@ -116,12 +115,12 @@ def correlation(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
 
 
 def correlation_differences(
-    one: pd.DataFrame, other: pd.DataFrame, columns: Columns, *, ranks: bool = True
+    real: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns, *, ranks: bool = True
 ) -> pd.DataFrame:
     """One row a pair of design columns of different columns: both correlations and their absolute difference."""
-    of = rank_correlation if ranks else correlation
-    first = of(one, columns)
-    a, b, names = first.to_numpy(), of(other, columns).to_numpy(), [str(name) for name in first.columns]
+    correlated = rank_correlation if ranks else correlation
+    first = correlated(real, columns)
+    a, b, names = first.to_numpy(), correlated(synthetic, columns).to_numpy(), [str(name) for name in first.columns]
     rows = [
         (names[x], names[y], a[x, y], b[x, y], abs(a[x, y] - b[x, y]))
         for x, y in itertools.combinations(range(len(names)), 2)
@@ -140,8 +139,8 @@ def _correlation(values: NDArray[np.float64], names: pd.Index[str]) -> pd.DataFr
     values -= values.mean(axis=0)
     norms = np.sqrt((values**2).sum(axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
-        made = values.T @ values / np.outer(norms, norms)
-    return pd.DataFrame(made, index=names, columns=names)
+        matrix = values.T @ values / np.outer(norms, norms)
+    return pd.DataFrame(matrix, index=names, columns=names)
 
 
 def least_squares(

@@ -55,7 +55,7 @@ def listing(items: Iterable[str]) -> Html:
 
 
 def folded(summary: str, *children: str | None) -> Html:
-    """Closed until somebody opens it; open on paper."""
+    """Closed until a reader opens it; open on paper."""
     return tag("details", tag("summary", summary), *children)
 
 
@@ -69,18 +69,18 @@ def table(
     """A table that scrolls sideways on a narrow screen. The first cell of each row is its heading; `numeric` columns
     are set flush right."""
 
-    def side(at: int) -> str | None:
-        return "number" if at in numeric else None
+    def side(column: int) -> str | None:
+        return "number" if column in numeric else None
 
     def body(row: Sequence[str]) -> Html:
         first, *rest = row
         return tag(
             "tr",
             tag("th", first, scope="row", class_=side(0)),
-            *(tag("td", cell, class_=side(at)) for at, cell in enumerate(rest, start=1)),
+            *(tag("td", cell, class_=side(column)) for column, cell in enumerate(rest, start=1)),
         )
 
-    top = tag("tr", *(tag("th", cell, scope="col", class_=side(at)) for at, cell in enumerate(head)))
+    top = tag("tr", *(tag("th", cell, scope="col", class_=side(column)) for column, cell in enumerate(head)))
     inner = tag("table", tag("thead", top), tag("tbody", *map(body, rows)))
     return tag("div", inner, class_="wide", role="region", aria_label=label, tabindex="0")
 

@@ -21,7 +21,7 @@ def _block(block: Block) -> Html:
     if isinstance(block, Text):
         return paragraph(block.text, class_=None if block.style == "plain" else block.style)
     if isinstance(block, Items):
-        return listing(block.items)
+        return listing(block.items) if block.items else join([])
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Heading):

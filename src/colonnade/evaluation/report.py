@@ -28,9 +28,9 @@ from colonnade.evaluation.privacy import (
     seen_by,
 )
 from colonnade.evaluation.render import render_blocks, render_section
+from colonnade.federation.messages import Transcript
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.transcript import Transcript
 from colonnade.federation.view import Figure, Section, Table, Text, View
 from colonnade.formatting import size, timestamp
 from colonnade.privacy.accounting import guarantee

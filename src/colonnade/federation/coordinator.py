@@ -17,10 +17,10 @@ from typing import Any, Self
 import colonnade
 from colonnade.errors import PartyLost, RosterError, RunError, VersionMismatch, from_code
 from colonnade.federation.catalogue import CATALOGUE
-from colonnade.federation.consortium import Consortium, CoordinatorFile
+from colonnade.federation.config import Consortium, CoordinatorFile, Spec
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job, Progress, proposal
-from colonnade.federation.local import Spec, aligned_privately, set_up
+from colonnade.federation.local import aligned_privately, set_up
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.method import Method
 from colonnade.federation.party import ASK

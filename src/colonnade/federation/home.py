@@ -24,14 +24,24 @@ import numpy as np
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
 from colonnade.data.column import Columns
-from colonnade.data.composite import key_name, with_key
+from colonnade.data.keys import key_name, with_key
 from colonnade.data.sources import open_source
-from colonnade.errors import RunError, SourceError
+from colonnade.errors import RosterError, RunError, SchemaError, SourceError
+from colonnade.federation.config import Consortium, PartyFile
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
 from colonnade.federation.policy import Policy
 from colonnade.federation.roster import Roster
+from colonnade.federation.transports.certificates import AUTHORITY
 from colonnade.secure.sealed import Identity
+
+UNALIGNED = "unaligned"
+"""The cohort that a party has until its first alignment."""
+
+
+def unaligned(records: int) -> Alignment:
+    """Before the first alignment the cohort is one row that nobody has."""
+    return Alignment(1, np.full(records, -1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,3 +189,58 @@ def open_party(path: Path) -> Party:
         authority=None if authority is None else Path(authority),
         packages=settings["packages"],
     )
+
+
+def prepare(file: PartyFile) -> Consortium:
+    """Write the party's folder from its files, so that `open_party` finds it.
+
+    A cohort that an alignment has left is adopted. Without one, the party waits for an alignment: its cohort is one
+    row that nobody has.
+    """
+    agreed = Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY)
+    home = Home(path=file.home)
+    mine = agreed.roster.member(file.name)
+    if home.identity().public != mine.public_key:
+        raise RosterError(
+            f"the certificate of {file.name!r} in {file.consortium} holds another sealing key than {file.home};"
+            " have the authority sign this party's own request."
+        )
+    if mine.owns_data != (file.source is not None):
+        raise RosterError(f"{file.name!r} has a source in party.toml and columns in consortium.toml, or neither.")
+    n = home.aligned_n
+    declared = agreed.columns.get(file.name)
+    unknown = [name for name in file.policy.columns or () if name not in (declared or ())]
+    if unknown:
+        raise SchemaError(
+            f"columns in [policy] offers {unknown[0]!r}, which consortium.toml does not declare for {file.name!r};"
+            f" it declares {', '.join(declared or ())}."
+        )
+    if declared is not None:
+        source = with_key(open_source(file.source), agreed.key)
+        block = Block.load(file.name, source, key=key_name(agreed.key), columns=declared)
+        alignment = home.aligned.alignment(block.keys)
+        if alignment is None:
+            home.align(unaligned(block.n_records), block.keys, cohort=UNALIGNED)
+            n = 1
+        else:
+            home.align(alignment, block.keys, cohort=home.aligned.cohort or "")
+            n = alignment.n
+    home.pin(agreed.roster, agreed.facts(n or 1))
+    home.configure(
+        name=file.name,
+        key=agreed.key,
+        source=None if file.source is None else stored_source(file.source),
+        columns=declared,
+        policy=file.policy,
+        simulation=file.simulation,
+        packages=file.packages,
+        authority=file.credentials / AUTHORITY,
+    )
+    return agreed
+
+
+def stored_source(source: Any) -> str | dict[str, str]:
+    """A source as party.json names it."""
+    if isinstance(source, Mapping):
+        return {name: str(value) for name, value in source.items()}
+    return str(Path(source).absolute())

@@ -20,14 +20,13 @@ import numpy as np
 from colonnade.durable import Database
 from colonnade.errors import AwaitingApproval, BorderError, RunError, UnboundedNotAllowed, from_code
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.messages import Mail, Reply, Request
+from colonnade.federation.messages import Mail, Message, Reply, Request, Transcript
 from colonnade.federation.plan import Plan
 from colonnade.federation.requester import Signer
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import JOB, Stage
 from colonnade.federation.step import Step
-from colonnade.federation.transcript import Message, Transcript
 from colonnade.federation.transports import Transport
 from colonnade.federation.wire import digest
 from colonnade.privacy.cost import Cost, Relation

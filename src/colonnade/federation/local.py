@@ -2,112 +2,27 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment, join_in_the_clear
 from colonnade.data.column import Columns
-from colonnade.data.composite import key_name, with_key
+from colonnade.data.keys import key_name, with_key
 from colonnade.data.sources import open_source
 from colonnade.errors import RosterError, SchemaError, SourceError
-from colonnade.federation.catalogue import CATALOGUE
+from colonnade.federation.config import Spec
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.home import Home, open_party
+from colonnade.federation.home import UNALIGNED, Home, open_party, stored_source, unaligned
 from colonnade.federation.party import Party
 from colonnade.federation.policy import Policy
 from colonnade.federation.roster import Member, Roster
 from colonnade.federation.transports import Transport
 from colonnade.federation.transports.embedded import Embedded
 from colonnade.federation.transports.processes import Processes
-from colonnade.privacy.budget import Budget
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
-
-UNALIGNED = "unaligned"
-"""The cohort that a federation has until its first alignment."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spec:
-    """What a local federation is made of.
-
-    blocks: {party: DataFrame, path, or source mapping}; key: the record key's column, or several that identify a
-    record together; columns: `Columns` or a columns.toml; organisations: {party: name} (each party its own by default);
-    holder: the organisation of an independent share holder without data (needed with two parties); committee,
-    threshold, colluders: see `Roster`; allow: unbounded releases that all parties allow by name; budget: of each
-    party; seed: makes this a simulation; include: the union of all records, or one party's.
-    """
-
-    blocks: Mapping[str, Any]
-    key: str | Sequence[str]
-    columns: Columns | str | Path
-    organisations: Mapping[str, str] = field(default_factory=dict)
-    holder: str | None = None
-    committee: tuple[str, ...] | None = None
-    threshold: int = 1
-    colluders: int = 1
-    allow: tuple[str, ...] = ()
-    budget: Budget | None = None
-    approve: Literal["auto", "ask"] = "auto"
-    seed: int | None = None
-    include: str = "union"
-    home: Path | str | None = None
-    transport: Literal["embedded", "processes", "network"] = "embedded"
-    packages: tuple[str, ...] = field(default_factory=lambda: CATALOGUE.optional)
-    timeout: float = 600.0
-
-    @classmethod
-    def from_toml(cls, path: Path) -> tuple[Spec, Path]:
-        """A federation.toml, with paths relative to it, and its folder for runs."""
-        try:
-            plain = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise SchemaError(
-                f"{path} cannot be read ({error}); see docs/federation-toml.md for an example."
-            ) from error
-        parties = plain.pop("parties", None)
-        if not isinstance(parties, dict) or not parties or "key" not in plain or "columns" not in plain:
-            raise SchemaError(f"{path} needs key, columns and at least one [parties.NAME] with a source.")
-        beside = path.parent
-        blocks: dict[str, Any] = {}
-        organisations: dict[str, str] = {}
-        for name, one in parties.items():
-            if not isinstance(one, dict) or "source" not in one:
-                raise SchemaError(f'[parties.{name}] in {path} needs a source; add source = "file.csv".')
-            blocks[name] = located(one["source"], beside)
-            organisations[name] = str(one.get("organisation", name))
-        if "budget" in plain:
-            try:
-                plain["budget"] = Budget(**plain["budget"])
-            except TypeError as error:
-                raise SchemaError(f"[budget] in {path} has a field that a budget does not know ({error}).") from error
-        for listed in ("committee", "allow", "packages"):
-            if listed in plain:
-                plain[listed] = tuple(plain[listed])
-        runs = beside / plain.pop("runs", "runs")
-        plain["home"] = beside / plain.get("home", "home")
-        plain["columns"] = beside / plain["columns"]
-        try:
-            return cls(blocks=blocks, organisations=organisations, **plain), runs
-        except TypeError as error:
-            raise SchemaError(f"{path} has a field that a federation does not know ({error}).") from error
-
-
-def located(source: Any, beside: Path) -> Any:
-    """A source whose files are named relative to `beside`."""
-    if isinstance(source, str):
-        return str(beside / source)
-    if isinstance(source, dict):
-        files = ("csv", "parquet", "duckdb", "dask_ca", "dask_certificate", "dask_key")
-        paths = [kind for kind in files if source.get(kind, ":memory:") != ":memory:"]
-        return source | {kind: str(beside / source[kind]) for kind in paths}
-    raise SchemaError('a source is a file name or a table such as { duckdb = "file", query = "select ..." }.')
 
 
 def set_up(spec: Spec, home: Path, *, aligned: bool = True) -> tuple[Transport, PublicFacts, Roster]:
@@ -232,11 +147,6 @@ def _nobody(blocks: Mapping[str, Block]) -> dict[str, Alignment]:
     return {party: unaligned(block.n_records) for party, block in blocks.items()}
 
 
-def unaligned(records: int) -> Alignment:
-    """Before the first alignment the cohort is one row that nobody has."""
-    return Alignment(1, np.full(records, -1))
-
-
 def aligned_privately(spec: Spec, home: Path) -> bool:
     """Whether a private alignment is stored at the parties."""
     return all(Home(path=home / party).aligned.cohort is not None for party in spec.blocks)
@@ -272,4 +182,4 @@ def _persistent(spec: Spec, party: str, folder: Home) -> str | dict[str, str]:
         folder.path.mkdir(parents=True, exist_ok=True)
         source.to_parquet(folder.path / "block.parquet", index=False)
         return str(folder.path / "block.parquet")
-    return {k: str(v) for k, v in source.items()} if isinstance(source, Mapping) else str(Path(source).absolute())
+    return stored_source(source)

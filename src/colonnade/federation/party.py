@@ -44,17 +44,15 @@ from colonnade.errors import (
     UnsafeRequest,
 )
 from colonnade.federation import wire
-from colonnade.federation.approvals import Approvals, pinned, plan_of
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.messages import Mail, Reply, Request, stored_proposal
+from colonnade.federation.messages import Mail, Message, Reply, Request, Transcript, stored_proposal
 from colonnade.federation.plan import Plan
-from colonnade.federation.policy import Policy
+from colonnade.federation.policy import Approvals, Policy, pinned, plan_of
 from colonnade.federation.requester import SIGNED, verified
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Release, Step, registered
 from colonnade.federation.store import Store
-from colonnade.federation.transcript import Message, Transcript
 from colonnade.federation.workplace import Work, Workplace
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import Ledger, since_boot

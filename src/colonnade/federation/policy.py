@@ -1,21 +1,29 @@
-"""What a party agrees to without asking its operator."""
+"""What a party agrees to: its policy without asking anyone, its operator for the rest, and what approval reserves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from colonnade.codec import nearest
-from colonnade.errors import ColonnadeError, SchemaError, UnsafeRequest
+from colonnade.codec import nearest, plain, record
+from colonnade.durable import Database
+from colonnade.errors import ColonnadeError, NotApproved, RunError, SchemaError, UnsafeRequest
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.messages import of_first_protocol, stored_proposal
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
-from colonnade.privacy.budget import Budget
+from colonnade.federation.stage import JOB
+from colonnade.federation.store import Store, StoredJob
+from colonnade.privacy.ledger import Budget
+from colonnade.privacy.cost import Cost, against_colluders
+from colonnade.privacy.ledger import Ledger, Reservation
 
 Decision = Literal["approved", "waiting"]
-_LISTS = ("methods", "columns", "requesters", "allow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +46,7 @@ class Policy:
     minimum_cohort: int = 1
 
     def __post_init__(self) -> None:
-        if self.approve not in ("auto", "ask"):
-            raise SchemaError(f'approve in [policy] is "auto" or "ask", not {self.approve!r}.')
-        if isinstance(self.minimum_cohort, bool) or not isinstance(self.minimum_cohort, int) or self.minimum_cohort < 1:
+        if self.minimum_cohort < 1:
             raise SchemaError(f"minimum_cohort in [policy] is a number from 1, not {self.minimum_cohort!r}.")
         unknown = [name for name in self.methods or () if name not in CATALOGUE.names]
         if unknown:
@@ -48,20 +54,6 @@ class Policy:
                 f"methods in [policy] names {unknown[0]!r}, which this installation does not have; it has"
                 f" {', '.join(CATALOGUE.names)}.{nearest(unknown[0], CATALOGUE.names)}"
             )
-
-    @classmethod
-    def stated(cls, plain: Mapping[str, Any]) -> Policy:
-        """From the fields of a TOML file or of party.json."""
-        values = dict(plain)
-        for name in _LISTS:
-            listed = values.get(name)
-            if listed is None:
-                values.pop(name, None)
-            elif isinstance(listed, str) or not all(isinstance(one, str) for one in listed):
-                raise SchemaError(f'{name} in [policy] is a list of names, such as {name} = ["a", "b"].')
-            else:
-                values[name] = tuple(listed)
-        return cls(**values)
 
     def decide(self, plan: Plan, facts: PublicFacts, roster: Roster, *, party: str) -> Decision:
         """Approved by the policy itself, or waiting for the operator."""
@@ -77,18 +69,12 @@ class Policy:
         return "approved"
 
     def to_dict(self) -> dict[str, Any]:
-        lists = {name: None if getattr(self, name) is None else list(getattr(self, name)) for name in _LISTS}
-        return {
-            **lists,
-            "approve": self.approve,
-            "budget": None if self.budget is None else self.budget.to_dict(),
-            "minimum_cohort": self.minimum_cohort,
-        }
+        stated: dict[str, Any] = plain(self)
+        return stated
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Policy:
-        budget = plain.get("budget")
-        return cls.stated({**plain, "budget": None if budget is None else Budget.from_dict(budget)})
+    def from_dict(cls, stated: Mapping[str, Any]) -> Policy:
+        return record(cls, stated, "the policy in party.json")
 
 
 def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
@@ -99,8 +85,8 @@ def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
     (`Party.chunks`).
     """
     try:
-        named = CATALOGUE.make(plan.method, plan.options).reads()  # TRANSITION: old methods have none
-    except (ColonnadeError, AttributeError):
+        named = CATALOGUE.make(plan.method, plan.options).reads()
+    except Exception:  # options are a stranger's: what cannot be read may read everything
         named = None
     return tuple(mine) if named is None else tuple(name for name in mine if name in named)
 
@@ -125,3 +111,99 @@ def check_genuine(plan: Plan, facts: PublicFacts, roster: Roster, *, party: str)
                 f" {stage.step} than that method does; the coordinator's installation differs, or its request was"
                 " forged."
             )
+
+
+# --- jobs that wait for the operator, and what approving one reserves -------------------------------------
+#
+# The party itself uses it, and so does the operator's command line, from another process: every decision is one
+# transaction on the party's database.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approvals:
+    """The decisions of the party `name`."""
+
+    name: str
+    database: Database
+    ledger: Ledger
+    store: Store
+    policy: Policy
+    roster: Roster
+
+    def reservations(self, job: str, plan: Plan) -> list[Reservation]:
+        """This party's part of a plan."""
+        return reservations(self.name, job, plan, self.roster)
+
+    def reserve(self, job: str, plan: Plan) -> None:
+        self.ledger.reserve(job, self.reservations(job, plan), allow=self.policy.allow)
+
+    def decide(self, job: str, *, approve: bool) -> None:
+        """The operator's answer to a job that waits. Approval reserves its plan."""
+        with self.database.transaction():
+            stored = self.store.job(job)
+            if stored is None or stored.state != "waiting":
+                waiting = ", ".join(self.waiting()) or "none"
+                raise NotApproved(f"no job {job} is waiting here; those that wait: {waiting}.")
+            if approve and of_first_protocol(stored.content):
+                raise NotApproved(
+                    f"job {job} was proposed by an older version and cannot run any more; deny it, and have the"
+                    " coordinator propose it again."
+                )
+            if approve:
+                self.reserve(job, plan_of(stored))
+            self.store.set_state(job, "approved" if approve else "denied")
+            self.store.decided(job, "operator", None)
+
+    def waiting(self) -> dict[str, Plan]:
+        """Jobs that the operator must decide."""
+        return {stored.job: plan_of(stored) for stored in self.store.jobs() if stored.state == "waiting"}
+
+
+def pinned(cost: Cost, roster: Roster) -> Cost:
+    """A cost as a ledger counts it: the pinned roster says who may pool noise; no request says less by its `view`."""
+    return against_colluders(cost, members=len(roster.names), pooled=roster.pooled)
+
+
+def reservations(party: str, job: str, plan: Plan, roster: Roster) -> list[Reservation]:
+    """One party's part of a plan, as its ledger counts it."""
+    return [
+        Reservation(
+            stage=stage.name,
+            step=stage.step,
+            count=stage.counts[party],
+            cost=pinned(stage.costs[party], roster).with_joint(lambda joint: joint.replace(JOB, job)),
+        )
+        for stage in plan.stages
+        if party in stage.costs
+    ]
+
+
+def plan_of(stored: StoredJob) -> Plan:
+    return Plan.from_dict(stored_proposal(stored.content)["plan"])
+
+
+@contextmanager
+def operator(home: Path, *, policy: Policy | None = None) -> Iterator[Approvals]:
+    """The decisions of the party whose folder this is, without its block; the party may be serving meanwhile.
+
+    `policy` is the one in party.toml now; without it, the one with which the party serves.
+    """
+    if not (home / "party.db").is_file():
+        raise RunError(f"{home} has no party.db: this party has not served yet; run `colonnade party serve` first.")
+    try:
+        settings = json.loads((home / "party.json").read_text(encoding="utf-8"))
+        roster = Roster.from_dict(json.loads((home / "pinned.json").read_text(encoding="utf-8"))["roster"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"party.json or pinned.json in {home} cannot be read ({error}); set this party up again.") from (
+            error
+        )
+    policy = policy or Policy.from_dict(settings["policy"])
+    with closing(Database(home / "party.db")) as database:
+        yield Approvals(
+            name=settings["name"],
+            database=database,
+            ledger=Ledger(database, budget=policy.budget),
+            store=Store(database, home / "spool"),
+            policy=policy,
+            roster=roster,
+        )

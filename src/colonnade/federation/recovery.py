@@ -19,11 +19,11 @@ from pathlib import Path
 
 from colonnade.durable import Database, Head
 from colonnade.errors import CorruptRecord, RunError, StorageError
-from colonnade.federation.approvals import reservations
 from colonnade.federation.home import Home
+from colonnade.federation.messages import Transcript
+from colonnade.federation.policy import reservations
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.store import Store
-from colonnade.federation.transcript import Transcript
 from colonnade.privacy.ledger import Ledger
 
 DATABASE = "party.db"

@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from colonnade.durable import canonical
 from colonnade.errors import RosterError, UnsafeRequest
-from colonnade.federation.transports.certificates import CERTIFICATE, KEY, Card, card, read_certificate
+from colonnade.federation.transports.certificates import CERTIFICATE, KEY, Subject, read_certificate, subject_of
 
 SIGNED = ("plan", "roster", "facts", "seed")
 
@@ -46,12 +46,12 @@ class Signer:
         }
 
 
-def named(requester: Mapping[str, Any]) -> Card:
+def named(requester: Mapping[str, Any]) -> Subject:
     """Whom a signature names. Believe it only where `verified` has seen it."""
-    return card(x509.load_pem_x509_certificate(str(requester["certificate"]).encode()))
+    return subject_of(x509.load_pem_x509_certificate(str(requester["certificate"]).encode()))
 
 
-def verified(requester: object, job: str, arguments: Mapping[str, Any], *, authority: Path) -> Card:
+def verified(requester: object, job: str, arguments: Mapping[str, Any], *, authority: Path) -> Subject:
     """The coordinator that signed this proposal, certified by this party's own authority and valid now."""
     try:
         if not isinstance(requester, dict) or set(requester) != {"certificate", "signature"}:
@@ -69,5 +69,7 @@ def verified(requester: object, job: str, arguments: Mapping[str, Any], *, autho
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             raise ValueError(f"its certificate ended {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
-        raise UnsafeRequest(f"the signature of whoever asks does not verify ({error}); the job was refused.") from error
-    return card(certificate)
+        raise UnsafeRequest(
+            f"the signature of this proposal does not verify ({error}); the job was refused."
+        ) from error
+    return subject_of(certificate)

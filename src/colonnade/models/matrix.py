@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.options import Option
+from colonnade.federation.options import Option, Presence, View
+from colonnade.formatting import number
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import Skellam
 from colonnade.statistics.features import Feature, features
-from colonnade.statistics.joint import View, account_notes
-from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.moments import MomentsResult
+from colonnade.statistics.joint import account_notes
+from colonnade.statistics.moments import MomentsLayout, MomentsResult
 
 Clip = Mapping[str, float] | float
 """{party: norm of its part of a row}, or one share of the norm that each party's columns can reach."""
@@ -54,6 +54,16 @@ def norm_bounds(facts: PublicFacts, names: Sequence[str] | None, clip: Clip | No
         if party not in reach or not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
             raise BadPrivacyParameter(f"clip must give a positive norm for parties that take part, not {clip!r}.")
     return {party: min(bound, clip.get(party, bound)) for party, bound in reach.items()}
+
+
+def missing_blocks(presence: Presence) -> str:
+    """What `second_moments` assumes about records that lack a block, for people."""
+    if presence == "ignore":
+        return "A block that a record lacks counts as zeros, where a column's own values lie between -1 and 1."
+    return (
+        "A product of two columns is averaged over the records that have both: right if records are missing completely"
+        " at random."
+    )
 
 
 # --- second moments ----------------------------------------------------------------------------------------
@@ -145,7 +155,7 @@ def without_impossible(second: SecondMoments, declared: Sequence[Feature], *, ov
 # --- what it costs -----------------------------------------------------------------------------------------
 
 
-def moment_cost(layout: Layout, colluding: int) -> Cost:
+def moment_cost(layout: MomentsLayout, colluding: int) -> Cost:
     """One release of these moments if so many members collude; of mu = 1 where the layout has no noise yet."""
     return Skellam(
         layout.mu or 1,
@@ -158,13 +168,19 @@ def moment_cost(layout: Layout, colluding: int) -> Cost:
     )
 
 
-def moment_views(layout: Layout, *, view: View, delta: float) -> tuple[str, ...]:
+def moment_views(layout: MomentsLayout, *, view: View, delta: float) -> tuple[str, ...]:
     """Both views of one release of moments; nothing to say where it is exact."""
     if not layout.mu:
         return ()
     return account_notes(
         layout.roster, view=view, delta=delta, releases=lambda colluding: [moment_cost(layout, colluding)]
     )
+
+
+def noise_text(n: int, noise_sd: float) -> str:
+    if not noise_sd:
+        return f"Every sum over the {number(n)} records is exact."
+    return f"Every sum over the {number(n)} records carries noise with standard deviation {noise_sd:.4g}."
 
 
 # --- new rows ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`SQMPCA`: principal components of the columns of all parties, from one noisy Gram matrix (the SQM paper, 5.1).
+"""`PCA`: principal components of the columns of all parties, from one noisy Gram matrix (the SQM paper, 5.1).
 
 The parties quantise their columns and share them; the committee opens X'X with everybody's Skellam noise; the
 coordinator takes the leading eigenvectors. Everything after the opening is post-processing and costs nothing.
@@ -7,9 +7,10 @@ The claim is in `claim.md`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -21,187 +22,122 @@ from colonnade.data.column import Column
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.plan import Plan
+from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.options import (
+    ColumnNames,
+    Delta,
+    Gamma,
+    Memory,
+    Option,
+    OptionalEpsilon,
+    Presence,
+    RelationOption,
+    Tile,
+    ViewOption,
+)
 from colonnade.federation.roster import Roster
-from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.view import Section, Table, Text, View
 from colonnade.models.matrix import (
-    Clip,
-    clip_option,
+    ClipOption,
     columns_of,
     feature_matrix,
+    missing_blocks,
     moment_views,
+    noise_text,
     norm_bounds,
     second_moments,
 )
-from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import Feature
-from colonnade.statistics.joint import View
-from colonnade.statistics.moments import MomentsLayout, Presence
-from colonnade.statistics.moments import MomentsResult, Moments, compute_moments, moment_notes, moment_phases
-
-if TYPE_CHECKING:
-    from colonnade.federation.coordinator import Federation
+from colonnade.statistics.joint import check_budget
+from colonnade.statistics.moments import MomentComputation, Moments, MomentsResult
 
 _DENSE = 1500
 """Up to this width all eigenvectors are as cheap as a few."""
 
 
-@dataclass(kw_only=True)
-class SQMPCA:
-    """Principal components with differential privacy and no trusted party.
+@method_class
+class PCA(Method["PrincipalComponents"]):
+    """Find the directions in which the records of all parties vary most, from one matrix of products.
 
-    Parameters
-    ----------
-    n_components : how many.
-    epsilon, delta : a person's total. `epsilon=None` computes exactly: every party must allow "exact-moments".
-    gamma : the scale of quantisation; from 2^12 on rounding hardly costs anything.
-    columns : which columns; all by default. Features are scaled to [-1, 1] by their declared domains.
-    clip : {party: norm} of its part of a row, below the root of its number of columns; or a share of those roots, for
-        all parties. Less noise, some bias.
-    centre : subtract the means (they are released with the products). The paper does not, and neither does the default.
-    presence : "ignore" takes an absent block as zeros; "secret" and "known" average each product over the records
-        that have both blocks.
-    view, relation : what the noise is calibrated for; the plan prints the others too.
-    block : the width of the tiles in which the matrix is computed.
-    memory : the most memory, in MB, that the coordinator or a party may use; less memory takes more rounds. Refused
-        in the plan if the job cannot be done with it.
-
-    Attributes
-    ----------
-    components_ (n_components x features, orthonormal rows), explained_variance_ (of the noisy matrix, per record),
-    mean_, feature_names_, noise_sd_ (of one entry of the Gram matrix), result_.
+    Features are the columns scaled to [-1, 1] by their declared domains.
 
     Returns
     -------
-    `fit(federation)` gives the fitted model itself, as in scikit-learn.
+    `fit(federation)` gives `PrincipalComponents` with scikit-learn's attributes, `transform` and `captured_variance`.
 
     Example
     -------
-    >>> model = co.SQMPCA(n_components=1, epsilon=8.0, columns=("capital", "investors", "changes")).fit(federation)
-    >>> model.components_.shape
+    >>> found = co.PCA(n_components=1, epsilon=8.0, columns=("capital", "investors", "changes")).fit(federation)
+    >>> found.components_.shape
     (1, 3)
     """
 
     name: ClassVar[str] = "pca"
+    rests_on: ClassVar[tuple[str, ...]] = ("moments",)
 
-    n_components: int = 5
-    epsilon: float | None = 1.0
-    delta: float = 1e-6
-    gamma: int = 2**12
-    columns: tuple[str, ...] | None = None
-    clip: Clip | None = None
-    centre: bool = False
-    presence: Presence = "ignore"
-    view: View = "client"
-    relation: Relation = "zero-out"
-    block: int = 2048
-    memory: int | None = None
+    n_components: Annotated[int, Option("How many components.", short="-k", least=1)] = 5
+    epsilon: OptionalEpsilon = 1.0
+    delta: Delta = 1e-6
+    gamma: Gamma = 2**12
+    columns: ColumnNames = None
+    clip: ClipOption = None
+    centre: Annotated[bool, Option("Subtract the means, which are then released too.")] = False
+    presence: Annotated[
+        Presence,
+        Option(
+            "ignore takes an absent block as zeros; secret and known average each product over the records that have"
+            " both blocks, and known shows the share holders who has which record."
+        ),
+    ] = "ignore"
+    view: ViewOption = "client"
+    relation: RelationOption = "zero-out"
+    tile: Tile = 2048
+    memory: Memory = None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.n_components, bool) or not isinstance(self.n_components, int) or self.n_components < 1:
-            raise BadArguments(f"n_components must be a whole number of at least 1, not {self.n_components!r}.")
-        self._moments({})
+    def check(self) -> None:
+        check_budget(self.epsilon, self.delta)
 
-    def _moments(self, clip: Mapping[str, float]) -> Moments:
-        return Moments(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            columns=None if self.columns is None else tuple(self.columns),
-            presence=self.presence,
-            gamma=self.gamma,
-            clip=clip,
-            constant=self.centre or self.presence != "ignore",
-            view=self.view,
-            relation=self.relation,
-            tile=self.block,
-            memory=self.memory,
-        )
+    def missing_data(self) -> str:
+        return missing_blocks(self.presence)
 
-    # --- the coordinator's procedure ----------------------------------------------------------------------
+    def procedure(self, facts: PublicFacts, roster: Roster) -> ComponentsOfMoments:
+        return ComponentsOfMoments(self, facts, roster)
 
-    def fit(self, federation: Federation) -> Self:
-        """Run it; the run folder is in `federation.runs`."""
-        self._take(federation.run(self)[0])
-        return self
 
-    def layout(self, facts: PublicFacts, roster: Roster) -> MomentsLayout:
-        """The public shape of the Gram matrix, with its noise."""
-        made = self._moments(norm_bounds(facts, self.columns, self.clip)).layout(facts, roster)
-        if self.n_components > len(made.features):
-            raise BadArguments(f"{len(made.features)} features have no {self.n_components} components; ask for fewer.")
-        return made
+class ComponentsOfMoments(Procedure["PrincipalComponents"]):
+    """One computation of moments, then the leading eigenvectors."""
 
-    def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
-        layout = self.layout(facts, roster)
-        return Plan(
-            method=self.name,
-            options=self.options(),
-            stages=tuple(moment_phases(layout, self.view)),
-            notes=(
-                *moment_notes(layout, self.view),
-                *moment_views(layout, view=self.view, delta=self.delta),
-            ),
-            delta=self.delta,
-        )
+    def __init__(self, method: PCA, facts: PublicFacts, roster: Roster) -> None:
+        self.method = method
+        self.layout = Moments(
+            epsilon=method.epsilon,
+            delta=method.delta,
+            columns=method.columns,
+            presence=method.presence,
+            gamma=method.gamma,
+            clip=norm_bounds(facts, method.columns, method.clip),
+            constant=method.centre or method.presence != "ignore",
+            view=method.view,
+            relation=method.relation,
+            tile=method.tile,
+            memory=method.memory,
+        ).layout(facts, roster)
+        width = len(self.layout.features)
+        if method.n_components > width:
+            raise BadArguments(f"{width} features have no {method.n_components} components; ask for fewer.")
+        self.moments = MomentComputation(self.layout, method.view)
+        self.stages = self.moments.stages
+        self.notes = (*self.moments.notes, *moment_views(self.layout, view=method.view, delta=method.delta))
 
-    def execute(self, job: Job) -> PrincipalComponents:
-        layout = self.layout(job.facts, job.roster)
-        moments = compute_moments(job, layout, self.view)
+    def run(self, job: Job) -> PrincipalComponents:
+        moments = self.moments.run(job)
         return principal_components(
             moments,
-            n_components=self.n_components,
-            centre=self.centre,
+            n_components=self.method.n_components,
+            centre=self.method.centre,
             columns=columns_of(job.facts, moments.features),
             overwrite=True,
         )
-
-    # --- as data ------------------------------------------------------------------------------------------
-
-    def options(self) -> dict[str, Any]:
-        return {
-            "n_components": self.n_components,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "gamma": self.gamma,
-            "columns": None if self.columns is None else list(self.columns),
-            "clip": clip_option(self.clip),
-            "centre": self.centre,
-            "presence": self.presence,
-            "view": self.view,
-            "relation": self.relation,
-            "block": self.block,
-            "memory": self.memory,
-        }
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        columns = options["columns"]
-        return cls(**{**options, "columns": None if columns is None else tuple(columns)})
-
-    # --- a fitted model -----------------------------------------------------------------------------------
-
-    result_: PrincipalComponents | None = field(default=None, init=False, repr=False)
-
-    def _take(self, result: PrincipalComponents) -> None:
-        self.result_ = result
-        self.components_ = result.components
-        self.explained_variance_ = result.explained_variance
-        self.mean_ = result.mean
-        self.feature_names_ = result.feature_names
-        self.noise_sd_ = result.noise_sd
-
-    def _fitted(self) -> PrincipalComponents:
-        if self.result_ is None:
-            raise BadArguments("this SQMPCA is not fitted yet; call fit(federation) first.")
-        return self.result_
-
-    def transform(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        """Scores of rows: a frame of the fitted columns, or an array of the features."""
-        return self._fitted().transform(rows)
-
-    def captured_variance(self, rows: pd.DataFrame | NDArray[Any]) -> float:
-        """|X V|^2 / |X|^2 for rows X (centred if the model is)."""
-        return self._fitted().captured_variance(rows)
 
 
 def principal_components(
@@ -220,17 +156,17 @@ def principal_components(
     matrix, mean = second.matrix[first:, first:], np.zeros(len(names))
     if centre:
         mean = second.matrix[0, first:].copy()
-        for row, one in zip(matrix, mean, strict=True):
-            row -= one * mean
+        for row, value in zip(matrix, mean, strict=True):
+            row -= value * mean
     variance, vectors = leading_eigenvectors(matrix, n_components)
     return PrincipalComponents(
-        components=vectors.T,
-        explained_variance=variance,
-        mean=mean,
+        components_=vectors.T,
+        explained_variance_=variance,
+        mean_=mean,
         features=moments.features,
         columns=columns or {},
         n=moments.n,
-        noise_sd=moments.noise_sd,
+        noise_sd_=moments.noise_sd,
         simulated=moments.simulated,
     )
 
@@ -253,41 +189,84 @@ def leading_eigenvectors(matrix: NDArray[np.float64], count: int) -> tuple[NDArr
     return values, vectors * np.sign(vectors[largest, np.arange(count)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrincipalComponents:
-    """Orthonormal rows `components` in the space of the features, with the noisy variance along each."""
+# --- the result -------------------------------------------------------------------------------------------
 
-    components: NDArray[np.float64]
-    explained_variance: NDArray[np.float64]
-    mean: NDArray[np.float64]
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrincipalComponents(Result):
+    """`components_` are orthonormal rows in the space of the features, `explained_variance_` the variance of the noisy
+    matrix along each, per record; `noise_sd_` is the noise of one entry of the Gram matrix."""
+
+    kind: ClassVar[str] = "pca"
+
+    components_: NDArray[np.float64]
+    explained_variance_: NDArray[np.float64]
+    mean_: NDArray[np.float64]
     features: tuple[Feature, ...]
     columns: Mapping[str, Column]
     n: int
-    noise_sd: float
+    noise_sd_: float
     simulated: bool
 
     @property
-    def feature_names(self) -> tuple[str, ...]:
+    def feature_names_(self) -> tuple[str, ...]:
         return tuple(feature.name for feature in self.features)
 
     def transform(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        return (feature_matrix(rows, self.features, self.columns) - self.mean) @ self.components.T
+        """Scores of rows: a frame of the fitted columns, or an array of the features."""
+        return (feature_matrix(rows, self.features, self.columns) - self.mean_) @ self.components_.T
 
     def captured_variance(self, rows: pd.DataFrame | NDArray[Any]) -> float:
-        centred = feature_matrix(rows, self.features, self.columns) - self.mean
-        return float(np.sum((centred @ self.components.T) ** 2) / np.sum(centred**2))
+        """|X V|^2 / |X|^2 for rows X (centred if the model is)."""
+        centred = feature_matrix(rows, self.features, self.columns) - self.mean_
+        return float(np.sum((centred @ self.components_.T) ** 2) / np.sum(centred**2))
 
-    def write(self, run: RunFolder) -> None:
-        run.write_json(
-            "result.json",
-            {
-                "kind": "pca",
-                "n": self.n,
-                "feature_names": list(self.feature_names),
-                "components": self.components.tolist(),
-                "explained_variance": self.explained_variance.tolist(),
-                "mean": self.mean.tolist(),
-                "noise_sd": self.noise_sd,
-                "simulated": self.simulated,
-            },
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "feature_names": list(self.feature_names_),
+            "components": self.components_.tolist(),
+            "explained_variance": self.explained_variance_.tolist(),
+            "mean": self.mean_.tolist(),
+            "noise_sd": self.noise_sd_,
+            "simulated": self.simulated,
+        }
+
+    def view(self) -> View:
+        title = f"{len(self.components_)} principal components of {len(self.features)} features"
+        head, rows = ("component", "variance", "mostly"), self._rows()
+        noise = noise_text(self.n, self.noise_sd_)
+        return View(
+            title=title,
+            quality=self._quality(),
+            answer=(
+                Table(title="Principal components", head=head, rows=rows, numeric=(1,)),
+                Text(
+                    text="The variance is that of the noisy matrix, per record, in units of the features, which lie"
+                    " between -1 and 1. Noise makes it larger than it is. result.json has all weights.",
+                    style="soft",
+                ),
+            ),
+            sections=(Section(title="Behind the components", blocks=(Text(text=noise),)),),
+            terminal=(Table(title=title, head=head, rows=rows, numeric=(1,)),),
+        )
+
+    def _rows(self) -> tuple[tuple[str, str, str], ...]:
+        """One row a component: its noisy variance and the features that weigh most."""
+        rows = []
+        for number, (variance, weights) in enumerate(zip(self.explained_variance_, self.components_, strict=True), 1):
+            heaviest = sorted(zip(self.feature_names_, weights, strict=True), key=lambda pair: -abs(pair[1]))[:4]
+            mostly = ", ".join(f"{name} {weight:+.2f}" for name, weight in heaviest)
+            rows.append((str(number), f"{variance:.4g}", mostly))
+        return tuple(rows)
+
+    def _quality(self) -> str:
+        """The largest eigenvalue of a symmetric noise matrix is near 2 sd sqrt(d) (Wigner)."""
+        if not self.noise_sd_:
+            return "No noise was added: the components are those of the records."
+        edge = 2 * self.noise_sd_ * math.sqrt(len(self.features)) / self.n
+        above = int(np.sum(self.explained_variance_ > edge))
+        return (
+            f"Noise alone would show components of variance up to about {edge:.2g}. {above} of"
+            f" {len(self.components_)} lie above."
         )

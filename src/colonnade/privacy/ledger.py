@@ -1,4 +1,4 @@
-"""A party's durable record of what it has spent.
+"""How much a party is willing to spend, and its durable record of what it has spent.
 
 Two kinds of rows. A **reservation** is made when a job is approved: one per stage, with the most requests the
 stage may make and its total cost as one composed event; this is what counts against the budget, and nothing is
@@ -13,19 +13,73 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from colonnade.durable import GENESIS, Chain, Database, Head
-from colonnade.errors import BeyondReservation, BudgetExceeded, CorruptRecord, ReplayMismatch, UnboundedNotAllowed
-from colonnade.privacy.accounting import Guarantee, dominated, guarantee, kinds_of, rdp_sum
-from colonnade.privacy.budget import DAY as DAY
-from colonnade.privacy.budget import Budget
+from colonnade.errors import (
+    BadPrivacyParameter,
+    BeyondReservation,
+    BudgetExceeded,
+    CorruptRecord,
+    ReplayMismatch,
+    UnboundedNotAllowed,
+)
+from colonnade.privacy.accounting import Guarantee, check_delta, check_epsilon, dominated, guarantee, kinds_of, rdp_sum
 from colonnade.privacy.cost import Cost, Relation, Unit, compose
 
+DAY = 86_400.0
 DEFAULT_DELTA = 1e-6
 DRIFT = 300.0
 """Seconds by which a clock may be corrected while a party runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """At most (epsilon, delta) per record; with `period_days`, within any window of that length.
+
+    A period's budget renews itself, a person's loss does not: whoever shows a period also shows the lifetime total.
+
+    Parameters
+    ----------
+    epsilon, delta : the most that one party may spend.
+    relation : "zero-out" or "replace".
+    period_days : the length of the window; None for ever.
+
+    Returns
+    -------
+    A value that a party's ledger checks before it debits anything.
+
+    Example
+    -------
+    >>> co.Budget(epsilon=3.0, delta=1e-6, period_days=365).epsilon
+    3.0
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    relation: Relation = "zero-out"
+    period_days: float | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if self.period_days is not None and not self.period_days > 0:
+            raise BadPrivacyParameter(f"period_days must be positive, not {self.period_days!r}.")
+
+    def since(self, now: float) -> float | None:
+        """When the window that ends now began; None: what was ever spent counts."""
+        return None if self.period_days is None else now - DAY * self.period_days
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; `from_dict` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Budget:
+        """A budget from plain values."""
+        return cls(**plain)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 In order of dependence:
 
-- `primes`: the public primes, and how many a result needs;
-- `field`: exact arithmetic modulo several primes, through BLAS;
+- `field`: the public primes, and exact arithmetic modulo several of them, through BLAS;
 - `shamir`: secret sharing among holders;
 - `seeded`: sharings of large arrays, of which most holders get a seed;
 - `bgw`: products of shares, degree reduction, and opening with noise;

@@ -83,7 +83,7 @@ class Share(Protocol):
         """Residues (primes, records of the block, width)."""
 
 
-def whole(share: Share) -> Residues:
+def materialize(share: Share) -> Residues:
     """All blocks of a share as one array (primes, *shape)."""
     out = np.empty((len(share.field.primes), share.shape.records, share.shape.width), dtype=np.int32)
     for number in range(share.shape.blocks):

@@ -1,4 +1,4 @@
-"""Attacks on noisy counts: per party (`Describe`) and joint (`Contingency`, VertiMRF's tables on secret shares).
+"""Attacks on noisy counts: per party (`Describe`) and joint (`Contingency`, the tables of a Markov random field).
 
 Worst-case neighbours under zero-out: a record that is in one cell of every table, or nothing. The statistic is the log
 likelihood ratio of all cells that it moves.

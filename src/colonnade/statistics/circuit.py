@@ -1,24 +1,40 @@
 """Sums over records of products of several parties' columns, on shares: what tables and polynomials have in common.
 
 A product that enters another product first returns to degree t: every holder deals a fresh sharing of its share to
-the whole committee (`multiply_level`), which recombines them. Rows travel in chunks and wait at the holders until the
-opening, so memory does not grow with n.
+the whole committee (`CircuitStatistic.multiply`), which recombines them. Rows travel in chunks and wait at the holders
+until the opening, so memory does not grow with n. A data party pays for all of it with its first chunk, which carries
+its noise: nothing opens without it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from colonnade.errors import UnsafeRequest
+from colonnade.federation.job import Job
+from colonnade.federation.options import Option, View
 from colonnade.federation.party import Party
 from colonnade.secure.bgw import Product, cross, multiply, recombine, reshare
 from colonnade.secure.field import Field, Residues
-from colonnade.statistics.joint import dealt
+from colonnade.statistics.joint import PYTHON, JointStages, JointStatistic, multiply_shares, opened_bytes, share_rows, too_little_memory
+from colonnade.statistics.shares import deal, deal_noise, dealt
+
+SHARE_BYTES = 1 << 23
+"""One share of a chunk of rows, unless `memory` asks for less."""
+
+
+CircuitMemory = Annotated[
+    float | None,
+    Option("MB that the coordinator or a party may use; less memory takes more rounds.", above=0),
+]
 
 
 @dataclass(frozen=True)
@@ -43,63 +59,54 @@ class Circuit:
     least two), the last factor's columns counting fastest.
 
     Factors are multiplied in neighbouring pairs, so the depth is the logarithm of their number; products of the last
-    pair are summed at degree 2t and need no reduction. `local` names the parties that also deal sums of their own, and
-    `memory` is the size in bytes of one share in one round.
-
-    Mail has the tags "rows NUMBER", and with the rows of chunk 0 "noise" (of every member) and "sums" (of `local`).
+    pair are summed at degree 2t and need no reduction. `records` rows travel at a time (0: as many as `SHARE_BYTES`
+    hold).
     """
 
     terms: tuple[Node, ...]
-    local: tuple[str, ...]
     n: int
     field: Field
-    tag: str
-    memory: int
+    records: int
 
     @cached_property
     def widths(self) -> dict[str, int]:
         """Columns of the rows that each party shares."""
-        found: dict[str, int] = {}
+        widths: dict[str, int] = {}
         for factor in (factor for term in self.terms for factor in term):
-            found[factor.party] = max(factor.stop, found.get(factor.party, 0))
-        return found
+            widths[factor.party] = max(factor.stop, widths.get(factor.party, 0))
+        return widths
 
     @cached_property
     def levels(self) -> list[list[tuple[Node, Node]]]:
         """The pairs whose products return to degree t, level by level."""
-        found: list[dict[tuple[Node, Node], None]] = []
+        levels: list[dict[tuple[Node, Node], None]] = []
         for term in self.terms:
-            for depth, pairs in enumerate(_pairings(term)[0]):
-                if depth == len(found):
-                    found.append({})
-                found[depth].update(dict.fromkeys(pairs))
-        return [list(level) for level in found]
+            for depth, pairs in enumerate(pairings(term)[0]):
+                if depth == len(levels):
+                    levels.append({})
+                levels[depth].update(dict.fromkeys(pairs))
+        return [list(level) for level in levels]
 
     @cached_property
-    def level_width(self) -> int:
-        """Columns of the widest level."""
-        return max((sum(node_size(a + b) for a, b in level) for level in self.levels), default=0)
+    def level_widths(self) -> list[int]:
+        """Columns of the products of each level."""
+        return [sum(node_size(a + b) for a, b in level) for level in self.levels]
 
     @property
     def row_bytes(self) -> int:
         """One record in the largest message that a holder receives."""
-        return 4 * len(self.field.primes) * max(1, self.level_width, *self.widths.values())
+        return 4 * len(self.field.primes) * max(1, *self.level_widths, *self.widths.values())
 
     @cached_property
     def chunks(self) -> list[tuple[int, int]]:
-        """The cohort's rows in chunks whose shares fit `memory`; one empty chunk if there is no term."""
+        """The cohort's rows in chunks; one empty chunk if there is no term."""
         if not self.terms:
             return [(0, 0)]
-        rows = max(1, self.memory // self.row_bytes)
+        rows = self.records or max(1, SHARE_BYTES // self.row_bytes)
         return [(start, min(start + rows, self.n)) for start in range(0, self.n, rows)]
 
-    def chunk(self, number: int) -> tuple[int, int]:
-        if not 0 <= number < len(self.chunks):
-            raise UnsafeRequest(f"this computation has no chunk {number} of rows.")
-        return self.chunks[number]
 
-
-def _pairings(term: Node) -> tuple[list[list[tuple[Node, Node]]], list[Node]]:
+def pairings(term: Node) -> tuple[list[list[tuple[Node, Node]]], list[Node]]:
     """The products of each level, and the two nodes that are left for the last product."""
     nodes: list[Node] = [(factor,) for factor in term]
     levels = []
@@ -110,96 +117,218 @@ def _pairings(term: Node) -> tuple[list[list[tuple[Node, Node]]], list[Node]]:
     return levels, nodes
 
 
-def put_away(me: Party, circuit: Circuit, number: int, level: int) -> None:
-    """Keep what this request's mail brought of a chunk: its rows (level 0), or the products of a level."""
-    if number == level == 0:
-        for what in ("noise", "sums"):
-            me.keep(f"{circuit.tag}: held {what}", held(me, circuit, what))
-    me.keep(f"{circuit.tag}: chunk {number} level {level}", _arrived(me, circuit, number, level))
+@dataclass(frozen=True, kw_only=True)
+class CircuitStatistic(JointStatistic):
+    """A joint statistic whose terms are a circuit; everything is opened once.
+
+    Mail has the tags "rows NUMBER", "products NUMBER LEVEL", and with the rows of chunk 0 "noise" (of every member) and
+    "sums" (of the parties in `local`, which deal sums that lie within them).
+    """
+
+    records: int = 0
+    """Cohort rows whose shares travel at a time; 0: as many as one share of `SHARE_BYTES` holds."""
+
+    @property
+    @abstractmethod
+    def circuit(self) -> Circuit: ...
+
+    @property
+    @abstractmethod
+    def local(self) -> Mapping[str, object]:
+        """The parties that deal sums of their own, and which."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Entries that are opened."""
+
+    @property
+    def cohort_bytes(self) -> int:
+        """What a process holds for each record of the cohort, however small the chunks: keys, positions, masks."""
+        return 32 * self.facts.n
+
+    @abstractmethod
+    def noise(self, me: Party) -> NDArray[np.int64]:
+        """A member's part of the noise of all entries."""
+
+    @abstractmethod
+    def local_sums(self, me: Party) -> NDArray[Any]:
+        """The sums that lie within a party; called once, with the first chunk."""
+
+    @abstractmethod
+    def shared_rows(self, me: Party, number: int) -> NDArray[Any]:
+        """A party's columns that enter products, for one chunk of the cohort."""
+
+    @property
+    def chunks(self) -> list[tuple[int, int]]:
+        return self.circuit.chunks
+
+    @property
+    def openings(self) -> list[int]:
+        return [self.size]
+
+    # --- what members do ----------------------------------------------------------------------------------
+
+    def share(self, me: Party, number: int) -> None:
+        """Deal one chunk of one's own factors; with the first also the sums that lie within."""
+        if number == 0 and me.name in self.local:
+            deal(me, f"{self.tag}: sums", self.field, self.local_sums(me))
+        if me.name in self.circuit.widths:
+            deal(me, f"{self.tag}: rows {number}", self.field, self.shared_rows(me, number))
+
+    def share_noise(self, me: Party, number: int) -> None:
+        deal_noise(me, f"{self.tag}: noise", self.field, self.noise(me))
+
+    def put_away(self, me: Party, number: int) -> None:
+        self._put_away(me, number, len(self.circuit.levels))
+
+    def _put_away(self, me: Party, number: int, level: int) -> None:
+        """Keep what this request's mail brought of a chunk: its rows (level 0), or the products of a level."""
+        if number == level == 0:
+            for what in ("noise", "sums"):
+                me.keep(f"{self.tag}: held {what}", self.held(me, what))
+        me.keep(f"{self.tag}: chunk {number} level {level}", self._arrived(me, number, level))
+
+    def multiply(self, me: Party, number: int, level: int) -> None:
+        """Multiply the pairs of a level (from 1) in one chunk, and deal the products again."""
+        if not 1 <= level <= len(self.circuit.levels):
+            raise UnsafeRequest(f"this computation has no level {level} of products.")
+        self._put_away(me, number, level - 1)
+        nodes = self._nodes(me, number, level - 1)
+        pairs = self.circuit.levels[level - 1]
+        left = np.concatenate([np.repeat(nodes[a], node_size(b), axis=2) for a, b in pairs], axis=2)
+        right = np.concatenate([np.tile(nodes[b], (1, 1, node_size(a))) for a, b in pairs], axis=2)
+        # Fresh sharings, of degree t, of this holder's share of each product.
+        shares = reshare(
+            multiply(self.field, left, right),
+            holders=len(me.roster.committee),
+            threshold=me.roster.threshold,
+            randomness=me.randomness,
+        )
+        for holder, residues in zip(me.roster.committee, shares, strict=True):
+            me.send(holder, f"{self.tag}: products {number} {level}", residues)
+
+    def term_sums(self, me: Party) -> list[Product]:
+        """This holder's share of every term, of degree 2t, summed over all chunks."""
+        totals: list[Product] = []
+        for number in range(len(self.chunks)) if self.circuit.terms else ():
+            nodes = self._nodes(me, number, len(self.circuit.levels))
+            for position, term in enumerate(self.circuit.terms):
+                first, second = pairings(term)[1]
+                product = cross(self.field, nodes[first], nodes[second])
+                if number:
+                    totals[position] = totals[position] + product
+                else:
+                    totals.append(product)
+        return totals
+
+    def held(self, me: Party, what: Literal["noise", "sums"]) -> dict[str, Residues]:
+        """What came with the first chunk: the noise of every member of the roster, or the sums of the local parties."""
+        name = f"{self.tag}: held {what}"
+        if me.kept(name):
+            kept: dict[str, Residues] = me.recall(name)
+            return kept
+        return dealt(me, f"{self.tag}: {what}", me.roster.names if what == "noise" else list(self.local), self.field)
+
+    def _nodes(self, me: Party, number: int, level: int) -> dict[Node, Residues]:
+        """This holder's shares of all factors and of the products up to a level, for one chunk."""
+        rows = dict(zip(self.circuit.widths, self._arrived(me, number, 0), strict=True))
+        nodes: dict[Node, Residues] = {}
+        for factor in {factor for term in self.circuit.terms for factor in term}:
+            nodes[(factor,)] = rows[factor.party][:, :, factor.start : factor.stop]
+        for depth in range(level):
+            (products,) = self._arrived(me, number, depth + 1)
+            start = 0
+            for a, b in self.circuit.levels[depth]:
+                nodes[a + b] = products[:, :, start : start + node_size(a + b)]
+                start += node_size(a + b)
+        return nodes
+
+    def _arrived(self, me: Party, number: int, level: int) -> list[Residues]:
+        """One level of a chunk, as it was put away or from this request's mail."""
+        name = f"{self.tag}: chunk {number} level {level}"
+        if me.kept(name):
+            kept: list[Residues] = me.recall(name)
+            return kept
+        if level == 0:
+            rows = dealt(me, f"{self.tag}: rows {number}", list(self.circuit.widths), self.field)
+            arrays, widths = list(rows.values()), list(self.circuit.widths.values())
+        else:
+            # Every holder has dealt its share of a product again; together they make a share of degree t.
+            dealt_again = dealt(me, f"{self.tag}: products {number} {level}", me.roster.committee, self.field)
+            sharings = {position: dealt_again[holder] for position, holder in enumerate(me.roster.committee)}
+            arrays = [recombine(self.field, sharings, threshold=me.roster.threshold)]
+            widths = [self.circuit.level_widths[level - 1]]
+        start, stop = self.chunks[number]
+        if any(array.shape[1:] != (stop - start, width) for array, width in zip(arrays, widths, strict=True)):
+            raise UnsafeRequest("a member shared an array of another shape than the layout says; nothing is opened.")
+        return arrays
 
 
-def multiply_level(me: Party, circuit: Circuit, number: int, level: int) -> None:
-    """Multiply the pairs of a level (from 1) in one chunk, and deal the products again."""
-    circuit.chunk(number)
-    if not 1 <= level <= len(circuit.levels):
-        raise UnsafeRequest(f"this computation has no level {level} of products.")
-    put_away(me, circuit, number, level - 1)
-    nodes = _nodes(me, circuit, number, level - 1)
-    pairs = circuit.levels[level - 1]
-    left = np.concatenate([np.repeat(nodes[a], node_size(b), axis=2) for a, b in pairs], axis=2)
-    right = np.concatenate([np.tile(nodes[b], (1, 1, node_size(a))) for a, b in pairs], axis=2)
-    _reduce_degree(me, f"{circuit.tag}: products {number} {level}", multiply(circuit.field, left, right))
+# --- the coordinator's side -------------------------------------------------------------------------------
 
 
-def term_sums(me: Party, circuit: Circuit) -> list[Product]:
-    """This holder's share of every term, of degree 2t, summed over all chunks."""
-    totals: list[Product] = []
-    for number in range(len(circuit.chunks)) if circuit.terms else ():
-        nodes = _nodes(me, circuit, number, len(circuit.levels))
-        for position, term in enumerate(circuit.terms):
-            first, second = _pairings(term)[1]
-            product = cross(circuit.field, nodes[first], nodes[second])
-            if number:
-                totals[position] = totals[position] + product
-            else:
-                totals.append(product)
-    return totals
+class CircuitStages(JointStages):
+    """Share chunk by chunk, multiply level by level after each chunk, open once."""
+
+    layout: CircuitStatistic
+
+    def __init__(self, layout: CircuitStatistic, view: View) -> None:
+        super().__init__(layout, view)
+        roster, circuit = layout.roster, layout.circuit
+        chunks = range(len(circuit.chunks))
+        self._levels = range(1, len(circuit.levels) + 1)
+        row_bytes = circuit.row_bytes * max(stop - start for start, stop in circuit.chunks)
+        opened = 4 * len(layout.field.primes) * layout.size
+        self.share = self.stage(
+            "share rows",
+            share_rows,
+            roster.names,
+            [{"number": number} for number in chunks],
+            discloses=f"secret shares of {layout.rows}, of sums and of noise",
+            reply_bytes=len(roster.committee) * (row_bytes + 2 * opened),
+        )
+        self.multiply = self.stage(
+            "multiply",
+            multiply_shares,
+            roster.committee,
+            [{"number": number, "level": level} for number in chunks for level in self._levels],
+            discloses=f"secret shares of products of the parties' {layout.rows}",
+            reply_bytes=len(roster.committee) * row_bytes,
+        )
+        self.open = self.open_stage()
+        self.stages = tuple(stage for stage in (self.share, self.multiply, self.open) if stage.costs)
+
+    def compute(self, job: Job) -> NDArray[Any]:
+        """Exact integers plus noise."""
+        for _ in self.layout.chunks:
+            job.ask(self.share)
+            for _ in self._levels:
+                job.ask(self.multiply)
+        return self.opened(job, self.open)
 
 
-def held(me: Party, circuit: Circuit, what: Literal["noise", "sums"]) -> dict[str, Residues]:
-    """What came with the first chunk: the noise of every member of the roster, or the sums of the local parties."""
-    name = f"{circuit.tag}: held {what}"
-    if me.kept(name):
-        kept: dict[str, Residues] = me.recall(name)
-        return kept
-    return dealt(me, f"{circuit.tag}: {what}", me.roster.names if what == "noise" else circuit.local, circuit.field)
+# --- within the memory that the user allows ---------------------------------------------------------------
+
+Layout = TypeVar("Layout", bound=CircuitStatistic)
 
 
-def _nodes(me: Party, circuit: Circuit, number: int, level: int) -> dict[Node, Residues]:
-    """This holder's shares of all factors and of the products up to a level, for one chunk."""
-    rows = dict(zip(circuit.widths, _arrived(me, circuit, number, 0), strict=True))
-    nodes: dict[Node, Residues] = {}
-    for factor in {factor for term in circuit.terms for factor in term}:
-        nodes[(factor,)] = rows[factor.party][:, :, factor.start : factor.stop]
-    for depth in range(level):
-        (products,) = _arrived(me, circuit, number, depth + 1)
-        start = 0
-        for a, b in circuit.levels[depth]:
-            nodes[a + b] = products[:, :, start : start + node_size(a + b)]
-            start += node_size(a + b)
-    return nodes
+def within_memory(layout: Layout, megabytes: float) -> Layout:
+    """The same computation in chunks so small that coordinator and holders stay within so many MB.
 
-
-def _arrived(me: Party, circuit: Circuit, number: int, level: int) -> list[Residues]:
-    """One level of a chunk, as it was put away or from this request's mail."""
-    name = f"{circuit.tag}: chunk {number} level {level}"
-    if me.kept(name):
-        kept: list[Residues] = me.recall(name)
-        return kept
-    if level == 0:
-        rows = dealt(me, f"{circuit.tag}: rows {number}", list(circuit.widths), circuit.field)
-        got, widths = list(rows.values()), list(circuit.widths.values())
-    else:
-        got = [_reduced(me, f"{circuit.tag}: products {number} {level}", circuit.field)]
-        widths = [sum(node_size(a + b) for a, b in circuit.levels[level - 1])]
-    start, stop = circuit.chunk(number)
-    if any(one.shape[1:] != (stop - start, width) for one, width in zip(got, widths, strict=True)):
-        raise UnsafeRequest("a member shared an array of another shape than the layout says; nothing is opened.")
-    return got
-
-
-def _reduce_degree(me: Party, tag: str, product: Product) -> None:
-    """Deal this holder's share of a product to the committee again, as a fresh sharing of degree t."""
-    committee = me.roster.committee
-    if me.name not in committee:
-        raise UnsafeRequest(f"{me.name!r} is not in the committee of the roster and holds no shares.")
-    shares = reshare(product, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness)
-    for holder, one in zip(committee, shares, strict=True):
-        me.send(holder, tag, one)
-
-
-def _reduced(me: Party, tag: str, field: Field) -> Residues:
-    """This holder's share, of degree t, of a product that every holder has dealt again."""
-    got = dealt(me, tag, me.roster.committee, field)
-    messages = {position: got[holder] for position, holder in enumerate(me.roster.committee)}
-    return recombine(field, messages, threshold=me.roster.threshold)
+    An upper bound, from the sizes of what is alive at the worst moment: arriving mail in four forms (the frame, the
+    message, the sealed and the plain bytes), what is multiplied, and what is dealt to each holder at a holder; relayed
+    mail in three forms at the coordinator; and for both a few arrays of residues for each entry that is opened.
+    """
+    circuit, holders = layout.circuit, len(layout.roster.committee)
+    width, widest = sum(circuit.widths.values()), max(circuit.widths.values(), default=0)
+    level = max(circuit.level_widths, default=0)
+    holder = 4 * width + (4 * holders + 3) * widest + (8 * holders + 4) * level
+    relayed = 3 * holders * max(width, holders * level)
+    record = 4 * len(layout.field.primes) * max(holder, relayed)
+    fixed = PYTHON + layout.cohort_bytes + (opened_bytes(layout) + 16 * holders) * layout.size
+    records = int(megabytes * (1 << 20) - fixed) // max(record, 1)
+    if records < 1:
+        raise too_little_memory(fixed + record)
+    start, stop = layout.chunks[0]
+    return replace(layout, records=records) if records < stop - start else layout

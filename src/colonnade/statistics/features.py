@@ -1,4 +1,4 @@
-"""How columns become numbers: a public map from declared domains to features in [-1, 1].
+"""How a party's columns become integers whose size is certain: features in [-1, 1], rounded, in the cohort's order.
 
 A numeric or ordinal column gives one feature, its declared range mapped to [-1, 1]; a binary column -1 or 1; a
 categorical column one 0/1 indicator for each category but the first. Nothing is learned from the data, so a
@@ -7,22 +7,31 @@ feature's scale is a public fact and so is the sensitivity of what is computed f
 Or **scores**: one feature a column, x -> s(x) in [-1, 1], with a monotone map s that the party made of its own private
 marginal in an earlier step of the job and kept under a label. That the score lies in [-1, 1] is enforced here, so it is
 as public a fact as a declared range.
+
+`quantize` makes integers of such rows, and `CohortRows` puts them into the order of the cohort.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import math
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from colonnade.data.aggregation import Values
 from colonnade.data.column import Column
-from colonnade.errors import SchemaError
+from colonnade.errors import ModulusTooSmall, SchemaError, StorageError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
+from colonnade.privacy.randomness import Randomness
 
 
 @dataclass(frozen=True)
@@ -164,3 +173,152 @@ def design(me: Party, wanted: Sequence[Feature]) -> NDArray[np.float64]:
     for at, part in design_chunks(me, wanted):
         whole[at] = part
     return whole
+
+
+# --- real rows as integers whose size is certain: round at random, then clip **in integers** --------------
+#
+# Stochastic rounding alone breaks the SQM paper's sensitivity: a row of norm c, scaled by gamma and rounded, can
+# reach gamma c + sqrt(columns). So the bound is enforced after rounding, on the integers themselves.
+
+
+_PIECE = 1 << 16
+
+
+def stochastic_round(values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
+    """A whole number next to each value, its expectation the value (up to 2^-53).
+
+    Rounding protects nobody: the bounds that the noise rests on are enforced after it. So a stream under one fresh
+    key decides, which is faster than the operating system's generator.
+    """
+    stream = Cipher(algorithms.AES(randomness.bytes(32)), modes.CTR(bytes(16))).encryptor()
+    out = np.empty(values.shape, dtype=np.int64)
+    flat, target = np.ascontiguousarray(values).reshape(-1), out.reshape(-1)
+    for start in range(0, flat.size, _PIECE):
+        part = slice(start, min(start + _PIECE, flat.size))
+        words = np.frombuffer(stream.update(bytes(8 * (part.stop - start))), dtype=np.uint64)
+        _round(flat[part], words, target[part])
+    return out
+
+
+@numba.njit(cache=True)
+def _round(values: Any, words: Any, out: Any) -> None:
+    """Up with probability value - floor(value): a uniform number of 53 bits is below it."""
+    for i in range(values.size):
+        low = math.floor(values[i])
+        drawn = np.float64(words[i] >> np.uint64(11)) * 2.0**-53
+        out[i] = np.int64(low) + (drawn < values[i] - low)
+
+
+def integer_bounds(gamma: int, clip: float, entry: float) -> tuple[int, int]:
+    """(largest squared norm of a row, largest entry) in integers; never above the declared bounds."""
+    return math.floor(gamma * gamma * clip * clip + 1e-9), math.floor(gamma * entry + 1e-9)
+
+
+def check_row(width: int, largest: int) -> None:
+    """Refuse rows whose squared norm may pass 63 bits: it would wrap, and too long a row would not be clipped."""
+    if width * largest**2 >= 2**63:
+        raise ModulusTooSmall(
+            f"{width} features of size {largest} have a squared norm beyond 63 bits; take a smaller gamma."
+        )
+
+
+def quantize(
+    rows: NDArray[np.float64], *, gamma: int, clip: float, entry: float, randomness: Randomness
+) -> NDArray[np.int64]:
+    """gamma * rows, rounded at random and clipped: every entry within gamma * entry, every row within gamma * clip."""
+    square, largest = integer_bounds(gamma, clip, entry)
+    check_row(rows.shape[1], largest)
+    out = stochastic_round(rows * gamma, randomness)
+    np.clip(out, -largest, largest, out=out)
+    for _ in range(3):
+        norms = np.einsum("ij,ij->i", out, out)
+        long = np.flatnonzero(norms > square)
+        if not long.size:
+            return out
+        # Toward zero: each pass shortens a row; floating point may leave it one unit too long, the next pass does not.
+        shrink = np.sqrt(square / norms[long])[:, None] * (1 - 1e-12)
+        out[long] = np.trunc(out[long] * shrink).astype(np.int64)
+    out[np.einsum("ij,ij->i", out, out) > square] = 0
+    return out
+
+
+# --- rows in the order of the cohort, a range of it at a time, from a block in any order and of any size ---
+#
+# Shares travel by ranges of the cohort; the block has an order of its own. One range alone is put together in memory. Otherwise an external bucket sort: the block is streamed **once**, each row is appended to the scratch file
+# of its range, and every range is read from one file. The files are in the party's own folder until the job closes; they
+# are a cache that is made again if it is lost.
+
+
+MOST_FILES = 256
+
+Rows = Callable[[], Iterable[tuple[NDArray[np.int64], NDArray[Any]]]]
+"""Streams (cohort rows, one row of values for each) of the whole block, in any order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortRows:
+    """`ranges` are consecutive (start, stop) of one length, but the last; `label` names the rows within the job.
+
+    `width` and `dtype` are those of a row; a record that the party lacks is `fill` throughout.
+    """
+
+    label: str
+    ranges: Sequence[tuple[int, int]]
+    width: int
+    dtype: type[np.integer[Any]]
+    fill: int = 0
+
+    def range(self, me: Party, number: int, rows: Rows) -> NDArray[np.integer[Any]]:
+        """The rows of one range; `rows` is asked for only if they are not in a file already."""
+        start, stop = self.ranges[number]
+        out = np.full((stop - start, self.width), self.fill, dtype=self.dtype)
+        if len(self.ranges) == 1:
+            for at, values in rows():
+                out[at] = values
+            return out
+        folder = me.scratch / hashlib.sha256(self.label.encode()).hexdigest()[:32]
+        try:
+            if not folder.is_dir():
+                self._sort(folder, rows)
+            file = self._file(folder, start)
+            if file.exists():
+                for stored in _read(file, self._record):
+                    here = (stored["at"] >= start) & (stored["at"] < stop)
+                    out[stored["at"][here] - start] = stored["row"][here]
+        except OSError as error:
+            raise StorageError(f"sorting rows in {me.scratch} failed ({error}); free disk space.") from error
+        return out
+
+    @property
+    def _record(self) -> np.dtype[Any]:
+        return np.dtype([("at", np.int64), ("row", self.dtype, (self.width,))])
+
+    @property
+    def _rows(self) -> int:
+        """Cohort rows of one file: a range, or several if there are very many."""
+        start, stop = self.ranges[0]
+        return (stop - start) * -(-len(self.ranges) // MOST_FILES)
+
+    def _file(self, folder: Path, at: int) -> Path:
+        return folder / f"{at // self._rows}.rows"
+
+    def _sort(self, folder: Path, rows: Rows) -> None:
+        partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True, mode=0o700)
+        for at, values in rows():
+            stored = np.empty(len(at), dtype=self._record)
+            stored["at"], stored["row"] = at, values
+            bucket = at // self._rows
+            stored = stored[np.argsort(bucket, kind="stable")]
+            found, first = np.unique(np.sort(bucket), return_index=True)
+            for number, part in zip(found.tolist(), np.split(stored, first[1:]), strict=True):
+                with self._file(partial, number * self._rows).open("ab") as file:
+                    part.tofile(file)
+        partial.rename(folder)
+
+
+def _read(path: Path, record: np.dtype[Any], rows: int = 1 << 16) -> Iterable[NDArray[Any]]:
+    with path.open("rb") as file:
+        while len(part := np.fromfile(file, dtype=record, count=rows)):
+            yield part

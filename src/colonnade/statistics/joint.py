@@ -1,53 +1,62 @@
-"""What every joint statistic is made of: deal shares to the committee, add everybody's noise, open once.
+"""Joint statistics: the public shape of a release that several parties make together, and the steps that make it.
 
-Data parties Shamir-share integer rows to the committee. **Every** member of the roster deals a fresh sharing, of
-degree 2t, of its part Sk(mu / m) of the noise (of zeros where a statistic is declared exact). A holder computes on
-its shares, adds all noise shares, and only then lets its share of the result go; the coordinator joins the shares.
-The roster decides who holds, who adds noise and how many may collude; a request cannot.
+Data parties share integer rows to the committee; **every** member of the roster shares its part of the noise; each
+holder computes on its shares, adds all noise, and lets its share of the result go once; the coordinator joins the
+shares (`statistics.shares`). The roster decides who holds, who adds noise and how many may collude; a request cannot.
+
+`JointStatistic` is what all of them have in common. A subclass is a dataclass of the public options; it says how far
+one record moves the result (`sensitivity`), what a member shares (`share`, `share_noise`) and what a holder computes
+(`combine`). The base gives it a codec, a tag that binds all mail to the whole layout, its cost, and its calibration.
+The four steps below serve every kind: the `kind` in a request finds the class in this party's own installation.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Self, get_args
 
-import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import convert, hints_of, plain
 from colonnade.durable import canonical
-from colonnade.errors import BadArguments, BadPrivacyParameter, PartyLost, RosterError, SecureError, UnsafeRequest
+from colonnade.errors import BadArguments, BadPrivacyParameter, RosterError, UnsafeRequest
+from colonnade.federation.catalogue import CATALOGUE
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.options import View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
+from colonnade.federation.stage import SEALED, Stage, stage
+from colonnade.federation.step import Public, Release, Step, step
 from colonnade.privacy.accounting import check_delta, check_epsilon, guarantee
-from colonnade.privacy.cost import Cost, Relation
-from colonnade.privacy.skellam_sampler import largest_draw, skellam
-from colonnade.secure.bgw import noise_sharing
+from colonnade.privacy.calibration import Calibration, SkellamMus
+from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
+from colonnade.privacy.skellam import Skellam
+from colonnade.privacy.skellam_sampler import largest_draw
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.primes import primes_for
-from colonnade.secure.shamir import reconstruct, share
+from colonnade.statistics.shares import join
 
-View = Literal["client", "server"]
+# --- budgets and colluders --------------------------------------------------------------------------------
 
 
 def check_budget(epsilon: float | None, delta: float) -> None:
-    """A person's total under Skellam noise; without an epsilon a statistic is exact."""
+    """A record's total under Skellam noise; without an epsilon a statistic is exact."""
     if epsilon is not None:
         check_epsilon(epsilon)
         if check_delta(delta) == 0:
             raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
 
 
-def check_view(view: str) -> None:
-    if view not in get_args(View):
-        raise BadArguments(f"view must be 'client' or 'server', not {view!r}.")
-
-
 @contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Around the reading of a layout from a request, which is a stranger's: whatever it lacks or holds, it is named."""
+def reading(what: str) -> Iterator[None]:  # until the gradients are a JointStatistic
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -55,7 +64,6 @@ def reading(what: str) -> Iterator[None]:
 
 
 def whole_numbers(*values: object) -> bool:
-    """Python takes True for 1; a layout does not."""
     return all(isinstance(value, int) and not isinstance(value, bool) for value in values)
 
 
@@ -75,15 +83,20 @@ def colluders(roster: Roster, view: View) -> int:
 def account_notes(
     roster: Roster, *, view: View, delta: float, releases: Callable[[int], Sequence[Cost]]
 ) -> tuple[str, ...]:
-    """A person's total under both views and both relations, for a plan; `releases(colluders)` are its costs."""
+    """A record's total under both views and both relations, for a plan; `releases(colluders)` are its costs."""
     notes = []
-    for one in get_args(View):
-        many = colluders(roster, one)
-        costs = releases(many)
+    for shown in get_args(View):
+        pooled = colluders(roster, shown)
+        costs = releases(pooled)
         totals = ", ".join(str(guarantee(costs, delta=delta, relation=relation)) for relation in get_args(Relation))
-        accounted = "accounted" if one == view else "for comparison"
-        notes.append(f"{one.capitalize()} view ({accounted}): {many} of {len(roster.names)} members collude; {totals}.")
+        accounted = "accounted" if shown == view else "for comparison"
+        notes.append(
+            f"{shown.capitalize()} view ({accounted}): {pooled} of {len(roster.names)} members collude; {totals}."
+        )
     return tuple(notes)
+
+
+# --- what binds members to one layout ---------------------------------------------------------------------
 
 
 def field_for(largest: int, mu: int, roster: Roster) -> Field:
@@ -102,50 +115,6 @@ def binding(label: str, layout: Mapping[str, Any]) -> str:
     return f"{label} {hashlib.sha256(canonical(layout).encode()).hexdigest()[:32]}"
 
 
-def deal(me: Party, tag: str, field: Field, values: NDArray[np.integer[Any]]) -> None:
-    """Share whole numbers to the committee; each holder's share is sealed to it."""
-    committee = me.roster.committee
-    shares = share(field, values, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness)
-    for holder, one in zip(committee, shares, strict=True):
-        me.send(holder, tag, one)
-
-
-def deal_noise(me: Party, tag: str, field: Field, *, mu: int, size: int) -> None:
-    """Share this member's part of the noise for `size` entries that are opened together."""
-    deal_drawn(me, tag, field, noise_part(me, mu=mu, size=size))
-
-
-def noise_part(me: Party, *, mu: int, size: int) -> NDArray[np.int64]:
-    """This member's draws of Sk(mu / m); zeros where a statistic is declared exact."""
-    members = len(me.roster.names)
-    return skellam(me.randomness, Fraction(mu, members), size) if mu else np.zeros(size, dtype=np.int64)
-
-
-def deal_drawn(me: Party, tag: str, field: Field, noise: NDArray[np.int64]) -> None:
-    """Share noise that was drawn before, entries of different mu together, by a fresh sharing of degree 2t."""
-    committee = me.roster.committee
-    shares = noise_sharing(
-        field, noise, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness
-    )
-    for holder, one in zip(committee, shares, strict=True):
-        me.send(holder, tag, one)
-
-
-def dealt(me: Party, tag: str, senders: Sequence[str], field: Field) -> dict[str, Residues]:
-    """What the named members dealt to this holder; all of it, or an error."""
-    if me.name not in me.roster.committee:
-        raise UnsafeRequest(f"{me.name!r} is not in the committee of the roster and holds no shares.")
-    got: dict[str, Any] = me.received(tag)
-    missing = [sender for sender in senders if sender not in got]
-    if missing:
-        raise PartyLost(f"{', '.join(missing)} did not send {tag!r}; nothing is opened. Resume when they are back.")
-    for sender in senders:
-        if not isinstance(got[sender], np.ndarray):
-            raise SecureError(f"{sender!r} sent something other than shares; check its installation.")
-        field.check(got[sender])
-    return {sender: got[sender] for sender in senders}
-
-
 def once(me: Party, what: str) -> None:
     """Refuse a second opening of the same thing in one job: two openings with fresh noise would average it away."""
     name = f"opened: {what}"
@@ -154,10 +123,319 @@ def once(me: Party, what: str) -> None:
     me.keep(name, True)
 
 
-def join(replies: Mapping[str, Residues], field: Field, roster: Roster) -> NDArray[Any]:
-    """The opened integers from the holders' shares, of degree 2t. Surplus shares must agree."""
-    shares = {position: replies[holder] for position, holder in enumerate(roster.committee)}
-    for position, one in shares.items():
-        if not isinstance(one, np.ndarray):
-            raise SecureError(f"{roster.committee[position]!r} opened something other than a share; nothing is joined.")
-    return reconstruct(field, shares, degree=2 * roster.threshold)
+# --- the public shape -------------------------------------------------------------------------------------
+
+_kinds: dict[str, type[JointStatistic]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointStatistic(ABC):
+    """The public shape of a joint release. Everyone computes it alike from public facts, the pinned roster and the
+    options; a party checks its data and its mail against nothing else.
+
+    `label` names the computation within its job: its stages, its mail and its joint releases.
+    """
+
+    kind: ClassVar[str]
+    """Its name in requests."""
+    exact: ClassVar[tuple[str, str]]
+    """Without noise: the name under which a party must allow the release, and what it discloses."""
+    rows: ClassVar[str]
+    """What the parties share, in words."""
+    results: ClassVar[str]
+    """What is opened, in words."""
+
+    facts: PublicFacts
+    roster: Roster
+    label: str
+
+    def __init_subclass__(cls, **stated: Any) -> None:
+        super().__init_subclass__(**stated)
+        if "kind" in cls.__dict__:
+            known = _kinds.setdefault(cls.kind, cls)
+            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise BadArguments(f"{known.__module__} and {cls.__module__} both have a joint statistic {cls.kind!r}.")
+            _kinds[cls.kind] = cls
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse a shape that cannot be computed, or whose noise would not protect as its cost says."""
+
+    @property
+    @abstractmethod
+    def parties(self) -> tuple[str, ...]:
+        """The data parties whose columns take part."""
+
+    @property
+    @abstractmethod
+    def field(self) -> Field:
+        """Holds every entry of the result with all noise."""
+
+    @property
+    @abstractmethod
+    def chunks(self) -> Sequence[tuple[int, int]]:
+        """The cohort's rows in ranges whose shares travel together."""
+
+    @property
+    @abstractmethod
+    def openings(self) -> Sequence[int]:
+        """How many entries each round opens."""
+
+    # --- noise and cost -----------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> Mapping[str, Any]:
+        """How far one record moves the result, as `Skellam` takes it: delta_1, delta_2, and what else is proved."""
+
+    @abstractmethod
+    def cost(self, public: Public, view: View) -> Cost:
+        """What a data party debits for all openings."""
+
+    @abstractmethod
+    def releases(self, colluders: int) -> list[Cost]:
+        """What a record pays in all, if so many members know their noise."""
+
+    def release(self, mu: int, *, colluders: int, joint: str | None = None) -> Cost:
+        """One joint release with noise Sk(mu); without noise it has no bound."""
+        if not mu:
+            return Unbounded(*self.exact, joint=joint)
+        members = len(self.roster.names)
+        return Skellam(mu, parties=members, colluders=colluders, joint=joint, **self.sensitivity)
+
+    def calibrated(
+        self, *, epsilon: float, delta: float, view: View, relation: Relation = "zero-out", count: int = 1
+    ) -> int:
+        """The mu at which `count` releases cost at most (epsilon, delta)."""
+        statistic = self.release(1, colluders=colluders(self.roster, view))
+        budget = Calibration({self.label: SkellamMus(statistic, count)}, epsilon=epsilon, delta=delta, relation=relation)
+        return int(budget[self.label])
+
+    # --- as data ------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its kind and all of its fields but the pinned ones; `from_dict` is its inverse."""
+        return {"kind": self.kind} | {name: plain(getattr(self, name)) for name in _stated(type(self))}
+
+    @classmethod
+    def from_dict(cls, facts: PublicFacts, roster: Roster, layout: Mapping[str, Any]) -> Self:
+        """What a request describes, checked before anything depends on it."""
+        try:
+            text = canonical(layout)
+        except (TypeError, ValueError) as error:
+            raise BadArguments(f"the layout of a request cannot be read ({error}).") from error
+        statistic = _parsed(_Same(facts), _Same(roster), text)
+        if not isinstance(statistic, cls):
+            raise BadArguments(f"this step takes a layout of another kind than {statistic.kind!r}.")
+        return statistic
+
+    @cached_property
+    def tag(self) -> str:
+        """Begins the tags of this computation's mail, and binds them to the whole layout."""
+        return binding(self.label, self.to_dict())
+
+    # --- what members do ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def share(self, me: Party, number: int) -> None:
+        """Deal a data party's rows of one chunk."""
+
+    @abstractmethod
+    def share_noise(self, me: Party, number: int) -> None:
+        """Deal a member's noise for one opening."""
+
+    @abstractmethod
+    def put_away(self, me: Party, number: int) -> None:
+        """Keep, as a holder, what this request's mail brought of a chunk, before the next one is dealt."""
+
+    def multiply(self, me: Party, number: int, level: int) -> None:
+        """Deal products of shared columns of one chunk again, as a holder; only statistics of degree 3 and more do."""
+        raise UnsafeRequest(f"this computation has no level {level} of products.")
+
+    @abstractmethod
+    def combine(self, me: Party, number: int) -> Residues:
+        """A holder's share of one opening, with the noise of every member of the roster in it."""
+
+
+@lru_cache(maxsize=64)
+def _stated(kind: type[JointStatistic]) -> tuple[str, ...]:
+    """The fields that a request states; facts and roster are pinned, and never stated."""
+    return tuple(field.name for field in fields(kind) if field.name not in ("facts", "roster"))
+
+
+class _Same:
+    """Equal to the very same object only, which it keeps alive: a pinned roster is compared quickly, and never with
+    another one that is spelt alike."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=32)
+def _parsed(facts: _Same, roster: _Same, text: str) -> JointStatistic:
+    """The layout that a canonical text states: a function of nothing else, so that it is parsed once a job."""
+    layout = json.loads(text)
+    kind = layout.pop("kind", None) if isinstance(layout, dict) else None
+    known = _kinds.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        raise BadArguments(f"this installation has no joint statistic {kind!r}; install the same version everywhere.")
+    wanted = _stated(known)
+    for name in (*layout, *wanted):
+        if name not in wanted or name not in layout:
+            raise BadArguments(
+                f"the layout of a {kind} request {'lacks' if name in wanted else 'has an unknown field'} {name!r}."
+            )
+    hints = hints_of(known)
+    stated = {
+        name: convert(value, hints[name], f"{name} in a {kind} request", exact=True) for name, value in layout.items()
+    }
+    statistic = known(facts=facts.value, roster=roster.value, **stated)
+    statistic.check()
+    return statistic
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+PYTHON = 400 << 20
+"""What a process takes before any job: the interpreter, the libraries and the accountant (340 MB measured), and room to
+breathe."""
+
+
+def opened_bytes(layout: JointStatistic) -> int:
+    """For each entry that is opened: at a holder all members' noise, products and the reply; at the coordinator every
+    holder's reply as bytes and as residues, and what joining them takes (240 bytes measured, 3 primes and holders)."""
+    primes, members, committee = len(layout.field.primes), len(layout.roster.names), len(layout.roster.committee)
+    return max(4 * primes * (members + 7) + 16, 4 * primes * (2 * committee + 12) + 8 * primes + 32)
+
+
+def too_little_memory(needed: int) -> BadArguments:
+    megabytes = -(-needed // (1 << 20))
+    return BadArguments(
+        f"this job needs about {megabytes} MB at its busiest process; allow memory={megabytes}, or choose fewer columns."
+    )
+
+
+# --- the coordinator's side -------------------------------------------------------------------------------
+
+EXACT = "Exact: no noise is added, and no privacy is claimed for the result."
+"""The note of a plan without noise."""
+
+
+class JointStages:
+    """What a coordinator asks for one joint statistic; procedures are made of it.
+
+    `later` says which arguments are known only when the job runs, as a `Stage` takes it.
+    """
+
+    def __init__(self, layout: JointStatistic, view: View, *, later: Mapping[str, str] | None = None) -> None:
+        self.layout, self.view = layout, view
+        self._arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
+        self._later = later or {}
+
+    def stage(
+        self, what: str, asked: Step, members: Sequence[str], requests: Sequence[Mapping[str, int]], **stated: Any
+    ) -> Stage:
+        """One stage: the same requests, each with its own numbers, of all of these members."""
+        arguments = [{**self._arguments, **numbers} for numbers in requests]
+        return stage(
+            f"{self.layout.label}: {what}",
+            asked,
+            {member: arguments for member in members},
+            facts=self.layout.facts,
+            roster=self.layout.roster,
+            later=self._later,
+            **{"audience": SEALED, **stated},
+        )
+
+    def open_stage(self) -> Stage:
+        layout = self.layout
+        return self.stage(
+            "open",
+            open_shares,
+            layout.roster.committee,
+            [{"number": number} for number in range(len(layout.openings))],
+            audience="coordinator",
+            discloses=f"shares of the {layout.results}, which the coordinator joins",
+            reply_bytes=4 * len(layout.field.primes) * max(layout.openings),
+        )
+
+    def opened(self, job: Job, asked: Stage, **later: Any) -> NDArray[Any]:
+        """The next opening: exact integers plus noise. No holder lets its share go while another one is lost."""
+        job.roll_call(self.layout.roster.committee)
+        return join(job.ask(asked, **later), self.layout.field, self.layout.roster)
+
+
+# --- the members' steps -----------------------------------------------------------------------------------
+
+
+def _read(public: Public | Party, layout: Mapping[str, Any]) -> JointStatistic:
+    """A statistic of Colonnade's own: one from another package has steps in that package, which parties permit."""
+    statistic = JointStatistic.from_dict(public.facts, public.roster, layout)
+    package = CATALOGUE.package_of(type(statistic).__module__)
+    if package:
+        raise UnsafeRequest(f"the joint statistic {statistic.kind!r} comes from {package}, and is asked by its own steps.")
+    return statistic
+
+
+def _within(number: int, of: Sequence[Any], what: str) -> None:
+    if not 0 <= number < len(of):
+        raise UnsafeRequest(f"this computation has no {what} {number}.")
+
+
+def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
+    """The first chunk pays for everything: a holder opens nothing unless it has all chunks of every party."""
+    statistic = _read(public, layout)
+    if public.party not in statistic.parties:
+        return Free("this member shares noise, and no data")
+    if number:
+        return Free("more secret shares for a joint release that the first chunk has debited")
+    return statistic.cost(public, view)
+
+
+@step(cost=_share_cost)
+def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
+    """Share one chunk of a party's rows; with the first, every member shares its noise for the first opening."""
+    statistic = _read(me, layout)
+    _within(number, statistic.chunks, "chunk of rows")
+    if number and me.name in me.roster.committee:
+        statistic.put_away(me, number - 1)
+    if me.name in statistic.parties:
+        statistic.share(me, number)
+    if number == 0:
+        statistic.share_noise(me, 0)
+    return Release(None, "nothing: the shares travel sealed")
+
+
+@step(cost=Free("secret shares of noise; no data"))
+def share_noise(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
+    """Share a member's noise for a later opening."""
+    statistic = _read(me, layout)
+    if number < 1:
+        raise UnsafeRequest("the noise of the first opening is shared with the rows.")
+    _within(number, statistic.openings, "opening")
+    statistic.share_noise(me, number)
+    return Release(None, "nothing: the shares travel sealed")
+
+
+@step(cost=Free("secret shares of products; any t holders learn nothing"))
+def multiply_shares(me: Party, *, layout: dict[str, Any], view: View, number: int, level: int) -> Release:
+    """Products of shared columns in one chunk, dealt again to return to degree t."""
+    statistic = _read(me, layout)
+    _within(number, statistic.chunks, "chunk of rows")
+    statistic.multiply(me, number, level)
+    return Release(None, "nothing: the shares travel sealed")
+
+
+@step(cost=Free("a share of a joint release that the data parties have debited"))
+def open_shares(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
+    """This holder's share of one opening: what it computed on its shares, plus every member's noise."""
+    statistic = _read(me, layout)
+    _within(number, statistic.openings, "opening")
+    once(me, f"{statistic.label} {number}")
+    return Release(statistic.combine(me, number), f"a share of {statistic.results}")

@@ -1,4 +1,16 @@
-"""Bernstein's operator and the iterated one of order h (Micchelli 1973): polynomials from values at l + 1 nodes."""
+"""The marginal distribution of one column, with public bounds only: estimated, made private, inverted.
+
+A `Marginal` is a monotone distribution function on the declared domain with its inverse. Continuous columns:
+- `bernstein_marginal`: the paper's iterated Bernstein operator on noisy values of the distribution function (2.4).
+- `histogram_marginal`: noisy counts of equal bins.
+- `smooth_marginal`: the smooth density behind the same counts; the default for a pure epsilon.
+- `tree_marginal`: noisy counts of a dyadic tree, made consistent; the default for a rho of zCDP.
+- `ecdf` and `monotone_spline` are exact, hence **not private**: a party may use them for itself.
+Columns with listed values: `category_marginal`, noisy counts of the declared categories.
+
+Noise is integers on integer counts: discrete Laplace for a pure `epsilon`, discrete Gaussian for a `rho` of zCDP.
+The relation is `replace`. `marginals.claim.md` has the sensitivities, and the measurements that chose the default.
+"""
 
 from __future__ import annotations
 
@@ -19,179 +31,6 @@ from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
 from colonnade.privacy.randomness import Randomness
 from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts
 
-LARGEST_DEGREE = 200
-
-
-def bernstein_basis(degree: int, x: ArrayLike) -> Reals:
-    """b_(v,l)(x) = C(l, v) x^v (1 - x)^(l - v): one row for each x, one column for each v."""
-    at, v = np.atleast_1d(np.asarray(x, dtype=np.float64))[:, None], np.arange(degree + 1)
-    log_choose = special.gammaln(degree + 1) - special.gammaln(v + 1) - special.gammaln(degree - v + 1)
-    return np.asarray(np.exp(log_choose + special.xlogy(v, at) + special.xlog1py(degree - v, -at)))
-
-
-def iterated_basis(degree: int, order: int, x: ArrayLike) -> Reals:
-    """b^(h)_(v,l)(x) = sum_(i=1..h) C(h, i) (-1)^(i-1) B_l^(i-1)(b_(v,l); x), equation (2.4). Order 1 is Bernstein's.
-
-    B_l maps a function to its values at the nodes u/l, so B_l^(i-1) multiplies by the basis at the nodes i - 1 times.
-    """
-    if degree < 1 or order < 1:
-        raise BadPrivacyParameter(
-            f"a Bernstein operator needs a degree and an order of at least 1, not {degree, order}."
-        )
-    at_nodes = bernstein_basis(degree, np.arange(degree + 1) / degree)
-    power, mixed = np.eye(degree + 1), np.zeros((degree + 1, degree + 1))
-    for i in range(1, order + 1):
-        mixed += math.comb(order, i) * (-1) ** (i - 1) * power
-        power = power @ at_nodes
-    return np.asarray(bernstein_basis(degree, x) @ mixed)
-
-
-def bernstein_degree(n: int, epsilon: float, order: int) -> int:
-    """The paper's l = max(1, (epsilon n)^(1/(h + 1))) (Corollary 1, without its log term), at most 200."""
-    return int(min(max(1, round((epsilon * n) ** (1 / (order + 1)))), LARGEST_DEGREE))
-
-
-# --- The smooth density behind noisy counts of equal bins. All of it is post-processing -------------------
-#
-# Noise leaves a few records' worth of mass in every bin, also where nobody is: on bounds much wider than the column that
-# mass lies far out, and a spread computed from it is far too large. A density with few parameters cannot follow it.
-#
-#     log f = sum_k theta_k B_k, cubic B-splines on equal knots;   c_b = n p_b + noise,   p_b the mass of f in bin b
-#     minimise  sum_b (c_b - n p_b)^2 / (2 v_b) + lambda |D^3 theta|^2 / 2,   v_b = noise variance + n p_b (1 - p_b)
-#
-# by Gauss-Newton steps, v taken from the step before. Third differences cost nothing for a parabola, so that the limit of
-# a large lambda is a normal density (Silverman 1982; the splines are Eilers and Marx's, 1996). Lambda, and whether to
-# smooth at all, is chosen by AIC: the bins as they are have one parameter each and no residual.
-
-
-SPLINES = 48
-"""Most B-splines: finer features of a column need so many records that its bins need no smoothing."""
-CELLS = 256
-"""About as many cells as the density is stated in."""
-PENALTIES = np.geomspace(1e4, 1e-3, 15)
-_STEPS = 30
-_LONGEST = 3.0  # of a step, in log f
-_SETTLED = 1e-3
-_HOPELESS = 20.0  # AIC above the best at which smaller penalties are not tried
-
-
-def smooth_density(counts: Reals, *, n: int, variance: float) -> Reals | None:
-    """Probabilities of equal cells, a whole number of them in each bin; None if the bins explain themselves better.
-
-    `variance` is that of the noise of one count; n, the number of records, is public.
-    """
-    bins = len(counts)
-    if bins < 4 or n < 1:
-        return None
-    fit = _Fit(counts, n, variance)
-    theta, best, found = fit.normal_start(), np.inf, None
-    for penalty in PENALTIES:
-        theta = fit.minimised(theta, penalty)
-        criterion = fit.criterion(theta, penalty)
-        if criterion < best:
-            best, found = criterion, fit.cells(theta)
-        elif criterion > best + _HOPELESS:
-            break
-    shares = np.maximum(counts, 0.0) / max(float(np.maximum(counts, 0.0).sum()), 1.0)
-    as_they_are = float(np.log(variance + n * shares * (1 - shares)).sum()) + 2 * (bins - 1)
-    return found if best < as_they_are else None
-
-
-class _Fit:
-    """The penalised fit to one column's counts."""
-
-    def __init__(self, counts: Reals, n: int, variance: float) -> None:
-        self.counts, self.n, self.variance = counts, n, variance
-        self.bins = len(counts)
-        self.each = max(1, min(16, CELLS // self.bins))
-        size = min(self.bins + 3, SPLINES)
-        knots = np.concatenate([np.zeros(3), np.linspace(0, 1, size - 2), np.ones(3)])
-        self.at = (np.arange(self.bins * self.each) + 0.5) / (self.bins * self.each)
-        self.basis: Reals = BSpline.design_matrix(self.at, knots, 3).toarray()
-        # In units of 20 splines, so that a penalty means about the same for any number of them.
-        rough = np.diff(np.eye(size), 3, axis=0) * (size / 20) ** 2.5
-        self.rough: Reals = rough.T @ rough
-
-    def normal_start(self) -> Reals:
-        """A normal density by the quartiles of what rises above the noise."""
-        above = np.maximum(self.counts - 0.5 * np.sqrt(self.variance), 0.0)
-        running = np.concatenate([[0.0], np.cumsum(above)])
-        low, middle, high = 0.25, 0.5, 0.75
-        if running[-1] > 0:
-            low, middle, high = np.interp([0.25, 0.5, 0.75], running / running[-1], np.linspace(0, 1, self.bins + 1))
-        deviation = max((high - low) / 1.35, 1 / self.bins)
-        parabola = -0.5 * ((self.at - middle) / deviation) ** 2
-        return np.asarray(np.linalg.lstsq(self.basis, parabola, rcond=None)[0])
-
-    def cells(self, theta: Reals) -> Reals:
-        height = self.basis @ theta
-        mass = np.exp(height - height.max())
-        return np.asarray(mass / mass.sum())
-
-    def binned(self, cells: Reals) -> Reals:
-        return np.asarray(cells.reshape(self.bins, self.each, *cells.shape[1:]).sum(axis=1))
-
-    def spread(self, shares: Reals) -> Reals:
-        return np.asarray(self.variance + self.n * shares * (1 - shares))
-
-    def slopes(self, cells: Reals) -> Reals:
-        """Of the expected counts in theta."""
-        return self.n * self.binned(cells[:, None] * (self.basis - cells @ self.basis))
-
-    def curvature(self, cells: Reals, penalty: float) -> tuple[Reals, Reals, Reals]:
-        """(Slopes, their weighted products, the same with the penalty)."""
-        slopes = self.slopes(cells)
-        plain = (slopes / self.spread(self.binned(cells))[:, None]).T @ slopes
-        ridge = 1e-8 * max(float(np.trace(plain)) / len(plain), 1.0)
-        return slopes, plain, plain + penalty * self.rough + ridge * np.eye(len(plain))
-
-    def minimised(self, theta: Reals, penalty: float) -> Reals:
-        for _ in range(_STEPS):
-            cells = self.cells(theta)
-            spread = self.spread(self.binned(cells))
-
-            def objective(at: Reals, spread: Reals = spread) -> float:
-                residual = self.counts - self.n * self.binned(self.cells(at))
-                return float(residual**2 @ (1 / spread) + penalty * at @ self.rough @ at)
-
-            slopes, _, whole = self.curvature(cells, penalty)
-            residual = self.counts - self.n * self.binned(cells)
-            step = cho_solve(cho_factor(whole), slopes.T @ (residual / spread) - penalty * (self.rough @ theta))
-            step *= min(1.0, _LONGEST / max(float(np.abs(self.basis @ step).max()), 1e-12))
-            here, share = objective(theta), 1.0
-            while share > _SETTLED and objective(theta + share * step) > here:
-                share /= 2
-            if share <= _SETTLED:
-                break
-            theta = theta + share * step
-            if float(np.abs(self.basis @ step).max()) * share < _SETTLED:
-                break
-        return theta
-
-    def criterion(self, theta: Reals, penalty: float) -> float:
-        """AIC: -2 log-likelihood, and twice the effective number of parameters."""
-        cells = self.cells(theta)
-        shares = self.binned(cells)
-        spread = self.spread(shares)
-        _, plain, whole = self.curvature(cells, penalty)
-        parameters = float(np.trace(cho_solve(cho_factor(whole), plain)))
-        return float(((self.counts - self.n * shares) ** 2 / spread + np.log(spread)).sum()) + 2 * parameters
-
-
-# --- The marginal distribution of one column, with public bounds only: estimated, made private, inverted.
-#
-# A `Marginal` is a monotone distribution function on the declared domain with its inverse. Continuous columns:
-# - `bernstein_marginal`: the paper's iterated Bernstein operator on noisy values of the distribution function (2.4).
-# - `histogram_marginal`: noisy counts of equal bins.
-# - `smooth_marginal`: the smooth density behind the same counts; the default for a pure epsilon.
-# - `tree_marginal`: noisy counts of a dyadic tree, made consistent; the default for a rho of zCDP.
-# - `ecdf` and `monotone_spline` are exact, hence **not private**: a party may use them for itself.
-# Columns with listed values: `category_marginal`, noisy counts of the declared categories.
-#
-# Noise is whole numbers on whole counts: discrete Laplace for a pure `epsilon`, discrete Gaussian for a `rho` of zCDP.
-# The relation is `replace`. `marginals.claim.md` has the sensitivities, and the measurements that chose the default.
-
-
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Method = Literal["tree", "histogram", "smooth", "bernstein"]
@@ -209,7 +48,7 @@ class Budget:
     rho: float | None = None
 
     def __post_init__(self) -> None:
-        stated = [one for one in (self.epsilon, self.rho) if one is not None]
+        stated = [budget for budget in (self.epsilon, self.rho) if budget is not None]
         if len(stated) != 1 or not 0 < stated[0] < math.inf:
             raise BadPrivacyParameter("a marginal spends a positive epsilon or a positive rho, one of the two.")
 
@@ -228,7 +67,7 @@ class Budget:
         return math.sqrt(l2_squared / (2 * self.rho))
 
     def noisy(self, counts: Integers, *, l1: int, l2_squared: int, randomness: Randomness) -> Integers:
-        """Whole counts plus noise for these sensitivities; a computed scale is rounded up."""
+        """Integer counts plus noise for these sensitivities; a computed scale is rounded up."""
         if self.epsilon is not None:
             scale = math.nextafter(l1 / self.epsilon, math.inf)
             return counts + discrete_laplace(randomness, scale, counts.size)
@@ -265,32 +104,32 @@ class Marginal:
 
     def cdf(self, values: ArrayLike) -> Reals:
         """P(X <= value)."""
-        at = np.asarray(values, dtype=np.float64)
+        x = np.asarray(values, dtype=np.float64)
         if not self.discrete:
-            return np.asarray(np.interp(at, self.points, self.cumulative))
-        return np.concatenate([[0.0], self.cumulative])[np.searchsorted(self.points, at, side="right")]
+            return np.asarray(np.interp(x, self.points, self.cumulative))
+        return np.concatenate([[0.0], self.cumulative])[np.searchsorted(self.points, x, side="right")]
 
     def scores(self, values: ArrayLike) -> Reals:
         """Uniform scores in [0, 1]: F, and for categories P(below) + P(equal) / 2. Their mean is 1/2 under F."""
-        at = np.asarray(values, dtype=np.float64)
+        x = np.asarray(values, dtype=np.float64)
         if not self.discrete:
-            return self.cdf(at)
-        below = np.concatenate([[0.0], self.cumulative])[np.searchsorted(self.points, at, side="left")]
-        return np.asarray((below + self.cdf(at)) / 2)
+            return self.cdf(x)
+        below = np.concatenate([[0.0], self.cumulative])[np.searchsorted(self.points, x, side="left")]
+        return np.asarray((below + self.cdf(x)) / 2)
 
     def quantile(self, u: ArrayLike) -> Reals:
         """The inverse: monotone in u, always inside the domain, and for categories always one of positive chance."""
-        at = np.clip(np.asarray(u, dtype=np.float64), 0.0, 1.0)
+        level = np.clip(np.asarray(u, dtype=np.float64), 0.0, 1.0)
         if self.discrete:
             first = int(np.argmax(self.cumulative > 0))
-            return self.points[np.maximum(np.searchsorted(self.cumulative, at, side="left"), first)]
+            return self.points[np.maximum(np.searchsorted(self.cumulative, level, side="left"), first)]
         # Where F is flat no record was seen: keep the ends of each flat piece, and u between them has measure 0.
         jumps = np.flatnonzero(np.diff(self.cumulative) > 0)
-        interval = jumps[np.searchsorted(self.cumulative[jumps + 1], at, side="left").clip(max=jumps.size - 1)]
+        interval = jumps[np.searchsorted(self.cumulative[jumps + 1], level, side="left").clip(max=jumps.size - 1)]
         low, high = self.cumulative[interval], self.cumulative[interval + 1]
-        share = np.clip((at - low) / (high - low), 0.0, 1.0)
-        found = self.points[interval] + share * (self.points[interval + 1] - self.points[interval])
-        return np.asarray(np.clip(found, self.points[interval], self.points[interval + 1]), dtype=np.float64)
+        share = np.clip((level - low) / (high - low), 0.0, 1.0)
+        value = self.points[interval] + share * (self.points[interval + 1] - self.points[interval])
+        return np.asarray(np.clip(value, self.points[interval], self.points[interval + 1]), dtype=np.float64)
 
 
 def from_curve(points: Reals, curve: Reals) -> Marginal:
@@ -303,10 +142,10 @@ def from_curve(points: Reals, curve: Reals) -> Marginal:
 # --- exact estimates: not private ------------------------------------------------------------------------
 
 
-def ecdf(values: ArrayLike, at: ArrayLike) -> Reals:
-    """The share of values that are at most `at`. Not private."""
-    known = np.sort(_present(values))
-    return np.searchsorted(known, np.asarray(at, dtype=np.float64), side="right") / known.size
+def ecdf(values: ArrayLike, x: ArrayLike) -> Reals:
+    """The share of values that are at most `x`. Not private."""
+    ordered = np.sort(_present(values))
+    return np.searchsorted(ordered, np.asarray(x, dtype=np.float64), side="right") / ordered.size
 
 
 def monotone_spline(values: ArrayLike, *, lower: float, upper: float) -> Callable[[ArrayLike], Reals]:
@@ -315,17 +154,17 @@ def monotone_spline(values: ArrayLike, *, lower: float, upper: float) -> Callabl
     It is held between the ECDF and 1/n above it. Without ties it lies there anyway; with ties it must jump, or one
     replaced record could move it by more than 2/n.
     """
-    known, counts = np.unique(_clipped(values, lower, upper), return_counts=True)
+    distinct, counts = np.unique(_clipped(values, lower, upper), return_counts=True)
     n = int(counts.sum())
     heights = np.cumsum(counts) / n
-    inside = (known > lower) & (known < upper)
-    start = float(heights[0]) if known[0] == lower else 0.0
-    x = np.concatenate([[lower], known[inside], [upper]])
-    curve = interpolate.PchipInterpolator(x, np.concatenate([[start], heights[inside], [1.0]]))
+    inside = (distinct > lower) & (distinct < upper)
+    start = float(heights[0]) if distinct[0] == lower else 0.0
+    knots = np.concatenate([[lower], distinct[inside], [upper]])
+    curve = interpolate.PchipInterpolator(knots, np.concatenate([[start], heights[inside], [1.0]]))
 
-    def smooth(at: ArrayLike) -> Reals:
-        where = np.asarray(at, dtype=np.float64)
-        steps = np.concatenate([[0.0], heights])[np.searchsorted(known, where, side="right")]
+    def smooth(x: ArrayLike) -> Reals:
+        where = np.asarray(x, dtype=np.float64)
+        steps = np.concatenate([[0.0], heights])[np.searchsorted(distinct, where, side="right")]
         return np.clip(curve(np.clip(where, lower, upper)), steps, np.minimum(steps + 1 / n, 1.0))
 
     return smooth
@@ -351,14 +190,14 @@ def bernstein_marginal(
     A replaced record moves each count by at most 1. With another distribution function `cdf` (a spline, or EVCDS's),
     `sensitivity` must bound what a replaced record moves n cdf(x) by, at any x: 2 for `monotone_spline`.
     """
-    known = _clipped(values, lower, upper)
+    inside = _clipped(values, lower, upper)
     spent = Budget(epsilon=epsilon)
-    n = known.size
+    n = inside.size
     order_degree = bernstein_degree(n, epsilon, order) if degree is None else degree
     nodes = np.linspace(lower, upper, order_degree + 1)
     if cdf is None:
         unit, moved = 1, 1
-        counts = np.searchsorted(np.sort(known), nodes, side="right").astype(np.int64)
+        counts = np.searchsorted(np.sort(inside), nodes, side="right").astype(np.int64)
     else:
         if not sensitivity >= 1:
             raise BadPrivacyParameter(f"one record moves n F by at least 1, so sensitivity {sensitivity!r} is wrong.")
@@ -385,13 +224,13 @@ def tree_marginal(
 
     A replaced record leaves one node of each level and enters another: L1 2 depth, squared L2 2 depth.
     """
-    known = _clipped(values, lower, upper)
-    levels = tree_depth(known.size, budget) if depth is None else depth
+    inside = _clipped(values, lower, upper)
+    levels = tree_depth(inside.size, budget) if depth is None else depth
     if levels < 1:
         raise BadPrivacyParameter(f"a tree needs a depth of at least 1, not {levels}.")
-    leaves = _bins(known, lower, upper, 2**levels)
+    leaves = _bins(inside, lower, upper, 2**levels)
     noisy = budget.noisy(dyadic_counts(leaves), l1=2 * levels, l2_squared=2 * levels, randomness=randomness)
-    return _from_bins(consistent_leaves(noisy.astype(np.float64), levels), lower, upper, known.size)
+    return _from_bins(consistent_leaves(noisy.astype(np.float64), levels), lower, upper, inside.size)
 
 
 def tree_depth(n: int, budget: Budget) -> int:
@@ -435,12 +274,12 @@ def _noisy_bins(
     values: ArrayLike, lower: float, upper: float, budget: Budget, bins: int | None, randomness: Randomness
 ) -> tuple[Reals, int]:
     """(Noisy counts, the number of records)."""
-    known = _clipped(values, lower, upper)
-    size = histogram_bins(known.size, budget) if bins is None else bins
+    inside = _clipped(values, lower, upper)
+    size = histogram_bins(inside.size, budget) if bins is None else bins
     if size < 1:
         raise BadPrivacyParameter(f"a histogram needs at least 1 bin, not {size}.")
-    noisy = budget.noisy(_bins(known, lower, upper, size), l1=2, l2_squared=2, randomness=randomness)
-    return noisy.astype(np.float64), known.size
+    noisy = budget.noisy(_bins(inside, lower, upper, size), l1=2, l2_squared=2, randomness=randomness)
+    return noisy.astype(np.float64), inside.size
 
 
 def histogram_bins(n: int, budget: Budget) -> int:
@@ -511,10 +350,10 @@ def _from_bins(counts: Reals, lower: float, upper: float, n: int) -> Marginal:
     return from_curve(np.linspace(lower, upper, counts.size + 1), running / n)
 
 
-def _bins(known: Reals, lower: float, upper: float, size: int) -> Integers:
+def _bins(values: Reals, lower: float, upper: float, size: int) -> Integers:
     """Counts of [lower, ...), ..., [..., upper]: the edges are public and every value lies in exactly one bin."""
-    place = np.floor((known - lower) / (upper - lower) * size).astype(np.int64)
-    return np.bincount(np.clip(place, 0, size - 1), minlength=size).astype(np.int64)
+    cell = np.floor((values - lower) / (upper - lower) * size).astype(np.int64)
+    return np.bincount(np.clip(cell, 0, size - 1), minlength=size).astype(np.int64)
 
 
 def _clipped(values: ArrayLike, lower: float, upper: float) -> Reals:
@@ -532,3 +371,165 @@ def _present(values: ArrayLike) -> Reals:
     if np.isnan(given).any():
         raise DomainError("a missing value has no place in a marginal; give the values of the present records only.")
     return given
+
+
+# --- Bernstein's operator, and the iterated one of order h (Micchelli 1973) -------------------------------
+
+LARGEST_DEGREE = 200
+
+
+def bernstein_basis(degree: int, x: ArrayLike) -> Reals:
+    """b_(v,l)(x) = C(l, v) x^v (1 - x)^(l - v): one row for each x, one column for each v."""
+    points, v = np.atleast_1d(np.asarray(x, dtype=np.float64))[:, None], np.arange(degree + 1)
+    log_choose = special.gammaln(degree + 1) - special.gammaln(v + 1) - special.gammaln(degree - v + 1)
+    return np.asarray(np.exp(log_choose + special.xlogy(v, points) + special.xlog1py(degree - v, -points)))
+
+
+def iterated_basis(degree: int, order: int, x: ArrayLike) -> Reals:
+    """b^(h)_(v,l)(x) = sum_(i=1..h) C(h, i) (-1)^(i-1) B_l^(i-1)(b_(v,l); x), equation (2.4). Order 1 is Bernstein's.
+
+    B_l maps a function to its values at the nodes u/l, so B_l^(i-1) multiplies by the basis at the nodes i - 1 times.
+    """
+    if degree < 1 or order < 1:
+        raise BadPrivacyParameter(
+            f"a Bernstein operator needs a degree and an order of at least 1, not {degree, order}."
+        )
+    at_nodes = bernstein_basis(degree, np.arange(degree + 1) / degree)
+    power, mixed = np.eye(degree + 1), np.zeros((degree + 1, degree + 1))
+    for i in range(1, order + 1):
+        mixed += math.comb(order, i) * (-1) ** (i - 1) * power
+        power = power @ at_nodes
+    return np.asarray(bernstein_basis(degree, x) @ mixed)
+
+
+def bernstein_degree(n: int, epsilon: float, order: int) -> int:
+    """The paper's l = max(1, (epsilon n)^(1/(h + 1))) (Corollary 1, without its log term), at most 200."""
+    return int(min(max(1, round((epsilon * n) ** (1 / (order + 1)))), LARGEST_DEGREE))
+
+
+# --- the smooth density behind noisy counts of equal bins ------------------------------------------------
+#
+# Noise leaves a few records' worth of mass in every bin, also where nobody is: on bounds much wider than the column
+# that mass lies far out, and a deviation computed from it is far too large. A density with few parameters cannot follow
+# it.
+#
+#     log f = sum_k theta_k B_k, cubic B-splines on equal knots;   c_b = n p_b + noise,   p_b the mass of f in bin b
+#     minimise  sum_b (c_b - n p_b)^2 / (2 v_b) + lambda |D^3 theta|^2 / 2,   v_b = noise variance + n p_b (1 - p_b)
+#
+# by Gauss-Newton steps, v taken from the step before. Third differences cost nothing for a parabola, so that the limit
+# of a large lambda is a normal density (Silverman 1982; the splines are Eilers and Marx's, 1996). Lambda, and whether
+# to smooth at all, is chosen by AIC: the bins as they are have one parameter each and no residual. All of it is
+# post-processing.
+
+SPLINES = 48
+"""Most B-splines: finer features of a column need so many records that its bins need no smoothing."""
+CELLS = 256
+"""About as many cells as the density is stated in."""
+PENALTIES = np.geomspace(1e4, 1e-3, 15)
+_STEPS = 30
+_LONGEST = 3.0  # of a step, in log f
+_SETTLED = 1e-3
+_HOPELESS = 20.0  # AIC above the best at which smaller penalties are not tried
+
+
+def smooth_density(counts: Reals, *, n: int, variance: float) -> Reals | None:
+    """Probabilities of equal cells, equally many in each bin; None if the bins explain themselves better.
+
+    `variance` is that of the noise of one count; n, the number of records, is public.
+    """
+    bins = len(counts)
+    if bins < 4 or n < 1:
+        return None
+    fit = _Fit(counts, n, variance)
+    theta, best, smoothed = fit.normal_start(), np.inf, None
+    for penalty in PENALTIES:
+        theta = fit.minimised(theta, penalty)
+        criterion = fit.criterion(theta, penalty)
+        if criterion < best:
+            best, smoothed = criterion, fit.cells(theta)
+        elif criterion > best + _HOPELESS:
+            break
+    shares = np.maximum(counts, 0.0) / max(float(np.maximum(counts, 0.0).sum()), 1.0)
+    as_they_are = float(np.log(variance + n * shares * (1 - shares)).sum()) + 2 * (bins - 1)
+    return smoothed if best < as_they_are else None
+
+
+class _Fit:
+    """The penalised fit to one column's counts."""
+
+    def __init__(self, counts: Reals, n: int, variance: float) -> None:
+        self.counts, self.n, self.variance = counts, n, variance
+        self.bins = len(counts)
+        self.each = max(1, min(16, CELLS // self.bins))
+        size = min(self.bins + 3, SPLINES)
+        knots = np.concatenate([np.zeros(3), np.linspace(0, 1, size - 2), np.ones(3)])
+        self.middles = (np.arange(self.bins * self.each) + 0.5) / (self.bins * self.each)
+        self.basis: Reals = BSpline.design_matrix(self.middles, knots, 3).toarray()
+        # In units of 20 splines, so that a penalty means about the same for any number of them.
+        rough = np.diff(np.eye(size), 3, axis=0) * (size / 20) ** 2.5
+        self.rough: Reals = rough.T @ rough
+
+    def normal_start(self) -> Reals:
+        """A normal density by the quartiles of what rises above the noise."""
+        above = np.maximum(self.counts - 0.5 * np.sqrt(self.variance), 0.0)
+        running = np.concatenate([[0.0], np.cumsum(above)])
+        low, middle, high = 0.25, 0.5, 0.75
+        if running[-1] > 0:
+            low, middle, high = np.interp([0.25, 0.5, 0.75], running / running[-1], np.linspace(0, 1, self.bins + 1))
+        deviation = max((high - low) / 1.35, 1 / self.bins)
+        parabola = -0.5 * ((self.middles - middle) / deviation) ** 2
+        return np.asarray(np.linalg.lstsq(self.basis, parabola, rcond=None)[0])
+
+    def cells(self, theta: Reals) -> Reals:
+        height = self.basis @ theta
+        mass = np.exp(height - height.max())
+        return np.asarray(mass / mass.sum())
+
+    def binned(self, cells: Reals) -> Reals:
+        return np.asarray(cells.reshape(self.bins, self.each, *cells.shape[1:]).sum(axis=1))
+
+    def variances(self, shares: Reals) -> Reals:
+        return np.asarray(self.variance + self.n * shares * (1 - shares))
+
+    def slopes(self, cells: Reals) -> Reals:
+        """Of the expected counts in theta."""
+        return self.n * self.binned(cells[:, None] * (self.basis - cells @ self.basis))
+
+    def curvature(self, cells: Reals, penalty: float) -> tuple[Reals, Reals, Reals]:
+        """(Slopes, their weighted products, the same with the penalty)."""
+        slopes = self.slopes(cells)
+        plain = (slopes / self.variances(self.binned(cells))[:, None]).T @ slopes
+        ridge = 1e-8 * max(float(np.trace(plain)) / len(plain), 1.0)
+        return slopes, plain, plain + penalty * self.rough + ridge * np.eye(len(plain))
+
+    def minimised(self, theta: Reals, penalty: float) -> Reals:
+        for _ in range(_STEPS):
+            cells = self.cells(theta)
+            variances = self.variances(self.binned(cells))
+
+            def objective(candidate: Reals, variances: Reals = variances) -> float:
+                residual = self.counts - self.n * self.binned(self.cells(candidate))
+                return float(residual**2 @ (1 / variances) + penalty * candidate @ self.rough @ candidate)
+
+            slopes, _, penalised = self.curvature(cells, penalty)
+            residual = self.counts - self.n * self.binned(cells)
+            step = cho_solve(cho_factor(penalised), slopes.T @ (residual / variances) - penalty * (self.rough @ theta))
+            step *= min(1.0, _LONGEST / max(float(np.abs(self.basis @ step).max()), 1e-12))
+            current, share = objective(theta), 1.0
+            while share > _SETTLED and objective(theta + share * step) > current:
+                share /= 2
+            if share <= _SETTLED:
+                break
+            theta = theta + share * step
+            if float(np.abs(self.basis @ step).max()) * share < _SETTLED:
+                break
+        return theta
+
+    def criterion(self, theta: Reals, penalty: float) -> float:
+        """AIC: -2 log-likelihood, and twice the effective number of parameters."""
+        cells = self.cells(theta)
+        shares = self.binned(cells)
+        variances = self.variances(shares)
+        _, plain, penalised = self.curvature(cells, penalty)
+        parameters = float(np.trace(cho_solve(cho_factor(penalised), plain)))
+        return float(((self.counts - self.n * shares) ** 2 / variances + np.log(variances)).sum()) + 2 * parameters

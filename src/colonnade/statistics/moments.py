@@ -1,7 +1,10 @@
-"""The public shape of a computation of moments: features, patterns, bounds, noise, and the tiles that are opened.
+"""Counts, sums and Gram matrices over all parties' columns: one secure computation, noise once, no trusted party.
 
-Everybody computes it alike from public facts, the pinned roster and the options; a party checks its data and its
-mail against nothing else.
+With `presence="known"` there is one Gram matrix per presence pattern. Patterns are disjoint, so a record is in one
+of them and the whole set costs what one Gram matrix costs. Together they are the sufficient statistics of a
+Gaussian when data are missing at random. With `presence="secret"` the mask itself is shared like data and one Gram
+matrix of (mask, values) gives all available-case moments. With `presence="ignore"` an absent block is zeros.
+The proofs are in `moments.claim.md`.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,43 +23,140 @@ from colonnade.data.sources import chunk_rows
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Procedure
+from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.options import (
+    ColumnNames,
+    Delta,
+    Gamma,
+    Memory,
+    Option,
+    OptionalEpsilon,
+    Presence,
+    RelationOption,
+    View,
+    ViewOption,
+)
+from colonnade.federation.options import Tile as TileOption
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.stage import SEALED, Stage, stage
-from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Free, Relation, Unbounded, compose
-from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
+from colonnade.federation.step import Public
+from colonnade.federation.view import Block, Heading, Section, Table, Text
+from colonnade.federation.view import View as Shown
+from colonnade.formatting import number, with_noise
+from colonnade.privacy.cost import Cost, Unbounded, compose
+from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
 from colonnade.secure.field import BLOCK_ROWS, Field, Residues
-from colonnade.secure.seeded import Shape, Share, whole
-from colonnade.statistics.cohort_rows import CohortRows
-from colonnade.statistics.dealing import deal_noise, deal_rows, held, messages, shares_of, whole_holders
-from colonnade.statistics.features import Feature, design_chunks, features
-from colonnade.statistics.joint import (
-    View,
-    binding,
-    check_budget,
-    check_view,
-    colluders,
-    field_for,
-    join,
-    once,
-    reading,
-    whole_numbers,
-)
-from colonnade.statistics.quantize import check_row, integer_bounds, quantize
+from colonnade.secure.seeded import Shape, Share, materialize
+from colonnade.statistics.features import CohortRows, Feature, check_row, design_chunks, features, integer_bounds, quantize
+from colonnade.statistics.joint import EXACT, PYTHON, JointStages, JointStatistic, check_budget, colluders, field_for, opened_bytes, share_noise, share_rows, too_little_memory
+from colonnade.statistics.shares import deal_large, deal_large_noise, dealt_large, messages, packed_holders, shares_of
 
 if TYPE_CHECKING:
-    from colonnade.federation.coordinator import Federation
+    from colonnade.audit.attack import Attack
 
-Presence = Literal["known", "secret", "ignore"]
 MAXIMUM_ENTRIES = 1 << 22
 """Entries opened in one round, unless `memory` asks for fewer; a larger job runs in several rounds."""
 MAXIMUM_MAIL = 1 << 28
 """Bytes of one party's share that travel at a time, unless `memory` asks for fewer."""
+MAXIMUM_TEXT = 1 << 13
+"""Entries that a result has as text; more are written as arrays."""
+SHOWN_ENTRIES = 40
+"""Rows and columns of a matrix in the report."""
+
+
+@dataclass(kw_only=True)
+class Moments(Method["MomentsResult"]):
+    """Compute counts, sums and products of columns across parties, with noise unless no epsilon is given.
+
+    Returns
+    -------
+    `fit(federation)` gives `MomentsResult`: moments by pattern, with `noise_sd`, the noise of one entry.
+
+    Example
+    -------
+    >>> moments = co.Moments(epsilon=2.0, columns=("capital", "roa"), presence="secret").fit(federation)
+    >>> moments.noise_sd > 0
+    True
+    """
+
+    name: ClassVar[str] = "moments"
+
+    epsilon: OptionalEpsilon = 1.0
+    delta: Delta = 1e-6
+    columns: ColumnNames = None
+    presence: Annotated[
+        Presence,
+        Option(
+            "Who has which record: a matrix for each pattern, and the share holders see the mask (known), shared like"
+            " data (secret), or taken as all, an absent block being zeros (ignore)."
+        ),
+    ] = "known"
+    gamma: Gamma = 2**12
+    clip: Annotated[
+        Mapping[str, float],
+        Option(
+            "The norm to which a party's rows are clipped, instead of the square root of the number of its features:"
+            " less noise, some bias.",
+            form="PARTY=NORM",
+        ),
+    ] = field(default_factory=dict)
+    constant: Annotated[bool, Option("Compute counts and sums too, as products with 1.")] = True
+    patterns: Annotated[
+        tuple[tuple[bool, ...], ...] | None,
+        Option(
+            "Candidate patterns, true or false for each party, if fewer than all; a record of another is left out.",
+            only={"presence": ("known",)},
+        ),
+    ] = None
+    view: ViewOption = "client"
+    relation: RelationOption = "zero-out"
+    tile: TileOption = 2048
+    memory: Memory = None
+
+    def check(self) -> None:
+        check_budget(self.epsilon, self.delta)
+
+    def missing_data(self) -> str:
+        if self.presence == "secret":
+            return "A product of two columns uses the records that have both."
+        if self.presence == "ignore":
+            return "A block that a record lacks counts as zeros."
+        left_out = " A record of a pattern that is not named is left out." if self.patterns is not None else ""
+        return f"Each pattern of presence has a matrix of its own, of the columns that its records have.{left_out}"
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> MomentComputation:
+        return MomentComputation(self.layout(facts, roster), self.view)
+
+    def layout(self, facts: PublicFacts, roster: Roster) -> MomentsLayout:
+        """The public shape, with the noise that (epsilon, delta) needs."""
+        roster.require_committee()
+        layout = MomentsLayout(
+            facts=facts,
+            roster=roster,
+            names=self.columns,
+            presence=self.presence,
+            gamma=self.gamma,
+            clip=self.clip,
+            constant=self.constant,
+            patterns=self.patterns,
+            tile=self.tile,
+        )
+        layout.check()
+        if self.epsilon is not None:
+            mu = layout.calibrated(epsilon=self.epsilon, delta=self.delta, view=self.view, relation=self.relation)
+            layout = replace(layout, mu=mu)
+        return layout if self.memory is None else within_memory(layout, self.memory)
+
+    @classmethod
+    def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.statistics.attacks import moments_attacks
+
+        return moments_attacks()
+
+
+# --- the public shape -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -78,11 +178,17 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentsLayout:
-    """The public shape of a job: features, patterns, bounds, noise. A party checks its data against nothing else."""
+class MomentsLayout(JointStatistic):
+    """The public shape of moments: features, patterns, bounds, noise, and the tiles that are opened.
 
-    facts: PublicFacts
-    roster: Roster
+    `mu` is the noise of each entry; 0 is exact.
+    """
+
+    kind: ClassVar[str] = "moments"
+    exact: ClassVar[tuple[str, str]] = ("exact-moments", "exact counts, sums and products of the columns")
+    rows: ClassVar[str] = "quantised rows"
+    results: ClassVar[str] = "noisy counts, sums and products"
+
     names: tuple[str, ...] | None
     presence: Presence
     gamma: int
@@ -97,7 +203,6 @@ class MomentsLayout:
     records: int = 0
     """Cohort rows whose shares travel at a time; 0: as many as `MAXIMUM_MAIL` holds."""
     label: str = "moments"
-    """Names the computation within its job: its phases, its mail and its joint release."""
     scores: str | None = None
     """Rows are scores, through the maps that each party kept under this label (see `statistics.features`)."""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -106,94 +211,47 @@ class MomentsLayout:
     pooled: bool = False
     """One Gram matrix for all candidate patterns together, in which an absent block is zeros."""
 
-    @classmethod
-    def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> MomentsLayout:
-        """The layout that a request describes, checked before anything depends on it."""
-        with reading("moments"):
-            made = cls(
-                facts=facts,
-                roster=roster,
-                names=None if plain["names"] is None else tuple(plain["names"]),
-                presence=plain["presence"],
-                gamma=plain["gamma"],
-                clip=dict(plain["clip"]),
-                constant=plain["constant"],
-                patterns=None
-                if plain["patterns"] is None
-                else tuple(tuple(bool(one) for one in pattern) for pattern in plain["patterns"]),
-                mu=plain["mu"],
-                tile=plain["tile"],
-                opening=plain["opening"],
-                records=plain["records"],
-                label=str(plain["label"]),
-                scores=None if plain["scores"] is None else str(plain["scores"]),
-                ranges={str(name): (float(low), float(high)) for name, (low, high) in plain["ranges"].items()},
-                pooled=plain["pooled"],
-            )
-        made.check()
-        return made
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "names": None if self.names is None else list(self.names),
-            "presence": self.presence,
-            "gamma": self.gamma,
-            "clip": dict(self.clip),
-            "constant": self.constant,
-            "patterns": None if self.patterns is None else [list(one) for one in self.patterns],
-            "mu": self.mu,
-            "tile": self.tile,
-            "opening": self.opening,
-            "records": self.records,
-            "label": self.label,
-            "scores": self.scores,
-            "ranges": {name: list(one) for name, one in self.ranges.items()},
-            "pooled": self.pooled,
-        }
-
     def check(self) -> None:
-        whole = whole_numbers(self.gamma, self.mu, self.tile, self.opening, self.records)
-        if not whole or not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= 2**90 or min(self.tile, self.opening) < 1:
+        if not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= 2**90 or min(self.tile, self.opening) < 1:
             raise BadArguments(
-                "gamma must be a whole number from 1 to 2^26, mu from 0 to 2^90, tile and opening at least 1."
+                "gamma must be an integer from 1 to 2^26, mu from 0 to 2^90, tile and opening at least 1."
             )
         if self.records < 0 or (self.records < self.facts.n and self.records % BLOCK_ROWS):
             raise BadArguments(f"records must be a multiple of {BLOCK_ROWS}, at least n, or 0.")
-        if self.presence not in ("known", "secret", "ignore"):
-            raise BadArguments(f"presence must be 'known', 'secret' or 'ignore', not {self.presence!r}.")
         if not self.features:
             raise BadArguments("moments need at least one column; name some with columns=.")
         for party in self.parties:
             check_row(self.width(party), self.gamma)
         for party, bound in self.clip.items():
-            if party not in self.parties or not (isinstance(bound, (int, float)) and 0 < bound < math.inf):
+            if party not in self.parties or not 0 < bound < math.inf:
                 raise BadPrivacyParameter(
                     f"clip must give a positive norm for parties that take part, not {self.clip!r}."
                 )
         if self.patterns is not None and (
             self.presence != "known"
             or len(set(self.patterns)) != len(self.patterns)
-            or any(len(one) != len(self.parties) or not any(one) for one in self.patterns)
+            or any(len(pattern) != len(self.parties) or not any(pattern) for pattern in self.patterns)
         ):
             raise BadArguments("patterns must be distinct, non-empty rows of one bool a party, with presence='known'.")
-
         if self.ranges and (
             self.scores is not None
             or not self.ranges.keys() <= {feature.name for feature in features(self.facts, self.names)}
             or not all(-math.inf < low < high < math.inf for low, high in self.ranges.values())
         ):
             raise BadArguments("ranges must give finite bounds, in order, for features that take part, without scores.")
-        if not isinstance(self.pooled, bool) or (self.pooled and self.presence != "known"):
-            raise BadArguments("pooled is a bool, and joins patterns where presence is 'known'.")
+        if self.pooled and self.presence != "known":
+            raise BadArguments("pooled joins patterns where presence is 'known'.")
 
     @cached_property
     def features(self) -> list[Feature]:
-        made = features(self.facts, self.names, scores=self.scores is not None)
-        return [one.within(*self.ranges[one.name]) if one.name in self.ranges else one for one in made]
+        declared = features(self.facts, self.names, scores=self.scores is not None)
+        return [
+            feature.within(*self.ranges[feature.name]) if feature.name in self.ranges else feature
+            for feature in declared
+        ]
 
     @cached_property
     def parties(self) -> tuple[str, ...]:
-        """The data parties whose columns take part."""
         return tuple(dict.fromkeys(feature.party for feature in self.features))
 
     @cached_property
@@ -208,7 +266,7 @@ class MomentsLayout:
             return [(True,) * len(self.parties)]
         if self.patterns is not None:
             return list(self.patterns)
-        return [one for one in itertools.product((False, True), repeat=len(self.parties)) if any(one)]
+        return [mask for mask in itertools.product((False, True), repeat=len(self.parties)) if any(mask)]
 
     def width(self, party: str) -> int:
         """Columns that a party shares: its features, and its mask where presence is secret."""
@@ -217,22 +275,24 @@ class MomentsLayout:
 
     def entries(self, mask: tuple[bool, ...]) -> list[str]:
         """The names of a pattern's rows and columns, in order."""
-        shown = ["1"] if self.constant and self.presence != "secret" else []
-        for here, party in zip(mask, self.parties, strict=True):
-            if here:
-                shown += [f"present at {party}"] if self.presence == "secret" else []
-                shown += [feature.name for feature in self.features if feature.party == party]
-        return shown
+        names = ["1"] if self.constant and self.presence != "secret" else []
+        for present, party in zip(mask, self.parties, strict=True):
+            if present:
+                names += [f"present at {party}"] if self.presence == "secret" else []
+                names += [feature.name for feature in self.features if feature.party == party]
+        return names
 
     def shown(self, mask: tuple[bool, ...]) -> NDArray[np.intp]:
         """Where a pattern's entries are among the columns of the pattern with all parties."""
-        here = [np.ones(1, dtype=bool)] if self.constant and self.presence != "secret" else []
-        here += [np.full(self.width(party), one) for one, party in zip(mask, self.parties, strict=True)]
-        return np.flatnonzero(np.concatenate(here))
+        within = [np.ones(1, dtype=bool)] if self.constant and self.presence != "secret" else []
+        within += [np.full(self.width(party), present) for present, party in zip(mask, self.parties, strict=True)]
+        return np.flatnonzero(np.concatenate(within))
 
     def bound(self, party: str) -> float:
         """The declared norm of a party's features: no clipping unless `clip` asks for it."""
         return self.clip.get(party, math.sqrt(sum(feature.party == party for feature in self.features)))
+
+    # --- noise and cost -----------------------------------------------------------------------------------
 
     @cached_property
     def delta_2(self) -> float:
@@ -266,6 +326,36 @@ class MomentsLayout:
     def delta_1(self) -> float:
         return delta_1_bound(self.delta_2, self.dimension)
 
+    @property
+    def sensitivity(self) -> dict[str, Any]:
+        return {
+            "delta_1": self.delta_1,
+            "delta_2": self.delta_2,
+            "replace_factor": self.replace_factor,
+            "dimension": self.dimension,
+        }
+
+    def cost(self, public: Public, view: View) -> Cost:
+        """The one joint release of this job, at a data party; and its mask, where the share holders see it."""
+        release = self.release(self.mu, colluders=colluders(self.roster, view), joint=f"{public.job} {self.label}")
+        if self.presence != "known":
+            return release
+        mask = Unbounded(
+            "presence", "which pseudonymous records a party has, to the share holders", audience="share holders"
+        )
+        return compose([release, mask])
+
+    def releases(self, colluders: int) -> list[Cost]:
+        """Without the mask, which has no bound in any view."""
+        return [self.release(self.mu, colluders=colluders)]
+
+    @property
+    def noise_sd(self) -> float:
+        """Of one entry of the result."""
+        return math.sqrt(2 * self.mu) / self.gamma**2
+
+    # --- what travels -------------------------------------------------------------------------------------
+
     @cached_property
     def field(self) -> Field:
         """Holds every entry: at most n gamma^2 (all entries of a row are at most gamma), with all noise."""
@@ -285,12 +375,16 @@ class MomentsLayout:
         return groups
 
     def _tiles(self) -> Iterator[Tile]:
-        for number, mask in enumerate(self.masks):
+        for pattern, mask in enumerate(self.masks):
             width = len(self.entries(mask))
             cuts = [(low, min(low + self.tile, width)) for low in range(0, width, self.tile)]
             for first, rows in enumerate(cuts):
                 for columns in cuts[first:]:
-                    yield Tile(number, rows, columns)
+                    yield Tile(pattern, rows, columns)
+
+    @cached_property
+    def openings(self) -> list[int]:
+        return [sum(tile.size for tile in tiles) for tiles in self.rounds]
 
     @cached_property
     def chunks(self) -> list[tuple[int, int]]:
@@ -300,58 +394,142 @@ class MomentsLayout:
         rows = self.records or max(BLOCK_ROWS, fitting)
         return [(start, min(start + rows, self.facts.n)) for start in range(0, self.facts.n, rows)]
 
-    @cached_property
-    def tag(self) -> str:
-        """Begins the tags of this computation's mail."""
-        return binding(self.label, self.to_dict())
-
-    def rows_tag(self, number: int) -> str:
-        """The tag of the shares of one chunk of rows."""
-        return f"{self.tag}: rows {number}" if number else f"{self.tag}: rows"
-
-    def zero(self, tile: Tile) -> Product:
-        """A share of nothing yet."""
-        height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
-        return lift(self.field, self.field.zeros((height, width)))
-
     def packed_bytes(self, records: int, width: int) -> int:
         """A whole share of an array as it travels."""
         return 8 * len(self.field.primes) * Shape((records, width)).total_words
 
-    def size(self, number: int) -> int:
-        return sum(tile.size for tile in self.rounds[number])
+    # --- what members do ----------------------------------------------------------------------------------
 
-    def cost(self, public: Public, view: View) -> Cost:
-        """The one joint release of this job, at a data party."""
-        joint = f"{public.job} {self.label}"
-        release = Unbounded("exact-moments", "exact counts, sums and products of the columns", joint=joint)
-        if self.mu:
-            release = self._noisy(joint, view)
+    def share(self, me: Party, number: int) -> None:
+        """Quantise, clip in integers, deal; with the first chunk also the mask, where the holders see it."""
+        deal_large(me, self.rows_tag(number), self.field, self._quantised(me, number))
+        if number == 0 and self.presence == "known":
+            for holder in me.roster.committee:
+                me.send(holder, f"{self.tag}: mask", np.packbits(me.present))
+
+    def rows_tag(self, number: int) -> str:
+        """The tag of the shares of one chunk of rows."""
+        return f"{self.tag}: rows {number}"
+
+    def share_noise(self, me: Party, number: int) -> None:
+        deal_large_noise(me, f"{self.tag}: noise {number}", self.field, mu=self.mu, size=self.openings[number])
+
+    def _quantised(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
+        """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
+        secret = self.presence == "secret"
+
+        def stream() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+            for at, values in design_chunks(me, self.features, scores=self.scores):
+                rows = quantize(
+                    values, gamma=self.gamma, clip=self.bound(me.name), entry=1.0, randomness=me.randomness
+                )
+                yield at, np.insert(rows, 0, self.gamma, axis=1) if secret else rows
+
+        wanted = CohortRows(
+            label=f"{self.tag}: quantised",
+            ranges=self.chunks,
+            width=self.width(me.name),
+            dtype=np.int16 if self.gamma < 2**15 else np.int32,
+        )
+        return wanted.range(me, number, stream)
+
+    def put_away(self, me: Party, number: int) -> None:
+        messages(me, self.rows_tag(number), self.parties, layers=len(self.field.primes), keep=True)
+        if number == 0:
+            self._masks(me, keep=True)
+            messages(me, f"{self.tag}: noise 0", me.roster.names, layers=len(self.field.primes), keep=True)
+
+    def combine(self, me: Party, number: int) -> Residues:
+        """Products of this holder's shares plus every member's noise, tile by tile."""
+        products = self._products(me, number, keep=len(self.rounds) > 1)
+        size = self.openings[number]
+        dealt = dealt_large(me, f"{self.tag}: noise {number}", me.roster.names, self.field, lengths=(size,))
+        noise = {member: materialize(share) for member, share in dealt.items()}
+        opened = np.empty((len(self.field.primes), size), dtype=np.int32)
+        start = 0
+        for tile in self.rounds[number]:
+            product = products.pop(tile)
+            product = product.upper() if tile.diagonal else product
+            part = slice(start, start + tile.size)
+            shaped = {member: added[:, part].reshape(-1, *product.shape) for member, added in noise.items()}
+            opened[:, part] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(opened), -1)
+            start += tile.size
+        return opened
+
+    def _masks(self, me: Party, *, keep: bool) -> NDArray[np.uint8] | None:
+        """Which party has which record (party, record), where that is known; eight records in a byte."""
         if self.presence != "known":
-            return release
-        mask = Unbounded(
-            "presence", "which pseudonymous records a party has, to the share holders", audience="share holders"
-        )
-        return compose([release, mask])
+            return None
+        packed = messages(me, f"{self.tag}: mask", self.parties, keep=keep)
+        bits = np.array([np.asarray(packed[party], dtype=np.uint8) for party in self.parties])
+        if bits.shape != (len(self.parties), -(-self.facts.n // 8)):
+            raise UnsafeRequest("a member sent a mask of another length than the layout says; nothing is opened.")
+        return bits
 
-    def _noisy(self, joint: str, view: View) -> Cost:
-        return Skellam(
-            self.mu,
-            delta_1=self.delta_1,
-            delta_2=self.delta_2,
-            parties=len(self.roster.names),
-            colluders=colluders(self.roster, view),
-            replace_factor=self.replace_factor,
-            dimension=self.dimension,
-            joint=joint,
-        )
+    def _products(self, me: Party, number: int, *, keep: bool) -> dict[Tile, Product]:
+        """This holder's share of every tile of one opening, summed over chunks and blocks of records.
+
+        Shares come in chunks of the cohort, kept at the holder until the opening; one chunk is in memory at a time.
+        """
+        products = {tile: self._zero(tile) for tile in self.rounds[number]}
+        masks, layers = self._masks(me, keep=keep), len(self.field.primes)
+        for chunk, (start, stop) in enumerate(self.chunks):
+            rows = messages(me, self.rows_tag(chunk), self.parties, layers=layers, keep=keep)
+            shares = shares_of(
+                me, rows, self.field, {party: (stop - start, self.width(party)) for party in self.parties}
+            )
+            for block in range(Shape((stop - start,)).blocks):
+                self._add_block(products, shares, block, None if masks is None else masks[:, start // 8 :])
+        return products
+
+    def _zero(self, tile: Tile) -> Product:
+        """A share of nothing yet."""
+        height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
+        return lift(self.field, self.field.zeros((height, width)))
+
+    def _add_block(
+        self, products: dict[Tile, Product], shares: Mapping[str, Share], block: int, masks: NDArray[np.uint8] | None
+    ) -> None:
+        """Add one block of records to every tile; `masks` begin with the records of the shares."""
+        columns = self._columns(shares, block)
+        rows = next(iter(shares.values())).shape.rows(block)
+        present = None
+        if masks is not None:
+            bits = np.unpackbits(masks[:, rows.start // 8 : -(-rows.stop // 8)], axis=1, count=rows.stop - rows.start)
+            present = bits.astype(bool)
+        for pattern, mask in enumerate(self.masks):
+            tiles = [tile for tile in products if tile.pattern == pattern]
+            if not tiles:
+                continue
+            used = columns
+            if present is not None:
+                match = _matches(present, self.candidates if self.pooled else [mask])
+                if not match.any():
+                    continue
+                used = columns[:, match][:, :, self.shown(mask)]
+            for tile in tiles:
+                left = used[:, :, slice(*tile.rows)]
+                right = used[:, :, slice(*tile.columns)]
+                products[tile] += gram(self.field, left) if tile.diagonal else cross(self.field, left, right)
+
+    def _columns(self, shares: Mapping[str, Share], block: int) -> Residues:
+        """The holder's shares of one block of records: the constant (public, so its own share), all parties' columns."""
+        parts = [shares[party].block(block) for party in self.parties]
+        if self.constant and self.presence != "secret":
+            constant = self.field.encode(np.array([[self.gamma]]))
+            parts.insert(0, np.broadcast_to(constant, (len(constant), parts[0].shape[1], 1)))
+        return np.concatenate(parts, axis=2)
 
 
-# --- within the memory that the user allows --------------------------------------------------------------------
+def _matches(present: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> NDArray[np.bool_]:
+    """Which records have one of these patterns."""
+    match = np.zeros(present.shape[1], dtype=bool)
+    for mask in wanted:
+        match |= np.all(present == np.array(mask)[:, None], axis=0)
+    return match
 
-PYTHON = 400 << 20
-"""What a process takes before any job: the interpreter, the libraries and the accountant (340 MB measured), and room to
-breathe."""
+
+# --- within the memory that the user allows ---------------------------------------------------------------
 
 
 def within_memory(layout: MomentsLayout, megabytes: int) -> MomentsLayout:
@@ -361,13 +539,8 @@ def within_memory(layout: MomentsLayout, megabytes: int) -> MomentsLayout:
     message, the sealed and the plain bytes) and one block of all columns at a holder; relayed mail and the result
     at the coordinator; and for both a few arrays of residues for each entry that is opened.
     """
-    if isinstance(megabytes, bool) or not isinstance(megabytes, int) or megabytes < 1:
-        raise BadArguments(f"memory must be a whole number of MB, not {megabytes!r}.")
-    primes, members, committee = len(layout.field.primes), len(layout.roster.names), len(layout.roster.committee)
     largest = max(len(layout.entries(mask)) for mask in layout.masks)
-    # For each entry that is opened: at a holder all members' noise, products and the reply; at the coordinator every
-    # holder's reply as bytes and as residues, and what joining them takes (240 bytes measured, 3 primes and holders).
-    each = max(4 * primes * (members + 7) + 16, 4 * primes * (2 * committee + 12) + 8 * primes + 32)
+    each = opened_bytes(layout)
     least = min(layout.opening, largest * largest, 1 << 14)
     start, stop = layout.chunks[0]
     records = stop - start
@@ -377,10 +550,7 @@ def within_memory(layout: MomentsLayout, megabytes: int) -> MomentsLayout:
             break
         records = max(BLOCK_ROWS, records // 2 // BLOCK_ROWS * BLOCK_ROWS)
     if left < each * least:
-        needed = -(-(PYTHON + _resident(layout, records) + each * least) // (1 << 20))
-        raise BadArguments(
-            f"this job needs about {needed} MB at its busiest process; allow memory={needed}, or choose fewer columns."
-        )
+        raise too_little_memory(PYTHON + _resident(layout, records) + each * least)
     opening = min(layout.opening, left // each)
     tile = min(layout.tile, max(1, math.isqrt(opening)))
     return replace(layout, opening=opening, tile=tile, records=records)
@@ -392,7 +562,7 @@ def _resident(layout: MomentsLayout, records: int) -> int:
     widths = {party: layout.width(party) for party in layout.parties}
     mail = [0] * len(layout.roster.committee)
     for party, width in widths.items():
-        for place in whole_holders(layout.roster, party, layout.roster.threshold):
+        for place in packed_holders(layout.roster, party, layout.roster.threshold):
             mail[place] += layout.packed_bytes(records, width)
     widest = max(widths.values())
     own = 16 * records * widest  # the dealer's numbers, and the share that it packs
@@ -404,20 +574,133 @@ def _resident(layout: MomentsLayout, records: int) -> int:
     return max(holder, coordinator)
 
 
-# --- Moments by pattern, as the coordinator gets them and as a run folder keeps them ----------------------
+# --- the coordinator's procedure --------------------------------------------------------------------------
 
 
-MAXIMUM_TEXT = 1 << 13
-"""Entries that a result has as text; more are written as arrays."""
+class MomentComputation(JointStages, Procedure["MomentsResult"]):
+    """One computation of moments: share rows, open, join. Other methods put its stages into their own plans.
+
+    `ranges` is the rule that bounds the layout's ranges where these come from earlier releases of the job; they are
+    given to `run`. Neither cost nor shape depends on them.
+    """
+
+    layout: MomentsLayout
+
+    def __init__(self, layout: MomentsLayout, view: View, *, ranges: str = "") -> None:
+        super().__init__(layout, view, later={"layout": ranges} if ranges else {})
+        roster, degree = layout.roster, layout.roster.threshold
+        start, stop = layout.chunks[0]
+        shares = max(
+            len(packed_holders(roster, party, degree)) * layout.packed_bytes(stop - start, layout.width(party))
+            for party in layout.parties
+        )
+        noise = max(len(packed_holders(roster, member, 2 * degree)) for member in roster.names)
+        noise *= layout.packed_bytes(max(layout.openings), 1)
+        mask = "; the presence mask to the holders" if layout.presence == "known" else ""
+        self.share = self.stage(
+            "share rows",
+            share_rows,
+            roster.names,
+            [{"number": 0}],
+            discloses=f"secret shares of {layout.rows} and of noise{mask}",
+            reply_bytes=shares + noise,
+        )
+        self.share_more = self.stage(
+            "share more rows",
+            share_rows,
+            roster.names,
+            [{"number": number} for number in range(1, len(layout.chunks))],
+            discloses=f"secret shares of {layout.rows}",
+            reply_bytes=shares,
+        )
+        self.open = self.open_stage()
+        self.add_noise = self.stage(
+            "share noise",
+            share_noise,
+            roster.names,
+            [{"number": number} for number in range(1, len(layout.openings))],
+            audience="share holders (sealed)",
+            discloses="secret shares of noise",
+            reply_bytes=noise,
+        )
+        stages = (self.share, self.share_more, self.open, self.add_noise)
+        self.stages = tuple(stage for stage in stages if stage.costs)
+        self.notes = moment_notes(layout, view)
+
+    def run(self, job: Job, *, ranges: Mapping[str, tuple[float, float]] | None = None) -> MomentsResult:
+        """The result is exact integers plus noise, rescaled."""
+        layout, later = self.layout, dict[str, Any]()
+        if ranges is not None:
+            layout = replace(layout, ranges=ranges)
+            later = {"layout": layout.to_dict()}
+        job.ask(self.share, **later)
+        for _ in layout.chunks[1:]:
+            job.ask(self.share_more, **later)
+        grams = [np.zeros((width, width)) for width in (len(layout.entries(mask)) for mask in layout.masks)]
+        for opening, tiles in enumerate(layout.rounds):
+            if opening:
+                job.ask(self.add_noise, **later)
+            opened = self.opened(job, self.open, **later).astype(np.float64) / layout.gamma**2
+            start = 0
+            for tile in tiles:
+                _place(grams[tile.pattern], tile, opened[start : start + tile.size])
+                start += tile.size
+        return MomentsResult(
+            n=layout.facts.n,
+            parties=layout.parties,
+            presence=layout.presence,
+            features=tuple(layout.features),
+            patterns=tuple(layout.masks),
+            entries=tuple(tuple(layout.entries(mask)) for mask in layout.masks),
+            grams=tuple(grams),
+            noise_sd=layout.noise_sd,
+            simulated=job.simulated,
+        )
+
+
+def moment_notes(layout: MomentsLayout, view: View) -> tuple[str, ...]:
+    if layout.mu == 0:
+        return (EXACT,)
+    sd = layout.noise_sd
+    return (
+        f"Each entry of a Gram matrix carries noise with standard deviation {sd:.4g}"
+        f" ({sd / layout.facts.n:.2g} of n = {layout.facts.n}).",
+        f"Account: {view} view, {colluders(layout.roster, view)} of {len(layout.roster.names)} members collude;"
+        f" {len(layout.field.primes)} primes of 21 bits.",
+    )
+
+
+def moment_phases(layout: MomentsLayout, view: View) -> list[Any]:  # TRANSITION
+    return list(MomentComputation(layout, view).stages)
+
+
+def compute_moments(job: Job, layout: MomentsLayout, view: View) -> MomentsResult:  # TRANSITION
+    return MomentComputation(layout, view).run(job)
+
+
+def _place(matrix: NDArray[np.float64], tile: Tile, values: NDArray[np.float64]) -> None:
+    rows, columns = slice(*tile.rows), slice(*tile.columns)
+    if not tile.diagonal:
+        square = values.reshape(tile.rows[1] - tile.rows[0], -1)
+        matrix[rows, columns], matrix[columns, rows] = square, square.T
+        return
+    upper = np.triu_indices(tile.rows[1] - tile.rows[0])
+    matrix[rows, columns][upper] = values
+    matrix[rows, columns].T[upper] = values
+
+
+# --- the result -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentsResult:
+class MomentsResult(Result):
     """One Gram matrix per pattern, over `entries[pattern]`; "1" is the constant, so its row has count and sums.
 
     Features are in [-1, 1]; `features` says how to return to a column's own units. `noise_sd` is the standard
     deviation of the noise on one entry (0 if exact), independent between entries of the upper triangles.
     """
+
+    kind: ClassVar[str] = "moments"
 
     n: int
     parties: tuple[str, ...]
@@ -434,14 +717,40 @@ class MomentsResult:
         """Noisy number of records in each pattern (where a constant was computed)."""
         return np.array([gram[0, 0] for gram in self.grams])
 
+    @property
+    def _many(self) -> bool:
+        """Are there too many entries to read as text?"""
+        return sum(gram.size for gram in self.grams) > MAXIMUM_TEXT
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "parties": list(self.parties),
+            "presence": self.presence,
+            "patterns": [list(pattern) for pattern in self.patterns],
+            "entries": [list(names) for names in self.entries],
+            "counts": self.counts.tolist() if self.entries[0][0] == "1" else None,
+            "features": [self._available(feature) for feature in self.features],
+            "grams": "grams.npz" if self._many else [gram.tolist() for gram in self.grams],
+            "noise_sd": self.noise_sd,
+            "simulated": self.simulated,
+        }
+
+    def write(self, run: RunFolder) -> None:
+        """Matrices with too many entries to read as text go to grams.npz, one array for each pattern."""
+        if self._many:
+            arrays = {f"{pattern}": gram for pattern, gram in enumerate(self.grams)}
+            np.savez(run.path / "grams.npz", allow_pickle=False, **arrays)
+        super().write(run)
+
     def _available(self, feature: Feature) -> dict[str, Any]:
         """Count, sum and sum of squares of one feature over the records that have it, in [-1, 1]; and how to return."""
         total, patterns = np.zeros(3), 0
         for names, gram in zip(self.entries, self.grams, strict=True):
             mask = f"present at {feature.party}" if self.presence == "secret" else "1"
             if feature.name in names and mask in names:
-                own, at = names.index(feature.name), names.index(mask)
-                total += gram[at, at], gram[at, own], gram[own, own]
+                own, one = names.index(feature.name), names.index(mask)
+                total += gram[one, one], gram[one, own], gram[own, own]
                 patterns += 1
         count, once, square = total.tolist() if patterns else (None, None, None)
         return {
@@ -455,490 +764,94 @@ class MomentsResult:
             "square": square,
         }
 
-    def write(self, run: RunFolder) -> None:
-        """result.json; matrices with too many entries to read as text go to grams.npz, one array for each pattern."""
-        many = sum(one.size for one in self.grams) > MAXIMUM_TEXT
-        if many:
-            np.savez(run.path / "grams.npz", allow_pickle=False, **{f"{k}": one for k, one in enumerate(self.grams)})
-        run.write_json(
-            "result.json",
-            {
-                "kind": "moments",
-                "n": self.n,
-                "parties": list(self.parties),
-                "presence": self.presence,
-                "patterns": [list(one) for one in self.patterns],
-                "entries": [list(one) for one in self.entries],
-                "counts": self.counts.tolist() if self.entries[0][0] == "1" else None,
-                "features": [self._available(one) for one in self.features],
-                "grams": "grams.npz" if many else [one.tolist() for one in self.grams],
-                "noise_sd": self.noise_sd,
-                "simulated": self.simulated,
-            },
+    def view(self) -> Shown:
+        many, patterns = len(self.features), len(self.patterns)
+        by = f", by {patterns} patterns of presence" if patterns > 1 else ""
+        title = f"Counts, sums and products of {many} feature{'' if many == 1 else 's'}{by}"
+        means = Table(
+            title="Means of the features",
+            head=("feature", "party", "records", "mean", "standard deviation"),
+            rows=tuple(self._mean(self._available(feature)) for feature in self.features),
+            numeric=(2, 3, 4),
+        )
+        zeros = (
+            " An absent block counts as the middle of its columns' ranges, because presence was ignored."
+            if self.presence == "ignore"
+            else ""
+        )
+        answer: list[Block] = [
+            means,
+            Text(
+                text="± is two standard deviations of the noise, without sampling error. Means are in the column's own"
+                f" units, and in codes from 0 for columns with categories.{zeros}",
+                style="soft",
+            ),
+        ]
+        if self.presence == "known":
+            head = ("parties with the record", "records")
+            rows = tuple(self._pattern_rows())
+            answer += [
+                Heading(text="Patterns of presence"),
+                Table(title="Records of each pattern", head=head, rows=rows, numeric=(1,)),
+            ]
+        return Shown(
+            title=title,
+            quality=self._quality(),
+            answer=tuple(answer),
+            sections=(Section(title="The matrices", blocks=self._matrix()),),
+            terminal=(replace(means, title=title),),
         )
 
+    def _mean(self, feature: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+        """One row a feature, from the records that have it, in its column's own units.
 
-# --- A holder's share of all Gram matrices: products of its shares, summed over the records of each pattern.
-#
-# Shares come in chunks of the cohort, kept at the holder until the opening; one chunk is in memory at a time.
+        The mean S / N of noisy sums is known to sd sqrt(1 + (S / N)^2) / N, to first order.
+        """
+        name, party, count = feature["name"], feature["party"], feature["count"]
+        sd = self.noise_sd * math.sqrt(feature["patterns"])
+        if count is None:
+            return name, party, "not computed", "-", "-"
+        if count <= 2 * sd:  # within two standard deviations of its own noise
+            return name, party, with_noise(count, sd), "too few for this noise", "-"
+        mean = feature["sum"] / count
+        deviation = math.sqrt(max(feature["square"] / count - mean**2, 0.0))
+        error = 2 * sd * math.sqrt(1 + mean**2) / count
+        centre, half = feature["centre"], feature["half"]
+        shown = f"{centre + half * mean:.4g}" + (f" ± {half * error:.2g}" if sd else "")
+        return name, party, with_noise(count, sd), shown, f"{half * deviation:.4g}"
 
+    def _pattern_rows(self) -> Iterator[tuple[str, str]]:
+        """One row a pattern; only where presence is known does a pattern have a count of its own."""
+        counts = self.counts.tolist() if self.entries[0][0] == "1" else [None] * len(self.patterns)
+        for pattern, count in zip(self.patterns, counts, strict=True):
+            yield self._held(pattern), "not computed" if count is None else with_noise(count, self.noise_sd)
 
-def masks_of(me: Party, known: MomentsLayout, *, keep: bool) -> NDArray[np.uint8] | None:
-    """Which party has which record (party, record), where that is known; eight records in a byte."""
-    if known.presence != "known":
-        return None
-    packed = messages(me, f"{known.tag}: mask", known.parties, keep=keep)
-    bits = np.array([np.asarray(packed[party], dtype=np.uint8) for party in known.parties])
-    if bits.shape != (len(known.parties), -(-known.facts.n // 8)):
-        raise UnsafeRequest("a member sent a mask of another length than the layout says; nothing is opened.")
-    return bits
+    def _held(self, pattern: Sequence[bool]) -> str:
+        return ", ".join(party for party, present in zip(self.parties, pattern, strict=True) if present) or "no party"
 
-
-def products_of(me: Party, known: MomentsLayout, number: int, *, keep: bool) -> dict[Tile, Product]:
-    """This holder's share of every tile of one opening, summed over chunks and blocks of records."""
-    products = {tile: known.zero(tile) for tile in known.rounds[number]}
-    masks, layers = masks_of(me, known, keep=keep), len(known.field.primes)
-    for chunk, (start, stop) in enumerate(known.chunks):
-        rows = messages(me, known.rows_tag(chunk), known.parties, layers=layers, keep=keep)
-        shapes: dict[str, tuple[int, ...]] = {party: (stop - start, known.width(party)) for party in known.parties}
-        shares = shares_of(me, rows, known.field, shapes)
-        for block in range(Shape((stop - start,)).blocks):
-            _add_block(known, products, shares, block, None if masks is None else masks[:, start // 8 :])
-    return products
-
-
-def _add_block(
-    known: MomentsLayout,
-    products: dict[Tile, Product],
-    shares: Mapping[str, Share],
-    block: int,
-    masks: NDArray[np.uint8] | None,
-) -> None:
-    """Add one block of records to every tile; `masks` begin with the records of the shares."""
-    columns = _columns(known, shares, block)
-    rows = next(iter(shares.values())).shape.rows(block)
-    present = None
-    if masks is not None:
-        bits = np.unpackbits(masks[:, rows.start // 8 : -(-rows.stop // 8)], axis=1, count=rows.stop - rows.start)
-        present = bits.astype(bool)
-    for pattern, mask in enumerate(known.masks):
-        tiles = [tile for tile in products if tile.pattern == pattern]
-        if not tiles:
-            continue
-        here = columns
-        if present is not None:
-            match = _matches(present, known.candidates if known.pooled else [mask])
-            if not match.any():
-                continue
-            here = columns[:, match][:, :, known.shown(mask)]
-        for tile in tiles:
-            products[tile] += _tile_product(known, here, tile)
-
-
-def _matches(masks: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> NDArray[np.bool_]:
-    """Which records have one of these patterns."""
-    match = np.zeros(masks.shape[1], dtype=bool)
-    for mask in wanted:
-        match |= np.all(masks == np.array(mask)[:, None], axis=0)
-    return match
-
-
-def _tile_product(known: MomentsLayout, columns: Residues, tile: Tile) -> Product:
-    left = columns[:, :, slice(*tile.rows)]
-    if tile.diagonal:
-        return gram(known.field, left)
-    return cross(known.field, left, columns[:, :, slice(*tile.columns)])
-
-
-def _columns(known: MomentsLayout, shares: Mapping[str, Share], block: int) -> Residues:
-    """The holder's shares of one block of records: the constant (public, so its own share) and all parties' columns."""
-    parts = [shares[party].block(block) for party in known.parties]
-    if known.constant and known.presence != "secret":
-        one = known.field.encode(np.array([[known.gamma]]))
-        parts.insert(0, np.broadcast_to(one, (len(one), parts[0].shape[1], 1)))
-    return np.concatenate(parts, axis=2)
-
-
-# --- Counts, sums and Gram matrices over all parties' columns: one secure computation, noise once, no trusted party.
-#
-# With `presence="known"` there is one Gram matrix per presence pattern. Patterns are disjoint, so a record is in one
-# of them and the whole set costs what one Gram matrix costs. Together they are the sufficient statistics of a
-# Gaussian when data are missing at random. With `presence="secret"` the mask itself is shared like data and one Gram
-# matrix of (mask, values) gives all available-case moments. With `presence="ignore"` an absent block is zeros.
-# The proofs are in `moments.claim.md`.
-
-
-_calibrated = lru_cache(maxsize=16)(calibrate_mu)  # once for the plan, and again when it is executed
-
-# --- the coordinator's procedure --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Moments:
-    """Noisy counts, sums and Gram matrices.
-
-    Parameters
-    ----------
-    epsilon, delta : a person's total. `epsilon=None` computes exactly, which is an unbounded release that every party
-        must allow by name ("exact-moments").
-    columns : which columns; all by default. Features are scaled to [-1, 1] (see `statistics.features`).
-    presence : "known", "secret" or "ignore" (see the module). "known" shows the mask over pseudonymous rows to the
-        share holders: allow "presence".
-    gamma : the scale of quantisation; rounding adds less error than the noise from about 2^10.
-    clip : {party: norm} below the default sqrt(number of its features): less noise, some bias.
-    constant : whether counts and sums are computed too (as products with 1).
-    patterns : candidate patterns, if fewer than all; a record of another pattern is left out.
-    view, relation : what the noise is calibrated for; see `docs/threat-model.md`.
-    tile : the width of the tiles in which the matrix is computed.
-    memory : the most memory, in MB, that the coordinator or a party may use; it decides the tiles and how many entries
-        one round opens. Less memory takes more rounds. Refused in the plan if the job cannot be done with it.
-
-    Returns
-    -------
-    `fit(federation)` gives moments by pattern, with `noise_sd`, the noise of one entry.
-
-    Example
-    -------
-    >>> moments = co.Moments(epsilon=2.0, columns=("capital", "roa"), presence="secret").fit(federation)
-    >>> moments.noise_sd > 0
-    True
-    """
-
-    name: ClassVar[str] = "moments"
-
-    epsilon: float | None = 1.0
-    delta: float = 1e-6
-    columns: tuple[str, ...] | None = None
-    presence: Presence = "known"
-    gamma: int = 2**12
-    clip: Mapping[str, float] = field(default_factory=dict)
-    constant: bool = True
-    patterns: tuple[tuple[bool, ...], ...] | None = None
-    view: View = "client"
-    relation: Relation = "zero-out"
-    tile: int = 2048
-    memory: int | None = None
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        check_view(self.view)
-
-    def options(self) -> dict[str, Any]:
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "columns": None if self.columns is None else list(self.columns),
-            "presence": self.presence,
-            "gamma": self.gamma,
-            "clip": dict(self.clip),
-            "constant": self.constant,
-            "patterns": None if self.patterns is None else [list(one) for one in self.patterns],
-            "view": self.view,
-            "relation": self.relation,
-            "tile": self.tile,
-            "memory": self.memory,
-        }
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        columns, patterns = options["columns"], options["patterns"]
-        return cls(
-            **{
-                **options,
-                "columns": None if columns is None else tuple(columns),
-                "patterns": None if patterns is None else tuple(tuple(one) for one in patterns),
-            }
+    def _quality(self) -> str:
+        if not self.noise_sd:
+            return f"Exact sums over {number(self.n)} records: no noise was added."
+        return (
+            f"Every entry of a matrix is a sum over at most {number(self.n)} records and carries noise with standard"
+            f" deviation {self.noise_sd:.3g}; a feature adds at most 1 for each record."
         )
 
-    def fit(self, federation: Federation) -> MomentsResult:
-        """Run it; the run folder is in `federation.runs`."""
-        return federation.run(self)[0]  # type: ignore[no-any-return]
-
-    def layout(self, facts: PublicFacts, roster: Roster) -> MomentsLayout:
-        """The public shape, with the noise that (epsilon, delta) needs."""
-        roster.require_committee()
-        silent = MomentsLayout(
-            facts=facts,
-            roster=roster,
-            names=self.columns,
-            presence=self.presence,
-            gamma=self.gamma,
-            clip=self.clip,
-            constant=self.constant,
-            patterns=self.patterns,
-            tile=self.tile,
-            opening=MAXIMUM_ENTRIES,
+    def _matrix(self) -> tuple[Block, ...]:
+        """The last pattern's."""
+        if self._many:
+            return (Text(text="They have too many entries to show: grams.npz has them."),)
+        names = self.entries[-1][:SHOWN_ENTRIES]
+        rows = tuple(
+            (name, *(f"{value:,.1f}" for value in line))
+            for name, line in zip(names, self.grams[-1][:SHOWN_ENTRIES, :SHOWN_ENTRIES].tolist(), strict=True)
         )
-        silent.check()
-        if self.epsilon is None:
-            return self._sized(silent)
-        mu = _calibrated(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            delta_1=silent.delta_1,
-            delta_2=silent.delta_2,
-            parties=len(roster.names),
-            colluders=colluders(roster, self.view),
-            relation=self.relation,
-            replace_factor=silent.replace_factor,
-            dimension=silent.dimension,
+        which = f" of the records at {self._held(self.patterns[-1])}" if self.presence == "known" else ""
+        numeric = tuple(range(1, len(names) + 1))
+        return (
+            Text(
+                text=f"Sums over records of the product of two features, each between -1 and 1{which}. result.json has"
+                " all patterns and entries."
+            ),
+            Table(title="Gram matrix", head=("", *names), rows=rows, numeric=numeric, shown=0),
         )
-        return self._sized(replace(silent, mu=mu))
-
-    def _sized(self, layout: MomentsLayout) -> MomentsLayout:
-        return layout if self.memory is None else within_memory(layout, self.memory)
-
-    def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
-        layout = self.layout(facts, roster)
-        return Plan(
-            method=self.name,
-            options=self.options(),
-            stages=tuple(moment_phases(layout, self.view)),
-            notes=moment_notes(layout, self.view),
-            delta=self.delta,
-        )
-
-    def execute(self, job: Job) -> MomentsResult:
-        return compute_moments(job, self.layout(job.facts, job.roster), self.view)
-
-
-class MomentComputation(Procedure[MomentsResult]):
-    """One computation of moments: share rows, open, join. Other methods put its stages into their own plans.
-
-    `ranges` is the rule that bounds the layout's ranges where these come from earlier releases of the job; they are
-    given to `run`. Neither cost nor shape depends on them.
-    """
-
-    def __init__(self, layout: MomentsLayout, view: View, *, ranges: str = "") -> None:
-        self.layout, self.view = layout, view
-        later = {"layout": ranges} if ranges else None
-        facts, roster = layout.facts, layout.roster
-        arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
-        largest = max(layout.size(number) for number in range(len(layout.rounds)))
-        degree = roster.threshold
-        start, stop = layout.chunks[0]
-        shares = max(
-            len(whole_holders(roster, party, degree)) * layout.packed_bytes(stop - start, layout.width(party))
-            for party in layout.parties
-        )
-        noise = max(len(whole_holders(roster, member, 2 * degree)) for member in roster.names)
-        noise *= layout.packed_bytes(largest, 1)
-
-        def numbered(first: int, last: int) -> list[dict[str, Any]]:
-            return [{**arguments, "number": number} for number in range(first, last)]
-
-        self.share = stage(
-            f"{layout.label}: share rows",
-            share_rows,
-            dict.fromkeys(roster.names, [arguments]),
-            facts=facts,
-            roster=roster,
-            audience=SEALED,
-            discloses="secret shares of quantised rows and of noise"
-            + ("; the presence mask to the holders" if layout.presence == "known" else ""),
-            reply_bytes=shares + noise,
-            later=later,
-        )
-        self.share_more = stage(
-            f"{layout.label}: share more rows",
-            share_more_rows,
-            dict.fromkeys(roster.names, numbered(1, len(layout.chunks))),
-            facts=facts,
-            roster=roster,
-            audience=SEALED,
-            discloses="secret shares of quantised rows",
-            reply_bytes=shares,
-            later=later,
-        )
-        self.open = stage(
-            f"{layout.label}: open",
-            open_moments,
-            dict.fromkeys(roster.committee, numbered(0, len(layout.rounds))),
-            facts=facts,
-            roster=roster,
-            discloses="shares of the noisy counts, sums and products, which the coordinator joins",
-            reply_bytes=4 * len(layout.field.primes) * largest,
-            later=later,
-        )
-        self.add_noise = stage(
-            f"{layout.label}: share noise",
-            share_noise,
-            dict.fromkeys(roster.names, numbered(1, len(layout.rounds))),
-            facts=facts,
-            roster=roster,
-            audience="share holders (sealed)",
-            discloses="secret shares of noise",
-            reply_bytes=noise,
-            later=later,
-        )
-        self.stages = tuple(one for one in (self.share, self.share_more, self.open, self.add_noise) if one.costs)
-        self.notes = moment_notes(layout, view)
-
-    def run(self, job: Job, *, ranges: Mapping[str, tuple[float, float]] | None = None) -> MomentsResult:
-        """The result is exact integers plus noise, rescaled."""
-        layout, later = self.layout, dict[str, Any]()
-        if ranges is not None:
-            layout = replace(layout, ranges=ranges)
-            later = {"layout": layout.to_dict()}
-        job.ask(self.share, **later)
-        for _ in range(1, len(layout.chunks)):
-            job.ask(self.share_more, **later)
-        grams = [np.zeros((width, width)) for width in (len(layout.entries(mask)) for mask in layout.masks)]
-        for number, tiles in enumerate(layout.rounds):
-            if number:
-                job.ask(self.add_noise, **later)
-            job.roll_call(layout.roster.committee)
-            joined = join(job.ask(self.open, **later), layout.field, layout.roster).astype(np.float64) / layout.gamma**2
-            start = 0
-            for tile in tiles:
-                _place(grams[tile.pattern], tile, joined[start : start + tile.size])
-                start += tile.size
-        return MomentsResult(
-            n=layout.facts.n,
-            parties=layout.parties,
-            presence=layout.presence,
-            features=tuple(layout.features),
-            patterns=tuple(layout.masks),
-            entries=tuple(tuple(layout.entries(mask)) for mask in layout.masks),
-            grams=tuple(grams),
-            noise_sd=math.sqrt(2 * layout.mu) / layout.gamma**2,
-            simulated=job.simulated,
-        )
-
-
-def moment_phases(layout: MomentsLayout, view: View) -> list[Stage]:  # TRANSITION
-    return list(MomentComputation(layout, view).stages)
-
-
-def moment_notes(layout: MomentsLayout, view: View) -> tuple[str, ...]:
-    if layout.mu == 0:
-        return ("Exact: no noise is added, and no privacy is claimed for the result.",)
-    sd = math.sqrt(2 * layout.mu) / layout.gamma**2
-    return (
-        f"Each entry of a Gram matrix carries noise with standard deviation {sd:.4g}"
-        f" ({sd / layout.facts.n:.2g} of n = {layout.facts.n}).",
-        f"Account: {view} view, {colluders(layout.roster, view)} of {len(layout.roster.names)} members collude;"
-        f" {len(layout.field.primes)} primes of 21 bits.",
-    )
-
-
-def compute_moments(job: Job, layout: MomentsLayout, view: View) -> MomentsResult:  # TRANSITION
-    return MomentComputation(layout, view).run(job)
-
-
-def _place(whole: NDArray[np.float64], tile: Tile, values: NDArray[np.float64]) -> None:
-    rows, columns = slice(*tile.rows), slice(*tile.columns)
-    if not tile.diagonal:
-        square = values.reshape(tile.rows[1] - tile.rows[0], -1)
-        whole[rows, columns], whole[columns, rows] = square, square.T
-        return
-    size = tile.rows[1] - tile.rows[0]
-    upper = np.triu_indices(size)
-    whole[rows, columns][upper] = values
-    whole[rows, columns].T[upper] = values
-
-
-# --- the members' steps -----------------------------------------------------------------------------------
-
-
-def _layout(public: Public | Party, plain: Mapping[str, Any]) -> MomentsLayout:
-    return MomentsLayout.from_dict(public.facts, public.roster, plain)
-
-
-def _share_cost(public: Public, *, layout: dict[str, Any], view: View) -> Cost:
-    known = _layout(public, layout)
-    if public.party not in known.parties:
-        return Free("this member shares noise, and no data")
-    return known.cost(public, view)
-
-
-@step(cost=_share_cost)
-def share_rows(me: Party, *, layout: dict[str, Any], view: View) -> Release:
-    """Quantise, clip in integers, share. Every member also shares its noise for the first opening."""
-    known = _layout(me, layout)
-    if me.name in known.parties:
-        deal_rows(me, known.rows_tag(0), known.field, _quantised(me, known, 0))
-        if known.presence == "known":
-            for holder in me.roster.committee:
-                me.send(holder, f"{known.tag}: mask", np.packbits(me.present))
-    deal_noise(me, f"{known.tag}: noise 0", known.field, mu=known.mu, size=known.size(0))
-    return Release(None, "nothing: the shares travel sealed")
-
-
-def _more_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
-    """A holder opens nothing unless it has all chunks of every party."""
-    return Free("more secret shares for a joint release that the first chunk has debited")
-
-
-@step(cost=_more_cost)
-def share_more_rows(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
-    """Share a later chunk of rows; a holder puts the one before away."""
-    known = _layout(me, layout)
-    if not 1 <= number < len(known.chunks):
-        raise UnsafeRequest(f"this job has no chunk {number} of rows.")
-    if me.name in me.roster.committee:
-        messages(me, known.rows_tag(number - 1), known.parties, layers=len(known.field.primes), keep=True)
-        if number == 1:
-            masks_of(me, known, keep=True)
-            messages(me, f"{known.tag}: noise 0", me.roster.names, layers=len(known.field.primes), keep=True)
-    if me.name in known.parties:
-        deal_rows(me, known.rows_tag(number), known.field, _quantised(me, known, number))
-    return Release(None, "nothing: the shares travel sealed")
-
-
-def _quantised(me: Party, known: MomentsLayout, number: int) -> NDArray[np.integer[Any]]:
-    """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
-    secret = known.presence == "secret"
-
-    def stream() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        for at, features in design_chunks(me, known.features, scores=known.scores):
-            rows = quantize(features, gamma=known.gamma, clip=known.bound(me.name), entry=1.0, randomness=me.randomness)
-            yield at, np.insert(rows, 0, known.gamma, axis=1) if secret else rows
-
-    wanted = CohortRows(
-        label=f"{known.tag}: quantised",
-        ranges=known.chunks,
-        width=known.width(me.name),
-        dtype=np.int16 if known.gamma < 2**15 else np.int32,
-    )
-    return wanted.range(me, number, stream)
-
-
-def _noise_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
-    return Free("secret shares of noise; no data")
-
-
-@step(cost=_noise_cost)
-def share_noise(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
-    known = _layout(me, layout)
-    if not 1 <= number < len(known.rounds):
-        raise UnsafeRequest(f"this job has no opening {number}.")
-    deal_noise(me, f"{known.tag}: noise {number}", known.field, mu=known.mu, size=known.size(number))
-    return Release(None, "nothing: the shares travel sealed")
-
-
-def _open_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
-    return Free("a share of a joint release that the data parties have debited")
-
-
-@step(cost=_open_cost)
-def open_moments(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
-    """This holder's share of one opening: products of its shares plus every member's noise."""
-    known = _layout(me, layout)
-    if not 0 <= number < len(known.rounds):
-        raise UnsafeRequest(f"this job has no opening {number}.")
-    once(me, f"{known.label} {number}")
-    later = len(known.rounds) > 1
-    products = products_of(me, known, number, keep=later)
-    noise = held(me, f"{known.tag}: noise {number}", me.roster.names, known.field, lengths=(known.size(number),))
-    added = {member: whole(one) for member, one in noise.items()}
-    out = np.empty((len(known.field.primes), known.size(number)), dtype=np.int32)
-    start = 0
-    for tile in known.rounds[number]:
-        product = products.pop(tile)
-        product = product.upper() if tile.diagonal else product
-        part = slice(start, start + tile.size)
-        shaped = {member: one[:, part].reshape(-1, *product.shape) for member, one in added.items()}
-        out[:, part] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(out), -1)
-        start += tile.size
-    return Release(out, "a share of noisy counts, sums and products")

@@ -3,74 +3,137 @@
 Features lie in [-1, 1] by declared bounds. Each party multiplies its own by gamma, rounds at random and clips in
 integers (Algorithm 2), then multiplies what a monomial needs of its own columns at home; only products between
 parties run on shares. A monomial of degree l gets its coefficient times gamma^(lambda - l), so that all terms of a
-polynomial of degree lambda have one scale; where a coefficient is then no whole number, one more factor gamma is
-taken before it is rounded, in public (Algorithm 3). Every member adds Skellam noise and the sums are opened once.
+polynomial of degree lambda have one scale; where a coefficient is then no integer, one more factor gamma is taken
+before it is rounded, in public (Algorithm 3). Every member adds Skellam noise and the sums are opened once.
 The proofs are in `polynomial.claim.md`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import plain
+from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
+from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.options import Delta, Option, OptionalEpsilon, RelationOption, View, ViewOption
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
-from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Relation
+from colonnade.federation.step import Public
+from colonnade.federation.view import Block, Section, Table, Text
+from colonnade.federation.view import View as Shown
+from colonnade.formatting import number
+from colonnade.privacy.cost import Cost
+from colonnade.privacy.skellam import LARGEST_MU
 from colonnade.secure.bgw import Product, lift, open_product
-from colonnade.statistics.circuit import held, multiply_level, put_away, term_sums
-from colonnade.statistics.circuit_job import CircuitJob, multiply_cost, open_cost, share_cost
-from colonnade.statistics.features import design
-from colonnade.statistics.joint import (
-    View,
-    account_notes,
-    check_budget,
-    check_view,
-    colluders,
-    deal,
-    deal_noise,
-    once,
-)
-from colonnade.statistics.polynomial_layout import Exponents, Layout, Polynomial, polynomial_noise
-from colonnade.statistics.quantize import stochastic_round
+from colonnade.secure.field import Field, Residues
+from colonnade.statistics.circuit import Circuit, CircuitMemory, CircuitStages, CircuitStatistic, Factor, within_memory
+from colonnade.statistics.features import Feature, design, features, integer_bounds, stochastic_round
+from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
+from colonnade.statistics.shares import noise_part
 
 if TYPE_CHECKING:
-    from colonnade.federation.coordinator import Federation
+    from colonnade.audit.attack import Attack
 
-__all__ = ["Polynomial", "PolynomialSum", "PolynomialTotals"]
+LARGEST_DEGREE = 16
+MOST_ROWS = 500
+"""A table in the report shows no more rows than this; result.json has all."""
 
-# --- the coordinator's procedure --------------------------------------------------------------------------
+Exponents = tuple[tuple[str, int], ...]
+"""A monomial: each feature in it with its power, sorted by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PolynomialSum:
-    """Noisy sums over records of a polynomial of the features.
+@dataclass(frozen=True)
+class Polynomial:
+    """One polynomial of the features for each output; build it with `Polynomial.of`.
 
     Parameters
     ----------
-    polynomial : a `Polynomial` of features (see `statistics.features`): numeric, ordinal and binary columns by their
-        names, categorical ones as column[category]. An absent block is zeros.
-    epsilon, delta : a person's total. `epsilon=None` computes exactly, which is an unbounded release that every party
-        must allow by name ("exact-polynomial").
-    gamma : the scale of quantisation. By default the power of two up to 2^12 with gamma^(lambda + 1) <= 2^40, because
-        noise ends at 2^90.
-    bounds : {feature: size} below 1; larger values are clipped: less noise, some bias.
-    view, relation : what the noise is calibrated for; see `docs/threat-model.md`.
-    memory : bytes of one share in one round; less memory, more rounds.
+    outputs : for each output its monomials (coefficient, {feature: exponent}). Equal monomials are added up, those with
+        coefficient 0 are left out, and all are sorted.
 
     Returns
     -------
-    `fit(federation)` gives the noisy sums.
+    A value that `PolynomialSum` takes; `degree` is its degree.
+
+    Example
+    -------
+    >>> co.Polynomial.of([(0.5, {"roa": 2}), (-1, {"roa": 1, "capital": 1})]).degree
+    2
+    """
+
+    outputs: tuple[tuple[tuple[float, Mapping[str, int]], ...], ...]
+
+    def __post_init__(self) -> None:
+        outputs = []
+        for output in self.outputs:
+            merged: dict[Exponents, float] = {}
+            for coefficient, exponents in output:
+                if isinstance(coefficient, bool) or not isinstance(coefficient, (int, float)):
+                    raise BadArguments(f"a coefficient must be a number, not {coefficient!r}.")
+                if not math.isfinite(coefficient):
+                    raise BadArguments(f"a coefficient must be finite, not {coefficient!r}.")
+                if any(isinstance(e, bool) or not isinstance(e, int) or e < 0 for e in exponents.values()):
+                    raise BadArguments(f"exponents must be integers of at least 0, not {dict(exponents)!r}.")
+                key = tuple(sorted((str(name), e) for name, e in exponents.items() if e))
+                merged[key] = merged.get(key, 0) + coefficient
+            outputs.append(tuple((merged[key], dict(key)) for key in sorted(merged) if merged[key]))
+        object.__setattr__(self, "outputs", tuple(outputs))
+
+    @classmethod
+    def of(cls, *outputs: Sequence[tuple[float, Mapping[str, int]]]) -> Self:
+        """`Polynomial.of([(0.5, {"age": 2}), (-1, {"age": 1, "sued": 1})], ...)`: one list for each output."""
+        return cls(tuple(tuple(output) for output in outputs))
+
+    @property
+    def monomials(self) -> list[list[tuple[float, Exponents]]]:
+        """Each output's coefficients and monomials, as values that can be compared."""
+        return [
+            [(coefficient, tuple(exponents.items())) for coefficient, exponents in output] for output in self.outputs
+        ]
+
+    @property
+    def degree(self) -> int:
+        """The largest sum of exponents in a monomial."""
+        return max((sum(exponents.values()) for output in self.outputs for _, exponents in output), default=0)
+
+    @property
+    def features(self) -> set[str]:
+        """The features that it names."""
+        return {name for output in self.outputs for _, exponents in output for name in exponents}
+
+    def formulas(self) -> list[str]:
+        """Each output as people write it: 0.5 roa^2 - capital roa."""
+        return [_formula(output) for output in self.outputs]
+
+
+def _formula(output: Sequence[tuple[float, Mapping[str, int]]]) -> str:
+    text = ""
+    for coefficient, exponents in output:
+        size = abs(coefficient)
+        powers = [name if power == 1 else f"{name}^{power}" for name, power in exponents.items()]
+        factors = " ".join([*([f"{size:g}"] if size != 1 or not powers else []), *powers])
+        sign = "-" if coefficient < 0 else "+"
+        text += f" {sign} {factors}" if text else f"-{factors}" if coefficient < 0 else factors
+    return text or "0"
+
+
+@dataclass(kw_only=True)
+class PolynomialSum(Method["PolynomialResult"]):
+    """Sum a polynomial of columns over the records, across parties, with noise unless no epsilon is given.
+
+    Returns
+    -------
+    `fit(federation)` gives `PolynomialResult`: the noisy sums.
 
     Example
     -------
@@ -79,116 +142,381 @@ class PolynomialSum:
     (1,)
     """
 
-    name: ClassVar[str] = "polynomial"
+    name: ClassVar[str] = "polynomial-sum"
 
-    polynomial: Polynomial
-    epsilon: float | None = 1.0
-    delta: float = 1e-6
-    gamma: int | None = None
-    bounds: Mapping[str, float] = field(default_factory=dict)
-    view: View = "client"
-    relation: Relation = "zero-out"
-    memory: int = 1 << 23
+    polynomial: Annotated[
+        Polynomial,
+        Option(
+            "Of features in [-1, 1]: numeric, ordinal and binary columns by their names, categorical ones as"
+            ' column[category]. As data: {"outputs": [[[0.5, {"age": 2}], [-1, {"age": 1, "sued": 1}]]]}.'
+        ),
+    ]
+    epsilon: OptionalEpsilon = 1.0
+    delta: Delta = 1e-6
+    gamma: Annotated[
+        int | None,
+        Option(
+            "The scale of quantisation. By default the power of two up to 2^12 with gamma^(degree + 1) <= 2^40, because"
+            " noise ends at 2^90."
+        ),
+    ] = None
+    bounds: Annotated[
+        Mapping[str, float],
+        Option("Sizes of features below 1; larger values are clipped: less noise, some bias.", form="FEATURE=SIZE"),
+    ] = field(default_factory=dict)
+    view: ViewOption = "client"
+    relation: RelationOption = "zero-out"
+    memory: CircuitMemory = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_view(self.view)
 
-    def options(self) -> dict[str, Any]:
-        return {
-            "polynomial": self.polynomial.to_list(),
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "gamma": self.gamma,
-            "bounds": dict(self.bounds),
-            "view": self.view,
-            "relation": self.relation,
-            "memory": self.memory,
-        }
+    def reads(self) -> tuple[str, ...]:
+        """A feature column[category] reads its column; a name may also be that of a column with brackets in it."""
+        named = sorted(self.polynomial.features)
+        return tuple(dict.fromkeys(part for name in named for part in (name, name.partition("[")[0])))
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        return cls(**{**options, "polynomial": Polynomial.from_list(options["polynomial"])})
+    def missing_data(self) -> str:
+        return "A block that a record lacks counts as zeros."
 
-    def fit(self, federation: Federation) -> PolynomialTotals:
-        """Run it; the run folder is in `federation.runs`."""
-        return federation.run(self)[0]  # type: ignore[no-any-return]
+    def procedure(self, facts: PublicFacts, roster: Roster) -> PolynomialComputation:
+        return PolynomialComputation(self.layout(facts, roster), self.view, delta=self.delta)
 
-    def layout(self, facts: PublicFacts, roster: Roster) -> Layout:
+    def layout(self, facts: PublicFacts, roster: Roster) -> PolynomialLayout:
         """The public shape, with the noise that (epsilon, delta) needs."""
         roster.require_committee()
         gamma = self.gamma if self.gamma is not None else 2 ** min(12, 40 // (self.polynomial.degree + 1))
-        silent = Layout(facts, roster, self.polynomial, gamma, self.bounds, memory=self.memory)
-        silent.check()
-        if self.epsilon is None:
-            return silent
-        many = colluders(roster, self.view)
-        sizes = (silent.delta_1, silent.delta_2, silent.dimension, len(roster.names), many)
-        noisy = replace(silent, mu=polynomial_noise(self.epsilon, self.delta, *sizes, self.relation))
-        noisy.check()
-        return noisy
-
-    def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
-        layout = self.layout(facts, roster)
-        return Plan(
-            method=self.name,
-            options=self.options(),
-            stages=tuple(polynomial_job(layout, self.view).phases()),
-            notes=polynomial_notes(layout, self.view, self.delta),
-            delta=self.delta,
+        layout = PolynomialLayout(
+            facts=facts, roster=roster, polynomial=self.polynomial, gamma=gamma, bounds=self.bounds
         )
+        layout.check()
+        if self.epsilon is not None:
+            try:
+                mu = layout.calibrated(epsilon=self.epsilon, delta=self.delta, view=self.view, relation=self.relation)
+            except BadPrivacyParameter as error:
+                raise BadPrivacyParameter(
+                    f"one record moves the sums by up to {layout.delta_2:.3g} in integers, and no noise up to 2^90"
+                    f" covers that at epsilon {self.epsilon:g}; choose a smaller gamma, smaller coefficients or a larger"
+                    " epsilon."
+                ) from error
+            layout = replace(layout, mu=mu)
+            layout.check()
+        return layout if self.memory is None else within_memory(layout, self.memory)
 
-    def execute(self, job: Job) -> PolynomialTotals:
-        return compute_polynomial(job, self.layout(job.facts, job.roster), self.view)
+    @classmethod
+    def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.statistics.attacks import polynomial_attacks
 
-
-def polynomial_job(layout: Layout, view: View) -> CircuitJob:
-    return CircuitJob(
-        layout,
-        view,
-        share=share_products,
-        multiply=multiply_products,
-        open_step=open_polynomial,
-        rows="quantised rows",
-        results="sums",
-    )
-
-
-def polynomial_notes(layout: Layout, view: View, delta: float) -> tuple[str, ...]:
-    """The forecast of a plan: scale, noise, account."""
-    size = (
-        f"Degree {layout.polynomial.degree}, scale gamma^{layout.scale_degree} with gamma = {layout.gamma};"
-        f" {len(layout.field.primes)} primes of 21 bits, {len(layout.circuit.levels)} rounds of degree reduction.",
-    )
-    if not layout.mu:
-        return ("Exact: no noise is added, and no privacy is claimed for the result.", *size)
-    sd = math.sqrt(2 * layout.mu) / layout.gamma**layout.scale_degree
-    return (
-        f"Each sum carries noise with standard deviation {sd:.4g} ({sd / layout.facts.n:.2g} of n = {layout.facts.n}).",
-        *account_notes(layout.roster, view=view, delta=delta, releases=lambda many: [layout.release(many)]),
-        *size,
-    )
+        return polynomial_attacks()
 
 
-def compute_polynomial(job: Job, layout: Layout, view: View) -> PolynomialTotals:
-    """What is opened, and the public constants."""
-    joined = polynomial_job(layout, view).opened(job)
-    return PolynomialTotals(
-        n=layout.facts.n,
-        polynomial=layout.polynomial,
-        integers=tuple(int(one) + layout.facts.n * a.get((), 0) for one, a in zip(joined, layout.whole, strict=True)),
-        scale=layout.gamma**layout.scale_degree,
-        noise_sd=math.sqrt(2 * layout.mu) / layout.gamma**layout.scale_degree,
-        simulated=job.simulated,
-    )
+# --- the public shape -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolynomialTotals:
+class PolynomialLayout(CircuitStatistic):
+    """The public shape of a polynomial's sums: integer coefficients, bounds, products, noise.
+
+    `bounds` are declared sizes of features below 1, `mu` is the noise of each output; 0 is exact.
+    """
+
+    kind: ClassVar[str] = "polynomial"
+    exact: ClassVar[tuple[str, str]] = ("exact-polynomial", "exact sums of a polynomial of the columns")
+    rows: ClassVar[str] = "quantised rows"
+    results: ClassVar[str] = "noisy sums"
+
+    polynomial: Polynomial
+    gamma: int
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    mu: int = 0
+    label: str = "polynomial"
+
+    def check(self) -> None:
+        if not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= LARGEST_MU or self.records < 0:
+            raise BadArguments("gamma must be an integer from 1 to 2^26, mu from 0 to 2^90, records at least 0.")
+        if not 1 <= self.polynomial.degree <= LARGEST_DEGREE:
+            raise BadArguments(f"the polynomial must have a degree from 1 to {LARGEST_DEGREE}.")
+        for name, bound in self.bounds.items():
+            if name not in self.features or not 0 < bound <= 1 or self.gamma * bound < 1:
+                raise BadPrivacyParameter(
+                    f"the bound of a feature must be a number from 1 / gamma to 1, not {bound!r} for {name!r}."
+                )
+        if not any(self.reach):
+            raise BadArguments(
+                f"every coefficient is rounded to 0 at gamma = {self.gamma}; scale the polynomial up, or gamma."
+            )
+        assert self.field.bound >= self.facts.n * max(self.reach), "a job that could wrap has no field"
+
+    @cached_property
+    def features(self) -> dict[str, Feature]:
+        """The features that the polynomial names."""
+        named = self.polynomial.features
+        columns = [column for owned in self.facts.columns.values() for column in owned if _concerns(column, named)]
+        declared = {feature.name: feature for feature in features(self.facts, columns)}
+        if unknown := sorted(named - set(declared)):
+            raise UnknownColumn(
+                f"the polynomial names {', '.join(unknown)}, which no party has; a categorical column has the features"
+                " column[category], for each category but the first."
+            )
+        return {name: feature for name, feature in declared.items() if name in named}
+
+    def own_features(self, party: str) -> list[Feature]:
+        return [feature for feature in self.features.values() if feature.party == party]
+
+    @cached_property
+    def parties(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(feature.party for feature in self.features.values()))
+
+    def largest(self, name: str) -> int:
+        """The largest size of a feature in integers."""
+        return integer_bounds(self.gamma, 1.0, self.bounds.get(name, 1.0))[1]
+
+    @cached_property
+    def scale_degree(self) -> int:
+        """All terms have the scale gamma to this power: lambda where no coefficient needs rounding, else lambda + 1."""
+        degree = self.polynomial.degree
+        scaled = [
+            Fraction(coefficient) * self.gamma ** (degree - sum(exponents.values()))
+            for output in self.polynomial.outputs
+            for coefficient, exponents in output
+        ]
+        return degree + (1 if any(coefficient.denominator > 1 for coefficient in scaled) else 0)
+
+    @property
+    def scale(self) -> int:
+        """What a sum is divided by in the end."""
+        return self.gamma**self.scale_degree
+
+    @cached_property
+    def coefficients(self) -> list[dict[Exponents, int]]:
+        """Each output in integers: a monomial of degree l has its coefficient times gamma^(scale - l), rounded."""
+        outputs = []
+        for output in self.polynomial.monomials:
+            rounded = {
+                exponents: round(Fraction(a) * self.gamma ** (self.scale_degree - sum(e for _, e in exponents)))
+                for a, exponents in output
+            }
+            outputs.append({exponents: a for exponents, a in rounded.items() if a})
+        return outputs
+
+    @cached_property
+    def reach(self) -> list[int]:
+        """How far one record can move each output: sum of |coefficient| times the largest product. n is public, and so
+        is the constant of a polynomial times n: it does not move."""
+        return [
+            sum(abs(a) * self._largest_product(exponents) for exponents, a in output.items() if exponents)
+            for output in self.coefficients
+        ]
+
+    def _largest_product(self, exponents: Exponents) -> int:
+        return math.prod(self.largest(name) ** e for name, e in exponents)
+
+    @property
+    def size(self) -> int:
+        """Outputs that are opened."""
+        return len(self.coefficients)
+
+    @property
+    def cohort_bytes(self) -> int:
+        """A party quantises all of its rows with the first chunk, and keeps them."""
+        widest = max(len(self.own_features(party)) for party in self.parties)
+        return super().cohort_bytes + 32 * self.facts.n * widest
+
+    @cached_property
+    def field(self) -> Field:
+        """Holds every output with all noise."""
+        return field_for(self.facts.n * max(self.reach), self.mu, self.roster)
+
+    # --- noise and cost -----------------------------------------------------------------------------------
+
+    @property
+    def delta_1(self) -> float:
+        return float(max(sum(self.reach), self.delta_2))
+
+    @property
+    def delta_2(self) -> float:
+        square = sum(moved * moved for moved in self.reach)
+        root = math.isqrt(square)
+        # Where the root is no integer: a few units of the last place above the double, so never below the root.
+        return float(root) if root * root == square else math.sqrt(square) * (1 + 2**-50)
+
+    @property
+    def sensitivity(self) -> dict[str, Any]:
+        """`dimension` is the number of outputs that a record can move."""
+        moved = sum(1 for reach in self.reach if reach)
+        return {"delta_1": self.delta_1, "delta_2": self.delta_2, "dimension": moved}
+
+    def cost(self, public: Public, view: View) -> Cost:
+        """The one joint release of this job, at a data party."""
+        return self.release(self.mu, colluders=colluders(self.roster, view), joint=f"{public.job} {self.label}")
+
+    def releases(self, colluders: int) -> list[Cost]:
+        return [self.release(self.mu, colluders=colluders)]
+
+    # --- products -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def shared(self) -> dict[tuple[str, Exponents], Factor]:
+        """One column for each product of one party's own features that a monomial of several parties needs."""
+        placed: dict[tuple[str, Exponents], Factor] = {}
+        ends: dict[str, int] = {}
+        for own in (self._split(exponents) for output in self.coefficients for exponents in output):
+            for factor in own if len(own) > 1 else ():
+                if factor not in placed:
+                    start = ends.get(factor[0], 0)
+                    placed[factor] = Factor(factor[0], start, start + 1)
+                    ends[factor[0]] = start + 1
+        return placed
+
+    @cached_property
+    def local(self) -> dict[str, list[Exponents]]:
+        """The monomials that lie within one party: it shares their sums, not its rows."""
+        within: dict[str, dict[Exponents, None]] = {}
+        for own in (self._split(exponents) for output in self.coefficients for exponents in output):
+            if len(own) == 1:
+                within.setdefault(own[0][0], {})[own[0][1]] = None
+        return {party: list(monomials) for party, monomials in within.items()}
+
+    @cached_property
+    def terms(self) -> dict[Exponents, tuple[Factor, ...]]:
+        """The monomials of several parties, each once."""
+        monomials = dict.fromkeys(exponents for output in self.coefficients for exponents in output)
+        split = {exponents: self._split(exponents) for exponents in monomials}
+        return {
+            exponents: tuple(self.shared[factor] for factor in own) for exponents, own in split.items() if len(own) > 1
+        }
+
+    def _split(self, exponents: Exponents) -> list[tuple[str, Exponents]]:
+        """A monomial as one factor a party."""
+        own: dict[str, list[tuple[str, int]]] = {}
+        for name, e in exponents:
+            own.setdefault(self.features[name].party, []).append((name, e))
+        return [(party, tuple(own[party])) for party in self.parties if party in own]
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        terms = tuple(self.terms.values())
+        return Circuit(terms=terms, n=self.facts.n, field=self.field, records=self.records)
+
+    # --- what members do ----------------------------------------------------------------------------------
+
+    def noise(self, me: Party) -> NDArray[np.int64]:
+        return noise_part(me, mu=self.mu, size=self.size)
+
+    def share(self, me: Party, number: int) -> None:
+        """A party rounds its values once, with the first chunk: sums and products are of the same integers."""
+        if number == 0:
+            rows = self._quantised(me)
+            for chunk, (start, stop) in enumerate(self.chunks) if me.name in self.circuit.widths else ():
+                me.keep(f"{self.tag}: quantised {chunk}", rows[start:stop])
+            if me.name in self.local:
+                sums = [sum(self._product(me, rows, own).tolist()) for own in self.local[me.name]]
+                me.keep(f"{self.tag}: own sums", [str(total) for total in sums])
+        super().share(me, number)
+
+    def local_sums(self, me: Party) -> NDArray[Any]:
+        return np.array([int(total) for total in me.recall(f"{self.tag}: own sums")], dtype=object)
+
+    def shared_rows(self, me: Party, number: int) -> NDArray[Any]:
+        rows = me.recall(f"{self.tag}: quantised {number}")
+        return np.stack([self._product(me, rows, own) for party, own in self.shared if party == me.name], axis=1)
+
+    def _quantised(self, me: Party) -> NDArray[np.int64]:
+        """Algorithm 2, and then the declared bounds in integers: rounding up must not lead beyond them."""
+        mine = self.own_features(me.name)
+        largest = np.array([self.largest(feature.name) for feature in mine])
+        return np.clip(stochastic_round(design(me, mine) * self.gamma, me.randomness), -largest, largest)
+
+    def _product(self, me: Party, rows: NDArray[np.int64], own: Exponents) -> NDArray[Any]:
+        """The product of one's own features, exactly: Python integers where 63 bits are not enough."""
+        mine = [feature.name for feature in self.own_features(me.name)]
+        product = np.ones(len(rows), dtype=np.int64 if self._largest_product(own) < 2**62 else object)
+        for name, e in own:
+            column = rows[:, mine.index(name)].astype(product.dtype)
+            for _ in range(e):
+                product = product * column
+        return product
+
+    def combine(self, me: Party, number: int) -> Residues:
+        """Monomials times their public coefficients, plus every member's noise."""
+        noise, sums = self.held(me, "noise"), self.held(me, "sums")
+        monomials: dict[Exponents, Product] = {
+            own: lift(self.field, sums[party][:, position])
+            for party, each in self.local.items()
+            for position, own in enumerate(each)
+        }
+        for own, product in zip(self.terms, self.term_sums(me), strict=True):
+            monomials[own] = product.sum().sum()
+        opened = np.empty((len(self.field.primes), self.size), dtype=np.int32)
+        for position, output in enumerate(self.coefficients):
+            total = lift(self.field, self.field.zeros(()))
+            for own, coefficient in output.items():
+                if own:
+                    total = total + monomials[own].scale(coefficient)
+            drawn = {member: shares[:, position] for member, shares in noise.items()}
+            opened[:, position] = open_product(total, noise=drawn, parties=me.roster.names)
+        return opened
+
+
+def _concerns(column: str, named: set[str]) -> bool:
+    return column in named or any(name.startswith(f"{column}[") for name in named)
+
+
+# --- the coordinator's procedure --------------------------------------------------------------------------
+
+
+class PolynomialComputation(CircuitStages, Procedure["PolynomialResult"]):
+    """One computation of sums. Other methods put its stages into their own plans."""
+
+    layout: PolynomialLayout
+
+    def __init__(self, layout: PolynomialLayout, view: View, *, delta: float) -> None:
+        super().__init__(layout, view)
+        self.notes = _notes(layout, view, delta)
+
+    def run(self, job: Job) -> PolynomialResult:
+        """What is opened, and the public constants."""
+        layout = self.layout
+        opened, n = self.compute(job), layout.facts.n
+        return PolynomialResult(
+            n=n,
+            polynomial=layout.polynomial,
+            integers=tuple(
+                int(total) + n * output.get((), 0) for total, output in zip(opened, layout.coefficients, strict=True)
+            ),
+            scale=layout.scale,
+            noise_sd=math.sqrt(2 * layout.mu) / layout.scale,
+            simulated=job.simulated,
+        )
+
+
+def _notes(layout: PolynomialLayout, view: View, delta: float) -> tuple[str, ...]:
+    """The forecast of a plan: scale, noise, account."""
+    size = (
+        f"Degree {layout.polynomial.degree}, scale gamma^{layout.scale_degree} with gamma = {layout.gamma};"
+        f" {len(layout.field.primes)} primes of 21 bits, {len(layout.circuit.levels)} rounds of degree reduction."
+    )
+    if not layout.mu:
+        return (EXACT, size)
+    sd = math.sqrt(2 * layout.mu) / layout.scale
+    return (
+        f"Each sum carries noise with standard deviation {sd:.4g} ({sd / layout.facts.n:.2g} of n = {layout.facts.n}).",
+        *account_notes(layout.roster, view=view, delta=delta, releases=layout.releases),
+        size,
+    )
+
+
+# --- the result -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolynomialResult(Result):
     """`values` are the sums over records, one for each output; `integers` are the same times `scale`, exactly.
 
     `noise_sd` is the standard deviation of the noise on one value (0 if exact), independent between outputs.
     """
+
+    kind: ClassVar[str] = "polynomial"
 
     n: int
     polynomial: Polynomial
@@ -199,107 +527,57 @@ class PolynomialTotals:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        return np.array([float(Fraction(one, self.scale)) for one in self.integers])
+        return np.array([float(Fraction(total, self.scale)) for total in self.integers])
 
-    def write(self, run: RunFolder) -> None:
-        run.write_json(
-            "result.json",
-            {
-                "kind": "polynomial",
-                "n": self.n,
-                "polynomial": self.polynomial.to_list(),
-                "values": self.values.tolist(),
-                "noise_sd": self.noise_sd,
-                "simulated": self.simulated,
-            },
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "polynomial": plain(self.polynomial.outputs),
+            "values": self.values.tolist(),
+            "noise_sd": self.noise_sd,
+            "simulated": self.simulated,
+        }
+
+    def view(self) -> Shown:
+        many = len(self.integers)
+        title = f"{many} sum{'' if many == 1 else 's'} over {number(self.n)} records"
+        noise = f"± {2 * self.noise_sd:.4g}" if self.noise_sd else "none"
+        sums = Table(
+            title="Sums over records",
+            head=("sum over records of", "value", "noise"),
+            rows=tuple(
+                (formula, f"{value:,.4f}", noise)
+                for formula, value in zip(self.polynomial.formulas(), self.values.tolist(), strict=True)
+            ),
+            numeric=(1, 2),
+        )
+        answer: list[Block] = [replace(sums, rows=sums.rows[:MOST_ROWS])]
+        if many > MOST_ROWS:
+            answer.append(Text(text=f"The other {many - MOST_ROWS:,} are in result.json."))
+        return Shown(
+            title=title,
+            quality=self._quality(),
+            answer=tuple(answer),
+            sections=(
+                Section(
+                    title="How to read the sums",
+                    blocks=(
+                        Text(
+                            text="Features lie between -1 and 1: a column's declared range is mapped to that, a category"
+                            " is 0 or 1, and a block that a record lacks is zeros. Values were rounded at random to a"
+                            " fine grid, which has no bias."
+                        ),
+                    ),
+                ),
+            ),
+            terminal=(replace(sums, title=title, shown=50),),
         )
 
-
-# --- the members' steps -----------------------------------------------------------------------------------
-
-
-def _layout(public: Public | Party, plain: Mapping[str, Any]) -> Layout:
-    return Layout.from_dict(public.facts, public.roster, plain)
-
-
-def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
-    return share_cost(public, _layout(public, layout), view, number)
-
-
-@step(cost=_share_cost)
-def share_products(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
-    """Share one chunk of one's own factors; with the first also the sums of one's own monomials, and the noise."""
-    known = _layout(me, layout)
-    known.circuit.chunk(number)
-    tag = known.circuit.tag
-    if number == 0:
-        deal_noise(me, f"{tag}: noise", known.field, mu=known.mu, size=known.size)
-        if me.name in known.parties:
-            _sum_and_keep(me, known)
-    elif me.name in me.roster.committee:
-        put_away(me, known.circuit, number - 1, len(known.circuit.levels))
-    if me.name in known.circuit.widths:
-        rows = me.recall(f"{tag}: quantised {number}")
-        factors = [_product(me, known, rows, own) for party, own in known.shared if party == me.name]
-        deal(me, f"{tag}: rows {number}", known.field, np.stack(factors, axis=1))
-    return Release(None, "nothing: the shares travel sealed")
-
-
-def _sum_and_keep(me: Party, known: Layout) -> None:
-    """Share the sums of the monomials within this party, and keep its whole numbers for the chunks of rows."""
-    rows, tag = _quantised(me, known), known.circuit.tag
-    if me.name in known.local:
-        sums = [sum(_product(me, known, rows, own).tolist()) for own in known.local[me.name]]
-        deal(me, f"{tag}: sums", known.field, np.array(sums, dtype=object))
-    for number, (start, stop) in enumerate(known.circuit.chunks) if me.name in known.circuit.widths else ():
-        me.keep(f"{tag}: quantised {number}", rows[start:stop])
-
-
-def _quantised(me: Party, known: Layout) -> NDArray[np.int64]:
-    """Algorithm 2, and then the declared bounds in integers: rounding up must not lead beyond them."""
-    mine = [feature for feature in known.features.values() if feature.party == me.name]
-    largest = np.array([known.largest(feature.name) for feature in mine])
-    return np.clip(stochastic_round(design(me, mine) * known.gamma, me.randomness), -largest, largest)
-
-
-def _product(me: Party, known: Layout, rows: NDArray[np.int64], own: Exponents) -> NDArray[Any]:
-    """The product of one's own features, exactly: Python integers where 63 bits are not enough."""
-    mine = [feature.name for feature in known.features.values() if feature.party == me.name]
-    small = math.prod(known.largest(name) ** e for name, e in own) < 2**62
-    out = np.ones(len(rows), dtype=np.int64 if small else object)
-    for name, e in own:
-        column = rows[:, mine.index(name)].astype(out.dtype)
-        for _ in range(e):
-            out = out * column
-    return out
-
-
-@step(cost=multiply_cost)
-def multiply_products(me: Party, *, layout: dict[str, Any], view: View, number: int, level: int) -> Release:
-    """Products of shared columns, dealt again to return to degree t."""
-    multiply_level(me, _layout(me, layout).circuit, number, level)
-    return Release(None, "nothing: the shares travel sealed")
-
-
-@step(cost=open_cost)
-def open_polynomial(me: Party, *, layout: dict[str, Any], view: View) -> Release:
-    """This holder's share of all outputs: monomials times their public coefficients, plus every member's noise."""
-    known = _layout(me, layout)
-    once(me, known.label)
-    noise, sums = held(me, known.circuit, "noise"), held(me, known.circuit, "sums")
-    monomials: dict[Exponents, Product] = {
-        own: lift(known.field, sums[party][:, position])
-        for party, each in known.local.items()
-        for position, own in enumerate(each)
-    }
-    for own, product in zip(known.terms, term_sums(me, known.circuit), strict=True):
-        monomials[own] = product.sum().sum()
-    out = np.empty((len(known.field.primes), known.size), dtype=np.int32)
-    for position, output in enumerate(known.whole):
-        total = lift(known.field, known.field.zeros(()))
-        for own, coefficient in output.items():
-            if own:
-                total = total + monomials[own].scale(coefficient)
-        here = {member: one[:, position] for member, one in noise.items()}
-        out[:, position] = open_product(total, noise=here, parties=me.roster.names)
-    return Release(out, "a share of noisy sums")
+    def _quality(self) -> str:
+        if not self.noise_sd:
+            return "Exact sums: no noise was added."
+        clear = int((np.abs(self.values) > 2 * self.noise_sd).sum())
+        return (
+            f"A sum is ± {2 * self.noise_sd:.3g} in 95 of 100 cases. {clear:,} of {len(self.integers):,} are larger than"
+            " that; the others may be noise alone."
+        )

@@ -39,7 +39,9 @@ def consistent_leaves(tree: NDArray[np.float64], depth: int) -> NDArray[np.float
     return fitted
 
 
-def quantiles(leaves: NDArray[np.float64], edges: NDArray[np.float64], at: NDArray[np.float64]) -> NDArray[np.float64]:
+def quantiles(
+    leaves: NDArray[np.float64], edges: NDArray[np.float64], levels: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Quantiles of a histogram with noisy leaves: monotone by construction, inside the bounds.
 
     The running sum is made monotone by averaging the running maximum from the left with the running minimum from
@@ -50,5 +52,5 @@ def quantiles(leaves: NDArray[np.float64], edges: NDArray[np.float64], at: NDArr
     running = np.clip(running, 0.0, total)
     monotone = (np.maximum.accumulate(running) + np.minimum.accumulate(running[::-1])[::-1]) / 2
     monotone[0], monotone[-1] = 0.0, total
-    found: NDArray[np.float64] = np.interp(at * total, monotone, edges)
-    return found
+    values: NDArray[np.float64] = np.interp(levels * total, monotone, edges)
+    return values

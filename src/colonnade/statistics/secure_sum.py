@@ -1,4 +1,4 @@
-"""Sums over parties of vectors that nobody sees: pads of each pair of members cancel in the total, and only there.
+"""Sums over parties of vectors that no one sees: pads of each pair of members cancel in the total, and only there.
 
 One round, no committee, and any number of members from two. What steps of other methods use: `SecureSum` is the
 public shape of a sum, `masked_release` what a member's step returns, `unmask` what the coordinator does with the
@@ -11,40 +11,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import plain
 from colonnade.errors import BadArguments, ModulusTooSmall, TooFewHolders
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
+from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.options import Delta, OptionalEpsilon, RelationOption, View, ViewOption
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Phase, Plan, phase
 from colonnade.federation.roster import Roster
-from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
-from colonnade.privacy.skellam import LARGEST_MU, Skellam, calibrate_mu
+from colonnade.federation.view import Section, Table, Text
+from colonnade.federation.view import View as Shown
+from colonnade.formatting import number, share, with_noise
+from colonnade.privacy.calibration import Calibration, SkellamMus
+from colonnade.privacy.cost import Cost, Free, Unbounded
+from colonnade.privacy.skellam import LARGEST_MU, Skellam
 from colonnade.privacy.skellam_sampler import largest_draw
 from colonnade.secure.pads import fixed_point, largest_summand, masked, pad_label, unmask_sum
-from colonnade.statistics.joint import (
-    View,
-    account_notes,
-    binding,
-    check_budget,
-    check_view,
-    colluders,
-    noise_part,
-    once,
-)
-from colonnade.statistics.quantize import stochastic_round
+from colonnade.statistics.features import stochastic_round
+from colonnade.statistics.joint import EXACT, account_notes, binding, check_budget, colluders, once
+from colonnade.statistics.shares import noise_part
 
 if TYPE_CHECKING:
-    from colonnade.federation.coordinator import Federation
+    from colonnade.audit.attack import Attack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +49,7 @@ class SecureSum:
     """The public shape of one masked sum: `size` entries, each of size at most `bound` at every member.
 
     Entries are multiplied by `gamma`, rounded (at random if there is noise) and clipped in integers to gamma * bound;
-    whole numbers have gamma = 1. The total carries Sk(mu). `label` names the sum within its job.
+    integers have gamma = 1. The total carries Sk(mu). `label` names the sum within its job.
     """
 
     label: str
@@ -82,7 +79,7 @@ class SecureSum:
 
     @property
     def largest(self) -> int:
-        """The largest size of an entry in whole numbers; exactly, because a double ends at 53 bits."""
+        """The largest size of an entry in integers; exactly, because a double ends at 53 bits."""
         return math.floor(Fraction(self.bound) * self.gamma + Fraction(1, 10**9))
 
     @property
@@ -95,29 +92,29 @@ class SecureSum:
 
 
 def masked_release(
-    me: Party, values: NDArray[np.floating[Any] | np.integer[Any]], *, shape: SecureSum, round: int = 0
+    me: Party, values: NDArray[np.floating[Any] | np.integer[Any]], *, shape: SecureSum, round_number: int = 0
 ) -> NDArray[np.uint64]:
-    """This member's vector with its part of the noise, under its pads: uniform to everybody but the sum of all.
+    """This member's vector with its part of the noise, under its pads: uniform to everyone but the sum of all.
 
-    A (label, round) serves once in a job. The pads depend on the whole shape: if members were asked for different
+    A (label, round_number) serves once in a job. The pads depend on the whole shape: if members were asked for different
     noise or different scales, nothing cancels.
     """
     shape.check(me.roster)
     if values.shape != (shape.size,):
         raise BadArguments(f"the vector has shape {values.shape}, and the sum {shape.label!r} {shape.size} entries.")
-    once(me, f"masked sum {shape.label} {round}")
+    once(me, f"masked sum {shape.label} {round_number}")
     if np.issubdtype(values.dtype, np.integer):
         # Clipped before scaling, so that the product stays below 2^63.
         bound = math.floor(shape.bound)
-        whole = np.clip(values, -bound, bound).astype(np.int64) * shape.gamma
+        integers = np.clip(values, -bound, bound).astype(np.int64) * shape.gamma
     else:
         scaled = np.clip(np.nan_to_num(values), -shape.bound, shape.bound) * float(shape.gamma)
-        whole = stochastic_round(scaled, me.randomness) if shape.mu else np.rint(scaled).astype(np.int64)
-    whole = np.clip(whole, -shape.largest, shape.largest) + noise_part(me, mu=shape.mu, size=shape.size)
+        integers = stochastic_round(scaled, me.randomness) if shape.mu else np.rint(scaled).astype(np.int64)
+    integers = np.clip(integers, -shape.largest, shape.largest) + noise_part(me, mu=shape.mu, size=shape.size)
     peers = [name for name in me.roster.names if name != me.name]
     agreed = binding(shape.label, shape.to_dict())
     keys = {peer: me.pair_key(peer, agreed) for peer in peers}
-    return masked(whole, me=me.name, peers=peers, pair_keys=keys, label=pad_label(me.job, round))
+    return masked(integers, me=me.name, peers=peers, pair_keys=keys, label=pad_label(me.job, round_number))
 
 
 def unmask(replies: Mapping[str, NDArray[np.uint64]], *, shape: SecureSum, roster: Roster) -> NDArray[np.float64]:
@@ -128,88 +125,95 @@ def unmask(replies: Mapping[str, NDArray[np.uint64]], *, shape: SecureSum, roste
 
 # --- a method: how many blocks of records there are in all ------------------------------------------------
 
+LABEL = "presence total"
 
-@dataclass(frozen=True, kw_only=True)
-class PresenceTotal:
-    """The number of records that the parties have, summed over the parties, without any party's own number.
 
-    It answers how complete a cohort is before anybody decides to work on it: total / (n parties) of its blocks are
-    there.
+@dataclass(kw_only=True)
+class PresenceTotal(Method["Coverage"]):
+    """Add up how many records each party has, without any party's own number.
 
-    Parameters
-    ----------
-    epsilon, delta : a person's total. `epsilon=None` counts exactly, which is an unbounded release that every party
-        must allow by name ("exact-presence-total").
-    view, relation : what the noise is calibrated for; see `docs/threat-model.md`.
+    The total is over parties, so a record that three parties have counts three times: it says how complete a cohort
+    is (total / (n parties) of its blocks are there), and not how many records all parties have.
 
     Returns
     -------
-    `fit(federation)` gives the noisy `total`, its `fraction` of all blocks, and `noise_sd`.
+    `fit(federation)` gives `Coverage`: the `total`, noisy if there is an epsilon, its `fraction` of all blocks, and
+    `noise_sd`.
 
     Example
     -------
-    >>> found = co.PresenceTotal(epsilon=1.0).fit(federation)
-    >>> 0 < found.fraction < 1
+    >>> coverage = co.PresenceTotal(epsilon=1.0).fit(federation)
+    >>> 0 < coverage.fraction < 1
     True
     """
 
     name: ClassVar[str] = "presence-total"
-    label: ClassVar[str] = "presence total"
 
-    epsilon: float | None = 1.0
-    delta: float = 1e-6
-    view: View = "client"
-    relation: Relation = "zero-out"
+    epsilon: OptionalEpsilon = 1.0
+    delta: Delta = 1e-6
+    view: ViewOption = "client"
+    relation: RelationOption = "zero-out"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_view(self.view)
 
-    def options(self) -> dict[str, Any]:
-        return {"epsilon": self.epsilon, "delta": self.delta, "view": self.view, "relation": self.relation}
+    def missing_data(self) -> str:
+        return "It counts what is there: a record adds one for each party that has it."
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> PresenceTotalling:
+        return PresenceTotalling(self, facts, roster)
+
+    def reads(self) -> tuple[str, ...]:
+        """Presence alone, and no column."""
+        return ()
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        return cls(**options)
+    def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.statistics.attacks import presence_attacks
 
-    def fit(self, federation: Federation) -> Coverage:
-        """Run it; the run folder is in `federation.runs`."""
-        return federation.run(self)[0]  # type: ignore[no-any-return]
+        return presence_attacks()
 
-    def mu(self, facts: PublicFacts, roster: Roster) -> int:
-        """The Skellam parameter that (epsilon, delta) needs; 0 if exact."""
-        if self.epsilon is None:
-            return 0
-        sizes = (len(facts.parties), len(roster.names), colluders(roster, self.view))
-        return _presence_noise(self.epsilon, self.delta, *sizes, self.relation)
 
-    def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
-        mu = self.mu(facts, roster)
-        shape = presence_shape(facts, mu=mu, label=self.label)
-        shape.check(roster)
-        notes: tuple[str, ...] = ("Exact: no noise is added, and no privacy is claimed for the result.",)
-        if mu:
-            notes = (
-                f"The total carries integer noise with standard deviation {shape.noise_sd:.4g}.",
-                *account_notes(
-                    roster,
-                    view=self.view,
-                    delta=self.delta,
-                    releases=lambda many: [_presence_release(facts, roster, mu, many)],
-                ),
-            )
-        phases = tuple(presence_phases(facts, roster, mu=mu, view=self.view, label=self.label))
-        return Plan(method=self.name, options=self.options(), stages=phases, notes=notes, delta=self.delta)
+class PresenceTotalling(Procedure["Coverage"]):
+    """One masked count of every member."""
 
-    def execute(self, job: Job) -> Coverage:
-        mu = self.mu(job.facts, job.roster)
-        shape = presence_shape(job.facts, mu=mu, label=self.label)
-        replies = job.ask(masked_presence, phase=self.label, mu=mu, view=self.view, label=self.label)
+    def __init__(self, method: PresenceTotal, facts: PublicFacts, roster: Roster) -> None:
+        self.facts, self.roster = facts, roster
+        self.mu = 0
+        if method.epsilon is not None:
+            pooled = colluders(roster, method.view)
+            total = SkellamMus(_presence_release(facts, roster, 1, pooled))
+            budget = {"epsilon": method.epsilon, "delta": method.delta}
+            self.mu = int(Calibration({LABEL: total}, relation=method.relation, **budget)[LABEL])
+        self.shape = presence_shape(facts, mu=self.mu, label=LABEL)
+        self.shape.check(roster)
+        arguments = {"mu": self.mu, "view": method.view, "label": LABEL}
+        self.count = stage(
+            LABEL,
+            masked_presence,
+            {member: [arguments] for member in roster.names},
+            facts=facts,
+            roster=roster,
+            discloses="masked counts, of which the coordinator can read the noisy total only",
+            reply_bytes=8,
+        )
+        self.stages = (self.count,)
+        self.notes = (EXACT,) if not self.mu else (
+            f"The total carries integer noise with standard deviation {self.shape.noise_sd:.4g}.",
+            *account_notes(
+                roster,
+                view=method.view,
+                delta=method.delta,
+                releases=lambda pooled: [_presence_release(facts, roster, self.mu, pooled)],
+            ),
+        )
+
+    def run(self, job: Job) -> Coverage:
         return Coverage(
-            n=job.facts.n,
-            parties=len(job.facts.parties),
-            total=float(unmask(replies, shape=shape, roster=job.roster)[0]),
-            noise_sd=shape.noise_sd,
+            n=self.facts.n,
+            parties=len(self.facts.parties),
+            total=float(unmask(job.ask(self.count), shape=self.shape, roster=self.roster)[0]),
+            noise_sd=self.shape.noise_sd,
             simulated=job.simulated,
         )
 
@@ -219,47 +223,20 @@ def presence_shape(facts: PublicFacts, *, mu: int, label: str) -> SecureSum:
     return SecureSum(label=label, size=1, bound=facts.n, mu=mu)
 
 
-def presence_phases(facts: PublicFacts, roster: Roster, *, mu: int, view: View, label: str) -> list[Phase]:
-    arguments = {"mu": mu, "view": view, "label": label}
-    return [
-        phase(
-            label,
-            masked_presence,
-            {member: [arguments] for member in roster.names},
-            facts=facts,
-            roster=roster,
-            discloses="masked counts, of which the coordinator can read the noisy total only",
-            reply_bytes=8,
-        )
-    ]
-
-
-def _presence_release(facts: PublicFacts, roster: Roster, mu: int, many: int, joint: str | None = None) -> Cost:
-    """A record is in at most every party's block: it moves the one total by a whole number up to their number."""
+def _presence_release(facts: PublicFacts, roster: Roster, mu: int, colluders: int, joint: str | None = None) -> Cost:
+    """A record is in at most every party's block: it moves the one total by an integer up to their number."""
     if not mu:
         return Unbounded("exact-presence-total", "the exact number of records over all parties", joint=joint)
     most = len(facts.parties)
     members = len(roster.names)
-    return Skellam(mu, delta_1=most, delta_2=most, parties=members, colluders=many, shift="single", joint=joint)
-
-
-@lru_cache(maxsize=64)
-def _presence_noise(epsilon: float, delta: float, most: int, members: int, colluders: int, relation: Relation) -> int:
-    return calibrate_mu(
-        epsilon=epsilon,
-        delta=delta,
-        delta_1=most,
-        delta_2=most,
-        parties=members,
-        colluders=colluders,
-        relation=relation,
-        shift="single",
-    )
+    return Skellam(mu, delta_1=most, delta_2=most, parties=members, colluders=colluders, shift="single", joint=joint)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Coverage:
+class Coverage(Result):
     """`total` blocks of records, noisy, of n times `parties` possible ones."""
+
+    kind: ClassVar[str] = "coverage"
 
     n: int
     parties: int
@@ -272,17 +249,48 @@ class Coverage:
         """The part of all possible blocks that is there."""
         return self.total / (self.n * self.parties)
 
-    def write(self, run: RunFolder) -> None:
-        run.write_json(
-            "result.json",
-            {
-                "kind": "coverage",
-                "n": self.n,
-                "parties": self.parties,
-                "total": self.total,
-                "noise_sd": self.noise_sd,
-                "simulated": self.simulated,
-            },
+    def to_dict(self) -> dict[str, Any]:
+        stated: dict[str, Any] = plain(self)
+        return stated
+
+    def view(self) -> Shown:
+        possible = self.n * self.parties
+        title = f"{share(self.total, possible)} of all blocks are there"
+        missing = possible - self.total
+        blocks = Table(
+            title="Blocks of records",
+            head=("", "blocks", "share of all possible"),
+            rows=(
+                ("there", with_noise(self.total, self.noise_sd), share(self.total, possible)),
+                ("missing", with_noise(missing, self.noise_sd), share(missing, possible)),
+                ("possible", number(possible), "100.0 %"),
+            ),
+            numeric=(1, 2),
+        )
+        width = f"The share is ± {200 * self.noise_sd / possible:.2g} percentage points in 95 of 100 cases."
+        return Shown(
+            title=title,
+            quality=width if self.noise_sd else "An exact count: no noise was added.",
+            answer=(
+                blocks,
+                Text(
+                    text=f"A block is one party's columns of one record: {number(self.n)} records times {self.parties}"
+                    " parties. No party's own number was shown.",
+                    style="soft",
+                ),
+            ),
+            sections=(
+                Section(
+                    title="What it is good for",
+                    blocks=(
+                        Text(
+                            text="It says how complete the cohort is, before anyone decides to work on it; not who lacks"
+                            " what, and not how many records all parties have."
+                        ),
+                    ),
+                ),
+            ),
+            terminal=(replace(blocks, title=title),),
         )
 
 
@@ -292,14 +300,13 @@ class Coverage:
 def _presence_cost(public: Public, *, mu: int, view: View, label: str) -> Cost:
     if public.party not in public.facts.parties:
         return Free("this member masks noise, and no data")
-    many = colluders(public.roster, view)
-    return _presence_release(public.facts, public.roster, mu, many, joint=f"{public.job} {label}")
+    pooled = colluders(public.roster, view)
+    return _presence_release(public.facts, public.roster, mu, pooled, joint=f"{public.job} {label}")
 
 
 @step(cost=_presence_cost)
 def masked_presence(me: Party, *, mu: int, view: View, label: str) -> Release:
     """The number of this party's records in the cohort, with noise, masked; zero at a member without data."""
     count = int(me.present.sum()) if me.name in me.facts.parties else 0
-    shape = presence_shape(me.facts, mu=mu, label=label)
-    value = masked_release(me, np.array([count]), shape=shape)
+    value = masked_release(me, np.array([count]), shape=presence_shape(me.facts, mu=mu, label=label))
     return Release(value, "a masked count: only the sum over all members can be read")

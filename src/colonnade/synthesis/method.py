@@ -27,6 +27,8 @@ from colonnade.federation.options import (
 from colonnade.federation.roster import Roster
 from colonnade.statistics.joint import check_budget
 from colonnade.synthesis.copula.overlap import Expected
+from colonnade.synthesis.copula.procedure import CopulaSynthesis
+from colonnade.synthesis.field.procedure import FieldSynthesis
 from colonnade.synthesis.table import SyntheticTable
 
 if TYPE_CHECKING:
@@ -216,13 +218,8 @@ class Synthesize(Method[SyntheticTable]):
         )
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[SyntheticTable]:
-        if self.model == "field":
-            from colonnade.synthesis.field.procedure import FieldSynthesis
-
-            return FieldSynthesis(self, facts, roster)
-        from colonnade.synthesis.copula.procedure import CopulaSynthesis
-
-        return CopulaSynthesis(self, facts, roster)
+        synthesis = FieldSynthesis if self.model == "field" else CopulaSynthesis
+        return synthesis(self, facts, roster)
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:

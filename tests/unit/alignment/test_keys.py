@@ -11,7 +11,7 @@ import pytest
 from colonnade.alignment.keys import check_rules, normal_form, normal_forms
 from colonnade.data.block import Block
 from colonnade.data.column import Column, Columns
-from colonnade.data.composite import SEPARATOR, CompositeKey, key_name, with_key
+from colonnade.data.keys import SEPARATOR, CompositeKey, key_name, with_key
 from colonnade.data.sources import open_source
 from colonnade.errors import BadArguments, KeyProblem
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from colonnade.papers.fedpsg.generators.tabddpm import Schedule, cosine_schedule, log_mixed, log_posterior
 from colonnade.errors import BadArguments
+from colonnade.papers.fedpsg.generators.tabddpm import Schedule, cosine_schedule, log_mixed, log_posterior
 
 
 def kernel(share: float, categories: int) -> np.ndarray:

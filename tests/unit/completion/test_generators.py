@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 from colonnade.completion.generators import Generator, generator
-from colonnade.papers.fedpsg.generators import tvae
-from colonnade.papers.fedpsg.generators import tabddpm
-from colonnade.papers.fedpsg.generators.copula import Empirical
-from colonnade.papers.fedpsg.generators.trained import new_key
-from colonnade.papers.fedpsg.generators.trained import Preparation
 from colonnade.completion.layout import Layout
 from colonnade.data import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable, RunError, TrainingDiverged
+from colonnade.papers.fedpsg.generators import tabddpm, tvae
+from colonnade.papers.fedpsg.generators.copula import Empirical
+from colonnade.papers.fedpsg.generators.trained import Preparation, new_key
 
 SMALL = {
     "copula": {},

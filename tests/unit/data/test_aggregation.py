@@ -10,7 +10,7 @@ import pandas as pd
 
 from colonnade.data import Block, Column, Columns, ParquetSource, open_source
 from colonnade.data.aggregation import Values, aggregate, inside, mapped
-from colonnade.data.composite import with_key
+from colonnade.data.keys import with_key
 from colonnade.data.sources import CELLS, ROWS, Divisible, chunk_rows
 
 COLUMNS = Columns([Column(name="x", kind="continuous", lower=0.0, upper=1.0)])

@@ -16,7 +16,7 @@ import pytest
 import colonnade as co
 from colonnade.data import Block, Column, Columns, Source, open_source
 from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownColumn
-from colonnade.federation.local import Spec
+from colonnade.federation.config import Spec
 from support import postgresql
 
 SECRET = "not-for-logs"

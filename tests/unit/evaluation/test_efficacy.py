@@ -1,4 +1,4 @@
-"""Efficacy, missingness and the comparison at home, against scikit-learn, statsmodels and definitions."""
+"""Efficacy, missingness and the local comparison, against scikit-learn, statsmodels and definitions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from colonnade.errors import BadArguments, SchemaError, UnknownColumn
 from colonnade.evaluation import fidelity, missingness
 from colonnade.evaluation.comparison import compare_locally, joint_distances
 from colonnade.evaluation.efficacy import area_under_curve, side_by_side, train_and_test
-from colonnade.federation.method import METHODS
-from colonnade.statistics.contingency import Tables
+from colonnade.statistics.tables import TablesResult
 
 COLUMNS = Columns(
     [
@@ -132,15 +131,7 @@ def test_monotone_missingness_is_recognised_in_any_order_of_the_parties() -> Non
     assert not missingness.is_monotone(Cohort(("a", "b", "c"), np.vstack([steps, [[True, False, True]]])))
 
 
-def test_every_method_that_people_call_says_what_it_does_with_missing_blocks() -> None:
-    silent = {"moments", "contingency", "polynomial", "presence-total", "align"}
-    told = {name: missingness.treatment(name, {"epsilon": 1.0, "presence": "ignore"}) for name in METHODS}
-    assert {name for name, words in told.items() if words is None} <= silent
-    assert "at random" in str(missingness.treatment("vfem", {}))
-    assert "completely" in str(missingness.treatment("vfem", {"missing": "complete-case"}))
-
-
-# --- at home ------------------------------------------------------------------------------------------------
+# --- locally ------------------------------------------------------------------------------------------------
 
 
 def test_a_block_is_at_no_distance_from_itself_and_noise_is_seen() -> None:
@@ -183,7 +174,7 @@ def test_a_joint_distance_is_that_of_the_counts_and_names_its_noise() -> None:
     columns = COLUMNS.select(["visits", "sued"])
     one, two = fidelity.cut(block, columns, bins=5), fidelity.cut(synthetic, columns, bins=5)
     shape = one.sizes
-    released = Tables(
+    released = TablesResult(
         n=2000,
         counts={("visits", "sued"): one.counts(["visits", "sued"]).reshape(shape).astype(float)},
         labels={},

@@ -17,14 +17,15 @@ import pytest
 from scipy import special
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import BadPrivacyParameter, CorruptRecord, RunError
-from colonnade.evaluation import charts, report_description, words
+from colonnade.errors import BadArguments, BadPrivacyParameter, CorruptRecord, RunError
+from colonnade.evaluation import charts
 from colonnade.evaluation.page import VOID, Html, join, table, tag
 from colonnade.evaluation.privacy import belief, costs_by_audience, presence_fixed, right_guesses
-from colonnade.evaluation.report import SIMULATED, write_report
-from colonnade.evaluation.report_index import write_index
+from colonnade.evaluation.render import render_blocks, render_section
+from colonnade.evaluation.report import SIMULATED, view_of, write_index, write_report
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.view import Figure, Figures, Heading, Items, Section, Table, Text, View
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Cost, Gaussian, Laplace, RandomizedResponse, Unbounded, compose
 from colonnade.statistics.describe import Describe
@@ -174,25 +175,24 @@ def test_quantiles_have_a_chart_and_a_table(federation: Federation) -> None:
     assert f"{at['0.95']:.6g}" in text
 
 
-def test_report_needs_a_known_kind_and_an_intact_transcript(run: RunFolder, tmp_path: Path) -> None:
+def test_report_needs_its_view_and_an_intact_transcript(run: RunFolder, tmp_path: Path) -> None:
     copy = RunFolder(tmp_path / "copy")
-    copy.path.mkdir()
-    for file in run.path.iterdir():
-        (copy.path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(run.path, copy.path)
     (copy.path / "transcript.db").write_bytes(b"not a database" * 100)
     with pytest.raises(CorruptRecord):
         write_report(copy)
-    copy.write_json("result.json", {"kind": "horoscope"})
-    with pytest.raises(RunError, match="horoscope"):
+    copy.write_json("view.json", {"title": "A horoscope"})
+    with pytest.raises(BadArguments, match=r"view\.json lacks quality"):
         write_report(copy)
+    copy.update(format=1)
+    with pytest.raises(RunError, match="in another format"):
+        RunFolder.open(copy.path)
 
 
 def test_unbounded_cost_prints_as_unbounded(run: RunFolder, tmp_path: Path) -> None:
     # A run whose costs name a release without a bound; the report must not print a finite total anywhere for it.
     copy = RunFolder(tmp_path / "copy")
-    copy.path.mkdir()
-    for file in run.path.iterdir():
-        (copy.path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(run.path, copy.path)
     costs = run.read_json("costs.json")
     costs["costs"]["court"].append(Unbounded("raw-sum", "the exact sum").to_dict())
     copy.write_json("costs.json", costs)
@@ -200,15 +200,6 @@ def test_unbounded_cost_prints_as_unbounded(run: RunFolder, tmp_path: Path) -> N
     assert "There is no bound: raw-sum shows data as it is." in Document(html).text
     total = html.partition("A person&#x27;s total over all parties")[2].partition("</tr>")[0]
     assert total.count("unbounded: raw-sum") == 2
-
-
-def test_in_short_keeps_silent_where_noise_drowns_the_counts() -> None:
-    # Four cells with noise sd 10 sum to noise of sd 20: 39 counted records are within two of them, 41 are not.
-    result = {"presence": {"court": 100}}
-    one = {"party": "court", "kind": "binary", "labels": list("abcd"), "counts": [39.0, 0.0, 0.0, 0.0], "sd": 10.0}
-    assert report_description.in_short(result, one) == "too few records for this noise"
-    one["counts"] = [41.0, 0.0, 0.0, 0.0]
-    assert report_description.in_short(result, one) == "most often a (100.0 %)"
 
 
 def test_toolkit_escapes_everything_but_its_own_markup() -> None:
@@ -226,28 +217,70 @@ def test_charts_are_well_formed_at_every_size(cells: int) -> None:
     for html in (
         charts.histogram(labels, counts, edges, label="l", noise=3.0),
         charts.bars(labels, counts, label="l", noise=3.0),
+        charts.line([max(count, 0.0) for count in counts], mark=cells - 1, label="l"),
+        charts.intervals(labels, counts, [c - 1 for c in counts], [c + 1 for c in counts], label="l", truths=counts),
         charts.quantile_box(dict.fromkeys(("0.05", "0.25", "0.5", "0.75", "0.95"), 1.0), label="l"),
     ):
         assert Document(html).names >= {"svg", "line"}
         assert "nan" not in html
 
 
-def test_words() -> None:
-    assert words.with_noise(12345, 19.6) == "12,345 ± 40"
-    assert words.number(-0.4) == "0"
-    assert [words.size(count) for count in (999, 1000, 2_500_000)] == ["999 B", "1.0 kB", "2.5 MB"]
-    assert words.share(110, 100) == "100.0 %"
-    assert words.cost_text(compose([Laplace(0.5).times(2), Gaussian(3.0)])) == (
-        "2 x laplace (epsilon 0.5) per record; gaussian (noise multiplier 3) per record"
+def every_block() -> View:
+    """A view with each kind of block and each chart, whose words try to be markup."""
+    numbers = Table(title="Numbers", head=("cell", "count"), rows=((HOSTILE, "1"), ("b", "2")), numeric=(1,))
+    data: dict[str, dict[str, Any]] = {
+        "bars": {"labels": [HOSTILE, "b"], "values": [1.0, -2.0], "noise": 1.0, "whole": 5.0, "empty_last": True},
+        "histogram": {"labels": [HOSTILE, "b"], "counts": [1.0, 2.0, 3.0], "edges": [0.0, 1.0, 2.0]},
+        "quantiles": {"quantiles": {"0.05": 1.0, "0.25": 2.0, "0.5": 3.0, "0.75": 4.0, "0.95": 5.0}},
+        "intervals": {"labels": [HOSTILE], "centres": [1.0], "lows": [0.0], "highs": [2.0], "truths": [1.5]},
+        "line": {"values": [1, 2], "mark": 1},
+    }
+    figures = tuple(
+        Figure(
+            chart=chart, data=values, label=f"{chart} {HOSTILE}", title=HOSTILE, caption="c", numbers=numbers, note="n"
+        )
+        for chart, values in data.items()
+    )  # type: ignore[arg-type]
+    return View(
+        title=HOSTILE,
+        quality="good",
+        answer=(Text(text=HOSTILE, style="lead"), Items(items=(HOSTILE, "b")), numbers, figures[0]),
+        sections=(Section(title=HOSTILE, blocks=(Heading(text=HOSTILE), Figures(title=HOSTILE, figures=figures))),),
     )
-    unbounded = words.guarantee_dict(guarantee([Unbounded("raw", "all")], delta=1e-6))
-    assert unbounded["epsilon"] is None
-    assert unbounded["unbounded"] == ["raw"]
-    json.dumps(unbounded, allow_nan=False)
-    # Oracle: e^0.5 = 1.649; a pure bound adds no delta.
-    assert words.in_plain_words(guarantee([Laplace(0.5)], delta=0.0)).endswith(
-        "at most 1.65 times what it would be if one record held nothing."
-    )
+
+
+def test_every_kind_of_block_is_rendered_from_a_stored_view() -> None:
+    """What was stored as JSON is drawn, and a hostile word stays a word."""
+    view = every_block()
+    read = View.from_dict(json.loads(json.dumps(view.to_dict())))
+    assert read == view
+    document = Document(join([render_blocks(read.answer), *map(render_section, read.sections)]))
+    assert {"p", "ul", "table", "svg", "figure", "h2", "h3", "h4", "details"} <= document.names
+    assert document.text.count(HOSTILE) > 10
+    assert not {"img", "script"} & document.names
+
+
+def test_rows_beyond_what_is_shown_are_folded() -> None:
+    rows = tuple((f"row {number}", str(number)) for number in range(30))
+    html = render_blocks([Table(title="Many", head=("a", "b"), rows=rows, shown=10)])
+    first, fold, every = html.partition("<details>")
+    assert first.count("<tr>") == 1 + 10
+    assert fold
+    assert "All 30 rows" in every
+    assert every.count("<tr>") == 1 + 30
+    assert "<details>" not in render_blocks([Table(title="Few", head=("a", "b"), rows=rows[:10], shown=10)])
+
+
+def test_what_it_assumes_about_missing_data_is_the_plans_own_sentence(html: str, run: RunFolder) -> None:
+    assert run.plan().missing_data == Describe().missing_data()
+    assert f"Missing blocks: {Describe().missing_data()}" in Document(html).text
+
+
+def test_terminal_and_report_show_the_same_view(html: str, run: RunFolder) -> None:
+    for table_ in view_of(run).tables():
+        if table_.title != "Columns":  # the report has a figure for each
+            for row in table_.rows:
+                assert all(cell in Document(html).text for cell in row)
 
 
 def test_an_attackers_odds_are_those_of_the_definition(html: str, run: RunFolder) -> None:

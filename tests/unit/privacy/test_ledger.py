@@ -16,9 +16,8 @@ from colonnade.errors import (
     ReplayMismatch,
     StorageError,
 )
-from colonnade.privacy.budget import Budget
 from colonnade.privacy.cost import Cost, Gaussian, Laplace, Unbounded, compose
-from colonnade.privacy.ledger import DAY, Ledger, Reservation
+from colonnade.privacy.ledger import DAY, Budget, Ledger, Reservation
 
 
 def ledger(tmp_path: Path, **options: object) -> Ledger:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from colonnade.errors import BadPrivacyParameter, DomainError
-from colonnade.privacy.randomized import (
+from colonnade.privacy.noise import (
     WORDS,
     debias_bits,
     debias_bits_variance,

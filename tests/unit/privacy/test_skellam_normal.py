@@ -13,8 +13,7 @@ from scipy.stats import norm
 from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.mechanisms import mechanism_of, under
-from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
-from colonnade.privacy.skellam_normal import normal_losses, oscillation
+from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound, normal_losses, oscillation
 
 
 @pytest.mark.parametrize("variance", [40.0, 1e3, 1e5])

@@ -16,8 +16,7 @@ from scipy import stats
 from colonnade.errors import ModulusTooSmall, PartyLost, SecureError, TooFewHolders
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.secure import bgw
-from colonnade.secure.field import Field, Residues
-from colonnade.secure.primes import primes_for
+from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.secure.shamir import interpolate, reconstruct, share
 
 P = 11

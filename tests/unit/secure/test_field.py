@@ -14,8 +14,7 @@ from scipy import stats
 from colonnade.errors import ModulusTooSmall, SecureError
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.secure import field as field_module
-from colonnade.secure.field import BLOCK_ROWS, Field, transpose
-from colonnade.secure.primes import PRIMES, is_prime, primes_for
+from colonnade.secure.field import BLOCK_ROWS, PRIMES, Field, is_prime, primes_for, transpose
 
 BITS = st.sampled_from([0, 19, 20, 40, 61, 62, 83, 150, 330])
 

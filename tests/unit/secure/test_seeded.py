@@ -12,9 +12,8 @@ from scipy import stats
 
 from colonnade.errors import ModulusTooSmall, SecureError, TooFewHolders
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.secure.field import BLOCK_ROWS, Field
-from colonnade.secure.primes import primes_for
-from colonnade.secure.seeded import SEED_BYTES, Dealing, PackedShare, SeedShare, Shape, deal_seeded, whole
+from colonnade.secure.field import BLOCK_ROWS, Field, primes_for
+from colonnade.secure.seeded import SEED_BYTES, Dealing, PackedShare, SeedShare, Shape, deal_seeded, materialize
 from colonnade.secure.shamir import reconstruct
 
 ALARM = 1e-7
@@ -42,9 +41,11 @@ def test_all_shares_together_give_the_numbers(data: st.DataObject) -> None:
     made = dealing(values, holders=holders, threshold=threshold, degree=degree, first=first)
     assert len(made.seeds) == degree
     without = [holder for holder in range(holders) if holder not in made.seeds]
-    shares = {holder: whole(made.share(holder)) for holder in range(holders)}
+    shares = {holder: materialize(made.share(holder)) for holder in range(holders)}
     for holder, packed in zip(without, made.packed(without), strict=True):
-        assert np.array_equal(whole(packed), shares[holder]), "what travels is what the dealer computes for itself"
+        assert np.array_equal(materialize(packed), shares[holder]), (
+            "what travels is what the dealer computes for itself"
+        )
     assert np.array_equal(reconstruct(made.field, shares, degree=degree), values)
     for chosen in itertools.islice(itertools.combinations(range(holders), degree + 1), 4):
         assert np.array_equal(reconstruct(made.field, {h: shares[h] for h in chosen}, degree=degree), values)
@@ -56,7 +57,7 @@ def test_any_degree_of_the_shares_are_uniform(holders: int, threshold: int, degr
     prime, trials = 7, 80_000
     for secret in (0, 3):
         made = dealing(np.full(trials, secret), holders=holders, threshold=threshold, degree=degree, prime=prime)
-        shares = [whole(made.share(holder))[0] for holder in range(holders)]
+        shares = [materialize(made.share(holder))[0] for holder in range(holders)]
         for chosen in itertools.combinations(range(holders), degree):
             cells = np.ravel_multi_index([shares[h] for h in chosen], (prime,) * degree)
             counts = np.bincount(cells, minlength=prime**degree)

@@ -16,8 +16,7 @@ from scipy import stats
 
 from colonnade.errors import SecureError, TooFewHolders
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
-from colonnade.secure.field import Field
-from colonnade.secure.primes import PRIMES, primes_for
+from colonnade.secure.field import PRIMES, Field, primes_for
 from colonnade.secure.shamir import interpolate, lagrange_weights, reconstruct, share, share_residues
 
 COMMITTEES = [(3, 1), (4, 1), (5, 1), (5, 2), (7, 3)]

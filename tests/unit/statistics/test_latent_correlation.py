@@ -1,4 +1,4 @@
-"""From noisy ranks to a latent correlation matrix. Oracles: closed forms, scipy, simulated copulas with fixed seeds."""
+"""From covariances of scores to a latent correlation matrix. Oracles: closed forms, quadrature, optimality."""
 
 from __future__ import annotations
 
@@ -15,90 +15,13 @@ from colonnade.statistics.latent_correlation import (
     bridge,
     category_coefficients,
     complete,
-    forecast_noise,
     invert_bridge,
-    latent_from_spearman,
-    rank_covariance,
-    rank_variance,
     repair,
-    spearman,
     step_coefficients,
     uniform_coefficients,
-    without_noise,
 )
-from colonnade.papers.vcds.ranks import mid_ranks, perturbed_ranks, rank_noise_variance, tie_variance
 
 COINS, THREE, ONE = [0.5, 0.5], [0.2, 0.5, 0.3], [1.0]
-
-
-def test_without_noise_it_is_spearmans_rho() -> None:
-    """Oracle: scipy, on continuous and tied columns and on the records that two columns share."""
-    generator = simulated_generator(SimulatedRandomness(1))
-    data = generator.standard_normal((200, 3)) @ np.array([[1, 0.6, 0.2], [0, 1, 0.5], [0, 0, 1]])
-    data[:, 2] = np.round(data[:, 2])
-    ranks = np.column_stack([mid_ranks(column) for column in data.T])
-    found = rank_covariance(ranks)
-    chances = np.unique(data[:, 2], return_counts=True)[1] / 200
-    variances = np.array([rank_variance(200), rank_variance(200), rank_variance(200, chances)]) / 200**2
-    assert np.allclose(np.diag(found.scores), variances)
-    assert np.allclose(spearman(found, variances), stats.spearmanr(data).statistic)
-    ranks[:150, 0] = np.nan
-    ranks[150:, 0] = mid_ranks(data[150:, 0])
-    shared = rank_covariance(ranks)
-    assert shared.shared.tolist() == [[50, 50, 50], [50, 200, 200], [50, 200, 200]]
-    expected = np.cov(ranks[150:, 0] / 50, ranks[150:, 1] / 200, ddof=0)[0, 1]
-    assert shared.scores[0, 1] == pytest.approx(expected)
-
-
-def test_known_noise_is_removed() -> None:
-    """400 releases of one column pair, latent r = 0.6: the mean is unbiased where uncorrected ranks attenuate.
-
-    The standard error of the mean comes from the replications; 5.5 of them.
-    """
-    generator, randomness = simulated_generator(SimulatedRandomness(2)), SimulatedRandomness(3)
-    n, epsilon_0 = 150, 0.3
-    z = generator.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=n)
-    data = np.column_stack([z[:, 0], np.digitize(z[:, 1], [-0.5, 0.8])])
-    chances = np.bincount(data[:, 1].astype(int)) / n
-    truth = stats.spearmanr(data).statistic
-    tied = n * (chances**2).sum() - 1
-    noise = rank_noise_variance(n, epsilon_0) + np.array([0.0, float(tie_variance(tied))])
-    known = np.array([rank_variance(n), rank_variance(n, chances)]) / n**2
-    found, diagonal, plain = [], [], []
-    for _ in range(400):
-        ranks = [perturbed_ranks(one, epsilon_0=epsilon_0, randomness=randomness).debiased for one in data.T]
-        covariance = rank_covariance(np.column_stack(ranks))
-        found.append(spearman(covariance, known)[0, 1])
-        diagonal.append(np.diag(covariance.scores) - noise / n**2)
-        plain.append(np.corrcoef(*ranks)[0, 1])
-    error = np.std(found) / 20
-    assert abs(np.mean(found) - truth) < 5.5 * error
-    assert np.mean(plain) < truth - 10 * np.std(plain) / 20
-    assert np.all(np.abs(np.mean(diagonal, axis=0) - known) < 5.5 * np.std(diagonal, axis=0) / 20)
-    ratios = noise / (known * n**2)
-    # Near r = 0 the forecast is exact; the formula has no term in r, and a sd of 400 draws is good to 3.5 %.
-    assert np.std(found) == pytest.approx(forecast_noise(n, ratios[0], ratios[1]), rel=0.25)
-
-
-def test_noise_above_the_variance_leaves_none() -> None:
-    found = rank_covariance(np.column_stack([np.arange(1.0, 11), np.full(10, 5.5)]))
-    free = without_noise(found, [1.0, 1.0])
-    assert free[0] == pytest.approx((99 / 12 - 1) / 100)
-    assert free[1] == 0
-    assert spearman(found, free).tolist() == [[1, 0], [0, 1]]
-
-
-def test_columns_that_share_nobody() -> None:
-    """One record or none in common: no covariance, and no error; all missing too."""
-    ranks = np.array([[1.0, np.nan, np.nan], [2.0, 1.0, np.nan], [np.nan, 2.0, np.nan]])
-    found = rank_covariance(ranks)
-    assert found.scores[0, 1] == 0
-    assert found.shared[0, 1] == 1
-    assert np.all(found.scores[2] == 0)
-    assert np.array_equal(spearman(found, np.diag(found.scores))[2], [0, 0, 1])
-    assert forecast_noise(0, 1.0, 1.0) == math.inf
-    with pytest.raises(DomainError):
-        rank_covariance(np.zeros(3))
 
 
 # --- the bridge ------------------------------------------------------------------------------------------
@@ -137,18 +60,6 @@ def test_the_bridge_is_inverted() -> None:
     coefficients = np.stack([uniform_coefficients(), category_coefficients(COINS), category_coefficients(THREE)])
     latent = np.array([[1, 0.7, -0.9], [0.7, 1, 0.05], [-0.9, 0.05, 1]])
     assert np.allclose(invert_bridge(bridge(coefficients, latent), coefficients), latent, atol=1e-8)
-
-
-def test_the_bridge_recovers_a_simulated_copula() -> None:
-    """200,000 rows, three-valued against binary: r = 0.5 within 0.02 (se about 0.003)."""
-    generator = simulated_generator(SimulatedRandomness(5))
-    z = generator.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], size=200_000)
-    data = np.column_stack([np.digitize(z[:, 0], special.ndtri([0.2, 0.7])), z[:, 1] > 0])
-    found = rank_covariance(np.column_stack([mid_ranks(column) for column in data.T]))
-    coefficients = np.stack([category_coefficients(THREE), category_coefficients(COINS)])
-    assert invert_bridge(found.scores, coefficients)[0, 1] == pytest.approx(0.5, abs=0.02)
-    # Treated as continuous, the same columns attenuate.
-    assert latent_from_spearman(spearman(found, [1 / 12, 1 / 12]))[0, 1] < 0.42
 
 
 def test_one_category_and_unattainable_covariances() -> None:

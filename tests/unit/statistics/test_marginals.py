@@ -14,23 +14,25 @@ from scipy import stats
 from colonnade.errors import BadPrivacyParameter, DomainError, EmptyParty
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness, simulated_generator
-from colonnade.statistics.marginals import bernstein_basis, bernstein_degree, iterated_basis
 from colonnade.statistics.marginals import (
     Budget,
     Marginal,
+    bernstein_basis,
+    bernstein_degree,
     bernstein_marginal,
     category_marginal,
     ecdf,
     from_curve,
     histogram_bins,
     histogram_marginal,
+    iterated_basis,
     monotone_spline,
     on_simplex,
     private_marginal,
+    smooth_density,
     tree_depth,
     tree_marginal,
 )
-from colonnade.statistics.marginals import smooth_density
 
 X = np.linspace(0, 1, 41)
 

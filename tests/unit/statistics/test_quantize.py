@@ -14,8 +14,8 @@ from colonnade.federation.roster import Member, Roster
 from colonnade.papers.vfem.block import Design
 from colonnade.papers.vfem.information import information_layout
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.features import integer_bounds, quantize
 from colonnade.statistics.moments import Moments
-from colonnade.statistics.quantize import integer_bounds, quantize
 
 WIDE = 2100
 ROSTER = Roster(

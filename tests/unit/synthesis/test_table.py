@@ -20,15 +20,15 @@ def made(rows: int = 500, **options: object) -> SyntheticTable:
     )
 
 
-@pytest.mark.parametrize("format", ["parquet", "csv"])
-def test_a_written_table_reads_back_as_it_was_drawn(tmp_path: Path, format: str) -> None:
-    table = made(format=format)
+@pytest.mark.parametrize("file_format", ["parquet", "csv"])
+def test_a_written_table_reads_back_as_it_was_drawn(tmp_path: Path, file_format: str) -> None:
+    table = made(file_format=file_format)
     run = RunFolder(tmp_path)
     table.write(run)
     back = read_table(run)
     pd.testing.assert_frame_equal(back, table.sample(), check_categorical=True)
     described = run.read_json("result.json")
-    assert described["file"] == f"synthetic.{format}"
+    assert described["file"] == f"synthetic.{file_format}"
     assert described["simulated"] is True
     assert not list(tmp_path.glob("*.partial"))
     with np.load(tmp_path / "model.npz", allow_pickle=False) as arrays:
@@ -54,13 +54,13 @@ def test_the_number_of_rows_and_the_seed_are_free() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, -1, 2.5, True])
-def test_a_table_needs_a_whole_number_of_rows(rows: object) -> None:
+def test_a_table_needs_an_integer_number_of_rows(rows: object) -> None:
     with pytest.raises(BadArguments, match="rows must be"):
         made(rows=rows)  # type: ignore[arg-type]
 
 
 def test_an_unknown_format_and_a_folder_that_is_gone_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadArguments, match="format must be"):
-        made(format="xlsx")
+        made(file_format="xlsx")
     with pytest.raises(StorageError, match="free disk space"):
-        write_rows(tmp_path / "gone" / "rows.csv", mixed_copula(), 10, 1, format="csv")
+        write_rows(tmp_path / "gone" / "rows.csv", mixed_copula(), 10, 1, file_format="csv")

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
-from colonnade.completion.split import exchange
-from colonnade.completion.split.steps import follow, hand_over, lead, meet, settle, start, take_over
-from colonnade.completion.split.training import CHUNK, Training, row_chunks
+from colonnade.completion.split import session
+from colonnade.completion.split.exchange import PUBLIC_KEY_BYTES, Keys, Masking
+from colonnade.completion.split.training import CHUNK, Regression, Training, row_chunks
 from colonnade.errors import NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.plan import JOB, Phase, audience_of
 from colonnade.federation.roster import Roster
-from colonnade.federation.step import Public, Step
-from colonnade.secure import ckks
+from colonnade.federation.stage import Requests, Stage, audience_of, stage
+from colonnade.federation.step import Step
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the stages of one job; the audience of each is the one that its costs name."""
+
+    facts: PublicFacts
+    roster: Roster
+
+    def __call__(
+        self,
+        name: str,
+        step: Step,
+        requests: Requests,
+        discloses: str,
+        reply_bytes: int = 0,
+        later: Mapping[str, str] | None = None,
+    ) -> Stage:
+        asked = stage(
+            name,
+            step,
+            requests,
+            facts=self.facts,
+            roster=self.roster,
+            discloses=discloses,
+            reply_bytes=reply_bytes,
+            later=later,
+        )
+        return replace(asked, audience=audience_of(asked.costs.values()))
 
 
 @dataclass
@@ -30,11 +58,11 @@ class History:
     @property
     def best(self) -> dict[str, float]:
         """The least error of each party that was looked at."""
-        found: dict[str, float] = {}
+        least: dict[str, float] = {}
         for _, errors in self.looks:
             for party, error in errors.items():
-                found[party] = min(found.get(party, error), error)
-        return found
+                least[party] = min(least.get(party, error), error)
+        return least
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -46,212 +74,213 @@ class History:
         }
 
 
-# --- phases -------------------------------------------------------------------------------------------------------
+class Meeting:
+    """The parties tell each other which records they have; with CKKS also their public keys."""
 
+    def __init__(self, members: Sequence[str], masking: Masking, planner: Planner) -> None:
+        requests = dict.fromkeys(members, [{"members": list(members), "masking": masking}])
+        size = planner.facts.n // 8 + (PUBLIC_KEY_BYTES if masking == "ckks" else 0)
+        self.meet = planner("meet", session.meet, requests, "presence, and public keys", size)
+        self.settle = planner("settle", session.settle, requests, "nothing")
+        self.stages = (self.meet, self.settle)
 
-def meeting_phases(
-    members: Sequence[str], protect: exchange.Protect, facts: PublicFacts, roster: Roster
-) -> list[Phase]:
-    arguments = {"members": list(members), "protect": protect}
-    key = 260_000 if protect == "ckks" else 0
-    return [
-        phase_of("meet", meet, members, 1, arguments, facts, roster, "presence, and public keys", facts.n // 8 + key),
-        phase_of("settle", settle, members, 1, arguments, facts, roster, "nothing", 0),
-    ]
-
-
-def training_phases(training: Training, facts: PublicFacts, roster: Roster) -> list[Phase]:
-    """All requests of one training, at most."""
-    plain = {"training": training.to_dict()}
-    label = training.label
-    sealed = _bytes(training.round_size, training.protect)
-    back = _bytes(training.losses * training.round_size, training.protect) * max(len(training.senders), 1)
-    turn = {**plain, "number": 0, "watch": True, "better": True}
-    vectors = f"hidden vectors, which only {training.active!r} can open, summed over the senders"
-    rounds = training.rounds + 1
-    made = [
-        phase_of(f"{label}: start", start, training.parties, 1, plain, facts, roster, "the number of records used", 9),
-        phase_of(f"{label}: senders", follow, training.senders, rounds, turn, facts, roster, vectors, sealed),
-        phase_of(
-            f"{label}: active",
-            lead,
-            [training.active],
-            rounds,
-            {**turn, "total": None},
-            facts,
-            roster,
-            "gradients by record to the other parties, sealed; losses to the coordinator",
-            back,
-        ),
-    ]
-    if not training.gan and training.outputs:
-        chunks = len(row_chunks(facts.n))
-        size = _bytes(CHUNK * training.cut, training.protect)
-        part = {**plain, "part": 0, "better": True}
-        made += [
-            phase_of(f"{label}: hand over", hand_over, training.senders, chunks, part, facts, roster, vectors, size),
-            phase_of(
-                f"{label}: take over",
-                take_over,
-                [training.active],
-                chunks,
-                {**turn, "total": None},
-                facts,
-                roster,
-                "nothing: predictions stay with the active party",
-                0,
-            ),
-        ]
-    return [one for one in made if one.parties]
-
-
-def _bytes(numbers: int, protect: exchange.Protect) -> int:
-    return ckks.pieces(numbers) * 131_300 if protect == "ckks" else 8 * numbers
-
-
-def phase_of(
-    name: str,
-    step: Step,
-    members: Sequence[str],
-    count: int,
-    arguments: dict[str, Any],
-    facts: PublicFacts,
-    roster: Roster,
-    discloses: str,
-    size: int,
-) -> Phase:
-    costs = {}
-    for party in members:
-        public = Public(job=JOB, party=party, facts=facts, roster=roster)
-        costs[party] = step.price(public, step.check(arguments)).times(count)
-    return Phase(
-        name=name,
-        step=step.name,
-        counts=dict.fromkeys(members, count),
-        costs=costs,
-        audience=audience_of(costs.values()),
-        discloses=discloses,
-        reply_bytes=size,
-    )
+    def run(self, job: Job) -> Keys:
+        keys: Keys = job.ask(self.meet)
+        job.ask(self.settle)
+        return keys
 
 
 # --- rounds -------------------------------------------------------------------------------------------------------
 
+ROUND = {
+    "number": "the next round; a party refuses any other",
+    "watch": "whether there is a look, as the training says",
+    "better": "whether the last look saw a smaller error than all before it",
+}
+SUM = {"total": "the sum of what the senders have sent, which the coordinator cannot read"}
 
-def hold_meeting(job: Job, members: Sequence[str], protect: exchange.Protect) -> dict[str, bytes | None]:
-    """Presence and keys; {party: its public CKKS key}."""
-    keys: dict[str, bytes | None] = job.ask(meet, members=list(members), protect=protect)
-    job.ask(settle, members=list(members), protect=protect)
-    return keys
 
+class Rounds:
+    """One training: its stages, with as many requests as it may need, and the run that asks them.
 
-def train(job: Job, training: Training, keys: dict[str, bytes | None], first: dict[str, int] | None = None) -> History:
-    """Rounds until the plan's number, or until looks have stopped to improve. Raises if training diverges.
-
-    `first` are keys of the first weights, which only a simulation may choose. Private training makes all its rounds:
-    where to stop would be a release about the hidden records.
+    `settled` is the rule that bounds what is not known of a training when it is planned; `run` is then given the
+    training that is made.
     """
-    plain = training.to_dict()
-    label, active = training.label, training.active
-    begun = {party: {"training": plain, "key": (first or {}).get(party)} for party in training.parties}
-    senders = list(training.senders)
-    if senders:
-        job.ask_each(start, {party: begun[party] for party in senders}, phase=f"{label}: start")
-    used = job.ask_each(start, {active: begun[active]}, phase=f"{label}: start")[active]["rows"]
-    if used < 2:
-        raise NotEstimable(
-            f"{active!r} shares {used} records with the other parties beyond those that are watched: nothing can be"
-            " learned from them; align the parties' keys, watch fewer with validation=, or leave this party out."
+
+    start_step: ClassVar[Step] = session.start
+    follow_step: ClassVar[Step] = session.follow
+    lead_step: ClassVar[Step] = session.lead
+    looks_last: ClassVar[bool] = False
+    """Is there a look after the last round?"""
+
+    def __init__(self, training: Training, planner: Planner, *, settled: str = "") -> None:
+        self.training = training
+        self.later = {"training": settled} if settled else {}
+        label, exchange, senders = training.label, training.exchange, training.senders
+        described = {"training": training.to_dict()}
+        turn = {**described, "number": 0, "watch": True, "better": True}
+        rounds = training.rounds + 1
+        self.vectors = f"hidden vectors, which only {training.active!r} can open, summed over the senders"
+        self.start = planner(
+            f"{label}: start",
+            self.start_step,
+            dict.fromkeys(training.parties, [described]),
+            "the number of records used",
+            9,
+            later={**self.later, "key": "of the first weights in a simulation; otherwise a party draws its own"},
         )
-    rounds = training.rounds_for(used)
-    if not rounds:
-        raise NotEstimable(
-            f"{training.epochs} epochs of the {used} records of {label!r} in batches of {training.batch} are fewer"
-            f" iterations than a round has (local={training.local}); choose a smaller batch= or local=, or more epochs."
+        self.follow = planner(
+            f"{label}: senders",
+            self.follow_step,
+            dict.fromkeys(senders, [turn] * rounds),
+            self.vectors,
+            exchange.size(training.round_size),
+            later={**self.later, **ROUND},
         )
-    history = History()
-    best: dict[str, float] = {}
-    better, waited = False, 0
-    for number in range(rounds):
-        watch = number % training.every == 0
-        errors = _round(job, training, keys, number, watch=watch, better=better, history=history)
-        better = False
-        if not watch:
-            continue
-        better = _improved(errors, best)
-        history.looks.append((number, errors))
-        waited = 0 if better else waited + 1
-        if waited >= training.patience and not training.mu:
-            history.stopped = f"no better error over hidden records in {waited} looks"
-            break
-    else:
-        history.stopped = "all rounds were made"
-        if rounds == training.rounds and not training.gan:
-            errors = _round(job, training, keys, rounds, watch=True, better=better, history=history)
-            better = _improved(errors, best)
-            history.looks.append((rounds, errors))
-    if not training.gan and training.outputs:
-        _apply(job, training, keys, better)
-    return history
+        self.lead = planner(
+            f"{label}: active",
+            self.lead_step,
+            {training.active: [{**turn, "total": None}] * rounds},
+            "gradients by record to the other parties, sealed; losses to the coordinator",
+            exchange.size(training.gradients * training.round_size) * max(len(senders), 1),
+            later={**self.later, **ROUND, **SUM},
+        )
+        self.stages: tuple[Stage, ...] = (self.start, self.follow, self.lead)
+
+    def run(
+        self, job: Job, keys: Keys, *, first: Mapping[str, int] | None = None, training: Training | None = None
+    ) -> History:
+        """Rounds until the plan's number, or until looks have stopped to improve. Raises if training diverges.
+
+        `first` are keys of the first weights, which only a simulation may choose. Private training makes all its
+        rounds: where to stop would be a release about the hidden records.
+        """
+        training = training or self.training
+        rounds = self._start(job, training, first if first is not None else _first_weights(job, training))
+        history = History()
+        best: dict[str, float] = {}
+        better, waited = False, 0
+        for number in range(rounds):
+            watch = number % training.every == 0
+            errors = self._round(job, training, keys, history, number=number, watch=watch, better=better)
+            better = watch and _improved(errors, best)
+            if not watch:
+                continue
+            history.looks.append((number, errors))
+            waited = 0 if better else waited + 1
+            if waited >= training.patience and not training.mu:
+                history.stopped = f"no better error over hidden records in {waited} looks"
+                break
+        else:
+            history.stopped = "all rounds were made"
+            if self.looks_last and rounds == training.rounds:
+                errors = self._round(job, training, keys, history, number=rounds, watch=True, better=better)
+                history.looks.append((rounds, errors))
+                better = _improved(errors, best)
+        self._finish(job, training, keys, better=better)
+        return history
+
+    def _start(self, job: Job, training: Training, first: Mapping[str, int]) -> int:
+        """Fresh weights everywhere, the active party last; the number of rounds."""
+        label, active = training.label, training.active
+        described = self._described(training)
+        begun = {party: {**described, "key": first.get(party)} for party in training.parties}
+        if training.senders:
+            job.ask_each(self.start, {party: begun[party] for party in training.senders})
+        used = job.ask_each(self.start, {active: begun[active]})[active]["rows"]
+        if used < 2:
+            raise NotEstimable(
+                f"{active!r} shares {used} records with the other parties beyond those that are watched: nothing can be"
+                " learned from them; align the parties' keys, watch fewer with validation=, or leave this party out."
+            )
+        rounds = training.rounds_for(used)
+        if not rounds:
+            raise NotEstimable(
+                f"{training.epochs} epochs of the {used} records of {label!r} in batches of {training.batch} are fewer"
+                f" iterations than a round has (local={training.local}); choose a smaller batch= or local=, or more"
+                " epochs."
+            )
+        return rounds
+
+    def _described(self, training: Training) -> dict[str, Any]:
+        return {"training": training.to_dict()} if self.later else {}
+
+    def _round(
+        self, job: Job, training: Training, keys: Keys, history: History, *, number: int, watch: bool, better: bool
+    ) -> dict[str, float]:
+        """One exchange there and back; {party: error over its hidden records} of a look."""
+        turn: dict[str, Any] = {**self._described(training), "number": number, "watch": watch, "better": better}
+        total: Any = None
+        errors: dict[str, float] = {}
+        if training.senders:
+            replies = job.ask(self.follow, **turn)
+            total = training.exchange.add({party: reply["parts"] for party, reply in replies.items()}, keys)
+            errors = {party: reply["error"] for party, reply in replies.items() if reply.get("error") is not None}
+        answer = job.ask(self.lead, total=total, **turn)[training.active]
+        if not answer["sound"]:
+            raise NotEstimable(
+                f"the training of {training.label!r} diverged in round {number} (a loss is not a number, or hidden"
+                " vectors ran away); nothing is returned: choose a smaller rate=, or fewer iterations."
+            )
+        if answer["losses"]:
+            history.losses.append([float(loss) for loss in answer["losses"]])
+            history.rounds = number + 1
+        if answer["error"] is not None:
+            errors[training.active] = float(answer["error"])
+        return errors
+
+    def _finish(self, job: Job, training: Training, keys: Keys, *, better: bool) -> None:
+        """What is done with the trained network."""
+
+
+class RegressionRounds(Rounds):
+    """Ends with a last look, and with the trained network on the whole cohort; its predictions stay with the active
+    party."""
+
+    looks_last: ClassVar[bool] = True
+
+    def __init__(self, training: Regression, planner: Planner) -> None:
+        super().__init__(training, planner)
+        described = {"training": training.to_dict(), "better": True}
+        parts = [{**described, "part": part} for part in range(len(row_chunks(planner.facts.n)))]
+        best = {"better": ROUND["better"]}
+        self.hand_over = planner(
+            f"{training.label}: hand over",
+            session.hand_over,
+            dict.fromkeys(training.senders, parts),
+            self.vectors,
+            training.exchange.size(CHUNK * training.cut),
+            later=best,
+        )
+        self.take_over = planner(
+            f"{training.label}: take over",
+            session.take_over,
+            {training.active: [{**part, "total": None} for part in parts]},
+            "nothing: predictions stay with the active party",
+            later={**best, **SUM},
+        )
+        self.stages = (*self.stages, self.hand_over, self.take_over)
+
+    def _finish(self, job: Job, training: Training, keys: Keys, *, better: bool) -> None:
+        for part in range(self.take_over.rounds):
+            last = better and part == 0
+            replies = job.ask(self.hand_over, better=last)
+            total = training.exchange.add({party: reply["parts"] for party, reply in replies.items()}, keys)
+            job.ask(self.take_over, total=total, better=last)
+
+
+def _first_weights(job: Job, training: Training) -> dict[str, int]:
+    """Those of a simulation follow from its seed alone, so that ways of masking can be compared."""
+    if not job.simulated:
+        return {}
+    draw = job.generator(f"first weights of {training.label}")
+    return {party: int(draw.integers(2**31)) for party in training.parties}
 
 
 def _improved(errors: dict[str, float], best: dict[str, float]) -> bool:
-    found = False
+    improved = False
     for party, error in errors.items():
         if error < best.get(party, float("inf")) * (1 - 1e-5):
             best[party] = error
-            found = True
-    return found
-
-
-def _round(
-    job: Job,
-    training: Training,
-    keys: dict[str, bytes | None],
-    number: int,
-    *,
-    watch: bool,
-    better: bool,
-    history: History,
-) -> dict[str, float]:
-    """One exchange there and back; {party: error over its hidden records} of a look."""
-    turn: dict[str, Any] = {"training": training.to_dict(), "number": number, "watch": watch, "better": better}
-    label, active = training.label, training.active
-    total: Any = None
-    errors: dict[str, float] = {}
-    if training.senders:
-        told = job.ask(follow, phase=f"{label}: senders", **turn)
-        parts = {party: one["parts"] for party, one in told.items()}
-        total = exchange.add(parts, protect=training.protect, senders=training.senders, key=keys.get(active))
-        errors = {party: one["error"] for party, one in told.items() if one.get("error") is not None}
-    answer = job.ask(lead, phase=f"{label}: active", total=total, **turn)[active]
-    if not answer["sound"]:
-        raise NotEstimable(
-            f"the training of {label!r} diverged in round {number} (a loss is not a number, or hidden vectors ran"
-            " away); nothing is returned: choose a smaller rate=, or fewer iterations."
-        )
-    if answer["losses"]:
-        history.losses.append([float(one) for one in answer["losses"]])
-        history.rounds = number + 1
-    if answer["error"] is not None:
-        errors[active] = float(answer["error"])
-    return errors
-
-
-def _apply(job: Job, training: Training, keys: dict[str, bytes | None], better: bool) -> None:
-    """The trained network on the whole cohort; its predictions stay with the active party."""
-    plain, label = training.to_dict(), training.label
-    for part in range(len(row_chunks(job.facts.n))):
-        last = better and part == 0
-        told = job.ask(hand_over, phase=f"{label}: hand over", training=plain, part=part, better=last)
-        parts = {party: one["parts"] for party, one in told.items()}
-        total = exchange.add(parts, protect=training.protect, senders=training.senders, key=keys.get(training.active))
-        job.ask(
-            take_over,
-            phase=f"{label}: take over",
-            training=plain,
-            number=part,
-            total=total,
-            watch=False,
-            better=last,
-        )
+            improved = True
+    return improved

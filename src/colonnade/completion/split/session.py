@@ -96,6 +96,9 @@ class Session(ABC):
     def fresh(cls, me: Party, training: Any, presence: Presence, base: NDArray[np.uint32]) -> Self:
         """Data, network and first weights, drawn from the key `base`."""
 
+    def introduce(self, me: Party) -> None:
+        """What the active party must know of this one before the first round."""
+
     def draws(self, number: int) -> tuple[Any, ...]:
         """What is random in the iterations of a round."""
         return (self.model.draws(drawing(self.base, ROUNDS, number), self.training.local, self.training.batch),)
@@ -165,6 +168,7 @@ class Session(ABC):
             raise UnsafeRequest("only a simulation may choose a party's first weights; others draw them here.")
         base = words_of(key) if key is not None else np.frombuffer(me.randomness.bytes(16), dtype=np.uint32)
         session = cls.begin(me, training, base=base)
+        session.introduce(me)
         me.keep(f"{training.tag}: key", base)
         session.commit(me)
         value = {"rows": len(session.rows)} if me.name == training.active else None

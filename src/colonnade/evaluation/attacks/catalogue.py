@@ -17,19 +17,16 @@ from colonnade.audit.inference import InferenceResult
 from colonnade.audit.mechanism import AuditResult
 from colonnade.audit.planted import NOTHING, Planted
 from colonnade.errors import BadArguments
-from colonnade.evaluation.attacks import gram, papers
+from colonnade.evaluation.attacks import gram
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics import attacks as cells
-from colonnade.statistics.contingency import Contingency
 from colonnade.statistics.describe import Describe
 from colonnade.statistics.moments import Moments
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from colonnade.statistics.secure_sum import PresenceTotal
-from colonnade.synthesis.copula.procedure import CopulaSQM
-from colonnade.papers.vertimrf.frequency_oracle import proved_epsilon
-from colonnade.papers.vertimrf.method import VertiMRF
+from colonnade.statistics.tables import Tables
 
 DELTA = 1e-5
 
@@ -142,7 +139,7 @@ def _one_run(setting: Setting) -> InferenceResult:
 
 
 def _tables(setting: Setting) -> AuditResult:
-    method = Contingency(tables=(("sued", "rating"), ("sector",)), epsilon=2.0, delta=DELTA, view="server")
+    method = Tables(tables=(("sued", "rating"), ("sector",)), epsilon=2.0, delta=DELTA, view="server")
     with small_consortium() as federation:
         mus = method.layout(federation.facts, federation.roster).mus
         claim = claimed_curve(federation.plan(method).costs(), name="two contingency tables")
@@ -192,48 +189,6 @@ def _moments(setting: Setting) -> AuditResult:
     return audit.run(setting.randomness)
 
 
-def _copula(setting: Setting) -> AuditResult:
-    method = CopulaSQM(epsilon=4.0, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
-    with small_consortium() as federation:
-        noise = method.noise(federation.facts, federation.roster)
-        claim = claimed_curve(federation.plan(method).costs(), name="marginals and moments together")
-    audit = gram.copula_audit(noise, claim, delta=DELTA, runs=setting.runs(100_000), planted=setting.planted)
-    return audit.run(setting.randomness)
-
-
-def _rounds(setting: Setting) -> AuditResult:
-    method = VertiMRF(epsilon=2.0, delta=1e-4, view="server", tables=8)
-    with small_consortium() as federation:
-        encoder = method.sqm(federation.facts, federation.roster)
-        claim = claimed_curve(federation.plan(method).costs(), name="three rounds of tables")
-    audit = cells.tables_audit(
-        claim, encoder.mus, units=encoder.units, delta=1e-4, runs=setting.runs(80_000), planted=setting.planted
-    )
-    return audit.run(setting.randomness)
-
-
-SIZES = (5, 4, 3)
-
-
-def _reports(setting: Setting) -> AuditResult:
-    reported = proved_epsilon(1.0, 1e-4, SIZES) * setting.planted.factor
-    return papers.reports_audit(reported, claimed=1.0, delta=1e-4, sizes=SIZES, runs=setting.runs(200_000)).run(
-        setting.randomness
-    )
-
-
-def _theorem_3(setting: Setting) -> AuditResult:
-    return papers.reports_audit(2.0 / len(SIZES), claimed=1.0, delta=1e-4, sizes=SIZES, runs=setting.runs(200_000)).run(
-        setting.randomness
-    )
-
-
-def _theorem_4(setting: Setting) -> AuditResult:
-    return papers.sketches_audit(claimed=0.288, delta=1e-4, columns=15, sketches=200, runs=setting.runs(4000)).run(
-        setting.randomness
-    )
-
-
 def _own_moments(setting: Setting) -> AuditResult:
     level = 0.4
     claim = claimed_curve([Gaussian(level)], name="the response holder's own moments")
@@ -241,25 +196,12 @@ def _own_moments(setting: Setting) -> AuditResult:
     return audit.run(setting.randomness)
 
 
-def _nominal(setting: Setting) -> InferenceResult:
-    """The paper's epsilon 1: half of it for the ranks, spread over the party's 20 columns (its Theorem 1)."""
-    width, nominal = 20, 0.5
-    return papers.nominal_ranks(
-        records=1000,
-        columns=width,
-        epsilon_0=nominal / width,
-        nominal=nominal,
-        guesses=max(int(64 * setting.effort), 64),
-        randomness=setting.randomness,
-    )
-
-
 def _training(setting: Setting) -> AuditResult:
     """A GAN and the regression that conditions it: one epsilon for the weights of both, at all parties."""
     # Not above: jax is an extra, and the other attacks do without it.
+    from colonnade.completion.attacks import training_audit
     from colonnade.completion.method import FedPSG
     from colonnade.completion.trainings import gan, regression
-    from colonnade.completion.attacks import training_audit
 
     small: dict[str, Any] = {"epochs": 2, "batch": 16, "hidden": 2, "cut": 2, "local": 2, "iterations": 40}
     method = FedPSG(imputer="gain", epsilon=4.0, delta=DELTA, complete=("bank",), **small)
@@ -283,22 +225,10 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
     "moments": (Attack(NEIGHBOURS, "one Gram matrix", _moments, joint=True),),
     "polynomial": (Attack(NEIGHBOURS, "one sum of products", _polynomial, joint=True),),
     "presence-total": (Attack(NEIGHBOURS, "one total over all parties", _presence, joint=True),),
-    "copula-sqm": (Attack(NEIGHBOURS, "marginals and moments, composed", _copula, joint=True),),
-    "vertimrf-sqm": (Attack(NEIGHBOURS, "three rounds of tables, composed", _rounds, joint=True),),
-    "vertimrf-fo": (
-        Attack(NEIGHBOURS, "all reports of a record, as we prove it", _reports),
-        Attack(NEIGHBOURS, "all reports of a record, Theorem 3 as printed", _theorem_3, ours=False, plantable=False),
-    ),
-    "vertimrf-fm": (
-        Attack("ties of sketches", "all sketches of a record, Theorem 4", _theorem_4, ours=False, plantable=False),
-    ),
     "vfem": (Attack(NEIGHBOURS, "the private fit's own moments", _own_moments),),
     "fedpsg": (Attack(NEIGHBOURS, "all weights of all parties, composed", _training),),
-    "vcds": (
-        Attack("ranks of an extreme record", "the nominal epsilon of the ranks", _nominal, ours=False, plantable=False),
-    ),
 }
-"""Method -> its attacks. The encoders of VertiMRF are attacked one by one."""
+"""Method -> its attacks."""
 
 NEEDS = {"fedpsg": "jax"}
 """Methods of an extra that may not be installed, and the package that shows it."""
@@ -307,9 +237,6 @@ RESTS_ON: dict[str, tuple[str, ...]] = {
     "pca": ("moments",),
     "classify": ("moments",),
     "sparse-glm": ("moments", "describe"),
-    "vertimrf": ("vertimrf-sqm", "vertimrf-fo", "vertimrf-fm"),
-    "evcds": ("vcds",),
-    "ievcds": ("vcds",),
 }
 """Methods whose private releases are those of others: what is attacked instead. The minibatch solver of `classify` is
 audited in `tests/privacy/test_minibatch_audit.py`."""

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.audit.bounds import PrivacyProfile, power
-from colonnade.audit.claims import AGE
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
 from colonnade.models.linear.private import own_sensitivity
@@ -20,10 +19,7 @@ from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.quantiles import dyadic_counts
-from colonnade.statistics.quantize import quantize
-from colonnade.synthesis.copula.scores import count, party_marginals, score_map
-from colonnade.synthesis.copula.procedure import Noise
+from colonnade.statistics.features import quantize
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -63,57 +59,6 @@ def moments_audit(
         shift=layout.delta_2,
         sd=math.sqrt(2 * layout.mu),
         factor=1.4 if planted.nothing else planted.effective,
-        runs=runs,
-        selections=SELECTIONS,
-    )
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
-
-
-# --- the copula's marginals and moments -----------------------------------------------------------------------
-
-
-def corner_scores(noise: Noise, present: bool, randomness: Randomness) -> tuple[Integers, Integers]:
-    """(counts of the tree, upper triangle of the Gram matrix) of a record at the upper bound of `age`, or of nobody.
-
-    Its score is 1 whatever noise the marginal has, and it is in one cell of every level of the tree.
-    """
-    values = np.array([AGE.upper] if present else [], dtype=np.float64)
-    counts = dyadic_counts(count(AGE, values, depth=noise.depth))
-    noisy = counts + discrete_gaussian(randomness, noise.sigma * math.sqrt(noise.depth), counts.size)
-    made = party_marginals({"age": AGE}, {"age": noisy}, sigma=noise.sigma, depth=noise.depth)
-    scores = score_map(AGE, made.marginals["age"])(values, discrete=False)
-    layout = noise.layout
-    rows = quantize(
-        scores.reshape(-1, 1), gamma=layout.gamma, clip=layout.bound("clinic"), entry=1.0, randomness=randomness
-    )
-    row = np.array([layout.gamma, rows[0, 0]]) if present else np.zeros(2, dtype=np.int64)
-    return counts, upper_triangle(row)
-
-
-def copula_audit(
-    noise: Noise, claim: PrivacyProfile, *, delta: float, runs: int, planted: Planted = NOTHING
-) -> Audit[bool]:
-    """Both releases together, as an attacker sees them: the log likelihood ratio of normal noise."""
-    node = noise.sigma / planted.factor * math.sqrt(noise.depth)
-    mu = planted.variance(noise.layout.mu)
-    truth = {present: corner_scores(noise, present, SimulatedRandomness(1)) for present in (True, False)}
-    moved = truth[True][0] > truth[False][0]
-    direction = truth[True][1].astype(float) / float(2 * mu * planted.members / MEMBERS)
-
-    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
-        cells = truth[present][0][moved] + discrete_gaussian(randomness, node, runs * moved.sum()).reshape(runs, -1)
-        opened = truth[present][1] + sum(skellam(randomness, mu / MEMBERS, (runs, 3)) for _ in range(planted.members))
-        return np.asarray(cells.sum(axis=1) / node**2 + opened @ direction)
-
-    # Squared Gaussian parameters add up: 1 / sigma^2 for the tree, delta_2^2 / (2 mu) for the moments.
-    tree, gram = 1 / noise.sigma**2, noise.layout.delta_2**2 / (2 * noise.layout.mu)
-    looked_for = Planted(factor=1.4) if planted.nothing else planted
-    broken = looked_for.factor**2 * (tree + gram * MEMBERS / looked_for.members)
-    stated = power(
-        claim,
-        shift=math.sqrt(tree + gram),
-        sd=1.0,
-        factor=math.sqrt(broken / (tree + gram)),
         runs=runs,
         selections=SELECTIONS,
     )

@@ -21,7 +21,7 @@ from colonnade.errors import PartyLost, RosterError, StorageError, WireError
 from colonnade.federation.home import open_party
 from colonnade.federation.party import Party
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, signed_by
-from colonnade.federation.transports.frames import (
+from colonnade.federation.transports.channel import (
     ATTEND,
     GREETING,
     credentials,

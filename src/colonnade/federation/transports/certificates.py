@@ -34,7 +34,7 @@ _AUTHORITY_DAYS = 3650
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class Subject:
     """What a certificate, or a request for one, says about its owner."""
 
     name: str
@@ -48,7 +48,7 @@ def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def _subject(name: str, organisation: str) -> x509.Name:
+def _x509_name(name: str, organisation: str) -> x509.Name:
     try:
         return x509.Name(
             [
@@ -109,8 +109,8 @@ def make_request(
 
     `hosts` are the names and addresses by which parties dial this member: the coordinator's.
     """
-    subject = _subject(name, organisation)
-    names: list[x509.GeneralName] = [_host(one) for one in hosts]
+    subject = _x509_name(name, organisation)
+    names: list[x509.GeneralName] = [_host(host) for host in hosts]
     if sealing_key is not None:
         names.append(x509.UniformResourceIdentifier(_SEALING + sealing_key.hex()))
     if not names:
@@ -128,14 +128,14 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def card(signed: x509.Certificate | x509.CertificateSigningRequest) -> Card:
+def subject_of(signed: x509.Certificate | x509.CertificateSigningRequest) -> Subject:
     """The owner that a certificate or a request names."""
 
-    def one(oid: x509.ObjectIdentifier) -> str:
-        found = signed.subject.get_attributes_for_oid(oid)
-        if len(found) != 1:
+    def attribute(oid: x509.ObjectIdentifier) -> str:
+        values = signed.subject.get_attributes_for_oid(oid)
+        if len(values) != 1:
             raise RosterError("a certificate must name one member and one organisation; make the request again.")
-        return str(found[0].value)
+        return str(values[0].value)
 
     try:
         names = signed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -146,9 +146,9 @@ def card(signed: x509.Certificate | x509.CertificateSigningRequest) -> Card:
     if len(keys) > 1:
         raise RosterError("a certificate must hold one sealing key; make the request again.")
     certificate = signed if isinstance(signed, x509.Certificate) else None
-    return Card(
-        name=one(NameOID.COMMON_NAME),
-        organisation=one(NameOID.ORGANIZATION_NAME),
+    return Subject(
+        name=attribute(NameOID.COMMON_NAME),
+        organisation=attribute(NameOID.ORGANIZATION_NAME),
         sealing_key=bytes.fromhex(keys[0]) if keys else None,
         serial=None if certificate is None else certificate.serial_number,
         expires=None if certificate is None else certificate.not_valid_after_utc,
@@ -159,15 +159,15 @@ def card(signed: x509.Certificate | x509.CertificateSigningRequest) -> Card:
 
 
 def make_authority(folder: Path, *, name: str) -> Path:
-    """The consortium's own authority: a key that stays in `folder`, and its certificate for everybody."""
-    subject = _subject(name, name)
+    """The consortium's own authority: a key that stays in `folder`, and its certificate for everyone."""
+    subject = _x509_name(name, name)
     key = _new_key(folder / AUTHORITY_KEY)
     now = _now()
     usage = x509.KeyUsage(
         digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
         key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
     )  # fmt: skip
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
@@ -180,11 +180,11 @@ def make_authority(folder: Path, *, name: str) -> Path:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _write(folder / AUTHORITY, made.public_bytes(serialization.Encoding.PEM))
+    return _write(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float = 30.0) -> Card:
-    """A certificate for a request whose card the operator has compared with its sender, at `out`.
+def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float = 30.0) -> Subject:
+    """A certificate for a request whose subject the operator has compared with its sender, at `out`.
 
     A party's certificate cannot serve, and the coordinator's cannot dial in.
     """
@@ -194,9 +194,9 @@ def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float =
         raise RosterError(f"{request} is not a certificate request in PEM form; ask its sender again.") from error
     if not asked.is_signature_valid:
         raise RosterError(f"{request} was changed after it was made; ask its sender again.")
-    owner = card(asked)
+    owner = subject_of(asked)
     names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    hosts = [one for one in names.value if isinstance(one, x509.DNSName | x509.IPAddress)]
+    hosts = [name for name in names.value if isinstance(name, x509.DNSName | x509.IPAddress)]
     if role == "party" and (owner.sealing_key is None or hosts):
         raise RosterError(f"{request} is not a party's request: it needs a sealing key and no host names.")
     if role == "coordinator" and (owner.sealing_key is not None or not hosts):
@@ -207,7 +207,7 @@ def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float =
     now = _now()
     until = min(now + datetime.timedelta(days=days), issuer.not_valid_after_utc)
     purpose = ExtendedKeyUsageOID.CLIENT_AUTH if role == "party" else ExtendedKeyUsageOID.SERVER_AUTH
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(asked.subject)
         .issuer_name(issuer.subject)
@@ -220,8 +220,8 @@ def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float =
         .add_extension(x509.SubjectAlternativeName(list(names.value)), critical=False)
         .sign(key, hashes.SHA256())
     )
-    _write(out, made.public_bytes(serialization.Encoding.PEM))
-    return card(made)
+    _write(out, certificate.public_bytes(serialization.Encoding.PEM))
+    return subject_of(certificate)
 
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -234,9 +234,9 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def revoke(authority: Path, certificate: Path) -> Card:
+def revoke(authority: Path, certificate: Path) -> Subject:
     """Write a certificate's serial number into the list; copy the list to the coordinator."""
-    owner = card(read_certificate(certificate))
+    owner = subject_of(read_certificate(certificate))
     with (authority / REVOKED).open("a", encoding="utf-8") as file:
         file.write(f"{owner.serial:x} {owner.name}\n")
     return owner
@@ -245,19 +245,19 @@ def revoke(authority: Path, certificate: Path) -> Card:
 # --- checks -----------------------------------------------------------------------------------------------
 
 
-def signed_by(authority: Path, certificate: Path) -> Card:
-    """The card of a certificate that this authority signed and that is valid now."""
-    issuer, made = read_certificate(authority), read_certificate(certificate)
+def signed_by(authority: Path, certificate: Path) -> Subject:
+    """The subject of a certificate that this authority signed and that is valid now."""
+    issuer, signed = read_certificate(authority), read_certificate(certificate)
     try:
-        made.verify_directly_issued_by(issuer)
+        signed.verify_directly_issued_by(issuer)
     except (InvalidSignature, ValueError, TypeError) as error:
         raise RosterError(f"{certificate} was not signed by the authority in {authority}.") from error
-    if not made.not_valid_before_utc <= _now() <= made.not_valid_after_utc:
+    if not signed.not_valid_before_utc <= _now() <= signed.not_valid_after_utc:
         raise RosterError(
-            f"{certificate} is valid from {made.not_valid_before_utc:%Y-%m-%d %H:%M} to"
-            f" {made.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; renew it, or set the clock."
+            f"{certificate} is valid from {signed.not_valid_before_utc:%Y-%m-%d %H:%M} to"
+            f" {signed.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; renew it, or set the clock."
         )
-    return card(made)
+    return subject_of(signed)
 
 
 class Revoked:

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 from cryptography import x509
 
 from colonnade.errors import BadArguments, ColonnadeError, PartyLost, WireError
-from colonnade.federation.transports.certificates import Card, Revoked, card
-from colonnade.federation.transports.clock import add_clock
-from colonnade.federation.transports.frames import (
+from colonnade.federation.transports.certificates import Revoked, Subject, subject_of
+from colonnade.federation.transports.channel import (
     ATTEND,
     GREETING,
+    add_clock,
     credentials,
     grpc_module,
     keep_alive,
@@ -42,10 +42,10 @@ class _Gone(Exception):
     """The stream ended before the answer came."""
 
 
-class _Seat:
+class _Connection:
     """One party's live stream."""
 
-    def __init__(self, owner: Card, instance: bytes, context: Any) -> None:
+    def __init__(self, owner: Subject, instance: bytes, context: Any) -> None:
         self.owner, self.instance = owner, instance
         self._context = context
         self._gone = asyncio.Event()
@@ -65,8 +65,8 @@ class _Seat:
             await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise _Gone
-            found: bytes = answer.result()
-            return found
+            reply: bytes = answer.result()
+            return reply
         except _Gone:
             raise
         except (asyncio.CancelledError, TimeoutError):
@@ -111,7 +111,7 @@ class Network:
         self.parties = tuple(parties)
         self._patience, self._ping = patience, ping
         self._revoked = Revoked(revoked)
-        self._seats: dict[str, _Seat] = {}
+        self._connections: dict[str, _Connection] = {}
         self._closing = False
         self._changed = asyncio.Event()
         self._locks = {party: asyncio.Lock() for party in parties}
@@ -169,20 +169,20 @@ class Network:
         if greeting is None or greeting[0] != 0 or len(greeting[1]) != GREETING:
             await context.abort(self._grpc.StatusCode.INVALID_ARGUMENT, "a party greets first.")
         assert greeting is not None
-        seated = self._seats.get(owner.name)
-        if seated is not None and seated.instance != greeting[1]:
+        earlier = self._connections.get(owner.name)
+        if earlier is not None and earlier.instance != greeting[1]:
             _LOG.warning("a second process tried to attend as %r from %s", owner.name, context.peer())
             await context.abort(
                 self._grpc.StatusCode.ALREADY_EXISTS,
                 f"another process already attends as {owner.name!r}; stop it, or find out whose it is.",
             )
-        seat = self._seats[owner.name] = _Seat(owner, greeting[1], context)
-        if seated is not None:
-            seated.leave()
+        connection = self._connections[owner.name] = _Connection(owner, greeting[1], context)
+        if earlier is not None:
+            earlier.leave()
         self._announce()
         try:
-            while (found := await message(context, self._grpc.aio.EOF)) is not None:
-                seat.take(*found)
+            while (received := await message(context, self._grpc.aio.EOF)) is not None:
+                connection.take(*received)
         except WireError as error:
             _LOG.warning("%r broke the protocol: %s", owner.name, error)
             await context.abort(self._grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -190,21 +190,21 @@ class Network:
             if not self._closing:  # gRPC writes a traceback for every stream that ends so
                 raise
         finally:
-            seat.leave()
-            if self._seats.get(owner.name) is seat:
-                del self._seats[owner.name]
+            connection.leave()
+            if self._connections.get(owner.name) is connection:
+                del self._connections[owner.name]
             self._announce()
 
-    def _owner(self, context: Any) -> Card:
+    def _owner(self, context: Any) -> Subject:
         """The member on the other end, from the certificate that the handshake verified."""
         pem = context.auth_context().get("x509_pem_cert")
         if not pem:
             raise WireError("the connection has no certificate.")
-        owner = card(x509.load_pem_x509_certificate(pem[0]))
+        owner = subject_of(x509.load_pem_x509_certificate(pem[0]))
         self._check(owner)
         return owner
 
-    def _check(self, owner: Card) -> None:
+    def _check(self, owner: Subject) -> None:
         """Still good? A stream can outlive its certificate."""
         if owner.name not in self._locks:
             raise PartyLost(f"{owner.name!r} is not a member of this federation's roster.")
@@ -230,10 +230,10 @@ class Network:
         deadline = time.monotonic() + timeout
         async with self._locks[party]:
             while True:
-                seat = await self._seated(party, min(self._patience, deadline - time.monotonic()))
+                connection = await self._connection(party, min(self._patience, deadline - time.monotonic()))
                 try:
                     async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
-                        return await seat.ask(data)
+                        return await connection.ask(data)
                 except _Gone:
                     continue  # the same bytes again when it is back: an answered request is answered from the record
                 except TimeoutError:
@@ -242,29 +242,29 @@ class Network:
                         f" {self.where(party)}, then resume the run: nothing is debited twice."
                     ) from None
 
-    async def _seated(self, party: str, patience: float) -> _Seat:
+    async def _connection(self, party: str, patience: float) -> _Connection:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(patience, 0.0)):
-                while party not in self._seats:
+                while party not in self._connections:
                     await self._changed.wait()
-        seat = self._seats.get(party)
-        if seat is None:
+        connection = self._connections.get(party)
+        if connection is None:
             raise PartyLost(
                 f"party {party!r} is not connected; ask its operator to run `colonnade party serve`, then resume the"
                 " run: nothing is debited twice."
             )
-        self._check(seat.owner)
-        return seat
+        self._check(connection.owner)
+        return connection
 
     def wait_for(self, parties: Sequence[str], timeout: float) -> None:
         """Until these have dialled in; `PartyLost` names one that has not."""
         deadline = time.monotonic() + timeout
         for party in parties:
-            self._run(self._seated(party, deadline - time.monotonic()))
+            self._run(self._connection(party, deadline - time.monotonic()))
 
     @property
     def connected(self) -> tuple[str, ...]:
-        return tuple(party for party in self.parties if party in self._seats)
+        return tuple(party for party in self.parties if party in self._connections)
 
     def where(self, party: str) -> str:
         return f"the log in the folder of {party!r}"
@@ -296,7 +296,7 @@ async def _drain() -> None:
 
 
 def _add_health(server: Any) -> None:
-    """The standard health service, for whoever has a certificate."""
+    """The standard health service, for anyone with a certificate."""
     from grpc_health.v1 import health_pb2_grpc
     from grpc_health.v1._async import HealthServicer
 

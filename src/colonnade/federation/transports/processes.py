@@ -12,11 +12,12 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from colonnade.errors import PartyLost, WireError
+from colonnade.federation.home import open_party
 from colonnade.federation.wire import DEFAULT
 
 LENGTH = struct.Struct(">Q")
@@ -56,7 +57,7 @@ class Processes:
         homes: Mapping[str, Path],
         *,
         threads: int = 1,
-        command: Sequence[str] = (sys.executable, "-m", "colonnade.federation.transports.serve"),
+        command: Sequence[str] = (sys.executable, "-m", "colonnade.federation.transports.processes"),
     ) -> None:
         self._homes = dict(homes)
         self.parties = tuple(homes)
@@ -142,3 +143,27 @@ class Processes:
     def close(self) -> None:
         for party in self.parties:
             self._end(party)
+
+
+# --- The process of one party: `python -m colonnade.federation.transports.processes HOME` ---------------------
+
+
+def serve(handle: Callable[[bytes], bytes], source: IO[bytes], sink: IO[bytes]) -> None:
+    """Answer frames until the coordinator closes the pipe."""
+    while (request := read_frame(source)) is not None:
+        write_frame(sink, handle(request))
+
+
+def main(home: Path) -> None:
+    # Frames own the real standard output; anything that a library prints goes to the log instead.
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    party = open_party(home)
+    try:
+        serve(party.handle, sys.stdin.buffer, sink)
+    finally:
+        party.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -20,7 +20,7 @@ from colonnade.models.linear.private import own_sensitivity
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
-from colonnade.statistics.quantize import quantize
+from colonnade.statistics.features import quantize
 
 
 def regress_attacks() -> tuple[Attack, ...]:

@@ -47,7 +47,7 @@ from colonnade.models.private_scales import (
     length_quantile,
     stretched,
 )
-from colonnade.privacy.calibration import Calibration, Gaussians, Skellams
+from colonnade.privacy.calibration import Calibration, Gaussians, Releases, Skellams
 from colonnade.privacy.cost import Cost, Gaussian, Unbounded
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.skellam import Skellam
@@ -55,7 +55,7 @@ from colonnade.statistics.features import Feature, design_chunks, features
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
 from colonnade.statistics.joint import colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout
-from colonnade.statistics.quantize import integer_bounds, quantize
+from colonnade.statistics.features import integer_bounds, quantize
 
 SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.17, "moments": 0.77}
 """Of the budget, as 1 / noise multiplier squared. With five parties of four columns the error is flat about these."""
@@ -314,7 +314,7 @@ def _calibrated(
 ) -> Calibration:
     """The noise at which all four releases together cost (epsilon, delta)."""
     counts = {"spread": sum(map(len, columns.values())), "norms": len(columns), "own": 1}
-    local = {
+    releases: dict[str, Releases] = {
         name: Gaussians(count=count, share=SHARES[name], replace_factor=math.sqrt(2)) for name, count in counts.items()
     }
     gram = Skellam(
@@ -326,7 +326,7 @@ def _calibrated(
         replace_factor=noiseless.replace_factor,
         dimension=noiseless.dimension,
     )
-    releases = {**local, "moments": Skellams(gram, share=SHARES["moments"])}
+    releases["moments"] = Skellams(gram, share=SHARES["moments"])
     return Calibration(releases, epsilon=epsilon, delta=delta, bracket=(1e-3, 1e6))
 
 

@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from colonnade.errors import NotEstimable
 from colonnade.models.matrix import SecondMoments, second_moments
-from colonnade.models.linear.factored import Clipping
+from colonnade.models.private_scales import Clipping
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentsResult
 

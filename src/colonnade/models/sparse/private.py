@@ -22,6 +22,7 @@ from scipy.stats import chi2
 from colonnade.data.column import Column
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
+from colonnade.federation.options import Presence, View
 from colonnade.federation.roster import Roster
 from colonnade.models.matrix import moment_cost, norm_bounds
 from colonnade.models.private_scales import (
@@ -39,9 +40,8 @@ from colonnade.models.sparse.moments import Clipped
 from colonnade.privacy.calibration import Calibration, Gaussians, Skellams
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import features
-from colonnade.statistics.joint import View, account_notes, colluders
-from colonnade.statistics.moments import MomentsLayout, Presence
-from colonnade.statistics.moments import MomentComputation, MomentsResult
+from colonnade.statistics.joint import account_notes, colluders
+from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
 SPAN = 2.5
 """Deviations of a column that are mapped to 1. The noise of a correlation, per record, is in proportion to

@@ -1,4 +1,4 @@
-"""From a path in standard units to a `Selection`: the criterion, the columns' own units, predictions, what people see."""
+"""From a path in standard units to a `Selection`: the criterion, the columns' own units, predictions, the view."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ class Selection(Result):
                 ),
                 Table(title="Chosen coefficients", head=head, rows=shown, numeric=(1,)),
                 Text(
-                    text="Per unit of a column, as it was declared. They are shrunk or chosen from the data, so ordinary"
-                    " standard errors do not apply.",
+                    text="Per unit of a column, as it was declared. They are shrunk or chosen from the data, so"
+                    " ordinary standard errors do not apply.",
                     style="soft",
                 ),
             ),

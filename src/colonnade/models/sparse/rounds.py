@@ -13,7 +13,7 @@ The coordinator relays sealed mail and sees gradients, the loss and coefficients
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -51,6 +51,8 @@ from colonnade.statistics.secure_sum import SecureSum, masked_release, unmask
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Masking = Literal["masked", "plain"]
+Later = Mapping[str, tuple[Any, str]]
+"""{argument that the plan does not know: (an example, the rule that bounds it)}"""
 
 LARGEST_PREDICTOR = 2.0**16
 """Largest linear predictor of a party: exp(700) overflows already, and masked sums are exact to 2^-40 within it."""
@@ -149,20 +151,21 @@ class RoundLayout:
         members: Sequence[str],
         *,
         most: int = 1,
-        later: dict[str, tuple[Any, str]] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        later: Later | None = None,
         **stated: Any,
     ) -> Stage:
-        """At most so many requests of a step at each member. `later` has an example and the rule of each argument that
-        the plan does not know."""
-        known_later = later or {}
-        arguments = {"layout": self.to_dict(), **{name: example for name, (example, _) in known_later.items()}}
+        """At most so many requests of a step at each member, with the same arguments but for those named `later`."""
+        rules = later or {}
+        examples = {argument: example for argument, (example, _) in rules.items()}
+        arguments = {"layout": self.to_dict(), **(fixed or {}), **examples}
         return stage(
             name,
             step,
             dict.fromkeys(members, [arguments] * most),
             facts=self.facts,
             roster=self.roster,
-            later={name: rule for name, (_, rule) in known_later.items()},
+            later={argument: rule for argument, (_, rule) in rules.items()},
             **stated,
         )
 
@@ -181,7 +184,7 @@ class RoundLayout:
         """One number for each column of the widest block."""
         return 8 * max(self.width(party) for party in self.parties)
 
-    def predictor_stage(self, step: Step, most: int, later: dict[str, tuple[Any, str]]) -> Stage:
+    def predictor_stage(self, step: Step, most: int, later: Later) -> Stage:
         """The stage in which predictors are sent to the response holder."""
         how = "masked linear predictors" if self.masking == "masked" else "linear predictors"
         return self.stage(
@@ -331,8 +334,8 @@ class QuasiNewton:
 
     def __init__(self, layout: RoundLayout, *, rounds: int, paths: int, tolerance: float) -> None:
         self.layout, self.tolerance = layout, tolerance
-        coefficients = ([], f"a party's own coefficients in standard units: {COVERED}")
-        self.predictors = layout.predictor_stage(predict_block, rounds, {"coefficients": coefficients})
+        own: Later = {"coefficients": ([], f"a party's own coefficients in standard units: {COVERED}")}
+        self.predictors = layout.predictor_stage(predict_block, rounds, own)
         self.residuals = layout.stage(
             "residuals",
             respond,
@@ -500,7 +503,7 @@ def send_predictor(me: Party, model: RoundLayout, values: Vector | None, number:
     if not np.abs(own).max(initial=0.0) < LARGEST_PREDICTOR:
         raise NotEstimable("a linear predictor left its range: the fit does not settle; take larger lambdas (ratio=).")
     if model.masking == "masked":
-        me.send(model.response_party, "predictor", masked_release(me, own, shape=model.total, round=number))
+        me.send(model.response_party, "predictor", masked_release(me, own, shape=model.total, round_number=number))
     else:
         me.send(model.response_party, "predictor", own)
 

@@ -36,6 +36,7 @@ from colonnade.federation.options import (
     ViewOption,
 )
 from colonnade.federation.roster import Roster
+from colonnade.models.matrix import missing_blocks
 from colonnade.models.sparse.moments import Clipped, log_odds, standard_moments
 from colonnade.models.sparse.path import (
     Family,
@@ -274,17 +275,12 @@ class Select(PathOptions):
     def missing_data(self) -> str:
         if self.solver_used == "newton":
             return COMPLETE_RECORDS
-        if self.moment_presence == "ignore":
-            return "A block that a record lacks counts as zeros, the middle of its columns' ranges."
         if self.moment_presence == "known" and self.epsilon is None:
             return (
                 "All records that have the response are used, those that lack a block by EM: right if records are"
                 " missing at random and the columns are jointly Gaussian."
             )
-        return (
-            "A product of two columns is averaged over the records that have both: right if records are missing"
-            " completely at random."
-        )
+        return missing_blocks(self.moment_presence)
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Selection]:
         if self.solver_used == "moments":

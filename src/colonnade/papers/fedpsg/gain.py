@@ -16,9 +16,9 @@ a party lacks is missing as a whole, and a generator that never saw an empty blo
 entries count as missing for D, and for the reconstruction as observed. Columns that were generated before (`given`)
 are never hidden: they are known where a record is filled in. GAIN itself has hide = 0.
 
-With `told`, the first numbers of a record's context are what a regression across the parties expects of this party's
-entries, and G_k corrects them: it adds to their logits, and begins as the regression. Without it G_k has to learn first
-to repeat what it is told, and on few records that is all it learns.
+With `predicted`, the first numbers of a record's context are what a regression across the parties expects of this
+party's entries, and G_k corrects them: it adds to their logits, and begins as the regression. Without it G_k has to
+learn first to repeat its context, and on few records that is all it learns.
 
 The hints, hidden blocks and batches follow from a public key; they are no secrets.
 """
@@ -36,13 +36,14 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from colonnade.completion.split.networks import Array, Layers, apply, constant_adam, dense, drawing, leaky, random_bytes
+from colonnade.completion.split.networks import Array, Layers, apply, dense, leaky, noisy_sum, random_bytes
+from colonnade.completion.split.training import drawing
 
 Kind = Literal["gain", "vgain", "cgain"]
 
 NOISE = 0.01
 """Size of the noise in the place of missing values, as in GAIN's own code."""
-LEAST_TOLD = 1e-3
+LEAST_EXPECTED = 1e-3
 """An expected value nearer to 0 or 1 counts as this: it may be wrong, and its logit is added to."""
 LEAST_LOGIT = -60.0
 """Of a category, below the row's largest: what is less likely counts as e^-60."""
@@ -77,6 +78,10 @@ class Data(NamedTuple):
     context: Array
     masks: Array
 
+    @classmethod
+    def of(cls, *arrays: NDArray[Any]) -> Data:
+        return cls(*map(jnp.asarray, arrays))
+
 
 @dataclass(frozen=True)
 class Gain:
@@ -97,7 +102,7 @@ class Gain:
     hide: tuple[float, ...] = ()
     given: tuple[int, ...] = ()
     fills: bool = True
-    told: bool = False
+    predicted: bool = False
     dropout: float = 0.5
     kl: float = 1e-2
 
@@ -129,11 +134,14 @@ class Gain:
     def weights(self) -> int:
         """How many this party trains."""
         generator, bottom, top = self._sizes
-        return sum((a + 1) * b for one in (*generator.values(), bottom, top) for a, b in itertools.pairwise(one))
+        networks = (*generator.values(), bottom, top)
+        return sum((a + 1) * b for sizes in networks for a, b in itertools.pairwise(sizes))
 
     def init(self, words: NDArray[np.uint32]) -> State:
         sizes, bottom_sizes, top_sizes = self._sizes
-        generator = {name: dense(drawing(words, at), one, last=0.1) for at, (name, one) in enumerate(sizes.items())}
+        generator = {
+            name: dense(drawing(words, place), layers, last=0.1) for place, (name, layers) in enumerate(sizes.items())
+        }
         bottom, top = dense(drawing(words, 2), bottom_sizes), dense(drawing(words, 3), top_sizes, last=0.1)
         return State(generator, bottom, top, *self._rested(generator, (bottom, top)))
 
@@ -163,7 +171,7 @@ class Gain:
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return constant_adam(self.rate)
+        return optax.adam(self.rate)
 
     # --- one batch -----------------------------------------------------------------------------------------------
 
@@ -173,8 +181,8 @@ class Gain:
         drawn = common.astype(jnp.int32)
         hide = self.hide or (0.0,) * len(self.widths)
         shown = [
-            jnp.broadcast_to(drawn[:, total + at : total + at + 1] >= round(65536 * share), (len(drawn), width))
-            for at, (share, width) in enumerate(zip(hide, self.widths, strict=True))
+            jnp.broadcast_to(drawn[:, total + k : total + k + 1] >= round(65536 * share), (len(drawn), width))
+            for k, (share, width) in enumerate(zip(hide, self.widths, strict=True))
         ]
         always = np.isin(np.arange(total), self.given)
         return drawn[:, :total] < round(65536 * self.hint), jnp.concatenate(shown, axis=1) | always
@@ -195,11 +203,11 @@ class Gain:
     def _groups(self) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
         """(which entries are of one-hot columns, one-hot columns x entries: which entries belong to which)."""
         belongs = np.zeros((len(self.groups), self.width), dtype=np.float32)
-        for at, (start, stop) in enumerate(self.groups):
-            belongs[at, start:stop] = 1.0
+        for k, (start, stop) in enumerate(self.groups):
+            belongs[k, start:stop] = 1.0
         return np.asarray(belongs.any(axis=0)), belongs
 
-    def _spread(self, raw: Array) -> tuple[Array, Array]:
+    def _activated(self, raw: Array) -> tuple[Array, Array]:
         """Outputs in [0, 1], a sigmoid for numbers and a softmax over each one-hot column; and the softmax's logarithm.
 
         Sums over the columns are products with a fixed matrix: a slice for each column takes far more operations.
@@ -221,20 +229,20 @@ class Gain:
         kl = jnp.zeros(())
         if self.kind == "vgain":
             both = apply(generator["encoder"], seen, activation=jax.nn.relu)
-            mean, spread = both[:, : self.latent], jnp.clip(both[:, self.latent :], -8.0, 8.0)
-            kl = 0.5 * jnp.mean(jnp.sum(mean**2 + jnp.exp(spread) - 1.0 - spread, axis=1))
-            latent = mean + jnp.exp(0.5 * spread) * normal
+            mean, log_variance = both[:, : self.latent], jnp.clip(both[:, self.latent :], -8.0, 8.0)
+            kl = 0.5 * jnp.mean(jnp.sum(mean**2 + jnp.exp(log_variance) - 1.0 - log_variance, axis=1))
+            latent = mean + jnp.exp(0.5 * log_variance) * normal
             raw = apply(generator["decoder"], jnp.concatenate([latent, context], axis=1), activation=jax.nn.relu)
         else:
             raw = apply(generator["layers"], seen, activation=jax.nn.relu)
-        return *self._spread(raw + self._expected(context)), kl
+        return *self._activated(raw + self._expected(context)), kl
 
     def _expected(self, context: Array) -> Array | float:
         """The logits of what the context says about this party's entries; nothing if it says nothing."""
-        if not self.told:
+        if not self.predicted:
             return 0.0
-        told = jnp.clip(context[:, : self.width], LEAST_TOLD, 1 - LEAST_TOLD)
-        return jnp.log(told) - jnp.where(self._groups[0], 0.0, jnp.log1p(-told))
+        expected = jnp.clip(context[:, : self.width], LEAST_EXPECTED, 1 - LEAST_EXPECTED)
+        return jnp.log(expected) - jnp.where(self._groups[0], 0.0, jnp.log1p(-expected))
 
     def _judged(self, bottom: Layers, filled: Array, hint: Array, context: Array, drawn: Drawn) -> Array:
         parts = [filled, hint] + ([context] if self.kind == "cgain" else [])
@@ -277,10 +285,10 @@ class Gain:
         hinted, shown = self._bits(common)
         mask = data.masks[batch] & shown
         part, local = self._part(generator, bottom, self._own(data, batch, hinted, shown), drawn)
-        found = apply(top, leaky(part + rest), dropout=(drawn.top, self.dropout))
-        cross = optax.sigmoid_binary_cross_entropy(found, mask.astype(jnp.float32))
+        logits = apply(top, leaky(part + rest), dropout=(drawn.top, self.dropout))
+        cross = optax.sigmoid_binary_cross_entropy(logits, mask.astype(jnp.float32))
         judged = jnp.sum(jnp.where(hinted, 0.0, cross)) / jnp.maximum(jnp.sum(~hinted), 1.0)
-        return judged, jnp.sum(jnp.where(mask, 0.0, -jax.nn.log_sigmoid(found))) / mask.size + local
+        return judged, jnp.sum(jnp.where(mask, 0.0, -jax.nn.log_sigmoid(logits))) / mask.size + local
 
     # --- what parties do -----------------------------------------------------------------------------------------
 
@@ -288,7 +296,7 @@ class Gain:
     def partials(self, state: State, data: Data, rows: Array, common: Array, drawn: Drawn) -> Array:
         """This party's part of the sum for Q batches (Q x B). Weights stand still: all batches are one."""
         size = rows.size
-        flat = Drawn(*(one.reshape(size, one.shape[-1]) for one in drawn))
+        flat = Drawn(*(bits.reshape(size, bits.shape[-1]) for bits in drawn))
         own = self._own(data, rows.reshape(-1), *self._bits(common.reshape(size, common.shape[-1])))
         return self._part(state.generator, state.bottom, own, flat)[0].reshape(*rows.shape, self.cut)
 
@@ -298,8 +306,8 @@ class Gain:
     ) -> tuple[State, Array, Array]:
         """Q iterations at the active party: (state, gradients of both losses (Q x 2 x B x cut), losses (Q x 2))."""
 
-        def one(state: State, at: tuple[Array, Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
-            batch, rest, common, drawn = at
+        def iteration(state: State, given: tuple[Array, Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
+            batch, rest, common, drawn = given
 
             def judge(judges: tuple[Layers, Layers], probe: Array) -> Array:
                 return self.losses(state.generator, *judges, data, batch, rest + probe, common, drawn)[0]
@@ -315,15 +323,15 @@ class Gain:
             moved = self.moved(state, move, judge_move)
             return moved, (jnp.stack([judge_slope, slope]), jnp.stack([judged, fooled]))
 
-        state, (slopes, losses) = jax.lax.scan(one, state, (rows, others, common, drawn))
+        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, common, drawn))
         return state, slopes, losses
 
     @partial(jax.jit, static_argnums=0)
     def follow(self, state: State, data: Data, rows: Array, slopes: Array, common: Array, drawn: Drawn) -> State:
         """Q iterations at another party, along both gradients; along the first alone if no sender has a generator."""
 
-        def one(state: State, at: tuple[Array, Array, Array, Drawn]) -> tuple[State, None]:
-            batch, slope, common, drawn = at
+        def iteration(state: State, given: tuple[Array, Array, Array, Drawn]) -> tuple[State, None]:
+            batch, slope, common, drawn = given
 
             def judge(bottom: Layers) -> Array:
                 return jnp.sum(self.part(state.generator, bottom, data, batch, common, drawn)[0] * slope[0])
@@ -335,7 +343,7 @@ class Gain:
             moved = self.moved(state, jax.grad(fool)(state.generator), (jax.grad(judge)(state.bottom), state.top))
             return moved, None
 
-        return jax.lax.scan(one, state, (rows, slopes, common, drawn))[0]
+        return jax.lax.scan(iteration, state, (rows, slopes, common, drawn))[0]
 
     @partial(jax.jit, static_argnums=0)
     def _impute(self, state: State, data: Data, rows: Array, noise: Array, normal: Array) -> Array:
@@ -351,3 +359,90 @@ class Gain:
         judge_change, judge_optimiser = self._optimiser.update(judge_move, state.judge_optimiser, judges)
         bottom, top = optax.apply_updates(judges, judge_change)
         return State(optax.apply_updates(state.generator, change), bottom, top, generator_optimiser, judge_optimiser)
+
+    # --- with noise (`completion.split.training` has the claim) ----------------------------------------------------
+
+    @partial(jax.jit, static_argnums=(0, 1, 2))
+    def private_lead(
+        self,
+        clip: float,
+        gamma: int,
+        noise: Array,
+        state: State,
+        data: Data,
+        rows: Array,
+        others: Array,
+        common: Array,
+        drawn: Drawn,
+    ) -> tuple[State, Array, Array]:
+        """`lead` with noise (Q x weights)."""
+
+        def iteration(state: State, given: tuple[Array, Array, Array, Drawn, Array]) -> tuple[State, Any]:
+            batch, rest, bits, draws, noise = given
+            nothing = jnp.zeros(rest.shape[1])
+
+            def record(row: Array) -> tuple[Any, Any]:
+                """(value, (moves, slope)) of the discriminator's and of the generator's loss."""
+                alone, single = batch[row][None], Drawn(*(bits[row][None] for bits in draws))
+
+                def both(generator: Any, judges: Any, probe: Array) -> tuple[Array, Array]:
+                    return self.losses(generator, *judges, data, alone, rest[row] + probe, bits[row][None], single)
+
+                def judge(judges: Any, probe: Array) -> Array:
+                    return both(state.generator, judges, probe)[0]
+
+                def fool(generator: Any, probe: Array) -> Array:
+                    return both(generator, (state.bottom, state.top), probe)[1]
+
+                return (
+                    jax.value_and_grad(judge, argnums=(0, 1))((state.bottom, state.top), nothing),
+                    jax.value_and_grad(fool, argnums=(0, 1))(state.generator, nothing),
+                )
+
+            def moves(row: Array) -> tuple[Any, Any]:
+                (_, (judge_move, _)), (_, (move, _)) = record(row)
+                return move, judge_move
+
+            like = (state.generator, (state.bottom, state.top))
+            move, judge_move = noisy_sum(moves, batch.shape[0], like, clip, gamma, noise)
+            (judged, (_, judge_slope)), (fooled, (_, slope)) = jax.vmap(record)(jnp.arange(batch.shape[0]))
+            slopes, losses = jnp.stack([judge_slope, slope]), jnp.stack([judged.mean(), fooled.mean()])
+            return self.moved(state, move, judge_move), (slopes / batch.shape[0], losses)
+
+        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, common, drawn, noise))
+        return state, slopes, losses
+
+    @partial(jax.jit, static_argnums=(0, 1, 2))
+    def private_follow(
+        self,
+        clip: float,
+        gamma: int,
+        noise: Array,
+        state: State,
+        data: Data,
+        rows: Array,
+        slopes: Array,
+        common: Array,
+        drawn: Drawn,
+    ) -> State:
+        """`follow` with noise (Q x weights)."""
+
+        def iteration(state: State, given: tuple[Array, Array, Array, Drawn, Array]) -> tuple[State, None]:
+            batch, slope, bits, draws, noise = given
+
+            def moves(row: Array) -> tuple[Any, Any]:
+                alone, single = batch[row][None], Drawn(*(bits[row][None] for bits in draws))
+
+                def along(generator: Any, bottom: Any, loss: int) -> Array:
+                    part, local = self.part(generator, bottom, data, alone, bits[row][None], single)
+                    return jnp.sum(part[0] * slope[-loss, row]) * batch.shape[0] + loss * local
+
+                return (
+                    jax.grad(lambda generator: along(generator, state.bottom, 1))(state.generator),
+                    (jax.grad(lambda bottom: along(state.generator, bottom, 0))(state.bottom), state.top),
+                )
+
+            like = (state.generator, (state.bottom, state.top))
+            return self.moved(state, *noisy_sum(moves, batch.shape[0], like, clip, gamma, noise)), None
+
+        return jax.lax.scan(iteration, state, (rows, slopes, common, drawn, noise))[0]

@@ -15,15 +15,15 @@ from typing import Any
 
 from scipy.stats import binom
 
-from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
+from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.options import View
 from colonnade.federation.roster import Roster
 from colonnade.privacy.cost import Cost, Relation
 from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
 from colonnade.secure.field import Field
-from colonnade.statistics.features import Feature, features
-from colonnade.statistics.joint import View, binding, colluders, field_for, reading, whole_numbers
-from colonnade.statistics.quantize import integer_bounds
+from colonnade.statistics.features import Feature, features, integer_bounds
+from colonnade.statistics.joint import binding, colluders, field_for, reading, whole_numbers
 
 _OVERFLOW = 2.0**-64
 """The probability that a batch is larger than what is shared; the records beyond are left out."""
@@ -49,13 +49,13 @@ class GradientLayout:
     def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> GradientLayout:
         """The layout that a request describes, checked before anything depends on it."""
         with reading("gradient"):
-            made = cls(
+            layout = cls(
                 facts=facts,
                 roster=roster,
                 **{**plain, "names": tuple(plain["names"]), "clip": dict(plain["clip"])},
             )
-        made.check()
-        return made
+        layout.check()
+        return layout
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -71,9 +71,9 @@ class GradientLayout:
         }
 
     def check(self) -> None:
-        whole = whole_numbers(self.gamma, self.mu, self.rounds)
-        if not whole or not 1 <= self.gamma <= 2**20 or not 0 <= self.mu <= 2**90 or self.rounds < 1:
-            raise BadArguments("gamma must be a whole number from 1 to 2^20, mu from 0 to 2^90, rounds at least 1.")
+        integers = whole_numbers(self.gamma, self.mu, self.rounds)
+        if not integers or not 1 <= self.gamma <= 2**20 or not 0 <= self.mu <= 2**90 or self.rounds < 1:
+            raise BadArguments("gamma must be an integer from 1 to 2^20, mu from 0 to 2^90, rounds at least 1.")
         for name, value in {"radius": self.radius, "sampling": self.sampling}.items():
             if not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise BadPrivacyParameter(f"{name} must be a positive number, not {value!r}.")
@@ -100,14 +100,14 @@ class GradientLayout:
         return features(self.facts, self.names)
 
     @cached_property
-    def response_holder(self) -> str:
+    def response_party(self) -> str:
         return self.facts.owner(self.response)
 
     @cached_property
     def parties(self) -> tuple[str, ...]:
         """The data parties that take part; the response holder last."""
         explaining = dict.fromkeys(feature.party for feature in self.features)
-        return (*(party for party in explaining if party != self.response_holder), self.response_holder)
+        return (*(party for party in explaining if party != self.response_party), self.response_party)
 
     def own_features(self, party: str) -> list[Feature]:
         return [feature for feature in self.features if feature.party == party]
@@ -117,12 +117,12 @@ class GradientLayout:
         """Where each shared column of z stands among (intercept, features): party by party, the intercept with the
         response holder's."""
         start = 1 if self.intercept else 0
-        place = {feature.name: start + at for at, feature in enumerate(self.features)}
-        found: list[int] = []
+        place = {feature.name: start + index for index, feature in enumerate(self.features)}
+        order: list[int] = []
         for party in self.parties:
-            found += [0] if self.intercept and party == self.response_holder else []
-            found += [place[feature.name] for feature in self.own_features(party)]
-        return found
+            order += [0] if self.intercept and party == self.response_party else []
+            order += [place[feature.name] for feature in self.own_features(party)]
+        return order
 
     @property
     def width(self) -> int:
@@ -134,7 +134,7 @@ class GradientLayout:
         return math.sqrt(sum(bound**2 for bound in self.clip.values()) + (1 if self.intercept else 0))
 
     @cached_property
-    def one(self) -> int:
+    def intercept_entry(self) -> int:
         """The intercept's entry of a quantised row."""
         return math.floor(self.gamma / self.norm)
 
@@ -142,7 +142,7 @@ class GradientLayout:
     def row_square(self) -> int:
         """The largest squared norm of a quantised row; at most gamma^2."""
         parts = [integer_bounds(self.gamma, bound / self.norm, 1.0)[0] for bound in self.clip.values()]
-        return sum(parts) + (self.one**2 if self.intercept else 0)
+        return sum(parts) + (self.intercept_entry**2 if self.intercept else 0)
 
     @property
     def weight_square(self) -> int:
@@ -189,30 +189,28 @@ class GradientLayout:
 
 
 def gradient_layout(
-    *, epsilon: float | None, delta: float, view: View, relation: Relation, roster: Roster, **shape: Any
+    *, epsilon: float, delta: float, view: View, relation: Relation, roster: Roster, **shape: Any
 ) -> GradientLayout:
     """The public shape, with the noise at which all rounds together cost (epsilon, delta) in the given view."""
-    if epsilon is None:
-        raise UnsafeRequest("solver='minibatch' without noise would show exact gradients; use solver='moments'.")
     roster.require_committee()
-    silent = GradientLayout(roster=roster, **shape)
-    silent.check()
+    noiseless = GradientLayout(roster=roster, **shape)
+    noiseless.check()
     try:
         mu = calibrate_mu(
             epsilon=epsilon,
             delta=delta,
-            delta_1=silent.delta_1,
-            delta_2=silent.delta_2,
+            delta_1=noiseless.delta_1,
+            delta_2=noiseless.delta_2,
             parties=len(roster.names),
             colluders=colluders(roster, view),
-            sampling=1.0 if view == "client" else silent.sampling,
-            steps=silent.rounds,
+            sampling=1.0 if view == "client" else noiseless.sampling,
+            steps=noiseless.rounds,
             relation=relation,
-            dimension=silent.width,
+            dimension=noiseless.width,
         )
     except BadPrivacyParameter as error:
         raise BadPrivacyParameter(
-            f"{silent.rounds} gradients at gamma = {silent.gamma} need more noise than there is (mu = 2^90); choose a"
-            " smaller gamma, fewer rounds or a larger epsilon."
+            f"{noiseless.rounds} gradients at gamma = {noiseless.gamma} need more noise than there is (mu = 2^90);"
+            " choose a smaller gamma, fewer rounds or a larger epsilon."
         ) from error
-    return replace(silent, mu=mu)
+    return replace(noiseless, mu=mu)

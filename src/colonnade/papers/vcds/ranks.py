@@ -25,8 +25,8 @@ from scipy import optimize, stats
 
 from colonnade.errors import BadPrivacyParameter, DomainError, EmptyParty
 from colonnade.privacy.cost import Cost, RandomizedResponse, Unit
-from colonnade.privacy.randomized import WORDS as ALL_WORDS
-from colonnade.privacy.randomized import keep_threshold
+from colonnade.privacy.noise import WORDS as ALL_WORDS
+from colonnade.privacy.noise import keep_threshold
 from colonnade.privacy.randomness import Randomness, _Words
 from colonnade.privacy.skellam import Skellam
 from colonnade.privacy.skellam_sampler import skellam

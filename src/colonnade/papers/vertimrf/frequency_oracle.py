@@ -24,7 +24,7 @@ from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, RandomizedResponse, compose
-from colonnade.privacy.randomized import WORDS, generalized_randomized_response, keep_threshold
+from colonnade.privacy.noise import WORDS, generalized_randomized_response, keep_threshold
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.schema import Integers, Schema, TableQuery, cell_codes, equal_width, given_schema
 
@@ -106,7 +106,9 @@ class FrequencyOracle:
             later=later,
         )
         self.stages = (self.reports,)
-        self.notes = (f"Each value is reported with randomised response at epsilon {self.epsilon:.4g}.",)
+        self.notes: tuple[str, ...] = (
+            f"Each value is reported with randomised response at epsilon {self.epsilon:.4g}.",
+        )
 
     def encode(self, job: Job, schema: Schema) -> Reports:
         answers = job.ask(self.reports, **given_schema(self.reports, schema))

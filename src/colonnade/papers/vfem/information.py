@@ -3,34 +3,35 @@
 sum d d'/tau over all records, d = (1, columns with missing blocks at their mean). `"secure"` computes it on secret
 shares: every party shares its columns times sqrt(1/tau), and one Gram matrix is opened. `"sketch"` is the paper's
 Algorithm 2 with what it needs to be right: **one** random S for all parties (with a matrix for each party the products
-across parties have mean zero), unknown to the coordinator, which sees S times every block. Who knows S and sees the
-sketch can solve for the block when S has as many rows as there are records; so S is kept much shorter, and a
+across parties have mean zero), unknown to the coordinator, which sees S times every block. With both S and the sketch
+anyone can solve for the block when S has as many rows as there are records; so S is kept much shorter, and a
 coordinator that is also a party is refused.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
 
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
-from colonnade.federation.plan import Phase, phase
 from colonnade.federation.roster import Roster
+from colonnade.federation.stage import SEALED, Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.papers.vfem.block import Design, forget, own_block
 from colonnade.privacy.cost import Cost, Free, Unbounded
-from colonnade.statistics.dealing import deal_noise, deal_rows
+from colonnade.statistics.features import quantize
 from colonnade.statistics.gaussian_em import Matrix, Vector
-from colonnade.statistics.joint import join
+from colonnade.statistics.joint import open_shares
 from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.moments import open_moments
-from colonnade.statistics.quantize import quantize
+from colonnade.statistics.shares import deal_large, deal_large_noise, join
 
 Information = Literal["secure", "sketch"]
 LABEL = "vfem information"
@@ -39,61 +40,117 @@ SHORT = 8
 _ROWS = 4096
 
 
-def information_phases(
-    design: Design, roster: Roster, *, information: Information, gamma: int, size: int, coordinator: str | None
-) -> list[Phase]:
-    names = list(design.names)
-    here: dict[str, Any] = {"facts": design.facts, "roster": roster}
-    if information == "sketch":
-        check_sketch(design.facts, roster, size=size, coordinator=coordinator)
-        arguments = {"names": names, "size": size, "coordinator": str(coordinator)}
-        return [
-            phase(
-                f"{LABEL}: seed",
-                share_seed,
-                {design.holder: [{"names": names}]},
-                audience="data parties (sealed)",
-                discloses="the seed of the sketch",
-                **here,
-            ),
-            phase(
-                f"{LABEL}: sketch",
-                sketch_columns,
-                {party: [arguments] for party in design.parties},
-                discloses="random combinations of each party's columns, and its own exact products",
-                reply_bytes=8 * size * max(len(design.covariates), 1),
-                **here,
-            ),
-        ]
-    layout = information_layout(design, roster, gamma)
-    return [
-        phase(
+# --- the coordinator's side -------------------------------------------------------------------------------
+
+
+class WeightedGram(ABC):
+    """sum d d'/tau over (1, covariates as features in [-1, 1]), as stages of a larger procedure."""
+
+    stages: tuple[Stage, ...]
+
+    def __init__(self, design: Design) -> None:
+        self.design = design
+        target = [feature.name for feature in design.features].index(design.response)
+        self.order = [target, *(place for place in range(len(design.features)) if place != target)]
+
+    @abstractmethod
+    def run(self, job: Job, *, weight: float) -> Matrix:
+        """`weight` is the largest 1/tau."""
+
+    def ordered(self, gram: Matrix) -> Matrix:
+        """The constant first, then the covariates."""
+        return np.asarray(gram[np.ix_(self.order, self.order)])
+
+
+class SecureGram(WeightedGram):
+    """On secret shares."""
+
+    def __init__(self, design: Design, roster: Roster, *, gamma: int) -> None:
+        super().__init__(design)
+        self.layout = information_layout(design, roster, gamma)
+        widest = max(self.layout.width(party) for party in self.layout.parties)
+        shared = {"names": list(design.names), "gamma": gamma}
+        opened = {"layout": self.layout.to_dict(), "view": "client", "number": 0}
+        self.share = stage(
             f"{LABEL}: share",
             share_information,
-            {member: [{"names": names, "gamma": gamma}] for member in roster.names},
-            audience="share holders (sealed; any t of them learn nothing)",
+            {member: [shared] for member in roster.names},
+            facts=design.facts,
+            roster=roster,
+            audience=SEALED,
             discloses="secret shares of weighted columns",
-            reply_bytes=layout.packed_bytes(design.facts.n, max(layout.width(party) for party in layout.parties)),
-            **here,
-        ),
-        phase(
+            reply_bytes=self.layout.packed_bytes(design.facts.n, widest),
+        )
+        self.open = stage(
             f"{LABEL}: open",
-            open_moments,
-            {
-                holder: [{"layout": layout.to_dict(), "view": "client", "number": number} for number in (0,)]
-                for holder in roster.committee
-            },
+            open_shares,
+            {shareholder: [opened] for shareholder in roster.committee},
+            facts=design.facts,
+            roster=roster,
             discloses="shares of one weighted Gram matrix, which the coordinator joins",
-            reply_bytes=4 * len(layout.field.primes) * layout.size(0),
-            **here,
-        ),
-    ]
+            reply_bytes=4 * len(self.layout.field.primes) * self.layout.size(0),
+        )
+        self.stages = (self.share, self.open)
+
+    def run(self, job: Job, *, weight: float) -> Matrix:
+        job.ask(self.share)
+        job.roll_call(job.roster.committee)
+        joined = join(job.ask(self.open), self.layout.field, job.roster).astype(np.float64) / self.layout.gamma**2
+        upper = np.triu_indices(len(self.order))
+        gram = np.zeros((len(self.order), len(self.order)))
+        gram[upper] = joined
+        gram.T[upper] = joined
+        return weight * self.ordered(gram)
+
+
+class SketchedGram(WeightedGram):
+    """From random combinations of the records."""
+
+    def __init__(self, design: Design, roster: Roster, *, size: int, coordinator: str | None) -> None:
+        super().__init__(design)
+        check_sketch(design.facts, roster, size=size, coordinator=coordinator)
+        names = list(design.names)
+        arguments = {"names": names, "size": size, "coordinator": str(coordinator)}
+        self.seed = stage(
+            f"{LABEL}: seed",
+            share_seed,
+            {design.response_party: [{"names": names}]},
+            facts=design.facts,
+            roster=roster,
+            audience="data parties (sealed)",
+            discloses="the seed of the sketch",
+        )
+        self.sketch = stage(
+            f"{LABEL}: sketch",
+            sketch_columns,
+            {party: [arguments] for party in design.parties},
+            facts=design.facts,
+            roster=roster,
+            discloses="random combinations of each party's columns, and its own exact products",
+            reply_bytes=8 * size * max(len(design.covariates), 1),
+        )
+        self.stages = (self.seed, self.sketch)
+
+    def run(self, job: Job, *, weight: float) -> Matrix:
+        job.ask(self.seed)
+        replies = job.ask(self.sketch)
+        parts = [replies[party] for party in self.design.parties]
+        sketch = np.hstack([part["sketch"] for part in parts])
+        mean = np.concatenate([part["mean"] for part in parts])
+        # Only products of deviations are sketched; the means' part of a product is exact.
+        gram = sketch.T @ sketch + replies[self.design.response_party]["weight"] * np.outer(mean, mean)
+        start = 0
+        for part in parts:
+            own = slice(start, start + len(part["gram"]))
+            gram[own, own] = part["gram"]
+            start = own.stop
+        return self.ordered(gram)
 
 
 def information_layout(design: Design, roster: Roster, gamma: int) -> MomentsLayout:
     """One Gram matrix over all features; in the place of the response stands the constant."""
     roster.require_committee()
-    made = MomentsLayout(
+    layout = MomentsLayout(
         facts=design.facts,
         roster=roster,
         names=design.names,
@@ -101,50 +158,25 @@ def information_layout(design: Design, roster: Roster, gamma: int) -> MomentsLay
         gamma=gamma,
         constant=False,
         records=design.facts.n,
-        tile=len(design.features),  # one tile: `weighted_gram` reads one upper triangle
+        tile=len(design.features),  # one tile: one upper triangle is read
         label=LABEL,
     )
-    made.check()
-    return made
+    layout.check()
+    return layout
 
 
-def weighted_gram(
-    job: Job,
-    design: Design,
-    *,
-    information: Information,
-    gamma: int,
-    size: int,
-    coordinator: str | None,
-    weight: float,
-) -> Matrix:
-    """sum d d'/tau over (1, covariates as features in [-1, 1]); `weight` is the largest 1/tau."""
-    names = list(design.names)
-    target = [feature.name for feature in design.features].index(names[-1])
-    order = [target, *(at for at in range(len(design.features)) if at != target)]
-    if information == "sketch":
-        job.ask(share_seed, names=names)
-        replies = job.ask(sketch_columns, names=names, size=size, coordinator=str(coordinator))
-        whole = np.hstack([replies[party]["sketch"] for party in design.parties])
-        mean = np.concatenate([replies[party]["mean"] for party in design.parties])
-        # Only products of deviations are sketched; the means' part of a product is exact.
-        gram = whole.T @ whole + replies[design.holder]["weight"] * np.outer(mean, mean)
-        start = 0
-        for party in design.parties:
-            own = replies[party]["gram"]
-            gram[start : start + len(own), start : start + len(own)] = own
-            start += len(own)
-        return np.asarray(gram[np.ix_(order, order)])
-    layout = information_layout(design, job.roster, gamma)
-    job.ask(share_information, names=names, gamma=gamma)
-    job.roll_call(job.roster.committee)
-    shares = job.ask(open_moments, phase=f"{LABEL}: open", layout=layout.to_dict(), view="client", number=0)
-    opened = join(shares, layout.field, job.roster).astype(np.float64) / gamma**2
-    upper = np.triu_indices(len(order))
-    gram = np.zeros((len(order), len(order)))
-    gram[upper] = opened
-    gram.T[upper] = opened
-    return np.asarray(weight * gram[np.ix_(order, order)])
+def check_sketch(facts: PublicFacts, roster: Roster, *, size: int, coordinator: str | None) -> None:
+    organisations = {member.organisation for member in roster.members if member.owns_data}
+    if not coordinator or coordinator in organisations:
+        raise UnsafeRequest(
+            "a sketch hides the columns only from a coordinator that is none of the parties: name the organisation that"
+            " runs it with coordinator=, or take information='secure'."
+        )
+    if not isinstance(size, int) or not 1 <= size * SHORT <= facts.n:
+        raise BadArguments(
+            f"a sketch of {size} rows for {facts.n} records must have at least 1 and at most {facts.n // SHORT}: longer"
+            " ones let anyone who learns the seed solve for the columns; choose sketch_size=, or information='secure'."
+        )
 
 
 # --- the members' steps -----------------------------------------------------------------------------------
@@ -159,8 +191,8 @@ def _columns(me: Party, design: Design) -> tuple[Matrix, Vector]:
     rows = np.tile(block.centre + block.scale * mean, (me.facts.n, 1))
     rows[block.at] = block.x * block.scale + block.centre
     mine = [feature.name for feature in design.features if feature.party == me.name]
-    if design.names[-1] in mine:
-        rows = np.insert(rows, mine.index(design.names[-1]), 1.0, axis=1)
+    if design.response in mine:
+        rows = np.insert(rows, mine.index(design.response), 1.0, axis=1)
     factor = np.sqrt(weights / weights.max())[block.index]
     factor[block.index < 0] = 0.0
     return rows, factor
@@ -184,32 +216,14 @@ def share_information(me: Party, *, names: list[str], gamma: int) -> Release:
     if me.name in design.parties:
         columns, factor = _columns(me, design)
         rows = np.clip(columns * factor[:, None], -1.0, 1.0)
-        whole = quantize(rows, gamma=gamma, clip=layout.bound(me.name), entry=1.0, randomness=me.randomness)
-        deal_rows(me, f"{layout.tag}: rows", layout.field, whole)
+        integers = quantize(rows, gamma=gamma, clip=layout.bound(me.name), entry=1.0, randomness=me.randomness)
+        deal_large(me, f"{layout.tag}: rows", layout.field, integers)
         forget(me)
-    deal_noise(me, f"{layout.tag}: noise 0", layout.field, mu=0, size=layout.size(0))
+    deal_large_noise(me, f"{layout.tag}: noise 0", layout.field, mu=0, size=layout.size(0))
     return Release(None, "nothing: the shares travel sealed")
 
 
-def check_sketch(facts: PublicFacts, roster: Roster, *, size: int, coordinator: str | None) -> None:
-    organisations = {member.organisation for member in roster.members if member.owns_data}
-    if not coordinator or coordinator in organisations:
-        raise UnsafeRequest(
-            "a sketch hides the columns only from a coordinator that is none of the parties: name the organisation that"
-            " runs it with coordinator=, or take information='secure'."
-        )
-    if not isinstance(size, int) or not 1 <= size * SHORT <= facts.n:
-        raise BadArguments(
-            f"a sketch of {size} rows for {facts.n} records must have at least 1 and at most {facts.n // SHORT}: longer"
-            " ones let whoever learns the seed solve for the columns; choose sketch_size=, or information='secure'."
-        )
-
-
-def _seed_cost(public: Public, *, names: list[str]) -> Cost:
-    return Free("a random seed, sealed to the data parties")
-
-
-@step(cost=_seed_cost)
+@step(cost=Free("a random seed, sealed to the data parties"))
 def share_seed(me: Party, *, names: list[str]) -> Release:
     """The response holder draws the sketch for all data parties."""
     seed = me.randomness.bytes(32)
@@ -231,8 +245,8 @@ def sketch_columns(me: Party, *, names: list[str], size: int, coordinator: str) 
     """S times the weighted columns, S of random signs / sqrt(size), the same at every party."""
     check_sketch(me.facts, me.roster, size=size, coordinator=coordinator)
     design = Design.of(me.facts, names)
-    came: Mapping[str, Any] = me.received(f"{LABEL}: seed")
-    if design.holder not in came:
+    received: Mapping[str, Any] = me.received(f"{LABEL}: seed")
+    if design.response_party not in received:
         raise BadArguments("the response holder has not sent the seed of the sketch; ask it first.")
     columns, factor = _columns(me, design)
     factor *= np.sqrt(np.max(me.recall("vfem weights")))
@@ -240,13 +254,19 @@ def sketch_columns(me: Party, *, names: list[str], size: int, coordinator: str) 
     mean = factor**2 @ columns / weight
     rows = (columns - mean) * factor[:, None]
     own = rows.T @ rows + weight * np.outer(mean, mean)
-    stream = Cipher(algorithms.AES(came[design.holder]), modes.CTR(bytes(16))).encryptor()
-    sketch = np.zeros((size, rows.shape[1]))
+    sketch = _signed_sums(rows, size, key=received[design.response_party]) / np.sqrt(size)
+    forget(me)
+    value = {"sketch": sketch, "mean": mean, "weight": weight, "gram": own}
+    return Release(value, "random combinations of the columns")
+
+
+def _signed_sums(rows: Matrix, size: int, *, key: bytes) -> NDArray[np.float64]:
+    """`size` sums of the rows, each with random signs of its own; the signs are a keyed stream."""
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    sums = np.zeros((size, rows.shape[1]))
     for start in range(0, len(rows), _ROWS):
         part = rows[start : start + _ROWS]
         bits = np.frombuffer(stream.update(bytes(-(-size // 8) * len(part))), dtype=np.uint8).reshape(len(part), -1)
         signs = np.unpackbits(bits, axis=1, count=size).astype(np.float64) * 2 - 1
-        sketch += signs.T @ part
-    forget(me)
-    value = {"sketch": sketch / np.sqrt(size), "mean": mean, "weight": weight, "gram": own}
-    return Release(value, "random combinations of the columns")
+        sums += signs.T @ part
+    return sums

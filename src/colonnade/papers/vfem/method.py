@@ -1,11 +1,12 @@
-"""`VFEM(cross_party="independent", step="gradient")`: the paper's Algorithm 1 in rounds between the parties.
+"""`VFEM`: the paper's regression, in which columns of different parties are uncorrelated, in rounds or in closed form.
 
-The E step and the M step need, of the other parties, each record's **sum** of linear predictors and one number a block
-(beta'Sigma beta); everything else is per pattern. So one iteration is: predictors to the response holder, residuals
-back. Coefficients move by the gradient (7) with eta = 2 / (lambda_max + lambda_min), the largest and smallest
-eigenvalue of the parties' correlation matrices; means, covariances and s2 by equation (6). The likelihood must not
-fall: where the covariates of different parties are correlated, which the paper's eta does not foresee, eta is halved.
-The claim is in `vfem_rounds.claim.md`.
+`solver="rounds"` is the paper's Algorithm 1. The E step and the M step need, of the other parties, each record's
+**sum** of linear predictors and one number a block (beta'Sigma beta); everything else is per pattern. So one iteration
+is: predictors to the response holder, residuals back. Coefficients move by the gradient (7) with
+eta = 2 / (lambda_max + lambda_min), the largest and smallest eigenvalue of the parties' correlation matrices; means,
+covariances and s2 by equation (6). The likelihood must not fall: where the covariates of different parties are
+correlated, which the paper's eta does not foresee, eta is halved. `solver="exact"` climbs by equation (6) on pattern
+moments (`papers/vfem/model.py`). The claim is in `method.claim.md`.
 """
 
 from __future__ import annotations
@@ -13,24 +14,45 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
+from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.plan import JOB, Phase
+from colonnade.federation.method import Method, Procedure
+from colonnade.federation.options import Option
 from colonnade.federation.roster import Roster
-from colonnade.federation.step import Public, Step
+from colonnade.federation.stage import Stage, audience_of, stage
+from colonnade.federation.step import Step
+from colonnade.models.linear.estimate import MomentFit, regression_columns
+from colonnade.models.linear.regress import Covariates, MomentGamma, RegressionResponse
+from colonnade.models.linear.result import Regression, in_own_units
 from colonnade.models.matrix import columns_of
 from colonnade.papers.vfem.block import Design
-from colonnade.papers.vfem.model import Init
-from colonnade.papers.vfem.steps import Exchange
-from colonnade.papers.vfem.model import Block, BlockModel, Terms, Units, about, as_regression, covariance
-from colonnade.papers.vfem.information import Information, information_phases, weighted_gram
-from colonnade.models.linear.result import VFEMResult, in_own_units
-from colonnade.papers.vfem.steps import Mode, announce, holder_terms, predictors, prepare, residuals, terms
-from colonnade.statistics.gaussian_em import GaussianFit, Matrix
+from colonnade.papers.vfem.information import Information, SecureGram, SketchedGram, WeightedGram
+from colonnade.papers.vfem.model import (
+    BlockModel,
+    BlockParameters,
+    Terms,
+    Units,
+    about,
+    as_regression,
+    covariance,
+    estimate_independent,
+)
+from colonnade.papers.vfem.steps import (
+    Masking,
+    Mode,
+    announce,
+    predictors,
+    prepare,
+    residuals,
+    response_terms,
+    terms,
+)
+from colonnade.statistics.gaussian_em import GaussianFit
 
 STARTING = 40
 """At most so many iterations on complete or mean-imputed records; they only choose where EM begins."""
@@ -38,243 +60,368 @@ STARTED = 1e-3
 """A relative gain of the starting regression below this ends it."""
 ROUNDING = 1e-11
 """Relative to the log-likelihood: a smaller fall is rounding, at the top."""
+ROUNDS = {"solver": ("rounds",)}
+SKETCH = {"information": ("sketch",)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rounds:
-    """The options of a round-based fit; `VFEM` describes them."""
+@dataclass(kw_only=True)
+class VFEM(Method[Regression]):
+    """Explain one column by the others from incomplete records, taking columns of different parties as uncorrelated.
 
-    design: Design
-    exchange: Exchange
-    information: Information
-    init: Init
-    iterations: int
-    tolerance: float
-    gamma: int
-    minimum: int
-    sketch_size: int
-    coordinator: str | None
+    Where they are correlated, its estimates are biased and its intervals cover too little; `Regress` is right. Nothing
+    is differentially private. Every party must allow by name what the plan lists: in rounds the response holder sees
+    sums of linear predictors (with `masking="plain"` each of them) and the others its residuals.
 
-    def check(self) -> None:
-        if not self.design.others:
+    Returns
+    -------
+    `fit(federation)` gives a `Regression` as in statsmodels: `params`, `bse`, `pvalues`, `conf_int()`, `summary()`.
+
+    Example
+    -------
+    >>> from colonnade.papers import VFEM
+    >>> columns = ("capital", "investors", "changes", "profit_growth")
+    >>> fit = VFEM(response="profit_growth", columns=columns, solver="exact").fit(federation)
+    >>> bool(fit.params["investors"] > 0)
+    True
+    """
+
+    name: ClassVar[str] = "vfem"
+
+    response: RegressionResponse
+    columns: Covariates = None
+    solver: Annotated[
+        Literal["rounds", "exact"], Option("The paper's rounds, or its equation (6) on exact pattern moments.")
+    ] = "rounds"
+    masking: Annotated[
+        Masking,
+        Option(
+            "masked: the response holder sees sums of predictors over groups of parties, and blocks that would stand"
+            " alone are left out. plain, the paper's: it sees each of them.",
+            only=ROUNDS,
+        ),
+    ] = "masked"
+    information: Annotated[
+        Information,
+        Option(
+            "For standard errors: secure computes products across parties on secret shares; sketch shows random"
+            " combinations of records to the coordinator.",
+            only=ROUNDS,
+        ),
+    ] = "secure"
+    sketch_size: Annotated[
+        int, Option("Rows of the sketch; at most an eighth of the records.", least=1, only=SKETCH)
+    ] = 1024
+    coordinator: Annotated[
+        str | None,
+        Option("The organisation that runs the coordinator, which must be none of the parties.", only=SKETCH),
+    ] = None
+    init: Annotated[Literal["complete-case", "mean"], Option("Start from complete cases or from mean imputation.")] = (
+        "complete-case"
+    )
+    iterations: Annotated[int, Option("At most so many rounds.", least=10, only=ROUNDS)] = 2000
+    tolerance: Annotated[
+        float,
+        Option(
+            "Until the log-likelihood has less than this to gain; with 1e-5 estimates are within 0.005 standard errors"
+            " of the maximum.",
+            above=0,
+            only=ROUNDS,
+        ),
+    ] = 1e-5
+    gamma: MomentGamma = 2**20
+    minimum_joint: Annotated[
+        int, Option("Records with the response that each party must have, for each of its features.", least=2)
+    ] = 10
+
+    @classmethod
+    def as_printed(cls, **changes: Any) -> Self:
+        """Algorithm 1 with each party's predictor shown, started from complete cases (its CC-VFEM), and Algorithm 2.
+
+        Name the `response`, and the `coordinator` that runs the sketch. The paper leaves open the number of iterations,
+        the convergence value and the sketch's size (it has m = K log n as an example): these are our defaults. Its
+        sketch draws a matrix for each party, whose products across parties have mean zero; here one serves all.
+        """
+        printed = {"solver": "rounds", "masking": "plain", "information": "sketch", "init": "complete-case"}
+        return cls(**{**printed, **changes})
+
+    def missing_data(self) -> str:
+        if self.solver == "rounds" and self.masking == "masked":
+            return (
+                "Every record with the response is used, by EM, but a block only where all parties of its group have"
+                " the record: right if records are missing completely at random, or as the response holder's columns"
+                " say, and columns of different parties are uncorrelated."
+            )
+        return (
+            "Every record with the response is used, with the blocks that it has, by EM: right if records are missing"
+            " at random and columns of different parties are uncorrelated."
+        )
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Regression]:
+        names = regression_columns(facts, self.response, self.columns)
+        if self.solver == "rounds":
+            return Rounds(self, Design.of(facts, names), roster)
+        return MomentFit(facts, roster, names=names, gamma=self.gamma, estimator=self._exact)
+
+    def _exact(self, *moments: Any, **stated: Any) -> Regression:
+        result = estimate_independent(*moments, **stated, minimum_joint=self.minimum_joint, init=self.init)
+        return self.described(result)
+
+    def described(self, result: Regression) -> Regression:
+        """With the model's name, and what it assumes."""
+        remark = (
+            "The model takes columns of different parties as uncorrelated. Where they are not, the estimates are biased"
+            " and the intervals cover too little: compare with Regress."
+        )
+        return replace(
+            result,
+            model="VFEM, independent blocks",
+            method=f"EM, solver={self.solver}",
+            remarks=(remark, *result.remarks),
+        )
+
+
+# --- the coordinator's procedure --------------------------------------------------------------------------
+
+
+class Rounds(Procedure[Regression]):
+    """Algorithm 1, then what the information needs."""
+
+    def __init__(self, method: VFEM, design: Design, roster: Roster) -> None:
+        self.method, self.design = method, design
+        self._check()
+        names, n, others = list(design.names), design.facts.n, design.others
+        response_party = (design.response_party,)
+        vector = 8 * (n + 1)
+
+        def asked(
+            name: str,
+            step: Step,
+            parties: tuple[str, ...],
+            size: int,
+            *,
+            count: int = 1,
+            later: Mapping[str, tuple[Any, str]] | None = None,
+            **fixed: Any,
+        ) -> Stage:
+            """`count` requests of the same cost; `later` are examples and rules of what depends on the answers."""
+            examples = {argument: example for argument, (example, _) in (later or {}).items()}
+            arguments = {"names": names, **fixed, **examples}
+            planned = stage(
+                name,
+                step,
+                {party: [arguments] * count for party in parties},
+                facts=design.facts,
+                roster=roster,
+                discloses="",
+                reply_bytes=size,
+                later={argument: rule for argument, (_, rule) in (later or {}).items()},
+            )
+            cost = planned.costs[parties[0]]
+            return replace(planned, audience=audience_of([cost]), discloses=str(cost.leaves()[0]["discloses"]))
+
+        masking = method.masking
+        self.announce = asked("vfem: presence", announce, design.parties, n // 8 * len(others))
+        self.prepare = asked("vfem: prepare", prepare, design.parties, 64, masking=masking)
+        self.predictors = asked(
+            "vfem: predictors",
+            predictors,
+            others,
+            vector,
+            count=method.iterations + 1,
+            masking=masking,
+            later={"round_number": ROUND_NUMBER, "eta": ETA, "retreat": RETREAT},
+        )
+        self.residuals = asked(
+            "vfem: residuals",
+            residuals,
+            response_party,
+            vector * len(others),
+            count=method.iterations,
+            masking=masking,
+            later={"round_number": ROUND_NUMBER, "eta": ETA, "retreat": RETREAT, "mode": MODE},
+        )
+        self.response_terms = asked(
+            "vfem: holder's terms",
+            response_terms,
+            response_party,
+            vector * len(others),
+            masking=masking,
+            later={"round_number": ROUND_NUMBER, "eta": ETA},
+        )
+        self.terms = asked("vfem: terms", terms, others, 4096, later={"eta": ETA})
+        self.information: WeightedGram = (
+            SketchedGram(design, roster, size=method.sketch_size, coordinator=method.coordinator)
+            if method.information == "sketch"
+            else SecureGram(design, roster, gamma=method.gamma)
+        )
+        self.stages = (
+            self.announce,
+            self.prepare,
+            self.predictors,
+            self.residuals,
+            self.response_terms,
+            self.terms,
+            *self.information.stages,
+        )
+        self.notes = self._notes()
+
+    def _check(self) -> None:
+        others = self.design.others
+        if not others:
             raise BadArguments(
                 "all columns are at one party, so there are no rounds to make; fit a regression there, or name columns"
                 " of other parties."
             )
-        if self.exchange == "masked" and len(self.design.others) < 2:
+        if self.method.masking == "masked" and len(others) < 2:
             raise UnsafeRequest(
-                f"{self.design.others[0]!r} has nobody to hide behind: with two parties a sum of linear predictors is"
-                " one of them; take step='exact' or cross_party='full', which show none, or exchange='plain', which"
-                " shows it."
+                f"{others[0]!r} has no other party to hide behind: of two parties a sum of linear predictors is one"
+                " of them; take solver='exact' or Regress, which show none, or masking='plain', which shows it."
             )
 
-    # --- what is going to happen --------------------------------------------------------------------------
-
-    def phases(self, roster: Roster) -> list[Phase]:
-        self.check()
-        design, names, n = self.design, list(self.design.names), self.design.facts.n
-        one_round: dict[str, Any] = {"names": names, "round": 0, "eta": 1.0, "exchange": self.exchange}
-        vector = 8 * (n + 1)
-
-        def phase(name: str, step: Step, parties: tuple[str, ...], count: int, size: int, **arguments: Any) -> Phase:
-            """`count` requests of the same cost; their other arguments depend on the answers."""
-            costs = {
-                party: step.price(
-                    Public(job=JOB, party=party, facts=design.facts, roster=roster), step.check(arguments)
-                ).times(count)
-                for party in parties
-            }
-            leaf = costs[parties[0]].leaves()[0]
-            return Phase(
-                name=name,
-                step=step.name,
-                counts=dict.fromkeys(parties, count),
-                costs=costs,
-                audience=leaf.audience,
-                discloses=str(leaf["discloses"]),
-                reply_bytes=size,
-            )
-
-        others = design.others
-        back = vector * len(others)
-        return [
-            phase("vfem: presence", announce, design.parties, 1, n // 8 * len(others), names=names),
-            phase("vfem: prepare", prepare, design.parties, 1, 64, names=names, exchange=self.exchange),
-            phase("vfem: predictors", predictors, others, self.iterations + 1, vector, retreat=False, **one_round),
-            phase(
-                "vfem: residuals",
-                residuals,
-                (design.holder,),
-                self.iterations,
-                back,
-                retreat=False,
-                mode="em",
-                **one_round,
-            ),
-            phase("vfem: holder's terms", holder_terms, (design.holder,), 1, back, **one_round),
-            phase("vfem: terms", terms, others, 1, 4096, names=names, eta=1.0),
-            *information_phases(
-                design,
-                roster,
-                information=self.information,
-                gamma=self.gamma,
-                size=self.sketch_size,
-                coordinator=self.coordinator,
-            ),
-        ]
-
-    def notes(self) -> tuple[str, ...]:
-        design = self.design
-        made = [
-            f"At most {self.iterations} iterations, each with one number a record that a party has, from"
+    def _notes(self) -> tuple[str, ...]:
+        method, design = self.method, self.design
+        notes = [
+            f"At most {method.iterations} iterations, each with one number a record that a party has, from"
             f" {len(design.others)} parties, and one back; nothing of it is differentially private.",
         ]
-        if self.exchange == "plain":
-            made.append(
-                f"exchange='plain': {design.holder!r} sees every party's linear predictor in every round, and from as"
-                " many rounds as a party has columns it knows the space that these columns span."
+        if method.masking == "plain":
+            notes.append(
+                f"masking='plain': {design.response_party!r} sees every party's linear predictor in every round, and"
+                " from as many rounds as a party has columns it knows the space that these columns span."
             )
         else:
-            made.append(
-                f"{design.holder!r} sees sums over groups of two or more other parties"
+            notes.append(
+                f"{design.response_party!r} sees sums over groups of two or more other parties"
                 + (f": here all {len(design.others)}" if len(design.others) < 4 else "")
                 + ". A group's blocks are used only at the records that all of it has, and count as missing elsewhere:"
                 " right if records are missing completely at random, or as the response holder's columns say. Over many"
-                " rounds the sums span the columns of a group together. step='exact' and cross_party='full' use all"
-                " blocks and show no record."
+                " rounds the sums span the columns of a group together. solver='exact' and Regress use all blocks and"
+                " show no record."
             )
-        made.append(
+        notes.append(
             "Every data party sees the residuals of its records, and who has which record; the coordinator sees how"
-            " many records a party has, also from the size of its messages. The model takes columns of"
-            " different parties as uncorrelated: where they are not, estimates are biased, and cross_party='full' is"
-            " right."
+            " many records a party has, also from the size of its messages. The model takes columns of different"
+            " parties as uncorrelated: where they are not, estimates are biased, and Regress is right."
         )
-        if self.information == "sketch":
-            made.append(
-                f"information='sketch': {self.coordinator!r} sees {self.sketch_size} random combinations of each"
+        if method.information == "sketch":
+            notes.append(
+                f"information='sketch': {method.coordinator!r} sees {method.sketch_size} random combinations of each"
                 " party's records. Every data party knows the seed: with it each is a linear equation in the raw"
                 " columns."
             )
-        return tuple(made)
+        return tuple(notes)
 
-    # --- the coordinator's procedure ----------------------------------------------------------------------
-
-    def execute(self, job: Job) -> VFEMResult:
-        design, names = self.design, list(self.design.names)
-        job.ask(announce, names=names)
-        prepared = job.ask(prepare, names=names, exchange=self.exchange)
+    def run(self, job: Job) -> Regression:
+        method = self.method
+        job.ask(self.announce)
+        prepared = job.ask(self.prepare)
         self._check_counts(prepared)
-        climb = _Climb(
-            job, self, 2 / (max(p["high"] for p in prepared.values()) + min(p["low"] for p in prepared.values()))
-        )
-        climb.up(self.init, most=STARTING, tolerance=0.0)
+        high, low = max(own["high"] for own in prepared.values()), min(own["low"] for own in prepared.values())
+        climb = _Climb(job, self, eta=2 / (high + low))
+        climb.up(method.init, most=STARTING, tolerance=0.0)
         climb.restore()
-        trace = climb.up("em", most=self.iterations, tolerance=self.tolerance)
-        replies = climb.terms()
-        model, units, known = self._model(replies)
-        gram = weighted_gram(
-            job,
-            design,
-            information=self.information,
-            gamma=self.gamma,
-            size=self.sketch_size,
-            coordinator=self.coordinator,
-            weight=max(1 / model.tau(mask) for mask in known.masks),
-        )
+        trace = climb.up("em", most=method.iterations, tolerance=method.tolerance)
+        model, units, partial = self._model(climb.terms())
+        gram = self.information.run(job, weight=max(1 / model.tau(mask) for mask in partial.masks))
         # From features in [-1, 1] to standard units: both are affine.
         into = np.eye(1 + model.width)
         into[1:, 0] = -units.centre / units.scale
         into[1:, 1:] /= units.scale[:, None]
-        known = Terms(**{**vars(known), "gram": into @ gram @ into.T})
-        made = self._result(job, model, units, known, trace, climb.iterations)
-        return replace(made, remarks=self._left_out(prepared))
+        result = self._result(job, model, units, replace(partial, gram=into @ gram @ into.T), trace, climb.iterations)
+        return method.described(replace(result, remarks=self._left_out(prepared))).with_costs(job.plan)
 
     def _left_out(self, prepared: Mapping[str, Any]) -> tuple[str, ...]:
         """What hiding in groups cost."""
-        lost = {party: int(one["left_out"]) for party, one in prepared.items() if one["left_out"]}
+        lost = {party: int(own["left_out"]) for party, own in prepared.items() if own["left_out"]}
         if not lost:
             return ()
-        groups = ["{" + ", ".join(group) + "}" for group in prepared[self.design.holder]["groups"]]
+        groups = ["{" + ", ".join(group) + "}" for group in prepared[self.design.response_party]["groups"]]
         counts = ", ".join(
             f"{party} {count:,} of {count + prepared[party]['count']:,}" for party, count in lost.items()
         )
         return (
-            f"exchange='masked' hides {' and '.join(groups)} in sums; blocks of records that not all of a group have"
+            f"masking='masked' hides {' and '.join(groups)} in sums; blocks of records that not all of a group have"
             f" are left out as if missing ({counts}). Right if records are missing completely at random, or as the"
-            " response holder's columns say. step='exact' and cross_party='full' use them all.",
+            " response holder's columns say. solver='exact' and Regress use them all.",
         )
 
     def _check_counts(self, prepared: Mapping[str, Any]) -> None:
-        width = {party: sum(one.party == party for one in self.design.covariates) for party in prepared}
-        for party, one in prepared.items():
-            if one["count"] < max(self.minimum * width[party], width[party] + 2):
-                left = f" ({one['left_out']} more have nothing to hide behind)" if one["left_out"] else ""
-                cure = "take step='exact', which uses all of them" if one["left_out"] else "lower minimum_joint"
+        for party, own in prepared.items():
+            width = self.design.width(party)
+            needed = max(self.method.minimum_joint * width, width + 2)
+            if own["count"] < needed:
+                left = f" ({own['left_out']} more have nothing to hide behind)" if own["left_out"] else ""
+                cure = "take solver='exact', which uses all of them" if own["left_out"] else "lower minimum_joint"
                 raise NotEstimable(
-                    f"only {one['count']} records with the response are at {party!r}{left}, and"
-                    f" {max(self.minimum * width[party], width[party] + 2)} are needed; leave the party out with"
-                    f" columns=, or {cure}."
+                    f"only {own['count']} records with the response are at {party!r}{left}, and {needed} are needed;"
+                    f" leave the party out with columns=, or {cure}."
                 )
-        complete = prepared[self.design.holder]["complete"]
-        if self.init == "complete-case" and complete < 2:
+        complete = prepared[self.design.response_party]["complete"]
+        if self.method.init == "complete-case" and complete < 2:
             raise NotEstimable(f"{complete} records are complete, so nothing can start from them; take init='mean'.")
 
     def _model(self, replies: Mapping[str, Any]) -> tuple[BlockModel, Units, Terms]:
         """The model in standard units, and everything of `Terms` but the Gram matrix."""
-        parties, own = self.design.parties, replies[self.design.holder]
-        parts = [replies[party] for party in parties]
-        blocks = tuple(Block(one["beta"], one["mu"], one["sigma"]) for one in parts)
+        own = replies[self.design.response_party]
+        parts = [replies[party] for party in self.design.parties]
+        blocks = tuple(BlockParameters(part["beta"], part["mu"], part["sigma"]) for part in parts)
         model = BlockModel(float(own["intercept"]), float(own["sigma2"]), blocks)
-        masks = tuple(tuple(bool(here) for here in mask) for mask in own["masks"])
+        masks = tuple(tuple(bool(has) for has in mask) for mask in own["masks"])
         tau = np.array([model.tau(mask) for mask in masks])
         lacks = (~np.asarray(own["masks"], dtype=bool)).astype(float).T
         every = np.vstack([lacks, np.ones(len(tau))])
-        counts, sums, squares = own["counts"], own["sums"], own["squares"]
-        known = Terms(
+        counts, sums = own["counts"], own["sums"]
+        partial = Terms(
             masks=masks,
             counts=counts,
             sums=sums,
-            squares=squares,
+            squares=own["squares"],
             gram=np.zeros((1 + model.width, 1 + model.width)),
-            pull=np.concatenate([[np.sum(sums / tau)], *(one["pull"] for one in parts)]),
-            first=np.column_stack([lacks @ (counts / tau), *(one["first"] for one in parts)]),
-            second=np.column_stack([every @ (sums / tau**2), *(one["second"] for one in parts)]),
+            score_sum=np.concatenate([[np.sum(sums / tau)], *(part["score_sum"] for part in parts)]),
+            first=np.column_stack([lacks @ (counts / tau), *(part["first"] for part in parts)]),
+            second=np.column_stack([every @ (sums / tau**2), *(part["second"] for part in parts)]),
             seen=tuple(
-                about(one["count"], np.zeros(len(one["mu"])), one["products"], np.asarray(one["mu"])) for one in parts
+                about(part["count"], np.zeros(len(part["mu"])), part["products"], np.asarray(part["mu"]))
+                for part in parts
             ),
         )
         units = Units(
-            np.concatenate([one["centre"] for one in parts]),
-            np.concatenate([one["scale"] for one in parts]),
+            np.concatenate([part["centre"] for part in parts]),
+            np.concatenate([part["scale"] for part in parts]),
             (float(own["response"][0]), float(own["response"][1])),
         )
-        return model, units, known
+        return model, units, partial
 
     def _result(
-        self, job: Job, model: BlockModel, units: Units, known: Terms, trace: list[float], iterations: int
-    ) -> VFEMResult:
+        self, job: Job, model: BlockModel, units: Units, whole: Terms, trace: list[float], iterations: int
+    ) -> Regression:
         features = tuple(self.design.features)
-        target = [feature.name for feature in features].index(self.design.names[-1])
-        n = float(known.counts.sum())
-        cov: Matrix = covariance(model, known)
+        target = [feature.name for feature in features].index(self.design.response)
+        n = float(whole.counts.sum())
         names = [feature.name for feature in self.design.covariates]
-        mu, sigma, found = as_regression(model, cov, units, n=n, names=names, target=target)
+        mu, sigma, coefficients = as_regression(model, covariance(model, whole), units, n=n, names=names, target=target)
         scales = [float(np.log(units.scale[place]).sum()) for place in model.places]
-        constant = -sum(seen[0] * one for seen, one in zip(known.seen, scales, strict=True))
+        constant = -sum(seen[0] * scale for seen, scale in zip(whole.seen, scales, strict=True))
         constant -= n * math.log(units.response[1])
         values = tuple(value + constant for value in trace)
         return in_own_units(
             GaussianFit(mu, sigma, values[-1], values, iterations, 0),
-            found,
+            coefficients,
             features=features,
             response=target,
             columns=columns_of(job.facts, features),
             parties=self.design.parties,
-            patterns=tuple((mask, round(count)) for mask, count in zip(known.masks, known.counts, strict=True)),
+            patterns=tuple((mask, round(count)) for mask, count in zip(whole.masks, whole.counts, strict=True)),
             cohort=job.facts.n,
-            dropped=(),
             simulated=job.simulated,
         )
+
+
+ROUND_NUMBER = (0, "the number of the round, which only goes forward: a pad serves once")
+ETA = (1.0, "2 / (largest + smallest eigenvalue of the correlation matrices), halved while the likelihood falls")
+RETREAT = (False, "whether the likelihood fell, so that the last step is taken again, shorter")
+MODE = ("em", "the regression that chooses where EM begins, and then EM")
+"""What depends on the answers: an example, and the rule that bounds it."""
 
 
 class _Climb:
@@ -288,20 +435,16 @@ class _Climb:
         """The paper's step length again."""
         self._eta = self._first
 
-    def _asked(self) -> dict[str, Any]:
-        names, exchange = list(self._rounds.design.names), self._rounds.exchange
-        return {"names": names, "round": self.iterations, "eta": self._eta, "exchange": exchange}
-
     def _value(self, mode: Mode, *, retreat: bool) -> float:
-        """Everybody moves, or moves less; then the value there."""
-        if self.iterations >= self._rounds.iterations:
+        """All parties move, or move less; then the value there."""
+        if self.iterations >= self._rounds.method.iterations:
             raise NotEstimable(
                 f"the likelihood did not settle in {self.iterations} iterations; raise iterations=, or take"
-                " step='exact', which needs tens."
+                " solver='exact', which needs tens."
             )
-        asked = self._asked()
-        self._job.ask(predictors, retreat=retreat, **asked)
-        replies = self._job.ask(residuals, retreat=retreat, mode=mode, **asked)
+        asked: dict[str, Any] = {"round_number": self.iterations, "eta": self._eta, "retreat": retreat}
+        self._job.ask(self._rounds.predictors, **asked)
+        replies = self._job.ask(self._rounds.residuals, mode=mode, **asked)
         self.iterations += 1
         return float(next(iter(replies.values()))["value"])
 
@@ -318,7 +461,7 @@ class _Climb:
                 value = self._value(mode, retreat=True)
             gain = value - trace[-1]
             if gain < -slack:
-                raise NotEstimable("no step length keeps the likelihood from falling; take step='exact'.")
+                raise NotEstimable("no step length keeps the likelihood from falling; take solver='exact'.")
             if gain <= 0:
                 return trace
             trace.append(value)
@@ -331,11 +474,11 @@ class _Climb:
         return trace
 
     def terms(self) -> dict[str, Any]:
-        """Everybody's estimates where the climb ended, after one more exchange of the same predictors."""
-        asked = self._asked()
-        self._job.ask(predictors, retreat=True, **asked)
-        own = self._job.ask(holder_terms, **asked)
-        return own | self._job.ask(terms, names=asked["names"], eta=self._eta)
+        """All parties' estimates where the climb ended, after one more exchange of the same predictors."""
+        asked: dict[str, Any] = {"round_number": self.iterations, "eta": self._eta}
+        self._job.ask(self._rounds.predictors, retreat=True, **asked)
+        own = self._job.ask(self._rounds.response_terms, **asked)
+        return own | self._job.ask(self._rounds.terms, eta=self._eta)
 
 
 def _left(before: float, gain: float) -> float:

@@ -8,11 +8,13 @@ tau = s2 + sum_{k in M} beta_k'Sigma_k beta_k. Then r ~ N(0, tau), whatever is s
     l = sum_records [ -log(2 pi tau)/2 - r^2/(2 tau) ] + sum_k sum_{records with k} log N(x_k; mu_k, Sigma_k),
 
 and the E step needs per record only r (its conditional mean is x_k = mu_k + Sigma_k beta_k r / tau) and per pattern
-only tau. This file has the model and its observed information in closed form. `papers/vfem/model.py` climbs on pattern
-moments by the closed form of the paper's equation (6), `papers/vfem/method.py` in rounds between the parties.
+only tau. V = I_oc^-1 (I - Gamma)^-1 (Meng and Rubin) is, at the maximum, the inverse of the observed information; with
+the latter in closed form no Gamma need be differentiated numerically.
 
-V = I_oc^-1 (I - Gamma)^-1 (Meng and Rubin) is, at the maximum, the inverse of the observed information; with the
-latter in closed form no Gamma need be differentiated numerically.
+The last part of this file climbs by the closed form of the paper's equation (6) on pattern moments (`solver="exact"`):
+one secure computation gives the coordinator counts, sums and products per pattern, and neither the starting values, nor
+Newton's method, nor the standard errors need anything else. Tens of steps reach the optimum that the first-order steps
+of `papers/vfem/method.py` reach in hundreds of rounds, and none of them asks a party.
 """
 
 from __future__ import annotations
@@ -30,14 +32,15 @@ from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from colonnade.data.column import Column
 from colonnade.errors import NotEstimable
-from colonnade.models.linear.gaussian import Regression
-from colonnade.models.linear.result import VFEMResult, in_own_units
-from colonnade.statistics.features import Feature
+from colonnade.models.linear.estimate import Observed, check_joint_records
+from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.linear.result import Regression
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Pattern, PatternStatistics, Vector, derivatives
+from colonnade.statistics.moments import MomentsResult
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class BlockParameters:
     """One party's part of the model: coefficients, mean and covariance of its covariates (there may be none)."""
 
     beta: Vector
@@ -59,7 +62,7 @@ class Block:
 class BlockModel:
     intercept: float
     sigma2: float
-    blocks: tuple[Block, ...]
+    blocks: tuple[BlockParameters, ...]
 
     @cached_property
     def places(self) -> list[slice]:
@@ -84,7 +87,7 @@ class BlockModel:
         return np.asarray(block_diag(*(block.sigma for block in self.blocks)))
 
     def tau(self, mask: Sequence[bool]) -> float:
-        return self.sigma2 + sum(b.variance for here, b in zip(mask, self.blocks, strict=True) if not here)
+        return self.sigma2 + sum(b.variance for has, b in zip(mask, self.blocks, strict=True) if not has)
 
     @property
     def vector(self) -> Vector:
@@ -94,14 +97,14 @@ class BlockModel:
 
     def moved(self, step: Vector) -> BlockModel:
         theta, p = self.vector + step, self.width
-        blocks, at = [], 1 + 2 * p
+        blocks, start = [], 1 + 2 * p
         for block, place in zip(self.blocks, self.places, strict=True):
             size = len(block.beta)
             upper = np.zeros((size, size))
-            upper[np.triu_indices(size)] = theta[at : at + size * (size + 1) // 2]
-            at += size * (size + 1) // 2
+            upper[np.triu_indices(size)] = theta[start : start + size * (size + 1) // 2]
+            start += size * (size + 1) // 2
             shifted = slice(1 + place.start, 1 + place.stop), slice(1 + p + place.start, 1 + p + place.stop)
-            blocks.append(Block(theta[shifted[0]], theta[shifted[1]], upper + np.triu(upper, 1).T))
+            blocks.append(BlockParameters(theta[shifted[0]], theta[shifted[1]], upper + np.triu(upper, 1).T))
         return BlockModel(float(theta[0]), float(theta[-1]), tuple(blocks))
 
 
@@ -110,7 +113,7 @@ class Terms:
     """What the likelihood and its curvature need of the records, at one model.
 
     `masks`, `counts`, `sums`, `squares`: the patterns, and their numbers of records, sums of r and sums of r^2. With
-    d = (1, x), missing blocks of x at their mean: `gram` = sum d d'/tau and `pull` = sum r d/tau over all records;
+    d = (1, x), missing blocks of x at their mean: `gram` = sum d d'/tau and `score_sum` = sum r d/tau over all records;
     `first[k]` = sum d/tau over the records that lack block k; `second[k]` = sum r d/tau^2 over those, and in its last
     row over all. `seen` has, for each party, count, sums and products of its covariates about mu_k where it has them.
     """
@@ -120,7 +123,7 @@ class Terms:
     sums: Vector
     squares: Vector
     gram: Matrix
-    pull: Vector
+    score_sum: Vector
     first: Matrix
     second: Matrix
     seen: tuple[tuple[float, Vector, Matrix], ...]
@@ -137,14 +140,14 @@ def residual_likelihood(tau: Vector, counts: Vector, squares: Vector) -> float:
     return -0.5 * float(np.sum(counts * np.log(2 * math.pi * tau) + squares / tau))
 
 
-def own_likelihood(block: Block, count: float, sums: Vector, products: Matrix) -> float:
-    """Of a party's covariates alone; `products` are about mu_k. A party computes it without anybody."""
+def own_likelihood(block: BlockParameters, count: float, sums: Vector, products: Matrix) -> float:
+    """Of a party's covariates alone; `products` are about mu_k. A party computes it alone."""
     if not len(block.beta):
         return 0.0
     factor = cho_factor(block.sigma, lower=True)
     determinant = 2 * float(np.log(np.diag(factor[0])).sum())
-    spread = float(np.trace(cho_solve(factor, products)))
-    return -0.5 * (count * (len(block.beta) * math.log(2 * math.pi) + determinant) + spread)
+    distance = float(np.trace(cho_solve(factor, products)))
+    return -0.5 * (count * (len(block.beta) * math.log(2 * math.pi) + determinant) + distance)
 
 
 def score_and_information(model: BlockModel, terms: Terms) -> tuple[Vector, Matrix]:
@@ -165,33 +168,33 @@ def score_and_information(model: BlockModel, terms: Terms) -> tuple[Vector, Matr
         return np.asarray(lacks.T @ (values[:, None] * lacks))
 
     slope = over((terms.squares / tau - terms.counts) / (2 * tau))[-1]  # sums of g_t
-    tug = over(terms.sums / tau)[-1]
+    residual_sum = over(terms.sums / tau)[-1]
     e, t, mixed = np.zeros((parties, size)), np.zeros((parties + 1, size)), np.zeros((size, size))
     t[-1, -1] = 1.0
     score, info = np.zeros(size), np.zeros((size, size))
-    at = 1 + 2 * p
+    start = 1 + 2 * p
     for k, (block, place) in enumerate(zip(model.blocks, model.places, strict=True)):
         b, m = np.arange(1 + place.start, 1 + place.stop), np.arange(1 + p + place.start, 1 + p + place.stop)
         i, j = np.triu_indices(len(b))
-        s = at + np.arange(len(i))
-        at += len(i)
+        s = start + np.arange(len(i))
+        start += len(i)
         twice = np.where(i == j, 1.0, 2.0)
         e[k, m] = block.beta
         t[k, b], t[k, s] = 2 * block.gain, twice * block.beta[i] * block.beta[j]
-        mixed[b, m] -= tug[k]
+        mixed[b, m] -= residual_sum[k]
         mixed[i + 1 + place.start, s] -= slope[k] * 2 * block.beta[j]
         off = i != j
         mixed[j[off] + 1 + place.start, s[off]] -= slope[k] * 2 * block.beta[i[off]]
         info[np.ix_(b, b)] -= 2 * slope[k] * block.sigma
         if len(b):
             count, sums, products = terms.seen[k]
-            about = PatternStatistics(("",) * len(b), (Pattern(np.arange(len(b)), count, sums, products),))
-            own_score, own = derivatives(about, np.zeros(len(b)), block.sigma)
-            here = np.concatenate([m, s])
-            score[here] += own_score
-            info[np.ix_(here, here)] += own
-    score[: 1 + p] += terms.pull
-    score += tug[:-1] @ e + slope @ t
+            own_moments = PatternStatistics(("",) * len(b), (Pattern(np.arange(len(b)), count, sums, products),))
+            own_score, own = derivatives(own_moments, np.zeros(len(b)), block.sigma)
+            both = np.concatenate([m, s])
+            score[both] += own_score
+            info[np.ix_(both, both)] += own
+    score[: 1 + p] += terms.score_sum
+    score += residual_sum[:-1] @ e + slope @ t
     info[: 1 + p, : 1 + p] += terms.gram
     first, second = np.zeros((parties, size)), np.zeros((parties + 1, size))
     first[:, : 1 + p], second[:, : 1 + p] = terms.first, terms.second
@@ -238,7 +241,7 @@ class Units:
 
 def as_regression(
     model: BlockModel, cov: Matrix, units: Units, *, n: float, names: Sequence[str], target: int
-) -> tuple[Vector, Matrix, Regression]:
+) -> tuple[Vector, Matrix, Coefficients]:
     """Mean and covariance of (x, y), y in place `target`, and the regression, in the units given.
 
     `sigma2` and `cov` carry n / (n - p - 1), as in ordinary least squares.
@@ -261,22 +264,17 @@ def as_regression(
     sigma[others, target] = sigma[target, others] = model.sigma @ model.beta * units.scale * scale
     sigma[target, target] = (model.sigma2 + explained) * scale**2
     correction = n / (n - p - 1)
-    made = Regression(
+    coefficients = Coefficients(
         names=tuple(names),
         params=params,
         cov=correction * back @ cov @ back.T,
         sigma2=correction * model.sigma2 * scale**2,
         rsquared=explained / (model.sigma2 + explained),
     )
-    return mu, sigma, made
+    return mu, sigma, coefficients
 
 
-# --- `VFEM(cross_party="independent", step="exact")`: the paper's model from pattern moments, without rounds.
-#
-# One secure computation gives the coordinator counts, sums and products per pattern; the closed form of the paper's
-# equation (6) needs nothing else, and neither do the starting values, Newton's method and the standard errors. Tens of
-# steps reach the optimum that the first-order steps reach in hundreds of rounds, and none of them asks a party.
-
+# --- the exact solver: from pattern moments ----------------------------------------------------------------
 
 Init = Literal["complete-case", "mean"]
 EM_STEPS = 20
@@ -287,61 +285,49 @@ NEAR = 1e-6
 
 
 def estimate_independent(
-    data: PatternStatistics,
+    moments: MomentsResult,
     *,
-    features: tuple[Feature, ...],
     response: str,
-    init: Init,
     columns: Mapping[str, Column],
-    parties: tuple[str, ...],
-    patterns: tuple[tuple[tuple[bool, ...], int], ...],
-    cohort: int,
-    dropped: tuple[str, ...],
-    simulated: bool,
-) -> VFEMResult:
+    gamma: int,
+    minimum_joint: int = 10,
+    init: Init = "complete-case",
+) -> Regression:
     """The regression under independence across parties, from exact pattern moments."""
+    check_joint_records(moments, minimum_joint, pairs=False)
+    observed = Observed.of(moments, response=response, columns=columns, gamma=gamma)
+    data, target = observed.data, observed.target
     centre, variance = data.available()
     scale = np.sqrt(variance)
-    target = data.names.index(response)
-    moments = block_moments(data.standardised(centre, scale), [f.party for f in features], target, parties)
-    fit = climb(moments, starting_model(moments, init))
-    cov = covariance(fit.model, moments.terms(fit.model))
+    owners = [feature.party for feature in observed.features]
+    standard = block_moments(data.standardised(centre, scale), owners, target, observed.parties)
+    fit = climb(standard, starting_model(standard, init))
+    cov = covariance(fit.model, standard.terms(fit.model))
     others = np.delete(np.arange(len(scale)), target)
     units = Units(centre[others], scale[others], (float(centre[target]), float(scale[target])))
-    names = [data.names[at] for at in others]
-    mu, sigma, found = as_regression(fit.model, cov, units, n=data.n, names=names, target=target)
+    names = [data.names[place] for place in others]
+    mu, sigma, coefficients = as_regression(fit.model, cov, units, n=data.n, names=names, target=target)
     # Changing units moves every log-likelihood by the same constant.
-    constant = -sum(one.count * float(np.log(scale[one.observed]).sum()) for one in data.patterns)
+    constant = -sum(pattern.count * float(np.log(scale[pattern.observed]).sum()) for pattern in data.patterns)
     trace = tuple(value + constant for value in fit.trace)
-    return in_own_units(
-        GaussianFit(mu, sigma, trace[-1], trace, fit.em_steps, fit.newton_steps),
-        found,
-        features=features,
-        response=target,
-        columns=columns,
-        parties=parties,
-        patterns=patterns,
-        cohort=cohort,
-        dropped=dropped,
-        simulated=simulated,
-    )
+    return observed.result(GaussianFit(mu, sigma, trace[-1], trace, fit.em_steps, fit.newton_steps), coefficients)
 
 
 def block_moments(data: PatternStatistics, owners: Sequence[str], target: int, parties: Sequence[str]) -> BlockMoments:
     """Pattern moments over (1, x, y); every pattern shows the response."""
     others = np.delete(np.arange(len(data.names)), target)
-    place = np.full(len(data.names), -1, dtype=np.intp)
-    place[others] = np.arange(len(others))
+    column = np.full(len(data.names), -1, dtype=np.intp)
+    column[others] = np.arange(len(others))
     masks, seen, grams = [], [], []
-    for one in data.patterns:
-        has = {owners[int(at)] for at in one.observed}
-        order = np.argsort(np.where(one.observed == target, len(data.names), one.observed))  # the response last
-        whole = np.block([[np.array([[one.count]]), one.sums[None, :]], [one.sums[:, None], one.gram]])
-        at = np.concatenate([[0], 1 + order])
+    for pattern in data.patterns:
+        has = {owners[int(place)] for place in pattern.observed}
+        order = np.argsort(np.where(pattern.observed == target, len(data.names), pattern.observed))  # the response last
+        gram = np.block([[np.array([[pattern.count]]), pattern.sums[None, :]], [pattern.sums[:, None], pattern.gram]])
+        entries = np.concatenate([[0], 1 + order])
         masks.append(tuple(party in has for party in parties))
-        seen.append(place[one.observed[order[:-1]]])
-        grams.append(whole[np.ix_(at, at)])
-    widths = tuple(sum(owners[int(at)] == party for at in others) for party in parties)
+        seen.append(column[pattern.observed[order[:-1]]])
+        grams.append(gram[np.ix_(entries, entries)])
+    widths = tuple(sum(owners[int(place)] == party for place in others) for party in parties)
     return BlockMoments(widths, tuple(masks), tuple(seen), tuple(grams))
 
 
@@ -351,29 +337,26 @@ def starting_model(data: BlockMoments, init: Init) -> BlockModel:
     places = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
     p = sum(data.widths)
     if init == "complete-case":
-        whole = [gram for mask, gram in zip(data.masks, data.grams, strict=True) if all(mask)]
-        count = whole[0][0, 0] if whole else 0.0
+        complete = [gram for mask, gram in zip(data.masks, data.grams, strict=True) if all(mask)]
+        count = complete[0][0, 0] if complete else 0.0
         if count <= p + 1:
             raise NotEstimable(
                 f"{count:.0f} records are complete, and {p + 2} are needed to start from them; take init='mean'."
             )
-        total = whole[0]
+        total = complete[0]
     else:
         total = np.sum([data.filled(number, np.zeros(p)) for number in range(len(data.masks))], axis=0)
     start = model_of(total, places)
     blocks = []
     for block, (count, sums, products) in zip(start.blocks, data.own, strict=True):
         mean = sums / max(count, 1.0)
-        blocks.append(Block(block.beta, mean, products / max(count, 1.0) - np.outer(mean, mean)))
+        blocks.append(BlockParameters(block.beta, mean, products / max(count, 1.0) - np.outer(mean, mean)))
     return BlockModel(start.intercept, 1.0, tuple(blocks))
-
-
-# --- from pattern moments ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class BlockMoments:
-    """Pattern moments over (1, x, y), with the party of each covariate: what `step="exact"` computes from.
+    """Pattern moments over (1, x, y), with the party of each covariate: what `solver="exact"` computes from.
 
     `masks` say who has a pattern's records, `grams` are over (1, its seen covariates, y), `seen` the places of these
     among all covariates.
@@ -391,16 +374,16 @@ class BlockMoments:
     @cached_property
     def own(self) -> tuple[tuple[float, Vector, Matrix], ...]:
         """Count, sums and products of each party's covariates over the records that it has."""
-        made, start = [], 0
+        moments, start = [], 0
         for party, width in enumerate(self.widths):
             total = np.zeros((1 + width, 1 + width))
             for mask, seen, gram in zip(self.masks, self.seen, self.grams, strict=True):
                 if mask[party]:
-                    here = 1 + np.flatnonzero((seen >= start) & (seen < start + width))
-                    total += gram[np.ix_([0, *here], [0, *here])]
-            made.append((float(total[0, 0]), total[0, 1:], total[1:, 1:]))
+                    own = [0, *(1 + np.flatnonzero((seen >= start) & (seen < start + width)))]
+                    total += gram[np.ix_(own, own)]
+            moments.append((float(total[0, 0]), total[0, 1:], total[1:, 1:]))
             start += width
-        return tuple(made)
+        return tuple(moments)
 
     def filled(self, number: int, mu: Vector) -> Matrix:
         """The Gram matrix of (1, x, y) of one pattern, with missing blocks at their mean."""
@@ -416,20 +399,20 @@ class BlockMoments:
         p, parties = model.width, len(self.widths)
         q = np.concatenate([[-model.intercept], -model.beta, [1.0]])
         sums, squares = np.zeros(len(self.masks)), np.zeros(len(self.masks))
-        gram, pull = np.zeros((1 + p, 1 + p)), np.zeros(1 + p)
+        gram, score_sum = np.zeros((1 + p, 1 + p)), np.zeros(1 + p)
         first, second = np.zeros((parties, 1 + p)), np.zeros((parties + 1, 1 + p))
         for number, mask in enumerate(self.masks):
-            whole, tau = self.filled(number, model.mu), model.tau(mask)
-            moved = whole @ q  # sums of r (1, x, y)
+            filled, tau = self.filled(number, model.mu), model.tau(mask)
+            moved = filled @ q  # sums of r (1, x, y)
             sums[number], squares[number] = moved[0], q @ moved
             lacking = ~np.array(mask, dtype=bool)
-            gram += whole[:-1, :-1] / tau
-            pull += moved[:-1] / tau
-            first[lacking] += whole[0, :-1] / tau
+            gram += filled[:-1, :-1] / tau
+            score_sum += moved[:-1] / tau
+            first[lacking] += filled[0, :-1] / tau
             second[np.append(lacking, True)] += moved[:-1] / tau**2
-        seen = tuple(about(*one, block.mu) for one, block in zip(self.own, model.blocks, strict=True))
-        counts = np.array([one[0, 0] for one in self.grams])
-        return Terms(self.masks, counts, sums, squares, gram, pull, first, second, seen)
+        seen = tuple(about(*own, block.mu) for own, block in zip(self.own, model.blocks, strict=True))
+        counts = np.array([total[0, 0] for total in self.grams])
+        return Terms(self.masks, counts, sums, squares, gram, score_sum, first, second, seen)
 
     def em_step(self, model: BlockModel) -> BlockModel:
         """Equation (6): expected moments of complete records, then their regression, means and covariances.
@@ -441,15 +424,15 @@ class BlockMoments:
         q = np.concatenate([[-model.intercept], -model.beta, [1.0]])
         total = np.zeros((2 + p, 2 + p))
         for number, mask in enumerate(self.masks):
-            whole, tau = self.filled(number, model.mu), model.tau(mask)
+            filled, tau = self.filled(number, model.mu), model.tau(mask)
             gain = np.zeros(2 + p)
-            for here, block, place in zip(mask, model.blocks, model.places, strict=True):
-                if not here:
+            for has, block, place in zip(mask, model.blocks, model.places, strict=True):
+                if not has:
                     inside = slice(1 + place.start, 1 + place.stop)
                     gain[inside] = block.gain
-                    total[inside, inside] += whole[0, 0] * block.sigma
+                    total[inside, inside] += filled[0, 0] * block.sigma
             impute = np.eye(2 + p) + np.outer(gain, q) / tau
-            total += impute @ whole @ impute.T - whole[0, 0] / tau * np.outer(gain, gain)
+            total += impute @ filled @ impute.T - filled[0, 0] / tau * np.outer(gain, gain)
         return model_of(total, model.places)
 
 
@@ -463,7 +446,7 @@ def model_of(total: Matrix, places: Sequence[slice]) -> BlockModel:
     mean = total[0, 1:-1] / n
     q = np.append(-b, 1.0)
     covariances = total[1:-1, 1:-1] / n - np.outer(mean, mean)
-    blocks = tuple(Block(b[1:][place], mean[place], covariances[place, place]) for place in places)
+    blocks = tuple(BlockParameters(b[1:][place], mean[place], covariances[place, place]) for place in places)
     return BlockModel(float(b[0]), float(q @ total @ q) / n, blocks)
 
 

@@ -1,6 +1,6 @@
 """The mathematics of one round of ADMM for sparse GLMs, at a party and at the response holder; no network.
 
-The equations are those of the copula paper, section 4; `sparse_glm_admm.py` says where they differ.
+The equations are those of the copula paper, section 4; `method.py` says where they differ.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, wrightomega
 
-from colonnade.models.sparse.penalties import weighted_lasso
 from colonnade.models.sparse.path import Family
+from colonnade.models.sparse.penalties import weighted_lasso
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -37,7 +37,7 @@ def block_update(
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """What the holder has after a round; `push` is what it sends."""
+    """What the response holder has after a round; `push` is what it sends."""
 
     eta: Vector
     u: Vector
@@ -78,30 +78,31 @@ def holder_update(
     return Turn(eta, u, h + u, rho * factor, primal, dual, done)
 
 
-def proximal(family: Family, at: Vector, y: Vector, rho: float, train: NDArray[np.bool_]) -> Vector:
-    """argmin over eta of psi(eta) - y eta + rho (eta - at)^2 / 2, record by record; `at` where a record is left out.
+def proximal(family: Family, centre: Vector, y: Vector, rho: float, train: NDArray[np.bool_]) -> Vector:
+    """argmin over eta of psi(eta) - y eta + rho (eta - centre)^2 / 2, record by record; `centre` where one is left out.
 
     Poisson: e^eta + rho eta = c has eta = c / rho - omega(c / rho - log rho), with Wright's omega. Binomial: the root
-    of an increasing function between at + (y - 1) / rho and at + y / rho, by Newton steps that bisection keeps inside.
+    of an increasing function between centre + (y - 1) / rho and centre + y / rho, by Newton steps that bisection keeps
+    inside.
     """
     if family == "gaussian":
-        found = (y + rho * at) / (1.0 + rho)
+        eta = (y + rho * centre) / (1.0 + rho)
     elif family == "poisson":
-        c = y / rho + at
-        found = c - np.real(wrightomega(c - math.log(rho)))
+        c = y / rho + centre
+        eta = c - np.real(wrightomega(c - math.log(rho)))
     else:
-        low, high = at + (y - 1.0) / rho, at + y / rho
-        found, last = at.copy(), high - low
+        low, high = centre + (y - 1.0) / rho, centre + y / rho
+        eta, last = centre.copy(), high - low
         for _ in range(100):
-            mu = expit(found)
-            slope = mu - y + rho * (found - at)
-            low, high = np.where(slope < 0, found, low), np.where(slope > 0, found, high)
+            mu = expit(eta)
+            slope = mu - y + rho * (eta - centre)
+            low, high = np.where(slope < 0, eta, low), np.where(slope > 0, eta, high)
             step = -slope / (mu * (1.0 - mu) + rho)
             # Where a Newton step leaves the bracket or does not halve the last one, halve the bracket.
-            bad = (found + step < low) | (found + step > high) | (np.abs(step) > 0.5 * np.abs(last))
-            bad &= np.abs(step) > 1e-12 * (1.0 + np.abs(found))  # what is smaller is rounding, at the root
-            step = np.where(bad, (low + high) / 2 - found, step)
-            found, last = found + step, step
-            if float(np.abs(step).max(initial=0.0)) <= 1e-15 * max(1.0, float(np.abs(found).max(initial=0.0))):
+            bad = (eta + step < low) | (eta + step > high) | (np.abs(step) > 0.5 * np.abs(last))
+            bad &= np.abs(step) > 1e-12 * (1.0 + np.abs(eta))  # what is smaller is rounding, at the root
+            step = np.where(bad, (low + high) / 2 - eta, step)
+            eta, last = eta + step, step
+            if float(np.abs(step).max(initial=0.0)) <= 1e-15 * max(1.0, float(np.abs(eta).max(initial=0.0))):
                 break
-    return np.where(train, found, at)
+    return np.where(train, eta, centre)

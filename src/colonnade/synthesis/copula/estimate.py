@@ -132,7 +132,9 @@ class Estimate:
             yield self.parties[a], self.parties[b], float(self.shared[a, b]), float(self.noise[a, b])
 
 
-def estimate(moments: MomentsResult, marginals: Mapping[str, Marginal], *, correlation: Correlation = "auto") -> Estimate:
+def estimate(
+    moments: MomentsResult, marginals: Mapping[str, Marginal], *, correlation: Correlation = "auto"
+) -> Estimate:
     """The copula that the moments and the marginals carry; columns in the order of `moments.features`."""
     owner = np.array([moments.parties.index(feature.party) for feature in moments.features])
     mode, used, reason = _choose(moments, visible_patterns(moments), correlation)

@@ -354,7 +354,7 @@ def calibrated(potentials: Any, total: Any) -> Any:
     maximal cliques of a chordal graph, with their columns in the order of the domain."""
     import jax
     import jax.numpy as jnp
-    import mbi  # type: ignore[import-untyped]
+    import mbi
 
     domain, cliques = potentials.domain, tuple(potentials.cliques)
     keep: Any = jax.lax.optimization_barrier  # else the compiler computes a table anew for each sum over it

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
+from colonnade.federation.options import View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Stage, stage
@@ -30,9 +31,9 @@ from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.privacy.skellam import Skellam
 from colonnade.secure.bgw import Product, cross, lift, open_product
 from colonnade.secure.field import Field, Residues
-from colonnade.secure.seeded import Shape, Share, whole
-from colonnade.statistics.dealing import deal_noise, deal_rows, held, messages, shares_of
-from colonnade.statistics.joint import View, account_notes, binding, colluders, field_for, join, once
+from colonnade.secure.seeded import Shape, Share, materialize
+from colonnade.statistics.joint import account_notes, binding, colluders, field_for, once
+from colonnade.statistics.shares import deal_large, deal_large_noise, dealt_large, join, messages, shares_of
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.graph import Names
 from colonnade.synthesis.field.schema import Schema, TableQuery, cell_codes
@@ -232,7 +233,7 @@ class TableRounds:
                 **public,
             )
         )
-        self.stages: tuple[Stage, ...] = (self.share_rows, self.share_noise, self.open)
+        self.stages = tuple(asked for asked in (self.share_rows, self.share_noise, self.open) if asked.costs)
 
     def layout(self, schema: Schema, number: int, tables: Sequence[TableQuery]) -> Round:
         return Round(
@@ -263,13 +264,15 @@ class TableRounds:
         """Share (rows with the first round, noise with each), open, join, average the units of each table."""
         layout = self.layout(schema, number, queries)
         plain = layout.to_dict()
-        job.ask(self.share_noise if number else self.share_rows, layout=plain)
+        sharing = self.share_noise if number else self.share_rows
+        job.ask(sharing, parties=sharing.parties, layout=plain)
         job.roll_call(self.roster.committee)
-        counts = join(job.ask(self.open, layout=plain), layout.field, self.roster).astype(np.float64)
+        opened = job.ask(self.open, parties=self.open.parties, layout=plain)
+        counts = join(opened, layout.field, self.roster).astype(np.float64)
         ends = np.cumsum(layout.opened)[:-1]
         measured = []
-        for query, opened in zip(queries, np.split(counts, ends), strict=True):
-            mean = opened.reshape(query.units, *layout.shape(query)).mean(axis=0)
+        for query, units in zip(queries, np.split(counts, ends), strict=True):
+            mean = units.reshape(query.units, *layout.shape(query)).mean(axis=0)
             mean = mean.transpose([layout.axes(query).index(name) for name in query.columns])
             sd = math.sqrt(2 * layout.mu / query.units) if layout.mu else EXACT_SD
             measured.append(Measurement(query.columns, mean, sd, query.maps()))
@@ -313,7 +316,7 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View) -> Release:
         for name, (start, _) in starts.items():
             present = np.flatnonzero(codes[name] >= 0)
             rows[present, start + codes[name][present]] = 1
-        deal_rows(me, opening.rows_tag, opening.field, rows)
+        deal_large(me, opening.rows_tag, opening.field, rows)
     _deal(me, opening)
     return Release(None, "nothing: the shares travel sealed")
 
@@ -329,7 +332,7 @@ def share_noise(me: Party, *, layout: dict[str, Any], view: View) -> Release:
 
 
 def _deal(me: Party, opening: Round) -> None:
-    deal_noise(me, f"{opening.tag}: noise", opening.field, mu=opening.mu, size=sum(opening.opened))
+    deal_large_noise(me, f"{opening.tag}: noise", opening.field, mu=opening.mu, size=sum(opening.opened))
     for pair in opening.joints:
         if opening.schema.facts.owner(pair[0]) != me.name:
             continue
@@ -338,7 +341,7 @@ def _deal(me: Party, opening: Round) -> None:
         rows = np.zeros((me.facts.n, math.prod(shape)), dtype=np.int8)
         present = np.flatnonzero(np.all([codes[name] >= 0 for name in pair], axis=0))
         rows[present, np.ravel_multi_index([codes[name][present] for name in pair], shape)] = 1
-        deal_rows(me, opening.joint_tag(pair), opening.field, rows)
+        deal_large(me, opening.joint_tag(pair), opening.field, rows)
 
 
 @step(cost=Free("a share of a joint release that the data parties have debited"))
@@ -349,10 +352,12 @@ def open_round(me: Party, *, layout: dict[str, Any], view: View) -> Release:
     once(me, f"{LABEL} {opening.number}")
     schema, layers = opening.schema, len(opening.field.primes)
     rows = messages(me, opening.rows_tag, schema.parties, layers=layers, keep=True)
-    widths = {party: (schema.facts.n, sum(schema.sizes[name] for name in schema.of(party))) for party in schema.parties}
-    products = _products(me, opening, shares_of(me, rows, opening.field, widths))
-    dealt = held(me, f"{opening.tag}: noise", me.roster.names, opening.field, lengths=(sum(opening.opened),))
-    noise = {member: whole(share) for member, share in dealt.items()}
+    shapes: dict[str, tuple[int, ...]] = {
+        party: (schema.facts.n, sum(schema.sizes[name] for name in schema.of(party))) for party in schema.parties
+    }
+    products = _products(me, opening, shares_of(me, rows, opening.field, shapes))
+    dealt = dealt_large(me, f"{opening.tag}: noise", me.roster.names, opening.field, lengths=(sum(opening.opened),))
+    noise = {member: materialize(share) for member, share in dealt.items()}
     out = np.empty((layers, sum(opening.opened)), dtype=np.int32)
     start = 0
     for table, product in zip(opening.tables, products, strict=True):
@@ -372,7 +377,7 @@ def _products(me: Party, opening: Round, shares: Mapping[str, Share]) -> list[Pr
     joints: dict[Names, Share] = {}
     for pair in opening.joints:
         owner, width = schema.facts.owner(pair[0]), math.prod(schema.sizes[name] for name in pair)
-        joints[pair] = held(me, opening.joint_tag(pair), [owner], field, lengths=(schema.facts.n, width))[owner]
+        joints[pair] = dealt_large(me, opening.joint_tag(pair), [owner], field, lengths=(schema.facts.n, width))[owner]
     place = {name: cells for party in shares for name, cells in schema.starts(party).items()}
     needed = {key for table in opening.tables for key in zip(table.columns, table.bins, strict=True)}
     totals: list[Product] = []
@@ -390,8 +395,8 @@ def _products(me: Party, opening: Round, shares: Mapping[str, Share]) -> list[Pr
             elif len(keys) == 2:
                 product = cross(field, columns[keys[0]], columns[keys[1]])
             else:
-                other, *pair = opening.axes(table)
-                product = cross(field, columns[other, None], joint[tuple(pair)])
+                other, *rest = opening.axes(table)
+                product = cross(field, columns[other, None], joint[tuple(rest)])
             if block:
                 totals[position] = totals[position] + product
             else:

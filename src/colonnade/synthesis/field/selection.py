@@ -94,13 +94,13 @@ def triples_that_pay(
     has no such pair (its table would be a product of degree 3) and is left out.
     """
     sizes = graph.sizes
-    triples = {triple for clique in graph.cliques for triple in itertools.combinations(clique, 3)}
+    triples: set[Names] = {triple for clique in graph.cliques for triple in itertools.combinations(clique, 3)}
     inside = {
         triple: {pair for pair in chosen if set(pair) <= set(triple)}
         for triple in triples
         if total / math.prod(sizes[name] for name in triple) >= theta * sd
     }
-    worth = {triple: sum(max(scores[pair], 0.0) for pair in pairs) for triple, pairs in inside.items()}
+    worth = {triple: float(sum(max(scores[pair], 0.0) for pair in pairs)) for triple, pairs in inside.items()}
     taken: list[Names] = []
     covered: set[Names] = set()
     shared: set[Names] = set()

@@ -7,14 +7,12 @@ import pytest
 from scipy import stats
 
 from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable
+from colonnade.papers.vcds.budget import MARGINAL_SHARE, budget_notes, correlation_noise, rank_budget, units
+from colonnade.papers.vcds.method import EVCDS, IEVCDS, VCDS
+from colonnade.papers.vcds.ranks import comparison_budget, perturbed_ranks, rank_noise_variance
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.papers.vcds.ranks import comparison_budget, perturbed_ranks, rank_noise_variance
-from colonnade.papers.vcds.budget import MARGINAL_SHARE, budget_notes, correlation_noise, rank_budget, units
-from colonnade.papers.vcds.method import EVCDS
 from colonnade.synthesis.copula.overlap import Overlap
-from colonnade.papers.vcds.method import IEVCDS
-from colonnade.papers.vcds.method import VCDS
 
 PAPER = {"party1": 21, "party2": 20, "party3": 20, "party4": 20, "party5": 20}
 EVERYTHING = Overlap(None, tuple(PAPER))
@@ -89,7 +87,9 @@ def test_the_forecast_is_the_variance_of_a_product_of_noisy_ranks() -> None:
         {"split": "half"},
         {"marginals": "spline"},
         {"order": 0},
-        {"degree": 10_000},
+        {"marginals": "bernstein", "degree": 10_000},
+        {"order": 3},
+        {"split": "none"},
         {"columns": "age"},
         {"columns": ()},
         {"rows": 0},

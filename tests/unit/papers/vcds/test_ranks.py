@@ -13,18 +13,15 @@ import pytest
 from scipy import stats
 
 from colonnade.errors import BadPrivacyParameter, DomainError, EmptyParty
-from colonnade.privacy.accounting import guarantee
-from colonnade.privacy.cost import Cost, ZeroConcentrated
-from colonnade.privacy.randomized import keep_threshold
-from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.papers.vcds import ranks as comparisons
-from colonnade.papers.vcds.ranks import Expanded, flips
 from colonnade.papers.vcds.ranks import (
     BinomialProfile,
+    Expanded,
     PerturbedRanks,
     binomial_profile,
     comparison_budget,
     doubled_mid_ranks,
+    flips,
     mid_ranks,
     perturbed_ranks,
     rank_cost,
@@ -32,6 +29,10 @@ from colonnade.papers.vcds.ranks import (
     rank_rho,
     tie_variance,
 )
+from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.cost import Cost, ZeroConcentrated
+from colonnade.privacy.noise import keep_threshold
+from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 
 PAPER = comparison_budget(0.5, parties=5, total_columns=101)
 """The paper's nominal epsilon of 1, half of it for the ranks."""

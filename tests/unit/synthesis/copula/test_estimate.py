@@ -18,11 +18,19 @@ from colonnade.statistics.features import Feature
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import MomentsResult
-from colonnade.synthesis.copula.estimate import SLOPE, estimate, forecast
-from colonnade.synthesis.copula.estimate import LatentScore, matched
-from colonnade.synthesis.copula.estimate import available, gaussian_moments, visible_patterns
+from colonnade.synthesis.copula.estimate import (
+    SLOPE,
+    LatentScore,
+    available,
+    drawn_together,
+    estimate,
+    forecast,
+    gaussian_moments,
+    matched,
+    shrink,
+    visible_patterns,
+)
 from colonnade.synthesis.copula.scores import score_factor
-from colonnade.synthesis.copula.estimate import drawn_together, shrink
 
 PARTIES = ("a", "b", "c")
 OWNER = np.array([0, 0, 1, 1, 2])
@@ -41,7 +49,9 @@ def uniform_scores(latent: np.ndarray) -> np.ndarray:
     return 2 * special.ndtr(latent) - 1
 
 
-def moments_of(scores: np.ndarray, present: np.ndarray, *, presence: str = "known", noise: float = 0.0) -> MomentsResult:
+def moments_of(
+    scores: np.ndarray, present: np.ndarray, *, presence: str = "known", noise: float = 0.0
+) -> MomentsResult:
     """What Moments would open: records x 5 scores, records x 3 parties."""
     rng = np.random.default_rng(9)
     names = [f"x{j}" for j in range(5)]

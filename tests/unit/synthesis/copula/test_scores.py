@@ -15,8 +15,8 @@ from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.model import as_points, stepwise
 from colonnade.synthesis.copula.scores import (
+    MarginalReleases,
     count,
-    marginals_cost,
     party_marginals,
     released_size,
     score_factor,
@@ -114,9 +114,8 @@ def test_a_zeroed_record_moves_one_cell_of_each_level_by_one() -> None:
 
 def test_a_column_costs_nearly_the_same_whatever_its_kind() -> None:
     """zCDP: a tree of depth d with noise sqrt(d) sigma costs 1 / (2 sigma^2), like a histogram with noise sigma."""
-    each = [
-        guarantee([marginals_cost(*kinds, sigma=20.0, depth=7)], delta=1e-5).epsilon for kinds in ((30, 0), (0, 30))
-    ]
+    kinds = (MarginalReleases(steps=30, trees=0, depth=7), MarginalReleases(steps=0, trees=30, depth=7))
+    each = [guarantee([releases.cost(20.0)], delta=1e-5).epsilon for releases in kinds]
     assert each[0] == pytest.approx(each[1], rel=0.02)
     alone = guarantee([GaussianCell(20.0).times(30)], delta=1e-5).epsilon
     assert each[0] == pytest.approx(alone)

@@ -1,0 +1,324 @@
+"""One institution's end of a federation: party, coordinator, certificates, check-ups and column declarations."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from colonnade.cli.output import UNWELL, AsJson, Output, Verbs
+from colonnade.errors import SchemaError
+
+if TYPE_CHECKING:
+    from colonnade.data.sources import Source
+
+party = typer.Typer(
+    cls=Verbs, help="Set up, serve and decide for one institution.", no_args_is_help=True, rich_markup_mode=None
+)
+coordinator = typer.Typer(cls=Verbs, help="Set up the coordinator.", no_args_is_help=True, rich_markup_mode=None)
+authority = typer.Typer(
+    cls=Verbs, help="Make, sign and revoke the consortium's certificates.", no_args_is_help=True, rich_markup_mode=None
+)
+columns = typer.Typer(no_args_is_help=True, help="Declare the columns' public domains.")
+
+
+# --- a party --------------------------------------------------------------------------------------------------
+
+PartyToml = Annotated[Path, typer.Argument(help="This institution's party.toml (docs/network.md).")]
+JobName = Annotated[str, typer.Argument(help="The job, as `colonnade party requests` names it.")]
+
+
+@party.command("init")
+def party_init(
+    file: PartyToml,
+    organisation: Annotated[str, typer.Option("--organisation", help="Who runs it.", show_default=False)],
+) -> None:
+    """Make this party's keys where they stay, and a request for the authority to sign."""
+    from colonnade.federation.config import PartyFile
+    from colonnade.federation.home import Home
+    from colonnade.federation.transports.certificates import make_request
+
+    settings = PartyFile.from_toml(file)
+    identity = Home(path=settings.home).identity()
+    request = make_request(
+        settings.credentials, name=settings.name, organisation=organisation, sealing_key=identity.public
+    )
+    out = Output()
+    out.say(f"Tell the authority this fingerprint by telephone: {identity.public.fingerprint}")
+    out.result(f"Send this to the authority: {request}")
+
+
+@party.command()
+def serve(file: PartyToml) -> None:
+    """Dial the coordinator and answer its requests, until interrupted. No port is opened here."""
+    from colonnade.federation.config import PartyFile
+    from colonnade.federation.home import prepare
+    from colonnade.federation.transports.attend import serve as attend
+
+    settings = PartyFile.from_toml(file)
+    agreed = prepare(settings)
+    attend(
+        settings.home,
+        coordinator=agreed.coordinator,
+        folder=settings.credentials,
+        said=Output().say,
+        prepare=lambda: prepare(PartyFile.from_toml(file)),
+    )
+
+
+@party.command()
+def requests(file: PartyToml, as_json: AsJson = False) -> None:
+    """List the jobs that wait for a decision, with what each does and its plan."""
+    from colonnade.console.operator import OperatorService
+
+    out = Output()
+    service = OperatorService(file)
+    waiting = service.waiting()
+    if as_json:
+        out.json({job.name: job.plan.to_dict() for job in waiting})
+        return
+    if not waiting:
+        out.say("No job is waiting.")
+    for job in waiting:
+        forecast = service.forecast(job)
+        out.say(job.name)
+        out.say(service.summary(job.plan).purpose)
+        out.say(f"Asked by {job.requester or 'the user of this machine'}.")
+        if not forecast.genuine:
+            out.say(f"Take care: the sentences of this plan are the coordinator's. {forecast.doubt}")
+        out.say(job.plan.text())
+        if forecast.before is not None and forecast.after is not None:
+            out.say(f"Counted against the budget: {forecast.before} before, {forecast.after} after.")
+        if forecast.refused:
+            out.say(f"It cannot be approved: {forecast.refused}")
+        out.say()
+
+
+@party.command()
+def approve(file: PartyToml, job: JobName) -> None:
+    """Approve a job that waits: its cost is reserved, and the coordinator may resume it."""
+    _decide(file, job, approved=True)
+
+
+@party.command()
+def deny(file: PartyToml, job: JobName) -> None:
+    """Deny a job that waits."""
+    _decide(file, job, approved=False)
+
+
+def _decide(file: Path, job: str, *, approved: bool) -> None:
+    from colonnade.console.operator import OperatorService
+
+    OperatorService(file).decide(job, approve=approved)
+    Output().result(f"{job}: {'approved' if approved else 'denied'}")
+
+
+@party.command()
+def console(
+    file: PartyToml,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 for any free one.")] = 0,
+) -> None:
+    """Show requests, budget, ledger, transcript and runs in this machine's browser (docs/console.md)."""
+    from colonnade.console.operator import OperatorService
+    from colonnade.console.server import Console
+
+    out = Output()
+    service = OperatorService(file)
+    out.say(f"Console of {service.name}, for this machine only. Stop it with Ctrl-C.")
+
+    def link(address: str) -> None:
+        out.result(f"To enter from one browser, once: {address}")
+
+    served = Console(service, port=port, said=link)
+    try:
+        link(served.start())
+        served.wait()
+    except KeyboardInterrupt:
+        out.say("The console is closed.")
+    finally:
+        served.close()
+
+
+# --- the coordinator and the authority ------------------------------------------------------------------------
+
+AuthorityFolder = Annotated[Path, typer.Option("--authority", help="The authority's folder.")]
+
+
+@coordinator.command("init")
+def coordinator_init(
+    folder: Annotated[Path, typer.Argument(help="A new folder for its credentials.")],
+    host: Annotated[list[str], typer.Option("--host", help="Name or address that parties dial. May be repeated.")],
+    organisation: Annotated[str, typer.Option("--organisation", help="Who runs it.", show_default=False)],
+) -> None:
+    """Make the coordinator's key where it stays, and a request for the authority to sign."""
+    from colonnade.federation.transports.certificates import make_request
+
+    request = make_request(folder, name="coordinator", organisation=organisation, hosts=tuple(host))
+    Output().result(f"Send this to the authority: {request}")
+
+
+@authority.command("init")
+def authority_init(
+    folder: Annotated[Path, typer.Argument(help="A new folder; its key never leaves it.")] = Path("authority"),
+    name: Annotated[str, typer.Option("--name", help="Of the consortium.")] = "consortium",
+) -> None:
+    """Make the authority. Give everyone its authority.pem over a channel that they trust."""
+    from colonnade.federation.transports.certificates import make_authority
+
+    Output().result(f"Give this to every member and the coordinator: {make_authority(folder, name=name)}")
+
+
+@authority.command()
+def sign(
+    request: Annotated[Path, typer.Argument(help="A member's request.pem.")],
+    out: Annotated[Path, typer.Option("--out", help="Where the certificate goes.", show_default=False)],
+    role: Annotated[Literal["party", "coordinator"], typer.Option("--role", help="Whose it is.")] = "party",
+    days: Annotated[float, typer.Option("--days", help="How long it is valid; short is safer.")] = 30.0,
+    authority: AuthorityFolder = Path("authority"),
+) -> None:
+    """Sign a request, after its sender has confirmed the name and the fingerprint that are printed."""
+    from colonnade.federation.transports import certificates
+    from colonnade.secure.sealed import PublicKey
+
+    signed = certificates.sign(authority, request, out, role=role, days=days)
+    output = Output()
+    output.say(f"name          {signed.name}")
+    output.say(f"organisation  {signed.organisation}")
+    if signed.sealing_key is not None:
+        output.say(f"sealing key   {PublicKey(signed.sealing_key).fingerprint}")
+    output.say(f"expires       {signed.expires:%Y-%m-%d %H:%M} UTC")
+    output.result(f"Certificate: {out}")
+
+
+@authority.command()
+def revoke(
+    certificate: Annotated[Path, typer.Argument(help="The certificate that is no longer good.")],
+    authority: AuthorityFolder = Path("authority"),
+) -> None:
+    """Add a certificate to revoked.txt; copy that file to the coordinator, which reads it at once."""
+    from colonnade.federation.transports import certificates
+
+    gone = certificates.revoke(authority, certificate)
+    Output().result(f"Revoked {gone.name}, serial {gone.serial:x}: copy {authority / certificates.REVOKED}")
+
+
+# --- check-ups ------------------------------------------------------------------------------------------------
+
+
+def doctor(
+    file: Annotated[Path, typer.Argument(help="party.toml or coordinator.toml.", show_default=False)],
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read the rows of the source.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check certificates, keys, clocks, versions, ports, disk, columns and records; say what to do."""
+    from colonnade.federation.doctor import examine
+
+    out = Output(quiet=as_json)
+    with out.busy("looking"):
+        examined = examine(file, quick=quick)
+    if as_json:
+        out.json(
+            {
+                "side": examined.side,
+                "name": examined.name,
+                "faults": examined.faults,
+                "warnings": examined.warnings,
+                "findings": [
+                    {"level": finding.level, "about": finding.about, "sentence": finding.sentence}
+                    for finding in examined.findings
+                ],
+            }
+        )
+    else:
+        order = {"fault": 0, "warning": 1, "ok": 2}
+        findings = sorted(examined.findings, key=lambda finding: order[finding.level])
+        out.table(
+            f"{examined.side.capitalize()} {examined.name}" if examined.side == "party" else "Coordinator",
+            ("", "about", "finding"),
+            [(finding.level, finding.about, finding.sentence) for finding in findings],
+        )
+        out.say()
+        well = "Nothing is wrong." if not examined.faults else "Cure the faults first."
+        out.say(f"{_count(examined.faults, 'fault')}, {_count(examined.warnings, 'warning')}. {well}")
+    if examined.faults:
+        raise typer.Exit(UNWELL)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+# --- column declarations --------------------------------------------------------------------------------------
+
+TABLE = "A CSV or Parquet file of one party, or a .toml file with a field `source`, such as its party.toml."
+
+
+@columns.command()
+def draft(
+    file: Annotated[Path, typer.Argument(help=TABLE, show_default=False)],
+    key: Annotated[str, typer.Option("--key", help="The column that identifies a record.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write here; standard output by default.", show_default=False)
+    ] = None,
+) -> None:
+    """Draft a columns.toml from a table, for a person to correct.
+
+    Everything that was read off the data is marked `draft = true` and refused by private methods until a person has
+    put a public fact in its place and deleted that line.
+    """
+    import pandas as pd
+
+    from colonnade.data.draft import draft_toml
+
+    if out is not None and out.exists():
+        raise typer.BadParameter(f"{out} exists already; name a new file.", param_hint="--out")
+    source = _source(file)
+    text = draft_toml(pd.concat(list(source.chunks(source.names())), ignore_index=True), key=key)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    out.write_text(text, encoding="utf-8")
+    Output().result(f"Drafted {out}: confirm or replace every bound, then delete its line `draft = true`.")
+
+
+@columns.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="COLUMNS.TOML", help="The declaration.", show_default=False)],
+    source: Annotated[
+        Path | None, typer.Option("--source", help=f"What to check against it. {TABLE}", show_default=False)
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The column that identifies a record.", show_default=False)
+    ] = None,
+) -> None:
+    """Check a columns.toml, and with --source and --key that a table agrees with it."""
+    from colonnade.data.block import Block
+    from colonnade.data.column import Columns
+
+    if (source is None) != (key is None):
+        raise typer.BadParameter("give --source and --key together, or neither.")
+    out = Output()
+    declared = Columns.from_toml(file)
+    declared.confirmed()
+    out.result(f"{file}: {len(declared)} columns, all declared and confirmed.")
+    if source is not None and key is not None:
+        block = Block.load(source.stem, _source(source), key=key, columns=declared)
+        out.result(f"{source}: {block.n_records:,} records agree with the {len(block.columns)} columns that it has.")
+
+
+def _source(path: Path) -> Source:
+    """A table by its path, or the source that a .toml file names: a database, say."""
+    from colonnade.data.sources import open_source
+    from colonnade.federation.config import located
+
+    if path.suffix.lower() != ".toml":
+        return open_source(path)
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise SchemaError(f"{path} cannot be read ({error}); see docs/sources.md for an example.") from error
+    if "source" not in settings:
+        raise SchemaError(f'{path} has no field source; add for example source = {{ duckdb = "...", query = "..." }}.')
+    return open_source(located(settings["source"], path.parent))

@@ -1,0 +1,91 @@
+"""The attack on the copula's two releases together.
+
+Worst-case neighbours under zero-out: one record at the corner of its domain, or nothing. Marginals, score maps,
+quantisation, clipping and noise are the product's own; the statistic is the log likelihood ratio of normal noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.audit.attack import DELTA, NEIGHBOURS, Attack, Setting
+from colonnade.audit.bounds import PrivacyProfile, power
+from colonnade.audit.claims import AGE, claimed_curve, small_consortium
+from colonnade.audit.mechanism import Audit, AuditResult
+from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
+from colonnade.privacy.noise import discrete_gaussian
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness
+from colonnade.privacy.skellam_sampler import skellam
+from colonnade.statistics.quantiles import dyadic_counts
+from colonnade.statistics.features import quantize
+from colonnade.synthesis.copula.procedure import CopulaReleases
+from colonnade.synthesis.copula.scores import count, party_marginals, score_map
+from colonnade.synthesis.method import Synthesize
+
+Reals = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def copula_attacks() -> tuple[Attack, ...]:
+    return (Attack(NEIGHBOURS, "marginals and moments, composed", _marginals_and_moments, joint=True),)
+
+
+def _marginals_and_moments(setting: Setting) -> AuditResult:
+    method = Synthesize(epsilon=4.0, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
+    with small_consortium() as federation:
+        releases = CopulaReleases(method, federation.facts, federation.roster)
+        claim = claimed_curve(federation.plan(method).costs(), name="marginals and moments together")
+    audit = copula_audit(releases, claim, delta=DELTA, runs=setting.runs(100_000), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
+def corner_scores(releases: CopulaReleases, present: bool, randomness: Randomness) -> tuple[Integers, Integers]:
+    """(counts of the tree, upper triangle of the Gram matrix) of a record at the upper bound of `age`, or of nobody.
+
+    Its score is 1 whatever noise the marginal has, and it is in one cell of every level of the tree.
+    """
+    sigma, depth, layout = releases.sigma, releases.depth, releases.layout
+    values = np.array([AGE.upper] if present else [], dtype=np.float64)
+    counts = dyadic_counts(count(AGE, values, depth=depth))
+    noisy = counts + discrete_gaussian(randomness, sigma * math.sqrt(depth), counts.size)
+    released = party_marginals({"age": AGE}, {"age": noisy}, sigma=sigma, depth=depth)
+    scores = score_map(AGE, released.marginals["age"])(values, discrete=False)
+    rows = quantize(
+        scores.reshape(-1, 1), gamma=layout.gamma, clip=layout.bound("clinic"), entry=1.0, randomness=randomness
+    )
+    row = np.array([layout.gamma, rows[0, 0]]) if present else np.zeros(2, dtype=np.int64)
+    return counts, np.asarray(np.outer(row, row)[np.triu_indices(2)])
+
+
+def copula_audit(
+    releases: CopulaReleases, claim: PrivacyProfile, *, delta: float, runs: int, planted: Planted = NOTHING
+) -> Audit[bool]:
+    """Both releases together, as an attacker sees them: the log likelihood ratio of normal noise."""
+    sigma, layout = releases.sigma, releases.layout
+    node = sigma / planted.factor * math.sqrt(releases.depth)
+    mu = planted.variance(layout.mu)
+    truth = {present: corner_scores(releases, present, SimulatedRandomness(1)) for present in (True, False)}
+    moved = truth[True][0] > truth[False][0]
+    direction = truth[True][1].astype(float) / float(2 * mu * planted.members / MEMBERS)
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        cells = truth[present][0][moved] + discrete_gaussian(randomness, node, runs * moved.sum()).reshape(runs, -1)
+        opened = truth[present][1] + sum(skellam(randomness, mu / MEMBERS, (runs, 3)) for _ in range(planted.members))
+        return np.asarray(cells.sum(axis=1) / node**2 + opened @ direction)
+
+    # Squared Gaussian parameters add up: 1 / sigma^2 for the tree, delta_2^2 / (2 mu) for the moments.
+    tree, gram = 1 / sigma**2, layout.delta_2**2 / (2 * layout.mu)
+    looked_for = Planted(factor=1.4) if planted.nothing else planted
+    broken = looked_for.factor**2 * (tree + gram * MEMBERS / looked_for.members)
+    stated = power(
+        claim,
+        shift=math.sqrt(tree + gram),
+        sd=1.0,
+        factor=math.sqrt(broken / (tree + gram)),
+        runs=runs,
+        selections=SELECTIONS,
+    )
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)

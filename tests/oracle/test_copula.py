@@ -1,0 +1,326 @@
+"""The copula of Synthesize: with the noise switched off against the pooled table, and with difficult data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import optimize, special, stats
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, SchemaError, UnknownColumn
+from colonnade.federation.catalogue import CATALOGUE
+from colonnade.federation.coordinator import Federation
+from colonnade.privacy.accounting import guarantee
+from colonnade.synthesis.copula.procedure import CopulaReleases, default_clip
+from colonnade.synthesis.method import Synthesize
+from support.small import COLUMNS, three_overlapping_blocks, three_parties
+
+EXACT = ("presence", "exact-marginals", "exact-moments")
+NAMES = ("height", "weight", "income", "visits", "sued", "rating", "sector")
+DECLARED = Columns(
+    [
+        Column(name="height", kind="continuous", lower=-6.0, upper=6.0),
+        Column(name="weight", kind="continuous", lower=0.0, upper=60.0),
+        Column(name="income", kind="count", lower=0, upper=5000),
+        Column(name="visits", kind="count", lower=0, upper=9),
+        Column(name="sued", kind="binary", categories=("no", "yes")),
+        Column(name="rating", kind="ordinal", categories=("C", "B", "A")),
+        Column(name="sector", kind="categorical", categories=("farming", "trade")),
+    ]
+)
+OWNERS = {"first": ["height", "sued", "sector"], "second": ["weight", "rating"], "third": ["income", "visits"]}
+UNCLIPPED = {party: math.sqrt(len(names)) for party, names in OWNERS.items()}
+
+
+def latent_correlation() -> np.ndarray:
+    return np.array(
+        [[1 - 0.08 * abs(i - j) if i == j else 0.6 - 0.08 * abs(i - j) for i in range(7)] for j in range(7)]
+    )
+
+
+def pooled_table(n: int = 6000, seed: int = 3) -> pd.DataFrame:
+    """Every kind of column from one latent normal law; a lognormal one, and a rare yes."""
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((n, 7)) @ np.linalg.cholesky(latent_correlation()).T
+    return pd.DataFrame(
+        {
+            "id": [f"K{i:05d}" for i in range(n)],
+            "height": np.clip(z[:, 0], -6, 6),
+            "weight": np.clip(np.exp(z[:, 1]), 0, 60),
+            "income": np.clip(np.rint(900 + 300 * z[:, 2]), 0, 5000).astype(int),
+            "visits": np.clip(np.floor(3 + 1.5 * z[:, 3]), 0, 9).astype(int),
+            "sued": np.where(z[:, 4] > special.ndtri(0.85), "yes", "no"),
+            "rating": np.array(["C", "B", "A"])[(z[:, 5] > -0.5).astype(int) + (z[:, 5] > 0.8)],
+            "sector": np.where(z[:, 6] > 0.2, "trade", "farming"),
+        }
+    )
+
+
+def federation(tmp_path: Path, table: pd.DataFrame, **options: Any) -> Federation:
+    blocks = {party: table[["id", *names]] for party, names in OWNERS.items()}
+    options.setdefault("columns", DECLARED)
+    return three_parties(tmp_path, blocks=blocks, **options)
+
+
+def in_order(names: list[str]) -> list[int]:
+    """Places of the columns in a result, which goes party by party."""
+    order = [name for own in OWNERS.values() for name in own]
+    return [order.index(name) for name in names]
+
+
+def tetrachoric(first: np.ndarray, second: np.ndarray) -> float:
+    """r at which two normal variables fall below both thresholds as often as the table shows (scipy's own integral)."""
+    low = special.ndtri([np.mean(~first), np.mean(~second)])
+    both = float(np.mean(~first & ~second))
+    return float(
+        optimize.brentq(lambda r: stats.multivariate_normal(cov=[[1, r], [r, 1]]).cdf(low) - both, -0.99, 0.99)
+    )
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One exact run over all kinds of columns."""
+    table = pooled_table()
+    with federation(tmp_path_factory.mktemp("exact"), table, allow=EXACT, seed=1) as parties:
+        return table, Synthesize(epsilon=None, clip=UNCLIPPED, gamma=2**14).fit(parties)
+
+
+def test_continuous_columns_have_the_pooled_correlation(exact: Any) -> None:
+    """Against pooled Spearman correlations, r = 2 sin(pi rho / 6): the same estimator, so what is left is 511 knots,
+    repair and rounding: 0.003. Against pooled normal scores: another estimator of r, whose sampling error differs by
+    less than 0.03 at n = 6,000 (6 standard deviations of about 0.005)."""
+    table, result = exact
+    names = ["height", "weight", "income"]
+    found = result.model.correlation[np.ix_(in_order(names), in_order(names))]
+    spearman = 2 * np.sin(np.pi / 6 * table[names].corr("spearman").to_numpy())
+    assert np.abs(found - spearman).max() < 0.003
+    normal = np.corrcoef(special.ndtri(table[names].rank().to_numpy() / (len(table) + 1)).T)
+    assert np.abs(found - normal).max() < 0.03
+
+
+def test_two_binary_columns_have_the_pooled_tetrachoric_correlation(exact: Any) -> None:
+    """The covariance of two binary scores is a function of P(0, 0) alone, so the bridge must give the tetrachoric
+    correlation, but for its 256 terms."""
+    table, result = exact
+    a, b = in_order(["sued", "sector"])
+    expected = tetrachoric((table["sued"] == "yes").to_numpy(), (table["sector"] == "trade").to_numpy())
+    assert result.model.correlation[a, b] == pytest.approx(expected, abs=0.003)
+
+
+def test_all_kinds_come_near_the_latent_truth(exact: Any) -> None:
+    """6 standard errors of a latent correlation: for two binary columns 0.02 at n = 6,000, otherwise less."""
+    _, result = exact
+    places = in_order(list(NAMES))
+    assert np.abs(result.model.correlation[np.ix_(places, places)] - latent_correlation()).max() < 0.12
+
+
+def test_fresh_rows_have_the_pooled_marginals(exact: Any) -> None:
+    """Kolmogorov's distance between 6,000 pooled and 40,000 fresh rows: below 0.04 with probability 1 - 1e-6; the
+    knots of the lognormal column add less than 0.02."""
+    table, result = exact
+    fresh = result.sample(40_000)
+    for name, column in DECLARED.items():
+        ours, theirs = column.encode(fresh[name]).astype(float), column.encode(table[name]).astype(float)
+        assert stats.ks_2samp(ours, theirs).statistic < 0.06, name
+    joined = fresh.merge(table, on=list(NAMES), how="inner")
+    continuous = fresh.merge(table, on=["height"], how="inner")
+    assert continuous.empty
+    assert joined.empty, "no row of the cohort is released"
+
+
+def test_clipping_leaves_the_correlations_alone(exact: Any, tmp_path: Path) -> None:
+    """The default clip shortens some rows; what it takes from the variances is put back."""
+    table, result = exact
+    with federation(tmp_path, table, allow=EXACT, seed=1) as parties:
+        clipped = Synthesize(epsilon=None, gamma=2**14).fit(parties)
+    assert np.abs(clipped.model.correlation - result.model.correlation).max() < 0.03
+    assert [default_clip(p) ** 2 / p for p in (1, 3)] == pytest.approx([1.0, 0.652], abs=1e-3)
+
+
+def test_missing_blocks_by_em_and_by_pairs(tmp_path: Path) -> None:
+    """`second` lacks the records with a small height: EM finds the mean of log weight in the cohort (0, with standard
+    error 0.013), pairs keep what `second` has."""
+    table = pooled_table(8000, seed=5)
+    seen = np.random.default_rng(1).random(8000) < special.expit(0.5 + 1.5 * table["height"])
+    blocks = {party: table[["id", *names]] for party, names in OWNERS.items()}
+    blocks["second"] = blocks["second"][seen.to_numpy()]
+    found = {}
+    with three_parties(tmp_path, blocks=blocks, columns=DECLARED, allow=EXACT, seed=1) as parties:
+        for presence in ("known", "secret"):
+            result = Synthesize(epsilon=None, clip=UNCLIPPED, gamma=2**14, presence=presence).fit(parties)
+            found[presence] = float(np.log(np.maximum(result.sample(60_000)["weight"], 1e-3)).median())
+            assert result.details["correlation"] == ("em" if presence == "known" else "pairs")
+            assert result.details["records present"]["second"] == int(seen.sum())
+    assert abs(found["known"]) < 0.06
+    assert found["secret"] > 0.15
+
+
+# --- privacy, as planned -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace"])
+def test_the_plan_costs_what_was_asked_for(tmp_path: Path, relation: Any) -> None:
+    with three_parties(tmp_path) as parties:
+        method = Synthesize(epsilon=2.0, delta=1e-5, relation=relation)
+        plan = parties.plan(method)
+        total = plan.total(relation=relation).epsilon
+        assert 1.9 < total <= 2.0
+        known = parties.plan(Synthesize(epsilon=2.0, delta=1e-5, relation=relation, presence="known"))
+        assert math.isinf(known.total().epsilon), "the mask to the share holders has no bound"
+        marginals, moments = CopulaReleases(method, parties.facts, parties.roster).costs(1)
+        alone = guarantee([marginals], delta=1e-5, relation=relation).epsilon
+        assert 0.2 < alone < 0.8, "a tenth of 1 / noise^2 is about a third of epsilon"
+        assert guarantee([moments], delta=1e-5, relation=relation).epsilon < total
+        text = plan.text()
+        for words in (
+            "Forecast",
+            "shares less than all records",
+            "WARNING",
+            "Client view (accounted)",
+            "Server view",
+            "declared order: sector",
+        ):
+            assert words in text
+
+
+def test_more_for_the_marginals_is_less_for_the_moments(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as parties:
+        few, many = (
+            CopulaReleases(Synthesize(epsilon=1.0, marginal_share=share), parties.facts, parties.roster)
+            for share in (0.1, 0.5)
+        )
+    assert many.sigma < few.sigma
+    assert many.layout.mu > few.layout.mu
+    # 1 / noise^2 is shared: 0.9 to 0.5 for the moments.
+    assert math.sqrt(many.layout.mu / few.layout.mu) == pytest.approx(math.sqrt(0.9 / 0.5), rel=0.02)
+
+
+# --- difficult data ----------------------------------------------------------------------------------------------
+
+
+def test_a_column_with_one_category_is_constant_and_correlated_with_nothing(tmp_path: Path) -> None:
+    table = pooled_table(600).assign(sector="farming")
+    with federation(tmp_path, table, allow=EXACT, seed=1) as parties:
+        result = Synthesize(epsilon=None).fit(parties)
+    (place,) = in_order(["sector"])
+    assert np.delete(result.model.correlation[place], place) == pytest.approx(0.0, abs=1e-9)
+    assert set(result.sample(500)["sector"]) == {"farming"}
+
+
+def test_a_declared_single_category_is_legal(tmp_path: Path) -> None:
+    columns = Columns(
+        [
+            *(one for one in DECLARED.values() if one.name != "sector"),
+            Column(name="sector", kind="categorical", categories=("farming",)),
+        ]
+    )
+    table = pooled_table(400).assign(sector="farming")
+    with federation(tmp_path, table, columns=columns, seed=1) as parties:
+        result = Synthesize(epsilon=50.0, delta=1e-5).fit(parties)
+    assert set(result.sample(50)["sector"]) == {"farming"}
+
+
+def test_two_records_are_too_few_to_say_anything(tmp_path: Path) -> None:
+    with federation(tmp_path, pooled_table(2), seed=1) as parties, pytest.raises(NotEstimable, match="leave them out"):
+        Synthesize(epsilon=1.0).fit(parties)
+
+
+def test_two_records_without_noise_are_a_table(tmp_path: Path) -> None:
+    with federation(tmp_path, pooled_table(2), seed=1, allow=EXACT) as parties:
+        fresh = Synthesize(epsilon=None, presence="known", rows=20).fit(parties).sample()
+    for name, column in DECLARED.items():
+        column.encode(fresh[name])
+    assert len(fresh) == 20
+
+
+def test_a_party_with_few_records_is_named(tmp_path: Path) -> None:
+    """At epsilon 1 the noise of a presence count is about 10, and `third` has one record."""
+    table = pooled_table(3000)
+    blocks = {party: table[["id", *names]] for party, names in OWNERS.items()}
+    blocks["third"] = blocks["third"].iloc[:1]
+    with (
+        three_parties(tmp_path, blocks=blocks, columns=DECLARED, seed=1) as parties,
+        pytest.raises(NotEstimable, match="'third' seems to have"),
+    ):
+        Synthesize(epsilon=1.0).fit(parties)
+
+
+def test_noise_never_leaves_the_domains(tmp_path: Path) -> None:
+    """Three parties of 45 records each, with noise far larger than any count would be at epsilon 1."""
+    with three_parties(tmp_path, seed=4, allow=("presence",)) as parties:
+        for presence in ("secret", "known"):
+            result = Synthesize(epsilon=30.0, delta=1e-3, rows=300, presence=presence).fit(parties)
+            for name, column in COLUMNS.items():
+                column.encode(result.sample()[name])
+            assert len(result.sample()) == 300
+
+
+# --- options and errors ------------------------------------------------------------------------------------------
+
+
+def test_options_there_and_back() -> None:
+    method = Synthesize(
+        epsilon=0.5,
+        delta=1e-7,
+        rows=10,
+        columns=("age", "sued"),
+        marginal_share=0.2,
+        clip={"clinic": 0.9},
+        presence="known",
+        correlation="em",
+        patterns=((True, True), (True, False)),
+        file_format="csv",
+        view="server",
+        relation="replace",
+    )
+    assert CATALOGUE.make("synthesize", method.options()) == method
+    assert Synthesize.from_options(Synthesize().options()) == Synthesize()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"epsilon": 0.0}, BadPrivacyParameter, "epsilon must be positive"),
+        ({"delta": 0.0}, BadPrivacyParameter, "delta above 0"),
+        ({"marginal_share": 1.0}, BadArguments, "marginal_share"),
+        ({"rows": 0}, BadArguments, "rows must be"),
+        ({"presence": "ignore"}, BadArguments, "presence must be"),
+        ({"correlation": "magic"}, BadArguments, "correlation must be"),
+        ({"correlation": "em"}, BadArguments, 'choose presence="known"'),
+        ({"columns": "age"}, BadArguments, "columns is a list"),
+        ({"file_format": "xlsx"}, BadArguments, "format must be"),
+        ({"view": "all"}, BadArguments, "view must be"),
+        ({"patterns": ((True, True),)}, BadArguments, 'choose presence="known"'),
+        ({"cells": 8}, BadArguments, "cells has no meaning with model='copula'"),
+        ({"model": "field", "presence": "known"}, BadArguments, "presence has no meaning with model='field'"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        Synthesize(**options)
+
+
+def test_what_the_facts_do_not_allow_is_refused_in_the_plan(tmp_path: Path) -> None:
+    blocks = three_overlapping_blocks()
+    empty = Columns(
+        [
+            *(one for one in COLUMNS.values() if one.name != "age"),
+            Column(name="age", kind="continuous", lower=0, upper=100, missing=True),
+        ]
+    )
+    with three_parties(tmp_path / "a", blocks=blocks) as parties:
+        with pytest.raises(UnknownColumn):
+            parties.plan(Synthesize(columns=("nobody",)))
+        with pytest.raises(BadPrivacyParameter, match="none of the columns"):
+            parties.plan(Synthesize(clip={"stranger": 1.0}))
+        with pytest.raises(BadPrivacyParameter, match="positive norm"):
+            parties.plan(Synthesize(clip={"clinic": -1.0}))
+    with three_parties(tmp_path / "b", blocks=blocks, columns=empty) as parties:
+        with pytest.raises(SchemaError, match="empty cells"):
+            parties.plan(Synthesize())
+        parties.plan(Synthesize(columns=("visits", "sued", "rating")))

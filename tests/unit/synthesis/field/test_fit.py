@@ -1,0 +1,231 @@
+"""The fitted field and its samples. Oracles: a dense joint distribution, closed forms, counting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tracemalloc
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import BadArguments, NotEstimable
+from colonnade.statistics.cells import cells
+from colonnade.synthesis.field.fit import BLOCK, MarkovField, Measurement, _steps, calibrated, fit
+from colonnade.synthesis.field.graph import triangulate
+from colonnade.synthesis.field.sample import FieldSampler, sample_cells
+
+SIZES = {"a": 3, "b": 2, "c": 4, "d": 2}
+
+
+def chain(seed: int = 0) -> np.ndarray:
+    """A joint distribution a - b - c - d that is Markov along the chain."""
+    rng = np.random.default_rng(seed)
+    p_ab = rng.dirichlet(np.ones(6)).reshape(3, 2)
+    c_b, d_c = rng.dirichlet(np.ones(4), 2), rng.dirichlet(np.ones(2), 4)
+    return np.einsum("ab,bc,cd->abcd", p_ab, c_b, d_c)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[np.ndarray, MarkovField]:
+    joint = chain() * 1000
+    graph = triangulate(SIZES, [("a", "b"), ("b", "c"), ("c", "d")])
+    pairs = {"ab": (2, 3), "bc": (0, 3), "cd": (0, 1)}
+    tables = [Measurement(tuple(names), joint.sum(axis=axes), 1.0) for names, axes in pairs.items()]
+    return joint, fit(graph, tables, total=1000.0, iterations=1500)
+
+
+def test_a_chain_is_recovered_from_its_pairs(fitted) -> None:
+    """The field with these pairs and no other dependence is the chain itself: every table follows."""
+    joint, field = fitted
+    for columns in itertools.combinations("abcd", 2):
+        axes = tuple(at for at, name in enumerate("abcd") if name not in columns)
+        np.testing.assert_allclose(field.marginal(columns), joint.sum(axis=axes), atol=1.0)
+    np.testing.assert_allclose(field.marginal(("d", "b", "a")), joint.sum(axis=2).transpose(2, 1, 0), atol=1.0)
+    assert field.loss < 1.0
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.integers(0, 2**32), st.floats(0.1, 30.0))
+def test_belief_propagation_is_that_of_mbi(seed: int, spread: float) -> None:
+    """A graph in two pieces, random potentials of any spread: against mbi's own message passing, in logarithms."""
+    import jax
+    import mbi
+
+    sizes = {"a": 3, "b": 2, "c": 4, "d": 2, "e": 3, "f": 2}
+    graph = triangulate(sizes, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("e", "f")])
+    rng = np.random.default_rng(seed)
+    with jax.enable_x64(True):
+        domain = mbi.Domain(list(sizes), list(sizes.values()))
+        made = {
+            clique: mbi.Factor(domain.project(clique), rng.normal(0, spread, [sizes[name] for name in clique]))
+            for clique in graph.cliques
+        }
+        potentials = mbi.CliqueVector(domain, graph.cliques, made)
+        ours = calibrated(potentials, 1000.0)
+        theirs = mbi.marginal_oracles.message_passing_hugin(potentials, 1000.0)
+        for clique in graph.cliques:
+            expected = np.asarray(theirs[clique].transpose(clique).values)
+            np.testing.assert_allclose(np.asarray(ours[clique].values), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_samples_follow_the_field(fitted) -> None:
+    """Systematic sampling: within a group of r rows a cell's count is within 1 of r times its chance."""
+    _, field = fitted
+    rows = 20_000
+    drawn = sample_cells(field, rows, np.random.default_rng(1))
+    last = field.graph.order[-1]
+    counts = np.bincount(drawn[last], minlength=SIZES[last])
+    assert np.abs(counts - rows * field.marginal((last,)) / field.total).max() <= 1
+    joint = np.zeros((3, 2, 4, 2))
+    np.add.at(joint, tuple(drawn[name] for name in "abcd"), 1)
+    truth = field.marginal(("a", "b", "c", "d")) / field.total
+    # 48 cells, each a sum of indicators with variance at most that of independent rows: 6 sd, false alarm < 1e-6.
+    assert np.all(np.abs(joint / rows - truth) < 6 * np.sqrt(truth / rows) + 1e-3)
+
+
+def test_coarse_and_fine_tables_are_fitted_together() -> None:
+    """One column, measured in 4 cells with sd 10 and in 2 bins with sd 1: least squares by hand.
+
+    Minimise sum (x - y)^2 / 100 + sum (Bx - z)^2 with sum x = 100; interior, so by the normal equations.
+    """
+    fine, coarse, bins = np.array([30.0, 20.0, 25.0, 25.0]), np.array([60.0, 40.0]), np.array([0, 0, 1, 1])
+    graph = triangulate({"a": 4}, [("a",)])
+    field = fit(
+        graph,
+        [Measurement(("a",), fine, 10.0), Measurement(("a",), coarse, 1.0, (bins,))],
+        total=100.0,
+        iterations=1500,
+    )
+    sums = np.eye(2)[bins].T
+    matrix = np.block([[np.eye(4) / 100 + sums.T @ sums, np.ones((4, 1))], [np.ones((1, 4)), np.zeros((1, 1))]])
+    exact = np.linalg.solve(matrix, np.concatenate([fine / 100 + sums.T @ coarse, [100.0]]))[:4]
+    np.testing.assert_allclose(field.marginal(("a",)), exact, atol=0.2)
+
+
+def test_a_table_without_weight_changes_nothing_and_a_start_is_kept(fitted) -> None:
+    """Fitted for one block of steps from the solution, with silent tables: still the solution."""
+    joint, field = fitted
+    silent = [
+        Measurement(tuple(names), np.zeros((SIZES[names[0]], SIZES[names[1]])), math.inf) for names in ("ab", "cd")
+    ]
+    again = fit(field.graph, [Measurement(("b", "c"), joint.sum(axis=(0, 3)), 1.0), *silent], total=1000.0,
+                iterations=50, start=field)  # fmt: skip
+    np.testing.assert_allclose(again.marginal(("a", "b")), field.marginal(("a", "b")), atol=2.0)
+
+
+def test_a_fit_stops_where_noise_begins(fitted) -> None:
+    """Noise of sd 20 on a graph that can fit all of it: the descent ends soon after its loss is below the share asked
+    for, and is then nearer the truth than the optimum."""
+    joint, _ = fitted
+    rng = np.random.default_rng(11)
+    axes = {"ab": (2, 3), "bc": (0, 3), "cd": (0, 1), "bcd": (0,), "abc": (3,)}
+    graph = triangulate(SIZES, [("a", "b", "c"), ("b", "c", "d")])
+    tables = [
+        Measurement(tuple(names), exact + rng.normal(0, 20, exact.shape), 20.0)
+        for names, exact in ((names, joint.sum(axis=axis)) for names, axis in axes.items())
+    ]
+    noise = sum(one.counts.size for one in tables) / 2
+    early, late = (fit(graph, tables, total=1000.0, discrepancy=share) for share in (0.7, 0.0))
+    assert late.loss < early.loss <= 0.7 * noise
+    far = [float(np.abs(one.marginal(("a", "b", "c")) - joint.sum(axis=3)).sum()) for one in (early, late)]
+    assert far[0] < far[1]
+
+
+def test_a_fit_compiles_once() -> None:
+    """The state of the first block has the types of the next: three blocks of steps, one program."""
+    steps = _steps(False)
+    before = steps._cache_size()
+    fit(triangulate({"x": 3, "y": 2}, [("x", "y")]), [Measurement(("x", "y"), np.ones((3, 2)), 1.0)], total=6.0,
+        iterations=3 * BLOCK)  # fmt: skip
+    assert steps._cache_size() == before + 1
+
+
+def test_columns_that_nothing_links_stay_independent() -> None:
+    """A graph in three pieces: the field is the product of its pieces."""
+    graph = triangulate(SIZES, [("a", "b")])
+    rng = np.random.default_rng(8)
+    pair, c = rng.uniform(1, 9, (3, 2)), rng.uniform(1, 9, 4)
+    pair, c = 100 * pair / pair.sum(), 100 * c / c.sum()
+    field = fit(graph, [Measurement(("a", "b"), pair, 1.0), Measurement(("c",), c, 1.0)], total=100.0, iterations=800)
+    np.testing.assert_allclose(field.marginal(("c", "a")), np.outer(c, pair.sum(axis=1)) / 100, atol=0.2)
+    np.testing.assert_allclose(field.marginal(("d",)), [50.0, 50.0], atol=0.01)
+
+
+def test_nothing_leaks_out_of_a_fit() -> None:
+    """jax keeps its 32-bit default outside, and nothing is said."""
+    import jax
+    import jax.numpy as jnp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(triangulate({"a": 2}, []), [Measurement(("a",), np.array([3.0, 1.0]), 1.0)], total=4.0, iterations=50)
+    assert not jax.config.jax_enable_x64
+    assert jnp.ones(1).dtype == jnp.float32
+
+
+def test_what_cannot_be_fitted_is_refused() -> None:
+    graph = triangulate(SIZES, [("a", "b")])
+    with pytest.raises(BadArguments, match="a x c"):
+        fit(graph, [Measurement(("a", "c"), np.ones((3, 4)), 1.0)], total=10.0)
+    with pytest.raises(NotEstimable, match="raise epsilon"):
+        fit(graph, [], total=float("nan"))
+
+
+COLUMNS = Columns(
+    [
+        Column(name="a", kind="continuous", lower=-1.0, upper=2.0),
+        Column(name="b", kind="categorical", categories=("x", "y"), missing=True),
+        Column(name="c", kind="count", lower=0, upper=10, cuts=(2.0, 4.5)),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def sampler() -> FieldSampler:
+    public = {name: cells(column, bins=3) for name, column in COLUMNS.items()}
+    sizes = {name: len(one) for name, one in public.items()}
+    graph = triangulate(sizes, [("a", "b"), ("b", "c")])
+    rng = np.random.default_rng(3)
+    joint = rng.uniform(0, 1, tuple(sizes.values()))
+    joint[:, :, 1] = 0.0
+    b = joint.sum(axis=(0, 2))
+    tables = {("a", "b"): joint.sum(axis=2), ("b", "c"): joint.sum(axis=0)}
+    return FieldSampler(COLUMNS, public, MarkovField(graph, tables, float(b.sum()), 0.0))
+
+
+def test_rows_lie_in_the_declared_domains(sampler: FieldSampler) -> None:
+    """`encode` refuses what is outside; only the column that may be empty has empty cells; no mass, no rows."""
+    rows = pd.concat(list(sampler.batches(5000, 1)), ignore_index=True)
+    for name, column in COLUMNS.items():
+        column.encode(rows[name])
+    assert rows["b"].isna().any()
+    assert not rows[["a", "c"]].isna().any(axis=None)
+    assert not rows["c"].isin([2, 3, 4]).any(), "the cell from 2 to 4.5 has no mass"
+    assert set(rows["c"]) == {0, 1, *range(5, 11)}
+
+
+def test_the_size_of_the_batches_changes_no_row(sampler: FieldSampler) -> None:
+    whole = pd.concat(list(sampler.batches(70_000, 5)), ignore_index=True)
+    sizes = [len(one) for one in sampler.batches(70_000, 5, size=30_000)]
+    pieces = pd.concat(list(sampler.batches(70_000, 5, size=30_000)), ignore_index=True)
+    assert sizes == [30_000, 30_000, 10_000]
+    pd.testing.assert_frame_equal(whole, pieces)
+
+
+def test_a_million_rows_stream(sampler: FieldSampler) -> None:
+    """Memory is that of a block, not of the table: a million rows of three columns would be 24 MB and more."""
+    peaks = []
+    for rows in (200_000, 1_000_000):
+        tracemalloc.start()
+        counted = sum(len(one) for one in sampler.batches(rows, 3))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert counted == rows
+    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 20e6

@@ -1,0 +1,54 @@
+"""What a synthetic table shows: its file, its columns, what is typical of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from colonnade.data.column import Column, Columns
+from colonnade.evaluation.page import join
+from colonnade.evaluation.render import render_blocks, render_section
+from colonnade.synthesis.table import SyntheticTable
+
+COLUMNS = Columns(
+    [
+        Column(name="age", kind="continuous", lower=0.0, upper=100.0),
+        Column(name="<sex>", kind="binary", categories=("f", "m")),
+    ]
+)
+
+
+class Fixed:
+    """A sampler whose rows are known: ages in [0, 50) and [50, 100), evenly; 150 f and 250 m."""
+
+    columns = COLUMNS
+
+    def batches(self, rows: int, source: Any, *, size: int = 65_536) -> Iterator[pd.DataFrame]:
+        ages = np.concatenate([np.linspace(0, 50, 100, endpoint=False), np.linspace(50, 100, 300, endpoint=False)])
+        yield pd.DataFrame({"age": ages, "<sex>": ["f"] * 150 + ["m"] * 250})
+
+    def to_arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        return {}
+
+
+TABLE = SyntheticTable(
+    method="synthesize", cohort=1000, model=Fixed(), rows=400, seed=1, cost="", simulated=False, notes=("A note.",)
+)
+
+
+def test_a_synthetic_table_is_shown_with_its_file_and_columns() -> None:
+    view = TABLE.view()
+    page = join([render_blocks(view.answer), *map(render_section, view.sections)])
+    for part in ("synthetic.parquet", "400 rows", "1,000 records", "A note.", "&lt;sex&gt;"):
+        assert part in page
+    assert "<sex>" not in page
+
+
+def test_the_middle_half_is_linear_within_cells() -> None:
+    """100 values in [0, 50), 300 in [50, 100): the quartiles are 50 and 50 + 50 * 200/300."""
+    (table,) = TABLE.view().tables()
+    assert table.rows[0] == ("age", "continuous", f"50 to {50 + 50 * 200 / 300:.4g}")
+    assert table.rows[1] == ("<sex>", "binary", "m 62 %, f 38 %")

@@ -1,0 +1,12 @@
+"""Numbers, sizes and shares as people read them."""
+
+from __future__ import annotations
+
+from colonnade import formatting
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert formatting.with_noise(12345, 19.6) == "12,345 ± 40"
+    assert formatting.number(-0.4) == "0"
+    assert [formatting.size(count) for count in (999, 1000, 2_500_000)] == ["999 B", "1.0 kB", "2.5 MB"]
+    assert formatting.share(110, 100) == "100.0 %"
