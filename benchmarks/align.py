@@ -23,12 +23,12 @@ import pandas as pd
 os.environ["COLONNADE_WORKERS"] = "1"
 
 from benchmarks.common import Page, quick
-from colonnade.alignment.blind_rsa import Signer, full_domain_hash, own_tags
 from colonnade.alignment.group import hash_and_raise
 from colonnade.alignment.session import align
 from colonnade.data.column import Column, Columns
 from colonnade.federation.config import Spec
 from colonnade.federation.transports.embedded import Embedded
+from colonnade.papers.blind_rsa import Signer, full_domain_hash, own_tags
 
 SECONDS, SIZE, GROWTH = 30.0, 100_000, 1.25
 COLUMNS = Columns([Column(name=name, kind="binary", categories=("no", "yes")) for name in ("x", "y")])

@@ -1,4 +1,4 @@
-"""CopulaSQM end to end at the size of the copula paper's data: 71,827 firms x 55 columns at five parties, embedded.
+"""Synthesize end to end at the size of the copula paper's data: 71,827 firms x 55 columns at five parties, embedded.
 
 From the parties' blocks to the run folder with its synthetic table: private marginals, scores, secret shares, noisy
 moments, correlation, fresh rows, ledgers and transcripts. Columns and missing blocks are as in the paper's Table 8.
@@ -30,7 +30,7 @@ import pandas as pd
 from benchmarks.common import REPOSITORY, RESULTS, Page, quick
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
-from colonnade.synthesis.copula.procedure import CopulaSQM
+from colonnade.synthesis.method import Synthesize
 
 PARTIES = {
     "credit": (13, 0.7234),
@@ -83,7 +83,7 @@ def measure(n: int, presence: str) -> dict[str, object]:
             before = peak()
             wall, cpu = time.perf_counter(), time.process_time()
             how: Any = {"presence": presence, "correlation": "em" if presence == "known" else "pairs"}
-            table, _ = parties.run(CopulaSQM(epsilon=1.0, delta=1e-6, **how))
+            table, _ = parties.run(Synthesize(epsilon=1.0, delta=1e-6, **how))
             return {
                 "wall": time.perf_counter() - wall,
                 "cpu": time.process_time() - cpu,
@@ -107,7 +107,7 @@ def in_its_own_process(n: int, presence: str) -> dict[str, float]:
 
 
 def main() -> int:
-    page = Page("copula-speed", "CopulaSQM end to end: 71,827 records x 55 columns, five parties, embedded")
+    page = Page("copula-speed", "Synthesize end to end: 71,827 records x 55 columns, five parties, embedded")
     page.say(
         "Wall time from the plan to the run folder, with what it takes to write a synthetic table of as many rows;"
         " epsilon 1, delta 1e-6. Peak memory of a process with all five parties and the coordinator."

@@ -1,9 +1,9 @@
 """What the copula studies share: one sparse fit for every table, and two ways to run a synthesizer.
 
 - `federated` runs a method as a user would: parties, ledgers, messages, secret shares.
-- `pooled_sqm` computes what CopulaSQM opens, without the secret shares: the same planned noise (from the method's own
-  plan), the same integer rounding and clipping, the same post-processing, on pooled rows. It is many times cheaper at
-  200,000 records. `tests/unit/benchmarks/test_copula_common.py` compares the two.
+- `pooled_copula` computes what the copula of Synthesize opens, without the secret shares: the same planned noise (from
+  the method's own plan), the same integer rounding and clipping, the same post-processing, on pooled rows. It is many
+  times cheaper at 200,000 records. `tests/unit/benchmarks/test_copula_common.py` compares the two.
 
 Every table, real or synthetic, is fitted alike: SCAD by local linear approximation on standardised columns, lambda by
 BIC with the number of rows of the table.
@@ -33,23 +33,22 @@ from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
-from colonnade.models.sparse.result import best, scores_by_bic
 from colonnade.models.sparse.path import Family, lambda_sequence, moment_solver, trace_path
+from colonnade.models.sparse.result import best, scores_by_bic
+from colonnade.papers.vcds.method import VCDS
+from colonnade.papers.vcds.releases import PRESENCE
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.moments import MomentsResult
-from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.statistics.features import quantize
-from colonnade.papers.vcds.budget import units
+from colonnade.statistics.marginals import Marginal
+from colonnade.statistics.moments import MomentsLayout, MomentsResult
+from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.estimate import Estimate, estimate
 from colonnade.synthesis.copula.model import GaussianCopula, stepwise
-from colonnade.papers.vcds.method import RankSynthesizer
-from colonnade.papers.vcds.releases import PRESENCE
+from colonnade.synthesis.copula.procedure import CopulaReleases, check_present
 from colonnade.synthesis.copula.scores import count, party_marginals, score_map
-from colonnade.synthesis.copula.procedure import CopulaSQM, check_present
+from colonnade.synthesis.method import Synthesize
 from colonnade.synthesis.table import SyntheticTable
 
 Array = NDArray[np.float64]
@@ -185,7 +184,7 @@ def vertigan_rows(example: Example, *, epsilon: float, delta: float, seed: int) 
     return made
 
 
-# --- CopulaSQM on pooled rows -----------------------------------------------------------------------------------------
+# --- the copula on pooled rows ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -222,37 +221,41 @@ class Records:
         return np.asarray(self.present[:, self.facts.parties.index(party)])
 
 
-def pooled_sqm(method: CopulaSQM, records: Records, *, seed: int) -> tuple[GaussianCopula, Estimate]:
-    """The fitted copula of CopulaSQM, without the secret shares."""
-    noise = method.noise(records.facts, records.roster)
-    layout = noise.layout
+def pooled_copula(method: Synthesize, records: Records, *, seed: int) -> tuple[GaussianCopula, Estimate]:
+    """The fitted copula of Synthesize, without the secret shares."""
+    releases = CopulaReleases(method, records.facts, records.roster)
+    layout, sigma, depth = releases.layout, releases.sigma, releases.depth
     released, scores = {}, {}
-    for party, own in noise.columns.items():
+    for party, own in releases.columns.items():
         randomness = SimulatedRandomness(seed, f"marginals of {party}")
-        here = records.at(party)
+        present = records.at(party)
         counts = {}
         for name, column in own.items():
-            exact = count(column, records.values[name][here], depth=noise.depth)
+            exact = count(column, records.values[name][present], depth=depth)
             cells = exact if stepwise(column) else dyadic_counts(exact)
-            if noise.sigma:
-                scale = noise.sigma if stepwise(column) else noise.sigma * math.sqrt(noise.depth)
+            if sigma:
+                scale = sigma if stepwise(column) else sigma * math.sqrt(depth)
                 cells = cells + discrete_gaussian(randomness, scale, cells.size)
             counts[name] = cells
-        released[party] = party_marginals(own, counts, sigma=noise.sigma, depth=noise.depth)
-        maps = {name: score_map(own[name], one) for name, one in released[party].marginals.items()}
-        scored = np.column_stack([one(records.values[name], discrete=own[name].discrete) for name, one in maps.items()])
-        scored[~here] = 0.0
+        released[party] = party_marginals(own, counts, sigma=sigma, depth=depth)
+        maps = {name: score_map(own[name], marginal) for name, marginal in released[party].marginals.items()}
+        scored = np.column_stack(
+            [score(records.values[name], discrete=own[name].discrete) for name, score in maps.items()]
+        )
+        scored[~present] = 0.0
         scores[party] = quantize(scored, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
     check_present(released)
     moments = _moments(layout, records, scores, seed)
     marginals: dict[str, Marginal] = {name: one for party in released.values() for name, one in party.marginals.items()}
-    found = estimate(moments, marginals, correlation=method.correlation)
-    columns = Columns(column for party in noise.columns.values() for column in party.values())
-    return GaussianCopula(columns, found.marginals, found.correlation), found
+    estimated = estimate(moments, marginals, correlation=method.correlation)
+    columns = Columns(column for own in releases.columns.values() for column in own.values())
+    return GaussianCopula(columns, estimated.marginals, estimated.correlation), estimated
 
 
-def _moments(layout: MomentsLayout, records: Records, scores: Mapping[str, NDArray[np.int64]], seed: int) -> MomentsResult:
-    """Noisy Gram matrices. Products are whole numbers below n gamma^2 < 2^53, so float64 adds them exactly."""
+def _moments(
+    layout: MomentsLayout, records: Records, scores: Mapping[str, NDArray[np.int64]], seed: int
+) -> MomentsResult:
+    """Noisy Gram matrices. Products are integers below n gamma^2 < 2^53, so float64 adds them exactly."""
     assert records.facts.n * layout.gamma**2 < 2**53
     randomness = SimulatedRandomness(seed, "moments")
     here = np.column_stack([records.at(party) for party in layout.parties])
@@ -297,9 +300,9 @@ def holder_always_present(records: Records, holder: str) -> tuple[tuple[bool, ..
 # --- budgets ----------------------------------------------------------------------------------------------------------
 
 
-def record_epsilon(method: RankSynthesizer, facts: PublicFacts) -> float:
+def record_epsilon(method: VCDS, records: Records) -> float:
     """What a record loses to a rank method, at its delta, with presence held fixed."""
-    return units(method.budget(facts), method.delta).record.epsilon
+    return method.procedure(records.facts, records.roster).spent.record.epsilon
 
 
 def shown(one: Quality | None) -> str:

@@ -1,7 +1,7 @@
 """Complete data at the copula paper's nominal epsilon: its Tables 1 to 3 (RMSE, G-means, FDR), as far as they can be.
 
 Pooled fit, VCDS with split="none" (what its tables need) and split="theorem" (what its Theorem 1 says), EVCDS,
-CopulaSQM at the record-level epsilon that VCDS's theorem split really costs, VFL-ADMM-DP and VertiGAN.
+Synthesize at the record-level epsilon that VCDS's theorem split really costs, VFL-ADMM-DP and VertiGAN.
 All tables are fitted alike. The simulation is under-specified, so ratios to the pooled fit are compared, not RMSE:
 VCDS / pooled, linear, epsilon 1, split="none", with as many rows as records, within 20 % of the paper's 2.3, 2.5
 and 2.7 at N = 1,000, 3,000, 5,000. Also asked: error falls with N and epsilon; VCDS
@@ -28,7 +28,7 @@ from benchmarks.copula_common import (
     federated,
     fitted_quality,
     numbers,
-    pooled_sqm,
+    pooled_copula,
     record_epsilon,
     shown,
     vertigan_rows,
@@ -38,9 +38,8 @@ from benchmarks.sparse_selection import Quality, average, null_rmse, quality
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.data.simulated.copula_paper import Response
 from colonnade.errors import NotEstimable
-from colonnade.papers.vcds.method import EVCDS
-from colonnade.synthesis.copula.procedure import CopulaSQM
-from colonnade.papers.vcds.method import VCDS
+from colonnade.papers.vcds.method import EVCDS, VCDS
+from colonnade.synthesis.method import Synthesize
 
 FIRST_SEED = 82_000
 SIZES = (1000, 3000, 5000)
@@ -103,9 +102,9 @@ def run(response: Response, n: int, epsilon: float, seed: int, found: Found, *, 
     theorem = replace(NOMINAL, epsilon=epsilon, split="theorem")
     note("theorem", fitted_quality(federated(theorem, example, seed=seed).sample(ROWS), example))
     records = Records.of(example)
-    loss = record_epsilon(theorem, records.facts)
-    copula, _ = pooled_sqm(CopulaSQM(epsilon=loss, delta=DELTA), records, seed=seed)
-    note("CopulaSQM", fitted_quality(copula.sample(ROWS, seed), example))
+    loss = record_epsilon(theorem, records)
+    copula, _ = pooled_copula(Synthesize(epsilon=loss, delta=DELTA), records, seed=seed)
+    note("Synthesize", fitted_quality(copula.sample(ROWS, seed), example))
     note("ADMM", admm(example, response, epsilon, seed, per_round=False))
     note("ADMM each", admm(example, response, epsilon, seed, per_round=True))
     if epsilon == 1:
@@ -127,8 +126,8 @@ def main() -> int:
         " with its number of rows)."
     )
     page.say(
-        f"**Epsilon is nominal, a budget of comparisons, and protects no record.** CopulaSQM stands at the record-level"
-        f" epsilon (delta {DELTA:g}) that VCDS with the theorem's split costs: the column before it. With"
+        f"**Epsilon is nominal, a budget of comparisons, and protects no record.** Synthesize stands at the"
+        f" record-level epsilon (delta {DELTA:g}) that VCDS with the theorem's split costs: the column before it. With"
         f' split="none" a record loses tens of thousands. VFL-ADMM-DP spends epsilon over all its rounds; "each round"'
         " spends it in every one of 40. VertiGAN: epsilon for the block of one party, as its authors count, 1,000"
         " rounds."
@@ -145,7 +144,7 @@ def main() -> int:
         for number in range(more if judged else many):
             loss = run(response, n, epsilon, FIRST_SEED + number, found, judged=number >= many)
             losses[n, epsilon] = max(losses.get((n, epsilon), 0.0), loss)
-    methods = ("pooled", "VCDS", "VCDS, N rows", "EVCDS", "theorem", "CopulaSQM", "ADMM", "ADMM each", "VertiGAN")
+    methods = ("pooled", "VCDS", "VCDS, N rows", "EVCDS", "theorem", "Synthesize", "ADMM", "ADMM each", "VertiGAN")
     mean = {cell: average(each) for cell, each in found.items()}
     for response in models:
         page.say(f"{response.capitalize()} model:")
@@ -170,7 +169,7 @@ def main() -> int:
                 'EVCDS, split="none"',
                 'VCDS, split="theorem"',
                 "record-level epsilon of the theorem's split",
-                "CopulaSQM at that epsilon",
+                "Synthesize at that epsilon",
                 "VFL-ADMM-DP",
                 "VFL-ADMM-DP, each round",
                 "VertiGAN",

@@ -1,4 +1,4 @@
-"""CopulaSQM at a record-level epsilon: how good is a regression on its synthetic rows?
+"""Synthesize at a record-level epsilon: how good is a regression on its synthetic rows?
 
 The copula paper's simulation (p = 100, five parties and a response holder), N = 5,000 to 200,000, epsilon 1 and 3,
 delta 1e-5, client view, one colluder. Limits, for the linear model, means of 5 runs: RMSE at most .060 (70,000, epsilon
@@ -22,13 +22,13 @@ from benchmarks.copula_common import (
     federated,
     fitted_quality,
     holder_always_present,
-    pooled_sqm,
+    pooled_copula,
     shown,
 )
 from benchmarks.sparse_selection import Quality, average, null_rmse
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.errors import NotEstimable
-from colonnade.synthesis.copula.procedure import CopulaSQM
+from colonnade.synthesis.method import Synthesize
 
 SEEDS = range(71_000, 71_005)
 """Not the seeds on which the method's constants were chosen."""
@@ -36,9 +36,11 @@ DELTA = 1e-5
 LIMITS = {(70_000, 1.0): 0.060, (70_000, 3.0): 0.030, (200_000, 1.0): 0.030}
 
 
-def synthetic_quality(method: CopulaSQM, example: Example, records: Records, seed: int) -> tuple[Quality, Quality, str]:
+def synthetic_quality(
+    method: Synthesize, example: Example, records: Records, seed: int
+) -> tuple[Quality, Quality, str]:
     """Fits of the same synthetic rows by BIC with their number and with the effective one; EM or pairs."""
-    copula, found = pooled_sqm(method, records, seed=seed)
+    copula, found = pooled_copula(method, records, seed=seed)
     table = copula.sample(ROWS, seed)
     noise = float(np.median(found.noise[np.isfinite(found.noise)]))
     return fitted_quality(table, example), fitted_quality(table, example, noise=noise), found.mode
@@ -61,7 +63,7 @@ def complete_data(page: Page) -> dict[tuple[int, float], float]:
             records = Records.of(example)
             pooled.append(fitted_quality(example.truth.complete, example))
             for epsilon in by_rows:
-                method = CopulaSQM(epsilon=epsilon, delta=DELTA)
+                method = Synthesize(epsilon=epsilon, delta=DELTA)
                 try:
                     first, second, _ = synthetic_quality(method, example, records, seed)
                 except NotEstimable:
@@ -96,7 +98,7 @@ def complete_data(page: Page) -> dict[tuple[int, float], float]:
             "N",
             "epsilon",
             "pooled fit",
-            "CopulaSQM",
+            "Synthesize",
             "sd of RMSE",
             "BIC with effective records",
             "limit of RMSE",
@@ -117,11 +119,11 @@ def missing_blocks(page: Page) -> tuple[float, float]:
         example = copula_paper(n, seed=seed, missing="mar-complicated")
         records = Records.of(example)
         patterns = holder_always_present(records, example.response_holder)
-        known = CopulaSQM(epsilon=1.0, delta=DELTA, presence="known", patterns=patterns)
+        known = Synthesize(epsilon=1.0, delta=DELTA, presence="known", patterns=patterns)
         methods = (
             replace(known, correlation="em"),
             replace(known, correlation="pairs"),
-            CopulaSQM(epsilon=1.0, delta=DELTA),
+            Synthesize(epsilon=1.0, delta=DELTA),
         )
         line = []
         for mode, method in zip(modes, methods, strict=True):
@@ -141,7 +143,7 @@ def missing_blocks(page: Page) -> tuple[float, float]:
 
 
 def main() -> int:
-    page = Page("copula-honest", "CopulaSQM at a record-level epsilon")
+    page = Page("copula-honest", "Synthesize at a record-level epsilon")
     page.say(
         f"The copula paper's simulation, p = 100; delta = {DELTA:g}, client view with one colluder, zero-out; presence"
         f" is secret where nothing is said. Cells are RMSE / G-means / FDR of a SCAD fit to {ROWS:,} synthetic rows,"

@@ -6,7 +6,7 @@ the firms that all five know, "impute" fills absent cells with means; each also 
 SCAD fit on each table, lambda by BIC, predicts for 5,000 fresh firms that no method has seen, with all their columns.
 
 The AUC of the truth's own equation and of a fit where nothing is missing are the ceiling. Asked: VCDS, EVCDS and
-CopulaSQM (epsilon 3, record-level) use what the other institutions know: a higher AUC than the holder alone and than
+Synthesize (epsilon 3, record-level) use what the other institutions know: a higher AUC than the holder alone and than
 complete cases, behind VCDS. The paper's ordering over mean imputation is shown and not asked.
 QUICK=1 draws 8,000 firms twice, with 3 rounds of IEVCDS.
 """
@@ -39,10 +39,8 @@ from benchmarks.copula_common import (
 from colonnade.data.column import Columns
 from colonnade.data.simulated import Example, five_institutions
 from colonnade.errors import NotEstimable
-from colonnade.papers.vcds.method import EVCDS
-from colonnade.papers.vcds.method import IEVCDS
-from colonnade.synthesis.copula.procedure import CopulaSQM
-from colonnade.papers.vcds.method import VCDS
+from colonnade.papers.vcds.method import EVCDS, IEVCDS, VCDS
+from colonnade.synthesis.method import Synthesize
 
 FIRST_SEED = 65_000
 RESPONSE, LEFT_OUT = "failed", "profit_growth"
@@ -136,10 +134,10 @@ def tables(example: Example, seed: int, rounds: int) -> dict[str, Callable[[], p
         "VCDS": synthetic(VCDS(**NOMINAL)),
         "EVCDS": synthetic(EVCDS(**NOMINAL)),
         "IEVCDS": synthetic(iterated),
-        "CopulaSQM, epsilon 1": synthetic(CopulaSQM(epsilon=1.0, delta=DELTA)),
-        "CopulaSQM, epsilon 3": synthetic(CopulaSQM(epsilon=3.0, delta=DELTA)),
+        "Synthesize, epsilon 1": synthetic(Synthesize(epsilon=1.0, delta=DELTA)),
+        "Synthesize, epsilon 3": synthetic(Synthesize(epsilon=3.0, delta=DELTA)),
         "VertiGAN, epsilon 3 per block": lambda: vertigan_rows(example, epsilon=3.0, delta=DELTA, seed=seed),
-        "CopulaSQM, epsilon 3, presence known": synthetic(CopulaSQM(epsilon=3.0, delta=DELTA, presence="known")),
+        "Synthesize, epsilon 3, presence known": synthetic(Synthesize(epsilon=3.0, delta=DELTA, presence="known")),
     }
 
 
@@ -168,7 +166,7 @@ def main() -> int:
         f" {np.mean(best):.3f}; its variables with an effect are"
         f" {int(np.count_nonzero(example.truth.equations[RESPONSE].coefficients))}. A firm is called risky if its"
         " chance is above the share of failures in the table (the paper does not say how). VCDS, EVCDS and IEVCDS at"
-        " the paper's nominal epsilon 1 without its split, which protects no record; CopulaSQM per record,"
+        " the paper's nominal epsilon 1 without its split, which protects no record; Synthesize per record,"
         f" delta {DELTA:g}."
     )
     mean = {
@@ -196,7 +194,7 @@ def main() -> int:
     )
     rivals = max(mean[name].auc for name in ("single-VCDS", "CC-VCDS") if name in mean)
     imputed = mean["impute-VCDS"].auc
-    ours = {name: mean[name].auc if name in mean else 0.0 for name in ("VCDS", "EVCDS", "CopulaSQM, epsilon 3")}
+    ours = {name: mean[name].auc if name in mean else 0.0 for name in ("VCDS", "EVCDS", "Synthesize, epsilon 3")}
     for name, auc in ours.items():
         page.say(
             f"{name}: AUC {auc:.3f}, {'above' if auc > rivals else 'not above'} single and complete cases behind VCDS"
@@ -213,7 +211,7 @@ def main() -> int:
         impute=f"{imputed:.3f}",
         vcds=f"{ours['VCDS']:.3f}",
         evcds=f"{ours['EVCDS']:.3f}",
-        copula_sqm=f"{ours['CopulaSQM, epsilon 3']:.3f}",
+        copula_sqm=f"{ours['Synthesize, epsilon 3']:.3f}",
     )
 
 

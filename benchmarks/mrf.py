@@ -14,13 +14,15 @@ import time
 import numpy as np
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_common import CELLS, Data, adult, cells_of, tvd
+from benchmarks.mrf_common import CELLS, Data, adult, cells_of, field_method, tvd
 from colonnade.federation.job import Progress
-from colonnade.synthesis.field.schema import Schema
-from colonnade.papers.vertimrf.sketches import smallest_hashes
+from colonnade.federation.method import Method
+from colonnade.papers import VertiMRF
 from colonnade.papers.vertimrf.frequency_oracle import column_bins
+from colonnade.papers.vertimrf.sketches import smallest_hashes
 from colonnade.synthesis.field.sample import FieldSampler
-from colonnade.papers.vertimrf.method import VertiMRF
+from colonnade.synthesis.field.schema import Schema
+from colonnade.synthesis.table import SyntheticTable
 
 SKETCHES = 2000
 LIMITS = {
@@ -53,9 +55,9 @@ class LastAnswer:
         self.at = time.process_time()
 
 
-def end_to_end(data: Data, method: VertiMRF, found: dict[str, float]) -> FieldSampler:
+def end_to_end(data: Data, name: str, method: Method[SyntheticTable], found: dict[str, float]) -> FieldSampler:
     """One embedded federation: seconds, and how near its rows are."""
-    name, last = method.encoder, LastAnswer()
+    last = LastAnswer()
     with (
         tempfile.TemporaryDirectory() as folder,
         data.federation(2, folder, seed=1, timeout=3600.0, allow=("fm-sketches",)) as federation,
@@ -76,15 +78,14 @@ def main() -> int:
     data = adult()
     page.say(f"Adult, {data.n:,} records, {len(data.columns)} columns, two parties, embedded, epsilon 0.8, delta 1/n.")
     found = {"fm encoding of a party, CPU-s": encoding_seconds(data, SKETCHES)}
-    method = VertiMRF(epsilon=0.8, delta=1 / data.n, cells=CELLS, view="server")
-    model = end_to_end(data, method, found)
+    model = end_to_end(data, "sqm", field_method(data, epsilon=0.8, view="server"), found)
     started = time.process_time()
     for _ in model.batches(1_000_000, 1):
         pass
     found["a million rows, CPU-s"] = time.process_time() - started
     if not quick():
         fm = VertiMRF(encoder="fm", epsilon=0.8, delta=1 / data.n, cells=CELLS, complete=True, sketches=SKETCHES)
-        end_to_end(data, fm, found)
+        end_to_end(data, "fm", fm, found)
     found["memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     rows = [
         [name, f"{value:.3g}", f"{LIMITS[name]:g}" if name in LIMITS else "", PAPER.get(name, "")]

@@ -10,18 +10,17 @@ About 10 CPU-minutes: one run a line (two with missing blocks), so differences b
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_common import CELLS, Codes, Data, Lines, Pooled, adult, federated_rows, sqm_rows
+from benchmarks.mrf_common import CELLS, Codes, Data, Lines, Pooled, adult, federated_rows, field_method, field_rows
+from colonnade.papers import VertiMRF
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.synthesis.field.schema import Schema
+from colonnade.synthesis.field.procedure import FieldSynthesis
 from colonnade.synthesis.field.sample import sample_cells
-from colonnade.synthesis.field.procedure import measure
-from colonnade.papers.vertimrf.method import VertiMRF
+from colonnade.synthesis.method import Synthesize
 
 EPSILON = 0.8
 SQM_OPTIONS: dict[str, dict[str, object]] = {
@@ -30,7 +29,7 @@ SQM_OPTIONS: dict[str, dict[str, object]] = {
     "4 bins": {"bins": 4},
     "the fit goes on to 1,500 iterations": {"discrepancy": 0.0},
     "30,000 cells": {"max_clique": 30_000},
-    "no triples": {"theta_triples": math.inf},
+    "no triples": {"theta_triples": None},
 }
 PAPER_OPTIONS: dict[str, dict[str, object]] = {
     "as the paper": {},
@@ -52,20 +51,17 @@ def absent_rows(data: Data, mechanism: str, seed: int) -> np.ndarray:
 class Partial(Pooled):
     """Pooled records of which some lack a block: a code of -1 is counted in no table."""
 
-    def exact(self, one):  # type: ignore[no-untyped-def]
-        here = np.all([self._codes[name] >= 0 for name in one.columns], axis=0)
-        whole = Pooled({name: codes[here] for name, codes in self._codes.items()}, self._schema, (), self._randomness)
-        return whole.exact(one)
+    def exact(self, query):  # type: ignore[no-untyped-def]
+        rows = np.all([self._codes[name] >= 0 for name in query.columns], axis=0)
+        both = Pooled({name: codes[rows] for name, codes in self._codes.items()}, self._schema, (), self._randomness)
+        return both.exact(query)
 
 
 def with_missing(data: Data, *, handling: str, mechanism: str, seed: int) -> Codes:
     """Rows of the field that is fitted when the second party lacks some records."""
     away = absent_rows(data, mechanism, seed)
-    method = VertiMRF(epsilon=EPSILON, delta=1 / data.n, cells=CELLS, view="server")
-    facts, roster = data.facts(2), data.roster(2)
-    second = data.parties(2)["p01"]
-    encoder = method.sqm(facts, roster)
-    schema = Schema.declared(facts, bins=CELLS)
+    procedure = FieldSynthesis(field_method(data, epsilon=EPSILON, view="server"), data.facts(2), data.roster(2))
+    second, schema = data.parties(2)["p01"], procedure.schema
     sizes = dict(schema.sizes)
     if handling == "level":
         codes = {name: np.where(away, sizes[name], c) if name in second else c for name, c in data.codes.items()}
@@ -73,17 +69,8 @@ def with_missing(data: Data, *, handling: str, mechanism: str, seed: int) -> Cod
     else:
         codes = {name: np.where(away, -1, c) if name in second else c for name, c in data.codes.items()}
     kind = Pooled if handling == "level" else Partial
-    found = measure(
-        kind(codes, schema, encoder.mus, SimulatedRandomness(seed, mechanism)),
-        schema,
-        bins=method.coarse,
-        units=encoder.units[-1],
-        unit_sd=float(np.sqrt(2 * encoder.mus[-1])),
-        theta=method.theta,
-        theta_triples=method.theta_triples,
-        limit=method.limit(data.n),
-    )
-    field = method.fitted(found)
+    pooled = kind(codes, schema, procedure.rounds.mus, SimulatedRandomness(seed, mechanism))
+    field = procedure.fitted(procedure.measure(schema, pooled.tables))
     drawn = sample_cells(field, 3 * data.n, np.random.default_rng(seed))
     complete = np.all([drawn[name] < sizes[name] for name in sizes], axis=0)
     return {name: one[complete][: data.n] for name, one in drawn.items()}
@@ -107,7 +94,7 @@ def main() -> int:
     )
     first = last = 0.0
     for words, options in list(SQM_OPTIONS.items())[: 2 if quick() else None]:
-        method = VertiMRF(epsilon=EPSILON, delta=1 / data.n, cells=CELLS, view="server", **options)  # type: ignore[arg-type]
+        method = field_method(data, epsilon=EPSILON, view="server", **options)
         make = partial(_sqm, data, method)
         last = lines.add(f"sqm: {words}", EPSILON, make)
         first = first or last
@@ -119,16 +106,10 @@ def main() -> int:
             found.append(lines.add(f"sqm, blocks missing {mechanism}: {words}", EPSILON, make, 1 if quick() else 2))
     for encoder in () if quick() else ("fm", "fo"):
         for words, options in PAPER_OPTIONS.items():
-            method = VertiMRF(
-                encoder=encoder,
-                accounting="paper",
-                complete=True,
-                epsilon=EPSILON,
-                delta=1 / data.n,
-                cells=CELLS,
-                **options,  # type: ignore[arg-type]
+            paper = VertiMRF.as_printed(
+                encoder=encoder, records="public", epsilon=EPSILON, delta=1 / data.n, cells=CELLS, **options
             )
-            lines.add(f"{encoder}: {words}", EPSILON, partial(_federated, data, method))
+            lines.add(f"{encoder}: {words}", EPSILON, partial(_federated, data, paper))
     page.table(Lines.HEAD, lines.rows)
     page.say(lines.sittings)
     chosen, other = (sum(kept[handling]) / 2 for handling in ("available", "level"))
@@ -140,8 +121,8 @@ def main() -> int:
     return page.finish(good, as_it_is=f"{first:.4f}", available=f"{chosen:.4f}", level=f"{other:.4f}")
 
 
-def _sqm(data: Data, method: VertiMRF, seed: int) -> Codes:
-    return sqm_rows(data, method, 2, seed=seed)
+def _sqm(data: Data, method: Synthesize, seed: int) -> Codes:
+    return field_rows(data, method, 2, seed=seed)
 
 
 def _missing(data: Data, handling: str, mechanism: str, seed: int) -> Codes:

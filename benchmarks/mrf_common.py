@@ -1,4 +1,4 @@
-"""What VertiMRF's studies share: the public tables with declared domains, the metric, and runs of the method.
+"""What the studies of Markov random fields share: public tables with declared domains, the metric, runs of the method.
 
 Repetitions of `sqm` draw *the same integers as the protocol* without the messages: exact tables of the pooled records
 plus Skellam noise of the total mu, then the product's own selection, fit and sampling.
@@ -27,16 +27,17 @@ from benchmarks.common import REPOSITORY, load, quick
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.method import Method
 from colonnade.federation.roster import Member, Roster
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.synthesis.field.schema import summed
-from colonnade.synthesis.field.schema import Schema, Wanted
 from colonnade.synthesis.field.fit import Measurement
-from colonnade.synthesis.field.sample import sample_cells
-from colonnade.synthesis.field.procedure import SQM, measure
+from colonnade.synthesis.field.procedure import FieldSynthesis
 from colonnade.synthesis.field.rounds import EXACT_SD
-from colonnade.papers.vertimrf.method import VertiMRF
+from colonnade.synthesis.field.sample import sample_cells
+from colonnade.synthesis.field.schema import Schema, TableQuery, summed
+from colonnade.synthesis.method import Synthesize
+from colonnade.synthesis.table import SyntheticTable
 
 Codes = dict[str, NDArray[np.int64]]
 MARGINALS = 300
@@ -200,53 +201,47 @@ def _distance(first: Any, second: Any, cells: Any) -> float:
 
 
 class Pooled:
-    """What the rounds of `sqm` open, from the pooled records: exact counts plus Skellam noise of the total mu."""
+    """What the rounds open, from the pooled records: exact counts plus Skellam noise of the total mu."""
 
     def __init__(self, codes: Codes, schema: Schema, mus: Sequence[int], randomness: Randomness) -> None:
-        self._codes, self._schema, self._randomness = codes, schema, randomness
-        self._mus = iter(mus)
+        self._codes, self._schema, self._mus, self._randomness = codes, schema, mus, randomness
 
-    def tables(self, wanted: Sequence[Wanted]) -> list[Measurement]:
-        mu = next(self._mus)
-        found = []
-        for one in wanted:
-            exact = self.exact(one)
+    def tables(self, number: int, queries: Sequence[TableQuery]) -> list[Measurement]:
+        mu, measured = self._mus[number], []
+        for query in queries:
+            exact, units = self.exact(query), query.units
             noise = np.zeros(exact.shape)
             if mu:
-                noise = skellam(self._randomness, Fraction(mu), exact.size * one.units).reshape(one.units, *exact.shape)
+                noise = skellam(self._randomness, Fraction(mu), exact.size * units).reshape(units, *exact.shape)
                 noise = noise.mean(axis=0)
-            sd = math.sqrt(2 * mu / one.units) if mu else EXACT_SD
-            found.append(Measurement(one.columns, exact + noise, sd, one.maps()))
-        return found
+            sd = math.sqrt(2 * mu / units) if mu else EXACT_SD
+            measured.append(Measurement(query.columns, exact + noise, sd, query.maps()))
+        return measured
 
-    def exact(self, one: Wanted) -> NDArray[np.float64]:
-        shape = tuple(self._schema.sizes[name] for name in one.columns)
-        flat = np.ravel_multi_index([self._codes[name] for name in one.columns], shape)
+    def exact(self, query: TableQuery) -> NDArray[np.float64]:
+        shape = tuple(self._schema.sizes[name] for name in query.columns)
+        flat = np.ravel_multi_index([self._codes[name] for name in query.columns], shape)
         table = np.bincount(flat, minlength=math.prod(shape)).reshape(shape)
-        maps = [np.arange(size) if bins is None else np.array(bins) for size, bins in zip(shape, one.bins, strict=True)]
+        bins = zip(shape, query.bins, strict=True)
+        maps = [np.arange(size) if coarse is None else np.array(coarse) for size, coarse in bins]
         return np.asarray(summed(table, maps), dtype=np.float64)
 
 
-def sqm_rows(data: Data, method: VertiMRF, parties: int, *, seed: int, codes: Codes | None = None) -> Codes:
-    """One run of `sqm`: measure, fit, sample, as `VertiMRF.execute` does."""
-    facts, roster = data.facts(parties), data.roster(parties)
-    encoder: SQM = method.sqm(facts, roster)
-    schema = Schema.declared(facts, bins=CELLS)
-    found = measure(
-        Pooled(data.codes if codes is None else codes, schema, encoder.mus, SimulatedRandomness(seed, data.name)),
-        schema,
-        bins=method.coarse,
-        units=encoder.units[-1],
-        unit_sd=math.sqrt(2 * encoder.mus[-1]),
-        theta=method.theta,
-        theta_triples=method.theta_triples,
-        limit=method.limit(data.n),
-    )
-    field = method.fitted(found)
+def field_method(data: Data, **options: Any) -> Synthesize:
+    """The field on tables computed on secret shares, with the delta and the cells of these studies."""
+    return Synthesize(model="field", delta=1 / data.n, **{"cells": CELLS, **options})
+
+
+def field_rows(data: Data, method: Synthesize, parties: int, *, seed: int, codes: Codes | None = None) -> Codes:
+    """One run: measure, fit, sample, as `FieldSynthesis.run` does."""
+    procedure = FieldSynthesis(method, data.facts(parties), data.roster(parties))
+    randomness = SimulatedRandomness(seed, data.name)
+    pooled = Pooled(data.codes if codes is None else codes, procedure.schema, procedure.rounds.mus, randomness)
+    field = procedure.fitted(procedure.measure(procedure.schema, pooled.tables))
     return sample_cells(field, data.n, np.random.default_rng(seed))
 
 
-def federated_rows(data: Data, method: VertiMRF, parties: int, *, seed: int) -> Codes:
+def federated_rows(data: Data, method: Method[SyntheticTable], parties: int, *, seed: int) -> Codes:
     """One run in a real federation, simulated randomness."""
     with tempfile.TemporaryDirectory() as folder:
         allow = ("fm-sketches",)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
+from typing import Any
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_common import CELLS, adult
+from benchmarks.mrf_common import CELLS, adult, field_method
 from colonnade.federation.job import Progress
-from colonnade.papers.vertimrf.method import VertiMRF
+from colonnade.federation.method import Method
+from colonnade.papers import VertiMRF
 
 PAPER = {
     "fm": "15 Mb; 23.1 min a party, then 67 min",
@@ -45,14 +47,10 @@ def main() -> int:
     )
     rows = []
     for encoder in ("sqm", "fo", "fm"):
-        method = VertiMRF(
-            encoder=encoder,
-            epsilon=0.8,
-            delta=1 / data.n,
-            cells=CELLS,
-            sketches=100 if quick() else 2000,
-            complete=True,
-        )
+        paper: dict[str, Any] = {"sketches": 100 if quick() else 2000} if encoder == "fm" else {}
+        method: Method[Any] = field_method(data, epsilon=0.8)
+        if encoder != "sqm":
+            method = VertiMRF(encoder=encoder, epsilon=0.8, delta=1 / data.n, cells=CELLS, complete=True, **paper)
         meter = Meter()
         with tempfile.TemporaryDirectory() as folder:
             options = {"seed": 1, "timeout": 3600.0, "allow": ("fm-sketches",)}

@@ -16,9 +16,8 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import LinearSVC
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_common import CELLS, Codes, Data, adult, sqm_rows
+from benchmarks.mrf_common import Codes, Data, adult, field_method, field_rows
 from benchmarks.rivals.central_mrf import central_field, independent_fields, rho_of
-from colonnade.papers.vertimrf.method import VertiMRF
 
 LABEL = "income"
 LIMIT = 0.05
@@ -65,8 +64,7 @@ def main() -> int:
         rho = rho_of(epsilon, 1 / parts[0][0].n)
 
         def sqm(train: Data, view: str, epsilon: float = epsilon) -> Codes:
-            method = VertiMRF(epsilon=epsilon, delta=1 / train.n, cells=CELLS, view=view)
-            return sqm_rows(train, method, 2, seed=0)
+            return field_rows(train, field_method(train, epsilon=epsilon, view=view), 2, seed=0)
 
         def central(train: Data, rho: float = rho) -> Codes:
             return central_field(train.codes, sizes, rho=rho, seed=0)

@@ -27,15 +27,20 @@ from benchmarks.mrf_common import (
     adult,
     cells_of,
     federated_rows,
+    field_method,
+    field_rows,
     only_finished,
-    sqm_rows,
 )
 from benchmarks.rivals import vertigan
 from benchmarks.rivals.central_mrf import central_field, independent_fields, rho_of
+from colonnade.federation.method import Method
 from colonnade.federation.options import View
-from colonnade.papers.vertimrf.method import VertiMRF
+from colonnade.papers import VertiMRF
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.synthesis.field.schema import Wanted
+from colonnade.synthesis.field.procedure import FieldSynthesis, cell_limit
+from colonnade.synthesis.field.schema import TableQuery
+from colonnade.synthesis.method import Synthesize
+from colonnade.synthesis.table import SyntheticTable
 
 LIMITS = {0.2: 0.085, 0.8: 0.052, 3.2: 0.042}
 CENTRAL, PARTIES = 1.10, 0.05
@@ -80,20 +85,20 @@ TUNING = (
 # --- one run of each method, by its seed --------------------------------------------------------------------------
 
 
-def _method(data: Data, epsilon: float, view: View = "server") -> VertiMRF:
-    return VertiMRF(view=view, epsilon=epsilon, delta=1 / data.n, cells=CELLS)
+def _method(data: Data, epsilon: float, view: View = "server") -> Synthesize:
+    return field_method(data, view=view, epsilon=epsilon)
 
 
-def _pooled(data: Data, method: VertiMRF, parties: int, seed: int) -> Codes:
-    return sqm_rows(data, method, parties, seed=seed)
+def _pooled(data: Data, method: Synthesize, parties: int, seed: int) -> Codes:
+    return field_rows(data, method, parties, seed=seed)
 
 
-def _federated(data: Data, method: VertiMRF, parties: int, seed: int) -> Codes:
+def _federated(data: Data, method: Method[SyntheticTable], parties: int, seed: int) -> Codes:
     return federated_rows(data, method, parties, seed=seed)
 
 
 def _central(data: Data, rho: float, seed: int) -> Codes:
-    return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed, limit=VertiMRF().limit(data.n))
+    return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed, limit=cell_limit(data.n))
 
 
 def _floor(data: Data, rho: float, seed: int) -> Codes:
@@ -129,20 +134,23 @@ def _separate(data: Data, seed: int) -> Codes:
 def check_protocol(page: Page, data: Data) -> bool:
     """A federation with the noise off against the pooled tables: one-way tables and all pairs, count by count."""
     small = Data(data.name, data.frame.head(3000), data.columns)
-    method = VertiMRF(epsilon=None, iterations=50, cells=CELLS, max_clique=20_000)
+    method = field_method(small, epsilon=None, iterations=50, max_clique=20_000)
     with (
         tempfile.TemporaryDirectory() as folder,
         small.federation(2, folder, seed=1, allow=("exact-tables",)) as federation,
         federation.open(federation.plan(method)) as job,
     ):
-        schema = method.schema(job.facts)
-        rows = method.sqm(job.facts, job.roster).encode(job, schema)
-        wanted = [Wanted.of((name,)) for name in schema.names]
-        pairs = [Wanted.of(pair) for pair in itertools.combinations(schema.names, 2)]
-        got = [*rows.tables(wanted), *rows.tables(pairs)]
+        procedure = FieldSynthesis(method, job.facts, job.roster)
+        schema = procedure.schema
+        queries = [
+            [TableQuery.of((name,)) for name in schema.names],
+            [TableQuery.of(pair) for pair in itertools.combinations(schema.names, 2)],
+        ]
+        opened = [procedure.rounds.tables(job, schema, number, each) for number, each in enumerate(queries)]
     pooled = Pooled(small.codes, schema, (0, 0), SimulatedRandomness(0))
-    same = all(np.array_equal(one.counts, pooled.exact(w)) for one, w in zip(got, [*wanted, *pairs], strict=True))
-    page.say(f"The federation's tables with the noise off equal the pooled ones: {same} ({len(got)} tables).")
+    pairs = [pair for tables, each in zip(opened, queries, strict=True) for pair in zip(tables, each, strict=True)]
+    same = all(np.array_equal(table.counts, pooled.exact(query)) for table, query in pairs)
+    page.say(f"The federation's tables with the noise off equal the pooled ones: {same} ({len(pairs)} tables).")
     return same
 
 
@@ -169,9 +177,7 @@ def at_epsilon(page: Page, lines: Lines, epsilon: float, runs: Runs) -> tuple[fl
     if runs.gan:
         lines.add("VertiGAN, 2 parties", epsilon, partial(_vertigan, data, epsilon), runs.gan)
     for encoder in ("fm", "fo") if runs.paper else ():
-        method = VertiMRF(
-            encoder=encoder, complete=True, accounting="paper", epsilon=epsilon, delta=1 / data.n, cells=CELLS
-        )
+        method = VertiMRF.as_printed(encoder=encoder, records="public", epsilon=epsilon, delta=1 / data.n, cells=CELLS)
         name = f"{encoder}, 2 parties, the paper's settings"
         if lines.add(name, epsilon, partial(_federated, data, method, 2), runs.paper) > floor:
             page.say(f"**At epsilon {epsilon:g} the encoder {encoder} is worse than the parties alone.**")
@@ -193,7 +199,9 @@ def federations(page: Page, lines: Lines, server: float, *, epsilon: float = 0.8
     """Federations of 2, 4 and all-separate parties, messages and all; and what the client view pays with each."""
     data = lines.data
     method, everyone = _method(data, epsilon), len(data.columns)
-    noise = {count: method.sqm(data.facts(count), data.roster(count)).mus for count in (2, 4, everyone)}
+    noise = {
+        count: FieldSynthesis(method, data.facts(count), data.roster(count)).rounds.mus for count in (2, 4, everyone)
+    }
     page.say(f"The noise of the server view is the same for {', '.join(map(str, noise))} parties: {noise[2]}.")
     good = len(set(noise.values())) == 1
     for count in noise:

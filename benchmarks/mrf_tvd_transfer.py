@@ -6,10 +6,9 @@ About 10 CPU-minutes: one run a cell, two of `sqm` and central synthesis at epsi
 from __future__ import annotations
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_common import CELLS, Codes, Lines, acs, bank, sqm_rows
+from benchmarks.mrf_common import Codes, Lines, acs, bank, field_method, field_rows
 from benchmarks.mrf_tvd import CENTRAL, Runs, at_epsilon, check_protocol, references
 from benchmarks.rivals.central_mrf import central_field, rho_of
-from colonnade.papers.vertimrf.method import VertiMRF
 
 FEWER = 131_072
 """Cells of the smaller field; 2.5 a record by default."""
@@ -23,11 +22,11 @@ def with_fewer_cells(lines: Lines, epsilon: float) -> float:
     Returns central synthesis' distance: its choice of tables is greedy, and more cells need not serve it.
     """
     data = lines.data
-    method = VertiMRF(view="server", epsilon=epsilon, delta=1 / data.n, cells=CELLS, max_clique=FEWER)
+    method = field_method(data, view="server", epsilon=epsilon, max_clique=FEWER)
     rho = rho_of(epsilon, 1 / data.n)
 
     def sqm(seed: int) -> Codes:
-        return sqm_rows(data, method, 2, seed=seed)
+        return field_rows(data, method, 2, seed=seed)
 
     def central(seed: int) -> Codes:
         return central_field(data.codes, data.schema.sizes, rho=rho, seed=seed, limit=FEWER)

@@ -126,7 +126,7 @@ def select(folder: Path) -> dict[str, Any]:
 def synthesize(folder: Path) -> dict[str, Any]:
     with opened(whole()) as federation:
         start = time.process_time()
-        table = co.VertiMRF(epsilon=EPSILON, delta=DELTA, columns=CATEGORIES).fit(federation)
+        table = co.Synthesize(model="field", epsilon=EPSILON, delta=DELTA, columns=CATEGORIES).fit(federation)
         rows = table.sample(N)
         cpu = time.process_time() - start
     rows.to_parquet(folder / "ours.parquet")

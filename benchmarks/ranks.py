@@ -21,8 +21,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page
-from colonnade.privacy.randomness import SystemRandomness
 from colonnade.papers.vcds.ranks import mid_ranks, perturbed_ranks, rank_noise_variance
+from colonnade.privacy.randomness import SystemRandomness
 
 RECORDS, COLUMNS, EPSILON_0 = 71_827, 55, 0.5 * 5 / 101
 SECONDS, OVER_LOOP, OVER_EXACT = 120.0, 3.0, 100.0

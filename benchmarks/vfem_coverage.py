@@ -3,8 +3,8 @@
 20 covariates in five blocks of 4, all pairs correlated by 0.3; the first block is at the response holder and so is
 always there, the other four go missing for a record independently of one another. MAR: the log-odds depend on the
 response and on the holder's first column. Everything is done on the pattern moments of simulated records, without a
-federation: `tests/oracle/test_regress.py` shows that the federation computes the same moments. On the same records stand
-the paper's model of independent parties (`colonnade.papers.VFEM`) and complete-case regression. Where parties are
+federation: `tests/oracle/test_regress.py` shows that the federation computes the same moments. On the same records
+stand the paper's model of independent parties (`colonnade.papers.VFEM`) and complete-case regression. Where parties are
 uncorrelated the independent model is judged as well. Cases in which normality or missing at random fails, or in which
 more data make the independent model worse, are shown and not judged. QUICK=1 repeats less and writes no page.
 """

@@ -1,4 +1,6 @@
-"""Are the standard errors of a private regression right? n = 100,000, 20 covariates, epsilon 3; 30 and 60 % missing, MCAR and MAR.
+"""Are the standard errors of a private regression right? n = 100,000, 20 covariates, epsilon 3.
+
+30 and 60 % of the blocks are missing, MCAR and MAR.
 
 The records are those of `benchmarks/vfem_coverage.py`. The four releases are simulated on pooled records, with the
 method's own plan, bounds and noise levels and normal noise in place of integer noise; `tests/oracle/

@@ -1,6 +1,6 @@
 """Central synthesis on the pooled table, which nobody in a consortium may have: the reference line of `sqm`.
 
-`central_field` is PrivMRF on all columns at once, with the product's own local field (`mrf/local_mrf.py`): noisy
+`central_field` is PrivMRF on all columns at once, with the local field of `papers/vertimrf/local_fields.py`: noisy
 R-scores, a triangulated graph, useful candidates, an initial set, refinement. Noise is central; inference is mbi's.
 `independent_fields` is the floor: each party synthesizes its own columns, and rows are put side by side at random.
 """
@@ -12,10 +12,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.papers.vertimrf.local_fields import Counter, priv_mrf
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.papers.vertimrf.local_fields import Counter, priv_mrf
 from colonnade.synthesis.field.sample import sample_cells
 
 Codes = dict[str, NDArray[np.int64]]
@@ -47,7 +47,7 @@ def central_field(
     """
     n = len(next(iter(codes.values())))
     counter = Counter({name: one.astype(np.int32) for name, one in codes.items()}, sizes, n)
-    found = priv_mrf(
+    fitted = priv_mrf(
         counter,
         rho=rho,
         limit=limit,
@@ -60,7 +60,7 @@ def central_field(
         final=final,
         most=60,
     )
-    return sample_cells(found.field, n, np.random.default_rng(seed))
+    return sample_cells(fitted.field, n, np.random.default_rng(seed))
 
 
 def independent_fields(

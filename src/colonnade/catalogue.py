@@ -5,7 +5,7 @@ from __future__ import annotations
 from colonnade.federation.catalogue import CATALOGUE as CATALOGUE
 
 METHODS = {
-    "align": "colonnade.alignment.protocol:Align",
+    "align": "colonnade.alignment.align:Align",
     "describe": "colonnade.statistics.describe:Describe",
     "synthesize": "colonnade.synthesis.method:Synthesize",
     "vertimrf": "colonnade.papers.vertimrf.method:VertiMRF",
@@ -15,9 +15,10 @@ METHODS = {
     "pca": "colonnade.models.pca:PCA",
     "classify": "colonnade.models.classify:Classify",
     "moments": "colonnade.statistics.moments:Moments",
-    "contingency": "colonnade.statistics.tables:Contingency",
-    "polynomial": "colonnade.statistics.polynomial:PolynomialSum",
+    "tables": "colonnade.statistics.tables:Tables",
+    "polynomial-sum": "colonnade.statistics.polynomial:PolynomialSum",
     "presence-total": "colonnade.statistics.secure_sum:PresenceTotal",
+    "blind-rsa": "colonnade.papers.blind_rsa:BlindRSA",
     "vcds": "colonnade.papers.vcds.method:VCDS",
     "evcds": "colonnade.papers.vcds.method:EVCDS",
     "ievcds": "colonnade.papers.vcds.method:IEVCDS",

@@ -408,7 +408,8 @@ def test_every_verb_is_documented_and_helps(verb: str) -> None:
     words = ("papers", verb) if verb in CATALOGUE.papers() else (verb,)
     assert "Usage:" in colonnade_says(*words, "--help")
     documented = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
-    assert f"`colonnade {' '.join(words)}" in documented
+    # The verbs of methods are filled in from their declarations: tests/unit/test_docs.py.
+    assert verb in CATALOGUE.names or f"`colonnade {verb}" in documented
 
 
 def test_the_list_of_verbs_imports_no_method() -> None:

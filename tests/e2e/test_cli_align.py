@@ -52,7 +52,7 @@ def test_align_then_describe(tmp_path: Path) -> None:
     file = two_registers(tmp_path)
     said = colonnade("align", "-f", file, "--normalise", "case,spaces,accents", "--name", "first", "--epsilon", 50)
     assert "learns the presence mask" in said
-    assert "overlap.json" in said
+    assert "overlap.json" in (tmp_path / "runs" / "first" / "report.html").read_text()
     result = json.loads((tmp_path / "runs" / "first" / "result.json").read_text())
     assert result["n"] == 35
     counts = {tuple(one["parties"]): one["count"] for one in result["patterns"]}

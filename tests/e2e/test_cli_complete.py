@@ -33,7 +33,7 @@ def test_complete_writes_the_table_at_the_party_and_no_record_into_the_run(feder
     assert "records completed at right" in text
     assert "<script" not in text
     assert "seen by the data parties" in text  # by the sealed letters of the meeting
-    assert "seen by the coordinator and by whoever reads this page" in text
+    assert "seen by the coordinator and by anyone who reads this page" in text
     assert "<strong>nothing" not in text
     result = json.loads((report.parent / "result.json").read_text())
     table = pd.read_parquet(federation.parent / "home" / "right" / result["parties"]["right"]["file"])

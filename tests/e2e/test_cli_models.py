@@ -29,7 +29,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("verb", "kind"),
     [
-        (["pca", "--components", "2", "--memory", "900", "--clip", "0.9"], "pca"),
+        (["pca", "--n-components", "2", "--memory", "900", "--clip", "0.9"], "pca"),
         (["classify", "--response", "failed"], "classify"),
     ],
     ids=["pca", "classify"],
@@ -50,7 +50,7 @@ def test_too_many_components_is_a_usage_error_and_spends_nothing(federation: Pat
     before = sorted(federation.parent.glob("runs/*"))
     arguments = [
         "pca",
-        "--components",
+        "--n-components",
         "9",
         "-f",
         str(federation),
@@ -70,4 +70,4 @@ def test_sealed_shares_are_not_said_to_be_on_the_page(federation: Path) -> None:
     done = CliRunner().invoke(app, arguments)
     text = Path(done.output.strip().splitlines()[-1]).read_text(encoding="utf-8")
     assert "any t of them learn nothing)." in text
-    assert "seen by the coordinator and by whoever reads this page." in text
+    assert "seen by the coordinator and by anyone who reads this page." in text

@@ -49,15 +49,16 @@ def report_of(said: str) -> tuple[str, RunFolder]:
 
 
 @pytest.mark.parametrize(
-    ("method", "special"),
+    "verb",
     [
-        ("copula-sqm", []),
-        ("copula-sqm", ["--presence", "known", "--format", "csv"]),
-        ("vcds", ["--accounting", "nominal", "--noise", "skellam"]),
+        ["synthesize"],
+        ["synthesize", "--presence", "known", "--format", "csv"],
+        ["papers", "vcds", "--accounting", "nominal", "--noise", "skellam"],
     ],
+    ids=["copula", "known", "vcds"],
 )
-def test_synthesize_writes_a_table_in_the_declared_domains(federation: Path, method: str, special: list[str]) -> None:
-    said = run(federation, "synthesize", "--method", method, "--epsilon", "5", "--rows", "500", *special)
+def test_synthesize_writes_a_table_in_the_declared_domains(federation: Path, verb: list[str]) -> None:
+    said = run(federation, *verb, "--epsilon", "5", "--rows", "500")
     text, folder = report_of(said)
     assert "A synthetic table of 500 rows and 5 columns" in text
     table = read_table(folder)
@@ -70,11 +71,11 @@ def test_synthesize_writes_a_table_in_the_declared_domains(federation: Path, met
     assert "profit_growth" in said  # the terminal has a line for each column
 
 
-def test_the_field_of_vertimrf_has_the_cells_and_cuts_that_were_asked_for(federation: Path) -> None:
+def test_the_random_field_has_the_cells_and_cuts_that_were_asked_for(federation: Path) -> None:
     """--cells bounds the distinct cells of a number, --cuts quantiles moves their edges, --max-clique bounds the field;
     rows lie in the declared domains, and the plan's options are those of the command."""
     asked = ["--epsilon", "5", "--rows", "300", "--cells", "5", "--cuts", "quantiles", "--max-clique", "400"]
-    text, folder = report_of(run(federation, "synthesize", "--method", "vertimrf", *asked))
+    text, folder = report_of(run(federation, "synthesize", "--model", "field", *asked))
     assert "A synthetic table of 300 rows and 5 columns" in text
     result, plan = folder.read_json("result.json"), folder.read_json("plan.json")
     assert {name: plan["options"][name] for name in ("cells", "cuts", "max_clique")} == {
@@ -82,7 +83,7 @@ def test_the_field_of_vertimrf_has_the_cells_and_cuts_that_were_asked_for(federa
         "cuts": "quantiles",
         "max_clique": 400,
     }
-    assert any(phase["name"] == "private cuts" for phase in plan["phases"])
+    assert any(stage["name"] == "private cuts" for stage in plan["stages"])
     assert result["details"]["cells"] <= 400
     declared = Columns.from_toml(federation.parent / "columns.toml")
     table = read_table(folder)
@@ -91,9 +92,9 @@ def test_the_field_of_vertimrf_has_the_cells_and_cuts_that_were_asked_for(federa
         declared[name].encode(table[name])
 
 
-def test_the_plan_of_vertimrf_says_how_many_cells_there_are(federation: Path) -> None:
+def test_the_plan_of_a_field_says_how_many_cells_there_are(federation: Path) -> None:
     """Four cells of a number without declared cuts, and one a category."""
-    said = run(federation, "synthesize", "--method", "vertimrf", "--epsilon", "5", "--plan", "--cells", "4")
+    said = run(federation, "synthesize", "--model", "field", "--epsilon", "5", "--plan", "--cells", "4")
     declared = Columns.from_toml(federation.parent / "columns.toml")
     known = [declared[name].categories for name in COLUMNS.split(",")]
     cells = sum(4 if one is None else len(one) for one in known)
@@ -104,29 +105,28 @@ def test_the_plan_of_vertimrf_says_how_many_cells_there_are(federation: Path) ->
 @pytest.mark.parametrize(
     ("option", "value", "code", "cause"),
     [
-        ("--cells", "0", 2, "cells must be a whole number of at least 1"),
-        ("--max-clique", "0", 2, "max_clique must be a whole number of at least 1"),
+        ("--cells", "0", 2, "cells must be at least 1, not 0"),
+        ("--max-clique", "0", 2, "max_clique must be at least 1, not 0"),
         ("--max-clique", "20", 3, "raise max_clique"),
-        ("--cuts", "even", 2, "quantiles"),
+        ("--cuts", "even", 2, "declared|quantiles"),
     ],
 )
 def test_a_field_that_cannot_be_made_is_refused(
     federation: Path, option: str, value: str, code: int, cause: str
 ) -> None:
     before = sorted(federation.parent.glob("runs/*"))
-    said = run(federation, "synthesize", "--method", "vertimrf", "--epsilon", "5", option, value, code=code)
+    said = run(federation, "synthesize", "--model", "field", "--epsilon", "5", option, value, code=code)
     assert cause in " ".join(said.replace("│", " ").split())
     assert sorted(federation.parent.glob("runs/*")) == before
-    for method in ("copula-sqm", "vcds"):
-        said = run(federation, "synthesize", "--method", method, "--epsilon", "5", option, value, code=2)
-        assert f"{option} has no meaning for --method {method}" in " ".join(said.split()) or option == "--cuts"
 
 
-def test_an_option_of_another_method_is_refused_by_name(federation: Path) -> None:
-    said = run(federation, "synthesize", "--epsilon", "1", "--encoder", "fm", code=2)
-    assert "--encoder has no meaning for --method copula-sqm; it belongs to vertimrf" in said
+@pytest.mark.parametrize(("option", "value"), [("--cells", "5"), ("--cuts", "quantiles"), ("--max-clique", "400")])
+def test_an_option_of_the_other_model_is_refused_by_name(federation: Path, option: str, value: str) -> None:
+    said = run(federation, "synthesize", "--epsilon", "1", option, value, code=2)
+    name = option.strip("-").replace("-", "_")
+    assert f"{name} has no meaning with model='copula'; it belongs to model='field'" in said
     said = run(federation, "synthesize", "--epsilon", "1", "--clip", "2", code=2)
-    assert "names no party" in said
+    assert "--clip '2' is not PARTY=NORM" in said
 
 
 def test_a_plan_forecasts_the_noise_of_each_pair_of_parties(federation: Path) -> None:
@@ -148,11 +148,11 @@ def test_regress_prints_and_writes_the_coefficients(federation: Path) -> None:
         assert name in result["params"]
     written = pd.read_csv(folder.path / "coefficients.csv", index_col="name")
     assert written.loc["roa", "coef"] == pytest.approx(result["params"]["roa"])
-    assert "VFEM Regression Results" in (folder.path / "summary.txt").read_text()
+    assert "Regression Results" in (folder.path / "summary.txt").read_text()
 
 
 def test_select_chooses_columns(federation: Path) -> None:
-    said = run(federation, "select", "--response", "profit_growth", "--penalty", "mcp", "--lambdas", "12")
+    said = run(federation, "select", "--response", "profit_growth", "--penalty", "mcp", "--n-lambdas", "12")
     text, folder = report_of(said)
     result = folder.read_json("result.json")
     assert result["support"]

@@ -7,6 +7,7 @@ phone width, accessibility, nothing from outside.
 from __future__ import annotations
 
 import contextlib
+import html
 import http.client
 import json
 import re
@@ -24,13 +25,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
+from typer.testing import CliRunner
 
-from colonnade.console.operator import Desk
-from colonnade.console.parts import METHODS as WORDS
+from colonnade.catalogue import CATALOGUE
+from colonnade.cli.main import app
+from colonnade.console.operator import OperatorService
 from colonnade.console.server import Console
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.method import METHODS
+from colonnade.federation.party import ASK
 from colonnade.federation.run_folder import RunFolder
 from colonnade.statistics.describe import Describe
 from support.browser import DESK, PHONE, Watched
@@ -50,7 +53,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
 
 @pytest.fixture(scope="module")
 def console(busy: Operated) -> Iterator[Console]:
-    with served(busy.desk) as (made, _):
+    with served(busy.service) as (made, _):
         yield made
 
 
@@ -59,7 +62,7 @@ def console(busy: Operated) -> Iterator[Console]:
 
 def test_without_the_token_everything_is_401(console: Console, busy: Operated) -> None:
     stranger = Visitor(console, inside=False)
-    job = busy.desk.waiting()[0].job
+    job = busy.service.waiting()[0].name
     paths = [console.base + page for page in (*PAGES, f"requests/{job}", "enter", "enter?token=", "enter?token=x")]
     for path in [*paths, "/", "/favicon.ico", "/../etc/passwd", "/nowhere"]:
         answer, text = stranger.send("GET", path)
@@ -72,12 +75,12 @@ def test_without_the_token_everything_is_401(console: Console, busy: Operated) -
     assert stranger.send("POST", f"{console.base}decide", f"job={job}&choice=approve")[0].status == 401
     forged = stranger.get(console.base, Cookie=f"{console.cookie}=guess")
     assert forged.status == 401
-    assert busy.desk.job(job).state == "waiting"
+    assert busy.service.job(job).state == "waiting"
 
 
 def test_a_link_works_once_and_a_new_one_is_printed(busy: Operated) -> None:
     printed: list[str] = []
-    console = Console(busy.desk, said=printed.append)
+    console = Console(busy.service, said=printed.append)
     try:
         link = urlsplit(console.start())
         stranger = Visitor(console, inside=False)
@@ -134,14 +137,14 @@ def test_names_of_this_machine_and_a_tunnel_are_fine(console: Console) -> None:
 )
 def test_requests_from_another_site_fail(console: Console, busy: Operated, headers: dict[str, str]) -> None:
     visitor = Visitor(console)
-    job = busy.desk.waiting()[0].job
+    job = busy.service.waiting()[0].name
     assert visitor.decide(job, "approve", **headers)[0] == 403
     assert visitor.get(console.base, **headers).status == 403
-    assert busy.desk.job(job).state == "waiting"
+    assert busy.service.job(job).state == "waiting"
 
 
 def test_a_form_without_origin_or_with_another_sessions_word_fails(console: Console, busy: Operated) -> None:
-    job = busy.desk.waiting()[0].job
+    job = busy.service.waiting()[0].name
     one, other = Visitor(console), Visitor(console)
     good = {"job": job, "choice": "approve"}
 
@@ -155,7 +158,7 @@ def test_a_form_without_origin_or_with_another_sessions_word_fails(console: Cons
     assert sent({**good, "form": one.form_token(), "choice": "both"}, **here) == 404
     assert sent({**good, "form": one.form_token()}, Content_Type="text/plain", **here) == 400
     assert sent({**good, "form": "x" * 20_000}, **here) == 413
-    assert busy.desk.job(job).state == "waiting"
+    assert busy.service.job(job).state == "waiting"
 
 
 def test_every_answer_forbids_what_it_does_not_need(console: Console) -> None:
@@ -189,47 +192,79 @@ def test_the_figures_are_the_ledgers(console: Console, busy: Operated) -> None:
     assert f"Intact: {head.rows} rows, ending in {head.hash[:16]}" in visitor.page("ledger")
     assert "1 of at most 3 requests answered" in visitor.page("runs")
     assert "3 of at most 3 requests answered" in visitor.page("runs")
-    assert visitor.page("requests").count("Read the plan and decide") == len(busy.desk.waiting()) == 2
+    assert visitor.page("requests").count("Read the plan and decide") == len(busy.service.waiting()) == 2
 
 
 def test_a_request_says_what_leaves_and_who_asks(console: Console, busy: Operated) -> None:
     visitor = Visitor(console)
-    components, regression = busy.desk.waiting()
-    text = visitor.page(f"requests/{components.job}")
+    components, regression = busy.service.waiting()
+    text = visitor.page(f"requests/{components.name}")
     assert "University" in text
     assert "Secret shares of quantised rows and of noise" in text
     assert "makes the very same plan" in text
     assert "roa, roe" in text
     assert "2.72 times" in text  # e^1
-    text = visitor.page(f"requests/{regression.job}")
+    text = visitor.page(f"requests/{regression.name}")
     assert "without a bound" in text
     assert "Your policy allows it by name" in text
-    finished = next(card for card in busy.desk.jobs() if card.state == "closed")
-    text = visitor.page(f"requests/{finished.job}")
+    finished = next(job for job in busy.service.jobs() if job.state == "closed")
+    text = visitor.page(f"requests/{finished.name}")
     assert "approved by the operator" in text
     assert "Your budget" not in text, "its cost is part of what was spent"
     assert "Your decision" not in text
     assert "the coordinator&#x27;s" not in text
 
 
-def test_every_method_has_words() -> None:
-    assert set(WORDS) == set(METHODS)
+def test_what_an_operator_reads_is_what_this_installation_would_do(console: Console, busy: Operated) -> None:
+    """One sentence in the console, on the command line, in Python and in the catalogue, with this installation's own
+    options and its own assumption about missing data."""
+    visitor = Visitor(console)
+    for job in busy.service.waiting():
+        method = CATALOGUE.make(job.plan.method, job.plan.options)
+        purpose = type(method).purpose()
+        helped = CliRunner().invoke(app, [job.plan.method, "--help"]).output
+        assert purpose in " ".join(helped.split())
+        assert CATALOGUE.entry(job.plan.method).purpose() == purpose
+        listed = CliRunner().invoke(app, ["party", "requests", str(busy.file)]).output
+        page = html.unescape(visitor.page(f"requests/{job.name}"))
+        for text in (purpose, method.missing_data()):
+            assert text in page
+        assert purpose in html.unescape(visitor.page("requests"))
+        assert purpose in listed
+        assert json.dumps(method.options(), indent=2, ensure_ascii=False) in page
+
+
+def test_a_method_that_this_party_does_not_run_is_not_explained_in_the_coordinators_words(tmp_path: Path) -> None:
+    """Its name may be that of a method of this installation, or of none; its options may be nonsense."""
+    with busy_party(tmp_path) as busy:
+        plan = busy.federation.plan(Describe(epsilon=0.1))
+        for changed, purpose, says in (
+            ({"method": "horoscope"}, "Unknown to this installation: horoscope", "no method 'horoscope'"),
+            ({"method": "vcds"}, "Unknown to this installation: vcds", 'packages = ["colonnade.papers"]'),
+            ({"options": {"epsilon": "much"}}, "Unknown to this installation: describe", "epsilon"),
+        ):
+            summary = busy.service.summary(replace(plan, **changed))  # type: ignore[arg-type]
+            assert summary.purpose == purpose
+            assert says in summary.unknown
+            assert summary.missing_data == ""
+        words = busy.service.summary(replace(plan, method=ASK))
+        assert words.purpose.startswith("One step by itself: ")
 
 
 def propose(busy: Operated, plan: object, job: str) -> None:
     arguments = proposal(plan, busy.federation.roster, busy.federation.facts, None)  # type: ignore[arg-type]
     assert busy.federation._signer is not None
-    arguments["asker"] = busy.federation._signer.sign(job, arguments)
+    arguments["requester"] = busy.federation._signer.sign(job, arguments)
     reply = busy.parties[PARTY].handle(Request(kind="propose", job=job, arguments=arguments).encode())
     assert Reply.decode(reply).value["state"] == "waiting"
 
 
 def test_a_hostile_plan_stays_text_and_is_not_believed(tmp_path: Path) -> None:
-    with busy_party(tmp_path) as busy, served(busy.desk) as (console, _):
+    with busy_party(tmp_path) as busy, served(busy.service) as (console, _):
         plan = busy.federation.plan(Describe(epsilon=0.1))
-        first = replace(plan.phases[0], discloses="<script>alert(1)</script> nothing at all")
+        first = replace(plan.stages[0], discloses="<script>alert(1)</script> nothing at all")
         job = "<b>\"x'/../?&"
-        propose(busy, replace(plan, phases=(first, *plan.phases[1:]), notes=("<img src=x onerror=alert(1)>",)), job)
+        propose(busy, replace(plan, stages=(first, *plan.stages[1:]), notes=("<img src=x onerror=alert(1)>",)), job)
         visitor = Visitor(console)
         for path in ("", "requests", f"requests/{quote(job, safe='')}"):
             text = visitor.page(path)
@@ -238,7 +273,7 @@ def test_a_hostile_plan_stays_text_and_is_not_believed(tmp_path: Path) -> None:
             assert "<b>" not in text
         assert "the sentences below are the coordinator&#x27;s" in text
         assert visitor.decide(job, "deny")[0] == 303
-        assert busy.desk.job(job).state == "denied"
+        assert busy.service.job(job).state == "denied"
 
         # A plan that the budget does not cover cannot be approved: not by the button, and not past it.
         propose(busy, busy.federation.plan(Describe(epsilon=20.0)), "too dear")
@@ -255,7 +290,7 @@ def test_a_hostile_plan_stays_text_and_is_not_believed(tmp_path: Path) -> None:
 
 def test_a_changed_record_is_shown_as_changed(busy: Operated, tmp_path: Path) -> None:
     shutil.copytree(busy.root, tmp_path / "copy")
-    with served(Desk(tmp_path / "copy" / "party.toml")) as (console, _):
+    with served(OperatorService(tmp_path / "copy" / "party.toml")) as (console, _):
         visitor = Visitor(console)
         assert "badge bad" not in visitor.page("ledger")
         raw = sqlite3.connect(tmp_path / "copy" / "home" / PARTY / "party.db")
@@ -271,7 +306,7 @@ def test_a_changed_record_is_shown_as_changed(busy: Operated, tmp_path: Path) ->
 def test_before_the_party_has_served(tmp_path: Path) -> None:
     file = tmp_path / "party.toml"
     file.write_text('consortium = "consortium.toml"\nname = "credit"\nsource = "credit.csv"\n')
-    with served(Desk(file)) as (console, _):
+    with served(OperatorService(file)) as (console, _):
         visitor = Visitor(console)
         for page in PAGES:
             visitor.page(page)
@@ -283,7 +318,7 @@ def test_before_the_party_has_served(tmp_path: Path) -> None:
 
 
 def test_a_decision_reaches_the_party_that_serves_and_is_made_once(tmp_path: Path) -> None:
-    with busy_party(tmp_path) as busy, served(busy.desk) as (console, _):
+    with busy_party(tmp_path) as busy, served(busy.service) as (console, _):
         visitor = Visitor(console)
         run = RunFolder.open(tmp_path / "runs" / "components")
         job = run.job["job"]
@@ -304,7 +339,7 @@ def test_a_decision_reaches_the_party_that_serves_and_is_made_once(tmp_path: Pat
         assert "approved by the operator" in visitor.page(f"requests/{job}")
         busy.finish(run)
         assert run.job["state"] == "done"
-        assert busy.desk.job(job).state == "closed"
+        assert busy.service.job(job).state == "closed"
         json.loads((run.path / "result.json").read_text())
 
 
@@ -330,11 +365,14 @@ def test_the_command_prints_a_link_and_ends_quietly(busy: Operated) -> None:
 
 @pytest.mark.parametrize(("dark", "width"), [(False, DESK), (True, PHONE)], ids=["light desk", "dark phone"])
 def test_every_page_in_a_browser(browser: Browser, busy: Operated, dark: bool, width: int) -> None:
-    with served(busy.desk) as (console, link), Watched(browser, dark=dark, width=width, origin=console.origin) as seen:
+    with (
+        served(busy.service) as (console, link),
+        Watched(browser, dark=dark, width=width, origin=console.origin) as seen,
+    ):
         seen.open(link)
         colours = seen.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
         assert (colours == "rgb(255, 255, 255)") != dark
-        details = [f"requests/{card.job}" for card in busy.desk.waiting()]
+        details = [f"requests/{job.name}" for job in busy.service.waiting()]
         for path in (*PAGES, *details):
             page = seen.open(console.origin + console.base + path)
             assert not seen.violations(), path
@@ -349,7 +387,7 @@ def test_every_page_in_a_browser(browser: Browser, busy: Operated, dark: bool, w
 def test_an_operator_decides_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
     with (
         busy_party(tmp_path) as busy,
-        served(busy.desk) as (console, link),
+        served(busy.service) as (console, link),
         Watched(browser, origin=console.origin) as seen,
     ):
         page = seen.open(link)
@@ -368,14 +406,14 @@ def test_an_operator_decides_by_keyboard_alone(browser: Browser, tmp_path: Path)
         press("Skip to the content", leads=False)
         assert page.evaluate("() => document.activeElement.id") == "content"
         press("Read and decide")
-        job = busy.desk.waiting()[0].job
+        job = busy.service.waiting()[0].name
         press("Read the plan and decide")
         assert job in page.content()
         press("Approve")
         assert "approved by the operator" in page.content()
-        assert busy.desk.job(job).state == "approved"
+        assert busy.service.job(job).state == "approved"
         press("Runs")
-        press("Phases", leads=False)
+        press("Stages", leads=False)
         assert page.locator("details[open]").count() == 1
         press("Leave")
         seen.sound()
@@ -386,7 +424,7 @@ def test_an_operator_decides_by_keyboard_alone(browser: Browser, tmp_path: Path)
 def test_a_page_follows_what_happens(browser: Browser, tmp_path: Path) -> None:
     with (
         busy_party(tmp_path) as busy,
-        served(busy.desk) as (console, link),
+        served(busy.service) as (console, link),
         Watched(browser, origin=console.origin) as seen,
     ):
         seen.page.clock.install()
@@ -407,8 +445,8 @@ def test_another_site_in_the_same_browser_can_do_nothing(browser: Browser, busy:
     """A page of another origin, in the browser that has entered: its form posts, fetches and frames fail."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    job = busy.desk.waiting()[0].job
-    with served(busy.desk) as (console, link):
+    job = busy.service.waiting()[0].name
+    with served(busy.service) as (console, link):
         target = console.origin + console.base
 
         class Evil(BaseHTTPRequestHandler):
@@ -449,7 +487,7 @@ def test_another_site_in_the_same_browser_can_do_nothing(browser: Browser, busy:
                     page.goto(f"http://{host}:{evil.server_address[1]}/")
                     frame = page.frames[1]
                     assert job not in frame.content()
-                assert busy.desk.job(job).state == "waiting"
+                assert busy.service.job(job).state == "waiting"
         finally:
             evil.shutdown()
             evil.server_close()

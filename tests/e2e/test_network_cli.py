@@ -12,12 +12,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from colonnade.console.operator import Desk
+from colonnade.console.operator import OperatorService
 from colonnade.errors import PartyLost
 from colonnade.federation.config import CoordinatorFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.linear.regress import VFEM
+from colonnade.models.linear.regress import Regress
 from support.consortium import ALLOW, COLUMNS, MEMBERS, Consortium, says
 from support.operators import Visitor, served
 
@@ -50,7 +50,7 @@ def test_align_describe_and_regress_across_institutions(consortium: Consortium) 
     blocks = {name: consortium.example.blocks[name][["firm", *COLUMNS[name]]] for name in MEMBERS}
     columns = consortium.example.columns.select([one for each in COLUMNS.values() for one in each])
     with Federation.local(blocks, key="firm", columns=columns, allow=ALLOW[1:]) as here:
-        oracle = VFEM(response="profit_growth").fit(here)
+        oracle = Regress(response="profit_growth").fit(here)
     # Rounding to 2^-20 is random, so the two agree to about that.
     pd.testing.assert_series_equal(pd.Series(fitted["params"]), oracle.params, check_names=False, rtol=1e-4, atol=1e-5)
 
@@ -68,7 +68,7 @@ def test_an_operator_decides(consortium: Consortium) -> None:
         assert "Asked by University." in listed
         assert f"job {job} waits for a decision" in (consortium.root / name / "serve.txt").read_text()
         if name == "market":  # the same decision through its web console, beside the process that serves
-            with served(Desk(consortium.root / name / "party.toml")) as (console, _):
+            with served(OperatorService(consortium.root / name / "party.toml")) as (console, _):
                 assert Visitor(console).decide(job, "approve")[0] == 303
         else:
             says("party", "approve", "party.toml", job, cwd=consortium.root / name)

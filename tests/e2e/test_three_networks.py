@@ -21,18 +21,18 @@ import pandas as pd
 import pytest
 
 from colonnade.durable import Database
-from colonnade.federation.coordinator import Federation
 from colonnade.federation.config import JobFile
-from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Transcript
+from colonnade.federation.run_folder import RunFolder
 from support.consortium import ALLOW, COLUMNS, MEMBERS, Consortium
 from support.namespaces import COORDINATOR, namespaces
 
 SEED = 7
 JOBS = {
     "describe": 'method = "describe"\n[options]\nepsilon = 2.0\n',
-    "synthesis": 'method = "copula-sqm"\n[options]\nepsilon = 200.0\nrows = 50\nformat = "csv"\n',
-    "regression": 'method = "vfem"\n[options]\nresponse = "profit_growth"\n',
+    "synthesis": 'method = "synthesize"\n[options]\nepsilon = 200.0\nrows = 50\nfile_format = "csv"\n',
+    "regression": 'method = "regress"\n[options]\nresponse = "profit_growth"\n',
     "pca": 'method = "pca"\n[options]\nepsilon = 5.0\nn_components = 2\n',
 }
 ALL_VERBS = """

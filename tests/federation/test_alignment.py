@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from colonnade.alignment import protocol, rsa_steps
-from colonnade.alignment.protocol import Align
+from colonnade.alignment.align import Align
 from colonnade.alignment.session import adopt, align, capacity_of
 from colonnade.cli.main import app
 from colonnade.data.column import Column, Columns
@@ -32,6 +32,10 @@ from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.home import open_party
 from colonnade.federation.job import Progress
+from colonnade.federation.stage import Stage
+from colonnade.federation.view import View
+from colonnade.papers import blind_rsa
+from colonnade.papers.blind_rsa import BlindRSA
 from support.small import COLUMNS, three_overlapping_blocks
 
 
@@ -93,19 +97,21 @@ def test_the_cohort_is_that_of_a_join_in_the_clear(tmp_path: Path, case: dict[st
 
 def test_blind_rsa_gives_the_same_cohort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With keys of 2,048 bits, for the time that it takes; two signers, and a union of two."""
-    monkeypatch.setattr(rsa_steps.rsa.Signer.generate.__func__, "__defaults__", (2048,))
-    monkeypatch.setitem(rsa_steps.rsa.check_modulus.__kwdefaults__, "least_bits", 2048)
+    monkeypatch.setattr(blind_rsa.Signer.generate.__func__, "__defaults__", (2048,))  # type: ignore[attr-defined]
+    monkeypatch.setitem(blind_rsa.check_modulus.__kwdefaults__, "least_bits", 2048)
     blocks = {party: frame.head(9) for party, frame in three_overlapping_blocks(16).items()}
     for include, parties in (("court", 3), ("union", 2)):
         some = dict(list(blocks.items())[:parties])
         described = spec(tmp_path / include, blocks=some, include=include)
-        result, _ = align(described, protocol="blind-rsa", capacity={"court": 11})
+        result, _ = align(described, method=BlindRSA, capacity={"court": 11})
         with Federation.from_spec(described) as federation:
             found = people(federation)
         assert result.n == len(found)
         assert {next(iter(held.values())): set(held) for held in found.values()} == in_the_clear(some, include)
-    with pytest.raises(BadArguments, match="ecdh"):
-        align(spec(tmp_path / "three", blocks=blocks), protocol="blind-rsa")
+    with pytest.raises(BadArguments, match="with Align"):
+        align(spec(tmp_path / "three", blocks=blocks), method=BlindRSA)
+    printed = BlindRSA.as_printed(capacity={"a": 5, "b": 7})
+    assert (printed.epsilon, printed.normalise) == (None, ())
 
 
 def test_it_runs_with_a_process_for_each_party(tmp_path: Path) -> None:
@@ -189,6 +195,13 @@ def test_an_interrupted_alignment_goes_on(tmp_path: Path) -> None:
         assert len(people(federation)) == 45
 
 
+def forged(planned: Stage, arguments: dict[str, dict[str, Any]]) -> Stage:
+    """A stage of the approved plan, asked with other arguments."""
+    requests = {party: [asked] for party, asked in arguments.items()}
+    costs = {party: planned.costs[party] for party in arguments}
+    return replace(planned, requests=requests, costs=costs, counts=dict.fromkeys(arguments, 1))
+
+
 def test_a_coordinator_cannot_turn_an_approved_alignment_into_another(tmp_path: Path) -> None:
     described = spec(tmp_path, include="court")
     method = Align(capacity=dict.fromkeys(described.blocks, 60), include="court")
@@ -196,14 +209,16 @@ def test_a_coordinator_cannot_turn_an_approved_alignment_into_another(tmp_path: 
     with Federation.from_spec(described, aligned=False) as federation:
         # Another cohort, matched by another party: beyond what anybody has reserved.
         for other in ({"include": "union", "matcher": "bank"}, {"include": "bank", "matcher": "bank"}):
-            with federation.open(federation.plan(method)) as job, pytest.raises(BeyondReservation):
-                job.ask(protocol.blind, parties=["clinic"], **{**agreed, **other})
+            plan = federation.plan(method)
+            with federation.open(plan) as job, pytest.raises(BeyondReservation):
+                job.ask(forged(plan.stage("blind"), {"clinic": {**agreed, **other}}))
         # Different terms for different parties: they do not find each other's lists.
-        with federation.open(federation.plan(method)) as job:
-            job.ask(protocol.blind, parties=["court", "bank"], **agreed)
-            job.ask(protocol.blind, parties=["clinic"], **{**agreed, "normalise": ["case"]})
+        plan = federation.plan(method)
+        asked = {"court": agreed, "bank": agreed, "clinic": {**agreed, "normalise": ["case"]}}
+        with federation.open(plan) as job:
+            job.ask(forged(plan.stage("blind"), asked))
             with pytest.raises(SealBroken):
-                job.ask(protocol.raise_lists, parties=["court"], **agreed, hop=1)
+                job.ask(forged(plan.stage("raise"), {"court": {**agreed, "hop": 1}}))
 
 
 def test_rows_of_two_alignments_never_mix(tmp_path: Path) -> None:
@@ -264,7 +279,37 @@ def test_composite_keys_and_normalisation_through_files(tmp_path: Path) -> None:
     assert {held["a"] for held in shared} == {"José\x1f1970", "Ann  Lee\x1f1971"}
     assert {held["b"] for held in shared} == {"jose\x1f1970", "ANN LEE\x1f1971"}
     quiet = CliRunner().invoke(
-        app, ["align", "-f", str(file), "--include", "a", "--epsilon", "0", "-q", "--normalise", "case"]
+        app, ["align", "-f", str(file), "--include", "a", "--epsilon", "none", "-q", "--normalise", "case"]
     )
     assert quiet.exit_code == 3, quiet.output  # without the other rules nobody is shared
     assert CliRunner().invoke(app, ["align", "-f", str(file), "--capacity", "a"]).exit_code == 2
+
+
+@pytest.mark.parametrize("include", ["union", "court"])
+def test_what_is_said_about_lacking_records_is_what_happens(tmp_path: Path, include: str) -> None:
+    """Records of the bank alone are in a union, and left out of the court's cohort."""
+    blocks = three_overlapping_blocks()
+    alone = pd.DataFrame({"id": ["only-at-the-bank"], "sector": ["trade"], "rating": ["A"]})
+    wider = {**blocks, "bank": pd.concat([blocks["bank"], alone])}
+    sizes = [
+        align(spec(tmp_path / str(number), blocks=held, include=include), epsilon=None)[0].n
+        for number, held in enumerate((blocks, wider))
+    ]
+    said = Align(capacity={}, include=include).missing_data()
+    left_out = "left out of the cohort" in said
+    assert left_out == (sizes[1] == sizes[0])
+    assert ("is in the cohort" in said) == (sizes[1] == sizes[0] + 1)
+
+
+def test_the_view_says_what_the_result_holds(tmp_path: Path) -> None:
+    result, run = align(spec(tmp_path, include="union", seed=3))
+    view = result.view()
+    assert view.title == f"A cohort of {result.n} records at 3 parties"
+    (table,) = view.tables()
+    assert [name for name, _ in table.rows] == [" + ".join(names) for names, _ in result.rows()]
+    assert View.from_dict(run.read_json("view.json")) == view
+    assert run.read_json("result.json")["kind"] == "alignment"
+    without = replace(result, patterns=None).view()
+    assert "were not asked for" in str(without.answer[0])
+    many = replace(result, patterns=None, parties=tuple("abcdefghijk")).view()
+    assert "left out with more than 10 parties" in str(many.answer[0])

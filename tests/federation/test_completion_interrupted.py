@@ -10,14 +10,13 @@ import pandas as pd
 import pytest
 
 import colonnade as co
-from colonnade.completion.method import FedPSG
+from colonnade.completion.split.exchange import Exchange
 from colonnade.completion.split.regressor import Regressor
-from colonnade.completion.split.steps import exchange
 from colonnade.errors import RunError, StepFailed, StorageError
 from support.split import curved_pair
 
 ALLOW = ("presence", "split-training", "completion-quality")
-PLAIN = FedPSG(iterations=40, local=5, batch=16, hidden=8, cut=4, complete=("right",))
+PLAIN = co.Complete(iterations=40, local=5, batch=16, hidden=8, cut=4, parties=("right",))
 PRIVATE = replace(PLAIN, epsilon=8.0, epochs=6, batch=8)
 """Its last gradients come with the hand-over: no look at hidden records comes after the last round."""
 
@@ -33,14 +32,14 @@ def opened(path: Path) -> co.Federation:
     ("method", "where", "name", "call"),
     [
         (PLAIN, Regressor, "partials", 4),
-        (PLAIN, exchange, "hide", 4),
-        (PLAIN, exchange, "send_back", 4),
-        (PRIVATE, exchange, "hide", 7),
+        (PLAIN, Exchange, "hide", 4),
+        (PLAIN, Exchange, "send_back", 4),
+        (PRIVATE, Exchange, "hide", 7),
     ],
     ids=["sender-in-between", "sender-at-the-end", "active", "sender-hands-over"],
 )
 def test_a_step_that_fails_halfway_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: FedPSG, where: Any, name: str, call: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: co.Complete, where: Any, name: str, call: int
 ) -> None:
     """The party lives on, with what it has in memory; its next try must begin with what it has committed. Iterations
     that are made twice would also cost twice, where training is private."""
@@ -67,10 +66,10 @@ def test_a_step_that_fails_halfway_leaves_nothing_behind(
 
 
 def test_a_resumed_result_knows_where_the_tables_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = FedPSG(imputer="mean", complete=("right",))
+    method = co.Complete(imputer="mean", parties=("right",))
     with opened(tmp_path) as federation:
         with monkeypatch.context() as patched:
-            patched.setattr("colonnade.completion.steps.quality.summary", lambda *_: 1 / 0)
+            patched.setattr("colonnade.completion.steps.quality.summary", lambda *_, **__: 1 / 0)
             with pytest.raises(StepFailed):
                 federation.run(method, name="run")
         result, _ = federation.resume(tmp_path / "runs" / "run")
@@ -81,7 +80,7 @@ def test_a_resumed_result_knows_where_the_tables_are(tmp_path: Path, monkeypatch
 
 def test_a_table_that_cannot_be_written_is_a_matter_of_storage(tmp_path: Path) -> None:
     """And is written by the resumed run, once it can be."""
-    method = FedPSG(imputer="mean", complete=("right",))
+    method = co.Complete(imputer="mean", parties=("right",))
     with opened(tmp_path) as federation:
         blocked = tmp_path / "home" / "right" / "completed"
         blocked.write_text("in the way")

@@ -54,8 +54,8 @@ def test_only_noisy_counts_and_sealed_shares_leave_a_party(tmp_path: Path) -> No
         plan = parties.plan(METHOD)
         assert [one.step for one in plan.stages] == [
             "synthesis.copula.scores.release_marginals",
-            "statistics.moments.share_rows",
-            "statistics.moments.open_moments",
+            "statistics.joint.share_rows",
+            "statistics.joint.open_shares",
         ]
         assert plan.rounds() == 3
 

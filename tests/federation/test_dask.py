@@ -112,8 +112,8 @@ METHODS = {
     "describe": co.Describe(epsilon=1.0),
     "moments": co.Moments(epsilon=None, gamma=64, columns=("height", "sued", "court", "debt")),
     "noisy moments": co.Moments(epsilon=1.0, gamma=64, presence="secret", columns=("height", "sued", "debt")),
-    "tables": co.Contingency(
-        tables=(("age", "height"), ("height", "sued"), ("court", "debt")), bins=4, epsilon=1.0, memory=1 << 14
+    "tables": co.Tables(
+        tables=(("age", "height"), ("height", "sued"), ("court", "debt")), bins=4, epsilon=1.0, memory=401
     ),
 }
 
@@ -121,8 +121,8 @@ METHODS = {
 def sketches(federation: Federation) -> dict[str, Any]:
     """The levels of `fm` sketches of every column."""
     schema = Schema.declared(federation.facts, bins=8)
-    encoder = FMSketches(epsilon=0.5, sketches=21, bins=4)
-    plan = Plan(method="fm", options={}, stages=tuple(encoder.phases(schema, federation.roster)), notes=(), delta=0.0)
+    encoder = FMSketches(schema, federation.roster, epsilon=0.5, sketches=21, bins=4)
+    plan = Plan(method="vertimrf", options={}, stages=encoder.stages, delta=0.0)
     with federation.open(plan) as job:
         return dict(encoder.encode(job, schema).levels)
 

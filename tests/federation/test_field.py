@@ -1,4 +1,5 @@
-"""The border under VertiMRF's rounds: noise, reservations, keys. Requests go to real parties, one by one."""
+"""The border under the rounds of tables, and under VertiMRF's keys: noise, reservations. Requests go to real parties,
+one by one."""
 
 from __future__ import annotations
 
@@ -10,82 +11,77 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colonnade.errors import BadArguments, BeyondReservation, PartyLost, UnsafeRequest
+from colonnade.errors import BadArguments, BeyondReservation, PartyLost, RunError, UnsafeRequest
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
-from colonnade.papers.vertimrf.sketches import FMSketches, share_key, sketched_columns
-from colonnade.synthesis.field.procedure import SQM
-from colonnade.synthesis.field.rounds import LABEL, Round, open_round, share_noise, share_rows
-from colonnade.synthesis.field.schema import Schema, Wanted
-from support.small import three_parties
-
-ENCODER = SQM(units=(2, 3), mus=(50, 80), view="client")
-FIRST, SECOND = f"{LABEL}: share rows", f"{LABEL}: share noise"
-OPEN = f"{LABEL}: open"
+from colonnade.papers.vertimrf.sketches import FMSketches
+from colonnade.synthesis.field.rounds import Round, TableRounds
+from colonnade.synthesis.field.schema import Schema, TableQuery
+from support.small import three_overlapping_blocks, three_parties
 
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[Federation]:
-    with three_parties(tmp_path, seed=1, allow=("fm-sketches",)) as made:
-        yield made
+    with three_parties(tmp_path, seed=1, allow=("fm-sketches",)) as consortium:
+        yield consortium
 
 
-def rounds(federation: Federation) -> tuple[Plan, Round, Round]:
+def two_rounds(federation: Federation) -> tuple[Plan, TableRounds, Round, Round]:
     schema = Schema.declared(federation.facts, bins=4)
-    plan = Plan(method="vertimrf", options={}, phases=tuple(ENCODER.phases(schema, federation.roster)))
-    first = Round(
-        schema=schema,
-        roster=federation.roster,
-        number=0,
-        wanted=(Wanted.of(("age",)), Wanted.of(("sued",))),
-        mu=50,
-        largest_mu=80,
-    )
-    second = replace(first, number=1, mu=80, wanted=(Wanted.of(("age", "sued"), units=3),))
-    return plan, first, second
-
-
-def asked(known: Round) -> dict[str, Any]:
-    return {"layout": known.to_dict(), "view": "client"}
+    rounds = TableRounds(schema, federation.roster, "client", units=(2, 3), mus=(50, 80))
+    plan = Plan(method="synthesize", options={}, stages=rounds.stages)
+    first = rounds.layout(schema, 0, [TableQuery.of(("age",)), TableQuery.of(("sued",))])
+    second = rounds.layout(schema, 1, [TableQuery.of(("age", "sued"), units=3)])
+    return plan, rounds, first, second
 
 
 def test_a_round_with_less_noise_or_more_tables_is_refused(federation: Federation) -> None:
-    plan, first, _ = rounds(federation)
+    plan, rounds, first, _ = two_rounds(federation)
     for greedy in (
         replace(first, mu=40),
-        replace(first, wanted=(*first.wanted, Wanted.of(("rating",)))),
-        replace(first, wanted=(Wanted.of(("age",), units=3),)),
+        replace(first, tables=(*first.tables, TableQuery.of(("rating",)))),
+        replace(first, tables=(TableQuery.of(("age",), units=3),)),
     ):
         with federation.open(plan) as job, pytest.raises(BeyondReservation):
-            job.ask(share_rows, phase=FIRST, **asked(greedy))
+            job.ask(rounds.share_rows, layout=greedy.to_dict())
+
+
+def test_what_the_plan_fixes_cannot_be_asked_in_another_way(federation: Federation) -> None:
+    """The layout is named later; the view is not."""
+    plan, rounds, first, _ = two_rounds(federation)
+    with federation.open(plan) as job, pytest.raises(RunError, match="fixes view"):
+        job.ask(rounds.share_rows, layout=first.to_dict(), view="server")
+    assert all("at most 2 tables, each count with mu 50" in rounds.share_rows.later[name] for name in ("layout",))
 
 
 def test_a_round_opens_once_and_only_in_its_turn(federation: Federation) -> None:
-    plan, first, second = rounds(federation)
+    plan, rounds, first, second = two_rounds(federation)
     with federation.open(plan) as job:
         with pytest.raises(UnsafeRequest):
-            job.ask(share_noise, phase=SECOND, **asked(replace(first, wanted=(Wanted.of(("age",)),))))
-        job.ask(share_rows, phase=FIRST, **asked(first))
-        job.ask(open_round, phase=OPEN, **asked(first))
+            job.ask(rounds.share_noise, layout=replace(first, tables=(TableQuery.of(("age",)),)).to_dict())
+        job.ask(rounds.share_rows, layout=first.to_dict())
+        job.ask(rounds.open, layout=first.to_dict())
         with pytest.raises(UnsafeRequest):
-            job.ask(open_round, phase=OPEN, **asked(first))
+            job.ask(rounds.open, layout=first.to_dict())
     with federation.open(plan) as job:
-        job.ask(share_rows, phase=FIRST, **asked(first))
-        job.ask(open_round, phase=OPEN, **asked(first))
-        job.ask(share_noise, phase=SECOND, **asked(second))
-        shares = job.ask(open_round, phase=OPEN, **asked(second))
-        assert {one.shape[1] for one in shares.values()} == {3 * 4 * 2}, "three units of a table of 8 cells"
+        job.ask(rounds.share_rows, layout=first.to_dict())
+        job.ask(rounds.open, layout=first.to_dict())
+        job.ask(rounds.share_noise, layout=second.to_dict())
+        shares = job.ask(rounds.open, layout=second.to_dict())
+        assert {share.shape[1] for share in shares.values()} == {3 * 4 * 2}, "three units of a table of 8 cells"
 
 
 def test_nothing_opens_if_one_member_was_asked_for_another_round(federation: Federation) -> None:
     """A member that dealt noise for another layout deals it under another tag: the others miss it."""
-    plan, first, _ = rounds(federation)
-    other = replace(first, wanted=(Wanted.of(("age",)), Wanted.of(("rating",))))
+    plan, rounds, first, _ = two_rounds(federation)
+    other = replace(first, tables=(TableQuery.of(("age",)), TableQuery.of(("rating",))))
     with federation.open(plan) as job:
-        layouts = {party: asked(other if party == "bank" else first) for party in federation.facts.parties}
-        job.ask_each(share_rows, layouts, phase=FIRST)
+        layouts = {
+            party: {"layout": (other if party == "bank" else first).to_dict()} for party in federation.facts.parties
+        }
+        job.ask_each(rounds.share_rows, layouts)
         with pytest.raises(PartyLost):
-            job.ask(open_round, phase=OPEN, **asked(first))
+            job.ask(rounds.open, layout=first.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -93,13 +89,13 @@ def test_nothing_opens_if_one_member_was_asked_for_another_round(federation: Fed
     [
         {"number": -1},
         {"mu": 81},
-        {"wanted": []},
-        {"wanted": [{"columns": ["age"], "bins": [None], "units": 0}]},
-        {"wanted": [{"columns": ["age", "age"], "bins": [None, None], "units": 1}]},
-        {"wanted": [{"columns": ["age"], "bins": [[0, 1]], "units": 1}]},
-        {"wanted": [{"columns": ["age"], "bins": [[0, 2, 2, 2]], "units": 1}]},
-        {"wanted": [{"columns": ["age", "sued", "rating"], "bins": [None] * 3, "units": 1}]},
-        {"wanted": [{"columns": ["nothing"], "bins": [None], "units": 1}]},
+        {"tables": []},
+        {"tables": [{"columns": ["age"], "bins": [None], "units": 0}]},
+        {"tables": [{"columns": ["age", "age"], "bins": [None, None], "units": 1}]},
+        {"tables": [{"columns": ["age"], "bins": [[0, 1]], "units": 1}]},
+        {"tables": [{"columns": ["age"], "bins": [[0, 2, 2, 2]], "units": 1}]},
+        {"tables": [{"columns": ["age", "sued", "rating"], "bins": [None] * 3, "units": 1}]},
+        {"tables": [{"columns": ["nothing"], "bins": [None], "units": 1}]},
         {"schema": {"names": ["age"], "edges": {"age": [3.0, 1.0]}}},
         {"schema": {"names": ["age"], "edges": {}}},
         {"schema": None},
@@ -107,7 +103,7 @@ def test_nothing_opens_if_one_member_was_asked_for_another_round(federation: Fed
     ids=str,
 )
 def test_a_round_that_makes_no_sense_is_refused(federation: Federation, change: dict[str, Any]) -> None:
-    _, first, _ = rounds(federation)
+    _, _, first, _ = two_rounds(federation)
     with pytest.raises(BadArguments):
         Round.from_dict(federation.facts, federation.roster, first.to_dict() | change)
     assert Round.from_dict(federation.facts, federation.roster, first.to_dict()) == first
@@ -115,8 +111,6 @@ def test_a_round_that_makes_no_sense_is_refused(federation: Federation, change: 
 
 def test_a_record_moves_each_table_by_one_at_most(tmp_path: Path) -> None:
     """The same federation without one record, exact: each table differs by 1 in one cell, or nowhere."""
-    from support.small import three_overlapping_blocks
-
     tables = []
     for run, dropped in enumerate((None, "K00002")):
         blocks = three_overlapping_blocks(60)
@@ -124,26 +118,25 @@ def test_a_record_moves_each_table_by_one_at_most(tmp_path: Path) -> None:
             blocks = {party: frame[frame["id"] != dropped] for party, frame in blocks.items()}
         blocks["clinic"].loc[len(blocks["clinic"]) + 99] = ["K99999", 5.0, 1]  # keeps another record in place
         with three_parties(tmp_path / str(run), blocks=blocks, allow=("exact-tables",), seed=1) as federation:
-            encoder = SQM(units=(20,), mus=(0,), view="client")
             schema = Schema.declared(federation.facts, bins=4)
-            plan = Plan(method="vertimrf", options={}, phases=tuple(encoder.phases(schema, federation.roster)))
-            wanted = [Wanted.of(("age",)), Wanted.of(("age", "sued")), Wanted.of(("age", "visits", "rating"))]
-            with federation.open(plan) as job:
-                tables.append(encoder.encode(job, schema).tables(wanted))
-    moved = [np.abs(one.counts - other.counts).sum() for one, other in zip(*tables, strict=True)]
-    assert all(one in (0, 1) for one in moved)
+            rounds = TableRounds(schema, federation.roster, "client", units=(20,), mus=(0,))
+            columns = [("age",), ("age", "sued"), ("age", "visits", "rating")]
+            with federation.open(Plan(method="synthesize", options={}, stages=rounds.stages)) as job:
+                tables.append(rounds.tables(job, schema, 0, [TableQuery.of(names) for names in columns]))
+    moved = [np.abs(before.counts - after.counts).sum() for before, after in zip(*tables, strict=True)]
+    assert all(change in (0, 1) for change in moved)
     assert sum(moved) > 0
 
 
 def test_the_coordinator_never_sees_the_hash_key(federation: Federation) -> None:
     """The parts of the key travel sealed: no reply has them, and without them nothing is sketched."""
-    encoder = FMSketches(epsilon=0.1, sketches=4, bins=3)
     schema = Schema.declared(federation.facts, bins=4)
-    plan = Plan(method="vertimrf", options={}, phases=tuple(encoder.phases(schema, federation.roster)))
+    encoder = FMSketches(schema, federation.roster, epsilon=0.1, sketches=4, bins=3)
+    plan = Plan(method="vertimrf", options={}, stages=encoder.stages)
     with federation.open(plan) as job:
-        replies = job.ask(share_key)
+        replies = job.ask(encoder.keys)
         assert set(replies.values()) == {None}
-        levels = job.ask(sketched_columns, phase="LocEnc", **encoder._arguments(schema))
-    assert {name for one in levels.values() for name in one} == set(schema.names)
+        levels = job.ask(encoder.sketches)
+    assert {name for answer in levels.values() for name in answer} == set(schema.names)
     with federation.open(plan) as job, pytest.raises(PartyLost):
-        job.ask(sketched_columns, phase="LocEnc", **encoder._arguments(schema))
+        job.ask(encoder.sketches)

@@ -39,7 +39,7 @@ def openings(tmp_path: Path) -> list[Any]:
         row.body
         for party in PARTIES
         for row in Transcript(database(tmp_path, party), create=False).rows(direction="out")
-        if row.body["step"].endswith("open_moments") and row.body["kind"] in ("release", "replay")
+        if row.body["step"].endswith("open_shares") and row.body["kind"] in ("release", "replay")
     ]
 
 
@@ -76,7 +76,7 @@ def assert_nothing_was_revealed(tmp_path: Path) -> None:
     # Not even the holders that are there let their shares go (two of three would show nothing, see secure/claim.md).
     assert not openings(tmp_path)
     sent = Transcript(Database(run / "transcript.db", read_only=True), create=False).rows(direction="out")
-    assert not [row for row in sent if row.body["step"].endswith("open_moments")], "nobody was asked to open"
+    assert not [row for row in sent if row.body["step"].endswith("open_shares")], "nobody was asked to open"
 
 
 @pytest.mark.slow

@@ -33,6 +33,11 @@ def _sparse_glm(options: Options) -> tuple[str, Options]:
     return "vfl-glm-vs", {**options, "damping": damping}
 
 
+def _align(options: Options) -> tuple[str, Options]:
+    options = dict(options)
+    return ("blind-rsa" if options.pop("protocol") == "blind-rsa" else "align"), options
+
+
 def _pca(options: Options) -> tuple[str, Options]:
     return "pca", _renamed(options, block="tile")
 
@@ -94,7 +99,29 @@ def _fedpsg(options: Options) -> tuple[str, Options]:
     return "complete", _renamed(options, **dict.fromkeys(papers, ""))
 
 
+def _moments(options: Options) -> tuple[str, Options]:
+    return "moments", _renamed(options, block="tile")
+
+
+def _contingency(options: Options) -> tuple[str, Options]:
+    return "tables", {**options, "memory": MEMORY[options["memory"]]}
+
+
+def _polynomial(options: Options) -> tuple[str, Options]:
+    outputs = {"outputs": options["polynomial"]}
+    return "polynomial-sum", {**options, "polynomial": outputs, "memory": MEMORY[options["memory"]]}
+
+
+MEMORY = {1 << 23: None, 1 << 16: 500, 1 << 12: 400.226}
+"""Bytes of one share in one round, as these methods took it -> MB that a process may use, as all take it now: the same
+chunks of rows in these cases."""
+
+
 CHANGES: dict[str, Callable[[Options], tuple[str, Options]]] = {
+    "align": _align,
+    "moments": _moments,
+    "contingency": _contingency,
+    "polynomial": _polynomial,
     "sparse-glm": _sparse_glm,
     "vfem": _vfem,
     "pca": _pca,

@@ -26,7 +26,7 @@ WORDING: dict[str, str] = {
     "estimates are biased, and cross_party='full' is right": "estimates are biased, and Regress is right",
     "exchange='plain': ": "masking='plain': ",
     "or take CopulaSQM, to stay": "or take Synthesize, to stay",
-    "via='admm' shows sums at the solutions only": "`colonnade.papers.VFLGLMVS` shows sums at the solutions only",
+    "via='admm' shows sums at the solutions only": "VFLGLMVS, of the papers' wing, shows sums at the solutions only",
     "use via='moments' (gaussian), or synthesize a table with CopulaSQM and fit that": (
         "use Select(solver='moments') (gaussian), or synthesize a table and fit that"
     ),

@@ -11,11 +11,11 @@ import pytest
 import colonnade as co
 from colonnade.data.column import Column, Columns
 from colonnade.errors import UnsafeRequest
-from colonnade.federation.coordinator import Federation
 from colonnade.federation.config import Spec
+from colonnade.federation.coordinator import Federation
 from colonnade.secure.field import BLOCK_ROWS
-from colonnade.statistics import moments
-from colonnade.statistics import moments as moment_layout
+from colonnade.statistics import circuit, moments
+from support.asking import asking
 
 PARTIES = ("clinic", "court", "bank")
 N, GAMMA = 2 * BLOCK_ROWS + 700, 64
@@ -60,7 +60,7 @@ def test_moments_of_three_chunks_equal_pooled_products(
     presence: str, tiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the matrix is opened in several rounds, so that chunks are read again."""
-    monkeypatch.setattr(moment_layout, "MAXIMUM_MAIL", 1)
+    monkeypatch.setattr(moments, "MAXIMUM_MAIL", 1)
     blocks = gridded()
     method = co.Moments(epsilon=None, presence=presence, gamma=GAMMA, tile=tiles)
     if tiles == 3:
@@ -88,13 +88,14 @@ def test_moments_of_three_chunks_equal_pooled_products(
             assert np.array_equal(gram, design.T @ design)
 
 
-def test_tables_of_many_chunks_equal_pooled_counts(tmp_path: Path) -> None:
+def test_tables_of_many_chunks_equal_pooled_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit, "SHARE_BYTES", 1 << 12)
     blocks = gridded(3000)
     wanted = (("clinic_0", "court_0"), ("bank_0", "bank_1"))
-    method = co.Contingency(tables=wanted, bins=2, epsilon=None, memory=1 << 12)
+    method = co.Tables(tables=wanted, bins=2, epsilon=None)
     with open_federation(tmp_path, blocks) as federation:
         layout = method.layout(federation.facts, federation.roster)
-        assert len(layout.circuit.chunks) > 5
+        assert len(layout.chunks) > 5
         result = method.fit(federation)
     truth = (pooled(blocks) >= 0).astype(float).where(pooled(blocks).notna())
     for first, second in wanted:
@@ -104,15 +105,15 @@ def test_tables_of_many_chunks_equal_pooled_counts(tmp_path: Path) -> None:
 
 
 def test_nothing_opens_before_every_chunk_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moment_layout, "MAXIMUM_MAIL", 1)
+    monkeypatch.setattr(moments, "MAXIMUM_MAIL", 1)
     method = co.Moments(epsilon=1.0, presence="ignore", gamma=GAMMA)
     with open_federation(tmp_path, gridded()) as federation:
         plan = method.plan(federation.facts, federation.roster)
-        arguments = {"layout": method.layout(federation.facts, federation.roster).to_dict(), "view": "client"}
+        stages = method.procedure(federation.facts, federation.roster)
         with pytest.raises(co.errors.ColonnadeError), federation.open(plan) as job:
-            job.ask(moments.share_rows, **arguments)
-            job.ask(moments.share_more_rows, number=1, **arguments)
-            job.ask(moments.open_moments, number=0, **arguments)
+            job.ask(stages.share)
+            job.ask(stages.share_more)
+            job.ask(stages.open)
         with pytest.raises(UnsafeRequest), federation.open(plan) as job:
-            job.ask(moments.share_rows, **arguments)
-            job.ask(moments.share_more_rows, number=3, **arguments)
+            job.ask(stages.share)
+            job.ask(asking(stages.share_more, **dict.fromkeys(federation.roster.names, {"number": 3})))

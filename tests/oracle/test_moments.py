@@ -24,6 +24,7 @@ from colonnade.federation.coordinator import Federation
 from colonnade.statistics import moments as module
 from colonnade.statistics.features import features
 from colonnade.statistics.moments import Moments
+from support.asking import asking
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 ALLOW = ("presence", "exact-moments")
@@ -170,30 +171,28 @@ def test_an_opening_happens_once(tmp_path: Path) -> None:
     """A coordinator that asks for the same opening again, with fresh noise, could average the noise away."""
     with three_parties(tmp_path, allow=ALLOW) as federation:
         method = Moments(epsilon=1.0, presence="ignore", tile=3)
-        layout = method.layout(federation.facts, federation.roster)
         plan = method.plan(federation.facts, federation.roster)
-        arguments = {"layout": layout.to_dict(), "view": "client"}
+        stages = method.procedure(federation.facts, federation.roster)
         with pytest.raises(UnsafeRequest), federation.open(plan) as job:
-            job.ask(module.share_rows, **arguments)
-            job.ask(module.open_moments, number=0, **arguments)
+            job.ask(stages.share)
+            job.ask(stages.open)
             # A second request of the same opening is beyond the reservation, or refused by the holder itself.
             for party in job._seq:
                 federation.transport[party].ledger.debit = lambda **_: True  # type: ignore[index]
-            job.ask(module.open_moments, number=0, **arguments)
+            job.ask(asking(stages.open, again=True))
 
 
 def test_nothing_opens_without_everybodys_noise(tmp_path: Path) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
         method = Moments(epsilon=1.0, presence="ignore")
-        layout = method.layout(federation.facts, federation.roster)
-        arguments = {"layout": layout.to_dict(), "view": "client"}
+        stages = method.procedure(federation.facts, federation.roster)
         with pytest.raises(PartyLost), federation.open(method.plan(federation.facts, federation.roster)) as job:
-            job.ask(module.share_rows, **arguments)
+            job.ask(stages.share)
             for mail in job._pending.values():
-                mail[:] = [one for one in mail if not (one.sender == "bank" and "noise" in one.tag)]
-            job.ask(module.open_moments, number=0, **arguments)
+                mail[:] = [letter for letter in mail if not (letter.sender == "bank" and "noise" in letter.tag)]
+            job.ask(stages.open)
         assert not any(
-            row.body["kind"] == "release" and row.body["step"].endswith("open_moments")
+            row.body["kind"] == "release" and row.body["step"].endswith("open_shares")
             for party in ("clinic", "court")
             for row in federation.transport[party].transcript.rows()  # type: ignore[index]
         )

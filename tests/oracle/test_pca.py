@@ -1,4 +1,4 @@
-"""SQMPCA against numpy, pandas and scikit-learn on the pooled rows."""
+"""PCA against numpy, pandas and scikit-learn on the pooled rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA as SklearnPCA
 
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
-from colonnade.federation import method as methods
+from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
 from colonnade.models import pca as module
 from colonnade.models.matrix import norm_bounds, second_moments
-from colonnade.models.pca import SQMPCA, leading_eigenvectors
+from colonnade.models.pca import PCA, leading_eigenvectors
 from colonnade.statistics.moments import Moments
 from support.small import three_overlapping_blocks, three_parties
 
@@ -60,7 +60,7 @@ def test_components_without_noise_are_those_of_the_pooled_rows(tmp_path: Path) -
     frame = correlated_rows()
     rows = pooled_features(frame)
     with federation(tmp_path, frame, allow=EXACT) as parties:
-        model = SQMPCA(n_components=3, epsilon=None, gamma=1024).fit(parties)
+        model = PCA(n_components=3, epsilon=None, gamma=1024).fit(parties)
     values, vectors = np.linalg.eigh(rows.T @ rows)
     assert model.feature_names_ == ("x0", "x1", "x2", "x3", "kind[b]", "kind[c]", "x4", "x5")
     assert model.explained_variance_ == pytest.approx(values[::-1][:3] / len(frame), rel=1e-12)
@@ -75,8 +75,8 @@ def test_centred_components_are_scikit_learns(tmp_path: Path) -> None:
     frame = correlated_rows()
     rows = pooled_features(frame)
     with federation(tmp_path, frame, allow=EXACT) as parties:
-        model = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True).fit(parties)
-    theirs = PCA(2).fit(rows)
+        model = PCA(n_components=2, epsilon=None, gamma=1024, centre=True).fit(parties)
+    theirs = SklearnPCA(2).fit(rows)
     assert np.abs(np.sum(model.components_ * theirs.components_, axis=1)) == pytest.approx(1, abs=1e-9)
     assert model.explained_variance_ == pytest.approx(theirs.explained_variance_ * (399 / 400), rel=1e-9)
     assert np.allclose(np.abs(model.transform(frame)), np.abs(theirs.transform(rows)))
@@ -124,8 +124,8 @@ def test_a_row_never_exceeds_the_public_norm(tmp_path: Path) -> None:
             with pytest.raises(BadPrivacyParameter, match="share"):
                 norm_bounds(parties.facts, None, wrong)
         with pytest.raises(BadPrivacyParameter, match="positive norm"):
-            SQMPCA(clip={"nobody": 1.0}).fit(parties)
-        layout = SQMPCA().layout(parties.facts, parties.roster)
+            PCA(clip={"nobody": 1.0}).fit(parties)
+        layout = PCA().procedure(parties.facts, parties.roster).layout
     assert bounds == pytest.approx({"first": 0.5, "second": np.sqrt(3), "third": np.sqrt(2)})
     assert share == pytest.approx({party: 0.5 * bound for party, bound in whole.items()})
     norms = np.linalg.norm(pooled_features(frame)[:, 2:6], axis=1)
@@ -139,10 +139,11 @@ def test_the_memory_that_the_user_allows_decides_the_rounds_and_not_the_result(t
     frame = correlated_rows()
     with federation(tmp_path, frame, allow=EXACT) as parties:
         with pytest.raises(BadArguments, match="allow memory="):
-            parties.plan(SQMPCA(n_components=2, memory=1))
-        plain = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True).fit(parties)
-        tiled = SQMPCA(n_components=2, epsilon=None, gamma=1024, centre=True, memory=480, block=3).fit(parties)
-        assert tiled.layout(parties.facts, parties.roster).block == 3
+            parties.plan(PCA(n_components=2, memory=1))
+        plain = PCA(n_components=2, epsilon=None, gamma=1024, centre=True).fit(parties)
+        tiled_method = PCA(n_components=2, epsilon=None, gamma=1024, centre=True, memory=480, tile=3)
+        tiled = tiled_method.fit(parties)
+        assert tiled_method.procedure(parties.facts, parties.roster).layout.tile == 3
     assert np.array_equal(tiled.components_, plain.components_)
 
 
@@ -154,7 +155,7 @@ def test_components_in_the_place_of_the_gram_matrix_are_the_same(tmp_path: Path,
     kept = module.principal_components(moments, n_components=3, centre=centre)
     assert np.array_equal(moments.grams[0], before)
     moved = module.principal_components(moments, n_components=3, centre=centre, overwrite=True)
-    assert np.array_equal(kept.components, moved.components)
+    assert np.array_equal(kept.components_, moved.components_)
     assert np.shares_memory(second_moments(moments, overwrite=True).matrix, moments.grams[0])
 
 
@@ -163,8 +164,8 @@ def test_noisy_components_lose_little_when_the_noise_is_small(tmp_path: Path) ->
     times the stated size (perturbation bound 2 |N| / n with |N| <= 2 sd sqrt(8) is 6 %; typical loss is its square)."""
     frame = correlated_rows()
     with federation(tmp_path, frame, seed=5, allow=EXACT) as parties:
-        exact = SQMPCA(n_components=2, epsilon=None, gamma=1024).fit(parties)
-        noisy = SQMPCA(n_components=2, epsilon=8.0, view="server").fit(parties)
+        exact = PCA(n_components=2, epsilon=None, gamma=1024).fit(parties)
+        noisy = PCA(n_components=2, epsilon=8.0, view="server").fit(parties)
     assert 0 < noisy.noise_sd_ < 8
     assert noisy.captured_variance(frame) > 0.98 * exact.captured_variance(frame)
     assert noisy.captured_variance(frame) < exact.captured_variance(frame)
@@ -186,8 +187,8 @@ def test_wide_matrices_take_few_eigenvectors(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_plan_prints_both_views_and_costs_what_was_asked(tmp_path: Path) -> None:
     with three_parties(tmp_path) as parties:
-        plan = parties.plan(SQMPCA(n_components=2, epsilon=1.0))
-        server = parties.plan(SQMPCA(n_components=2, epsilon=1.0, view="server"))
+        plan = parties.plan(PCA(n_components=2, epsilon=1.0))
+        server = parties.plan(PCA(n_components=2, epsilon=1.0, view="server"))
     assert 0.99 < plan.total().epsilon <= 1.0
     assert "Client view (accounted): 1 of 3" in plan.text()
     assert "Server view (for comparison): 0 of 3" in plan.text()
@@ -196,29 +197,26 @@ def test_the_plan_prints_both_views_and_costs_what_was_asked(tmp_path: Path) -> 
 
 
 def test_options_return_the_same_method(tmp_path: Path) -> None:
-    model = SQMPCA(n_components=2, epsilon=0.5, columns=("age", "visits"), clip={"clinic": 1.0}, presence="secret")
-    again = SQMPCA.from_options(model.options())
+    model = PCA(n_components=2, epsilon=0.5, columns=("age", "visits"), clip={"clinic": 1.0}, presence="secret")
+    again = PCA.from_options(model.options())
     with three_parties(tmp_path) as parties:
         assert parties.plan(again).fingerprint == parties.plan(model).fingerprint
         run = parties.run(model)[1]
     assert run.read_json("result.json")["kind"] == "pca"
     assert run.job["method"] == "pca"
     assert set(run.job["options"]) == set(model.options())
-    methods.METHODS.setdefault("pca", ("colonnade.models.pca", "SQMPCA"))
-    assert isinstance(methods.method("pca", run.job["options"]), SQMPCA)
+    assert isinstance(CATALOGUE.make("pca", run.job["options"]), PCA)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadArguments, match="n_components"):
-        SQMPCA(n_components=0)
+        PCA(n_components=0)
     with pytest.raises(BadPrivacyParameter):
-        SQMPCA(epsilon=-1.0)
-    with pytest.raises(BadArguments, match="not fitted"):
-        SQMPCA().transform(np.zeros((1, 3)))
+        PCA(epsilon=-1.0)
     with three_parties(tmp_path) as parties:
         with pytest.raises(BadArguments, match="components"):
-            SQMPCA(n_components=7).fit(parties)
-        model = SQMPCA(n_components=2).fit(parties)
+            PCA(n_components=7).fit(parties)
+        model = PCA(n_components=2).fit(parties)
     with pytest.raises(BadArguments, match="one column for each"):
         model.transform(np.zeros((1, 3)))
     with pytest.raises(UnknownColumn, match="no column"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from colonnade.codec import convert, plain
 from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadArguments,
@@ -29,8 +32,9 @@ from colonnade.errors import (
 )
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import guarantee
-from colonnade.statistics import polynomial as module
+from colonnade.statistics import circuit
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
+from support.asking import asking
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
 from support.small import COLUMNS, three_parties
 
@@ -121,10 +125,9 @@ def test_random_polynomials_equal_python_integers(
     monomial = st.tuples(COEFFICIENTS, monomials(names))
     output = st.lists(monomial, min_size=1, max_size=4, unique_by=lambda one: tuple(sorted(one[1].items())))
     polynomial = data.draw(st.lists(output, min_size=1, max_size=3))
-    memory = data.draw(st.sampled_from([1 << 20, 2000]))
-    result = PolynomialSum(polynomial=Polynomial.of(*polynomial), epsilon=None, gamma=GAMMA, memory=memory).fit(
-        federation
-    )
+    share_bytes = data.draw(st.sampled_from([1 << 20, 2000]))
+    with mock.patch.object(circuit, "SHARE_BYTES", share_bytes):
+        result = PolynomialSum(polynomial=Polynomial.of(*polynomial), epsilon=None, gamma=GAMMA).fit(federation)
     scale, sums = evaluated(polynomial, rows)
     assert result.scale == scale
     assert result.integers == tuple(sums)
@@ -157,7 +160,7 @@ def test_the_first_algorithm_needs_no_scaling_of_coefficients(federations: dict[
         assert layout.scale_degree == degree
     assert PolynomialSum(polynomial=Polynomial.of([(0.5, {"age": 1, "sued": 1}), (0.5, {"age": 1})]), gamma=2).layout(
         federation.facts, federation.roster
-    ).whole == [{(("age", 1),): 2, (("age", 1), ("sued", 1)): 1}]
+    ).coefficients == [{(("age", 1),): 2, (("age", 1), ("sued", 1)): 1}]
 
 
 def test_the_sensitivity_bound_holds_and_is_reached(federations: dict[int, tuple[Federation, Rows]]) -> None:
@@ -180,7 +183,7 @@ def test_the_sensitivity_bound_holds_and_is_reached(federations: dict[int, tuple
     for row in candidates:
         moved = [
             sum(a * math.prod(row[name] ** e for name, e in exponents) for exponents, a in output.items() if exponents)
-            for output in layout.whole
+            for output in layout.coefficients
         ]
         assert sum(map(abs, moved)) <= layout.delta_1
         assert math.hypot(*moved) <= layout.delta_2
@@ -230,7 +233,7 @@ def test_large_noise_costs_what_gaussian_noise_of_its_size_does(tmp_path: Path) 
     sigma = math.sqrt(2 * layout.mu) / layout.delta_2
     spent = norm.cdf(0.5 / sigma - sigma) - math.e * norm.cdf(-0.5 / sigma - sigma)
     assert 0.98e-5 < spent <= 1e-5
-    assert guarantee([layout.release(0)], delta=1e-5).accountant == "pld"
+    assert guarantee(layout.releases(0), delta=1e-5).accountant == "pld"
 
 
 def test_the_plan_counts_the_joint_release_once_and_prints_both_views(tmp_path: Path) -> None:
@@ -260,37 +263,34 @@ def test_a_job_that_could_wrap_is_refused_in_its_plan(tmp_path: Path) -> None:
         )
 
 
-def arguments_of(federation: Federation, method: PolynomialSum) -> dict[str, Any]:
-    return {"layout": method.layout(federation.facts, federation.roster).to_dict(), "view": "client"}
-
-
 def openers(federation: Federation) -> set[str]:
     """Who let a share of the result go."""
     return {
         party
         for party in federation.roster.committee
         for row in federation.transport[party].transcript.rows()  # type: ignore[index]
-        if row.body["kind"] == "release" and row.body["step"].endswith("open_polynomial")
+        if row.body["kind"] == "release" and row.body["step"].endswith("open_shares")
     }
 
 
 def test_an_opening_happens_once_and_not_without_everybodys_noise(tmp_path: Path) -> None:
     method = PolynomialSum(polynomial=Polynomial.of([(1, {"age": 1, "sued": 1})]), epsilon=1.0)
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        plan, arguments = method.plan(federation.facts, federation.roster), arguments_of(federation, method)
+        plan = method.plan(federation.facts, federation.roster)
+        stages = method.procedure(federation.facts, federation.roster)
         with pytest.raises(PartyLost), federation.open(plan) as job:
-            job.ask(module.share_products, number=0, **arguments)
+            job.ask(stages.share)
             for mail in job._pending.values():
-                mail[:] = [one for one in mail if not (one.sender == "bank" and "noise" in one.tag)]
-            job.ask(module.open_polynomial, **arguments)
+                mail[:] = [letter for letter in mail if not (letter.sender == "bank" and "noise" in letter.tag)]
+            job.ask(stages.open)
         # The bank has its own noise and may answer: one share of a polynomial of degree 2 says nothing.
         assert openers(federation) <= {"bank"}
         with pytest.raises(UnsafeRequest), federation.open(plan) as job:
-            job.ask(module.share_products, number=0, **arguments)
-            job.ask(module.open_polynomial, **arguments)
+            job.ask(stages.share)
+            job.ask(stages.open)
             for party in job._seq:  # even if the ledger did not mind
                 federation.transport[party].ledger.debit = lambda **_: True  # type: ignore[index]
-            job.ask(module.open_polynomial, **arguments)
+            job.ask(asking(stages.open, again=True))
 
 
 def test_a_run_writes_its_sums_and_options_survive(tmp_path: Path) -> None:
@@ -303,9 +303,9 @@ def test_a_run_writes_its_sums_and_options_survive(tmp_path: Path) -> None:
 
 def test_polynomials_are_values() -> None:
     made = Polynomial.of([(1, {"b": 1, "a": 2}), (2, {"a": 2, "b": 1}), (1, {"c": 1}), (-1, {"c": 1}), (4, {"a": 0})])
-    assert made.outputs == (((4, ()), (3, (("a", 2), ("b", 1)))),)
+    assert made.outputs == (((4, {}), (3, {"a": 2, "b": 1})),)
     assert made.degree == 3
-    assert Polynomial.from_list(made.to_list()) == made
+    assert convert(json.loads(json.dumps(plain(made))), Polynomial, "polynomial") == made
 
 
 def test_bad_options(tmp_path: Path) -> None:

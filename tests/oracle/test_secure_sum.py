@@ -25,25 +25,11 @@ from colonnade.errors import (
 )
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Request
-from colonnade.federation.party import Party
-from colonnade.federation.plan import Plan, phase
-from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Free
-from colonnade.statistics.secure_sum import PresenceTotal, SecureSum, masked_presence, masked_release, unmask
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import stage
+from colonnade.statistics.secure_sum import PresenceTotal, SecureSum, masked_presence, unmask
 from support.small import three_overlapping_blocks, three_parties
-
-
-def _free(public: Public, *, values: list[float], shape: dict[str, Any], round: int, times: int = 1) -> Cost:
-    return Free("a test's own numbers")
-
-
-@step(cost=_free)
-def masked_numbers(me: Party, *, values: list[float], shape: dict[str, Any], round: int, times: int = 1) -> Release:
-    """The numbers that the test gives this member."""
-    whole = all(isinstance(one, int) for one in values)
-    vector = np.array(values, dtype=np.int64 if whole else np.float64)
-    masked = [masked_release(me, vector, shape=SecureSum(**shape), round_number=round) for _ in range(times)]
-    return Release(masked[0], "masked numbers")
+from support.steps import masked_numbers
 
 
 def masked_replies(
@@ -51,19 +37,19 @@ def masked_replies(
 ) -> dict[str, Any]:
     shapes = shape if isinstance(shape, dict) else dict.fromkeys(vectors, shape)
     arguments = {
-        member: {"values": values, "shape": shapes[member].to_dict(), "round": 0, **more}
+        member: {"values": values, "shape": shapes[member].to_dict(), "round_number": 0, **more}
         for member, values in vectors.items()
     }
-    only = phase(
+    masked = stage(
         "masked",
         masked_numbers,
-        {member: [one] for member, one in arguments.items()},
+        {member: [own] for member, own in arguments.items()},
         facts=federation.facts,
         roster=federation.roster,
         discloses="masked numbers",
     )
-    with federation.open(Plan(method="ask", options={}, phases=(only,))) as job:
-        return job.ask_each(masked_numbers, arguments)
+    with federation.open(Plan(method="ask", options={}, stages=(masked,))) as job:
+        return job.ask(masked)
 
 
 MEMBERS = ("clinic", "court", "bank")
@@ -221,7 +207,7 @@ def test_one_record_moves_the_total_by_at_most_the_number_of_parties(tmp_path: P
     for number, blocks in enumerate((whole, less)):
         with three_parties(tmp_path / str(number), blocks=blocks, allow=("exact-presence-total",)) as federation:
             totals.append(PresenceTotal(epsilon=None).fit(federation).total)
-            cost = federation.plan(PresenceTotal(epsilon=1.0)).phase("presence total").costs["bank"]
+            cost = federation.plan(PresenceTotal(epsilon=1.0)).stage("presence total").costs["bank"]
     assert totals[0] - totals[1] == cost.number("delta_2") == 3
 
 

@@ -13,11 +13,11 @@ import optax
 import pytest
 
 from colonnade.completion.layout import Layout
-from colonnade.completion.split.networks import apply, drawing, leaky, words_of
-from colonnade.completion.split import private
-from colonnade.completion.split import session as live
+from colonnade.completion.split.networks import apply, leaky, noisy_sum
+from colonnade.completion.split import session
 from colonnade.papers.fedpsg import gain
 from colonnade.completion.split.session import features
+from colonnade.completion.split.training import GAMMA, drawing, sensitivity, words_of
 from colonnade.completion.split.regressor import Regressor
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
@@ -70,18 +70,18 @@ def test_split_regression_is_the_training_of_the_whole_network(tmp_path: Path) -
     assert np.mean(twin[-5:]) < 0.9 * np.mean(twin[:5])
 
 
-def test_ckks_and_masks_train_alike_for_fifty_steps_and_a_simulation_repeats() -> None:
+def test_ckks_and_pads_train_alike_for_fifty_steps_and_a_simulation_repeats() -> None:
     blocks, columns = curved_pair(300)
     found = {}
-    for run in ("masks", "ckks", "masks again"):
-        training = regression_of(protect=run.split()[0], iterations=50, local=1, every=10)
+    for run in ("pads", "ckks", "pads again"):
+        training = regression_of(masking=run.split()[0], iterations=50, local=1, every=10)
         with Federation.local(blocks, key="id", columns=columns, seed=4, allow=ALLOWED) as opened:
             found[run], _ = run_training(opened, training, first={"left": 1, "right": 2})
-    assert found["masks"].losses == found["masks again"].losses
-    masks, ckks = (np.array([one[0] for one in found[way].losses]) for way in ("masks", "ckks"))
-    assert len(masks) == 50
-    assert np.allclose(masks, ckks, rtol=1e-5)
-    assert found["masks"].best["right"] == pytest.approx(found["ckks"].best["right"], rel=1e-5)
+    assert found["pads"].losses == found["pads again"].losses
+    pads, ckks = (np.array([one[0] for one in found[way].losses]) for way in ("pads", "ckks"))
+    assert len(pads) == 50
+    assert np.allclose(pads, ckks, rtol=1e-5)
+    assert found["pads"].best["right"] == pytest.approx(found["ckks"].best["right"], rel=1e-5)
 
 
 def test_a_party_that_was_restarted_goes_on_where_the_last_round_ended() -> None:
@@ -94,7 +94,7 @@ def test_a_party_that_was_restarted_goes_on_where_the_last_round_ended() -> None
                 inner = opened.transport.exchange
 
                 def exchange(party: str, data: bytes, *, timeout: float, inner: Any = inner) -> bytes:
-                    live._alive.clear()
+                    session._alive.clear()
                     found: bytes = inner(party, data, timeout=timeout)
                     return found
 
@@ -128,7 +128,7 @@ def test_private_training_takes_its_last_weights_whatever_the_hidden_records_see
     """Where to stop, and which weights to keep, would be a release about the hidden records that no noise covers."""
     blocks, columns = curved_pair(200)
     quick = {"every": 1, "patience": 1, "rate": 1e-9, "local": 2, "iterations": 12, "validation": 0.2}
-    private_one = regression_of(**quick, mu=2**20, clip=1.0, gamma=private.GAMMA, epochs=12)
+    private_one = regression_of(**quick, mu=2**20, clip=1.0, gamma=GAMMA, epochs=12)
     for training, rounds in ((regression_of(**quick), 2), (private_one, 6)):
         with Federation.local(blocks, key="id", columns=columns, seed=1, allow=ALLOWED) as opened:
             history, _ = run_training(opened, training)
@@ -243,7 +243,7 @@ def test_a_generator_that_is_told_what_to_expect_begins_there(kind: Any) -> None
     rng = np.random.default_rng(2)
     told = np.concatenate([rng.uniform(0.05, 0.95, (50, 3)), rng.dirichlet([2, 2, 2], 50)], axis=1).astype(np.float32)
     context = np.concatenate([told, np.eye(2)[rng.integers(0, 2, 50)]], axis=1).astype(np.float32)
-    model = replace(ALONE, kind=kind, context=8, told=True)
+    model = replace(ALONE, kind=kind, context=8, predicted=True)
     nothing = jnp.zeros((50, 6))
     data = gain.Data(nothing, nothing.astype(bool), jnp.asarray(context), nothing.astype(bool))
 
@@ -251,7 +251,7 @@ def test_a_generator_that_is_told_what_to_expect_begins_there(kind: Any) -> None
         return model.impute(model.init(words_of(3)), data, jnp.arange(50), drawing(words_of(3)))
 
     assert np.max(np.abs(begun(model) - told)) < 0.1
-    assert np.max(np.abs(begun(replace(model, told=False)) - told)) > 0.3
+    assert np.max(np.abs(begun(replace(model, predicted=False)) - told)) > 0.3
 
 
 def test_the_sensitivity_of_private_sums_holds() -> None:
@@ -264,20 +264,20 @@ def test_the_sensitivity_of_private_sums_holds() -> None:
     quiet = jnp.zeros(40, dtype=jnp.int32)
 
     def total(data: Any, clip: float) -> Any:
-        return np.asarray(private.noisy_sum(lambda at: (data[at],), 16, like, clip, private.GAMMA, quiet)) * 16
+        return np.asarray(noisy_sum(lambda at: (data[at],), 16, like, clip, GAMMA, quiet)) * 16
 
-    unit = 1.0 / private.GAMMA
+    unit = 1.0 / GAMMA
     moved = np.linalg.norm(total(rows, 1.0) - total(other, 1.0)) / unit
-    training = regression_of(mu=1, gamma=private.GAMMA, clip=1.0, epochs=1)
-    assert moved <= private.sensitivity(training, 40)
+    training = regression_of(mu=1, gamma=GAMMA, clip=1.0, epochs=1)
+    assert moved <= sensitivity(training, 40)
     unclipped = np.linalg.norm(total(rows, 1e6) - total(other, 1e6)) / unit
-    assert unclipped > private.sensitivity(training, 40)
+    assert unclipped > sensitivity(training, 40)
 
 
-def test_noise_is_added_in_whole_numbers_modulo_2_32() -> None:
+def test_noise_is_added_in_integers_modulo_2_32() -> None:
     """In float32 the largest noise plus one would be rounded before it is added, and no longer hide the sum."""
     one = jnp.ones((1, 3)) / 3**0.5
     most = jnp.full(3, 2**31 - 1, dtype=jnp.int32)
-    found = np.asarray(private.noisy_sum(lambda at: (one[at],), 1, jnp.zeros(3), 1.0, private.GAMMA, most))
-    expected = (np.rint(np.float32(private.GAMMA / 3**0.5)) - 2**31 - 1) / private.GAMMA
+    found = np.asarray(noisy_sum(lambda at: (one[at],), 1, jnp.zeros(3), 1.0, GAMMA, most))
+    expected = (np.rint(np.float32(GAMMA / 3**0.5)) - 2**31 - 1) / GAMMA
     assert np.allclose(found, expected, rtol=1e-6)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from colonnade.alignment import protocol
+from colonnade.alignment import align as protocol
 from colonnade.alignment.group import ELEMENT_BYTES, ORDER, hash_to_group, raise_to
 from colonnade.alignment.session import align
 from colonnade.federation.config import Spec

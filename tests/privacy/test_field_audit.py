@@ -1,4 +1,5 @@
-"""The auditor on VertiMRF's encoders: `sqm` and `fo` keep their claims, planted bugs are found, and `fm` is refuted.
+"""The auditor on the rounds of tables and on VertiMRF's encoders: rounds and reports keep their claims, planted bugs
+are found, and the theorems of the paper are refuted.
 
 Neighbours under zero-out: a record that is there with rare values, or nothing.
 """
@@ -9,66 +10,82 @@ from pathlib import Path
 
 import pytest
 
+from colonnade.audit.attack import Setting, as_expected, audit_method
 from colonnade.audit.bounds import PrivacyProfile, profile_from_pld
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
-from colonnade.evaluation.attacks.papers import reports_audit, sketches_audit
+from colonnade.papers.vertimrf.attacks import reports_audit, sketches_audit
 from colonnade.papers.vertimrf.frequency_oracle import proved_epsilon
-from colonnade.papers.vertimrf.method import VertiMRF
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.mechanisms import mechanism_of
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.attacks import tables_audit
-from colonnade.synthesis.field.procedure import SQM
-from colonnade.synthesis.field.rounds import unit_cost
+from colonnade.synthesis.field.attacks import field_attacks
+from colonnade.synthesis.field.procedure import FieldSynthesis
+from colonnade.synthesis.field.rounds import TableRounds, unit_cost
+from colonnade.synthesis.method import Synthesize
 from support.small import three_parties
 
 DELTA = 1e-4
+METHOD = Synthesize(model="field", epsilon=2.0, delta=DELTA, view="server", tables=8)
 
 
-# --- sqm: three rounds ------------------------------------------------------------------------------------------
+# --- three rounds -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def sqm(tmp_path_factory: pytest.TempPathFactory) -> tuple[SQM, PrivacyProfile]:
+def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[TableRounds, PrivacyProfile]:
     with three_parties(tmp_path_factory.mktemp("audit")) as federation:
-        encoder = VertiMRF(epsilon=2.0, delta=DELTA, view="server", tables=8).sqm(federation.facts, federation.roster)
-        whole = None
-        for mu, units in zip(encoder.mus, encoder.units, strict=True):
+        rounds = FieldSynthesis(METHOD, federation.facts, federation.roster).rounds
+        composed = None
+        for mu, units in zip(rounds.mus, rounds.units, strict=True):
             leaf = unit_cost(mu, federation.roster, "server")
             pld = mechanism_of(leaf).pld(leaf)
             assert pld is not None
             many = pld.self_compose(units)
-            whole = many if whole is None else whole.compose(many)
-    return encoder, profile_from_pld(whole, name="three rounds of tables, server view")
+            composed = many if composed is None else composed.compose(many)
+    return rounds, profile_from_pld(composed, name="three rounds of tables, server view")
 
 
-def rounds_audit(sqm: tuple[SQM, PrivacyProfile], planted: Planted = NOTHING) -> Audit[bool]:
-    encoder, claim = sqm
-    return tables_audit(claim, encoder.mus, units=encoder.units, delta=DELTA, runs=40_000, planted=planted)
+def rounds_audit(three: tuple[TableRounds, PrivacyProfile], planted: Planted = NOTHING) -> Audit[bool]:
+    rounds, claim = three
+    return tables_audit(claim, rounds.mus, units=rounds.units, delta=DELTA, runs=40_000, planted=planted)
 
 
-def test_the_rounds_of_sqm_keep_their_claim(sqm: tuple[SQM, PrivacyProfile]) -> None:
+def test_the_rounds_keep_their_claim(three: tuple[TableRounds, PrivacyProfile]) -> None:
     """A false alarm has probability at most 1e-6."""
-    result = rounds_audit(sqm).run(SimulatedRandomness(31))
+    result = rounds_audit(three).run(SimulatedRandomness(31))
     assert not result.refuted, str(result)
     assert 1.9 < result.claimed_epsilon <= 2.0
 
 
 @pytest.mark.parametrize("bug", ["silent-member", "forgotten-split"])
-def test_planted_bugs_in_the_rounds_are_found(sqm: tuple[SQM, PrivacyProfile], bug: str) -> None:
-    assert rounds_audit(sqm, Planted.parse(bug)).run(SimulatedRandomness(32)).refuted
+def test_planted_bugs_in_the_rounds_are_found(three: tuple[TableRounds, PrivacyProfile], bug: str) -> None:
+    assert rounds_audit(three, Planted.parse(bug)).run(SimulatedRandomness(32)).refuted
 
 
-def test_the_plan_states_the_cost_that_is_audited(tmp_path: Path, sqm: tuple[SQM, PrivacyProfile]) -> None:
+def test_the_plan_states_the_cost_that_is_audited(tmp_path: Path, three: tuple[TableRounds, PrivacyProfile]) -> None:
     with three_parties(tmp_path) as federation:
-        plan = federation.plan(VertiMRF(epsilon=2.0, delta=DELTA, view="server", tables=8))
-        encoder = sqm[0]
+        plan = federation.plan(METHOD)
         costs = [
             unit_cost(mu, federation.roster, "server").times(units)
-            for mu, units in zip(encoder.mus, encoder.units, strict=True)
+            for mu, units in zip(three[0].mus, three[0].units, strict=True)
         ]
         assert plan.total().epsilon == pytest.approx(guarantee(costs, delta=DELTA).epsilon, rel=1e-9)
+
+
+@pytest.mark.parametrize(("bug", "refuted"), [("nothing", False), ("silent-member", True)])
+def test_the_attack_of_synthesize_is_on_these_rounds(bug: str, refuted: bool) -> None:
+    (attack,) = field_attacks()
+    planted = NOTHING if bug == "nothing" else Planted.parse(bug)
+    assert attack.takes(planted)
+    assert attack.run(Setting(planted=planted, effort=0.5, seed=36)).refuted == refuted
+
+
+def test_an_audit_of_vertimrf_refutes_both_theorems_and_not_our_own_claim() -> None:
+    findings = list(audit_method("vertimrf", effort=0.5, seed=37))
+    assert as_expected(findings)
+    assert [finding.refuted for finding in findings] == [False, True, True]
 
 
 # --- fo ------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from colonnade.audit.claims import claimed_curve
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
-from colonnade.evaluation.attacks.gram import corner_moments, moments_audit
+from colonnade.statistics.attacks import corner_moments, moments_audit
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.moments import MomentsLayout, Moments
 from colonnade.statistics.features import integer_bounds, quantize, stochastic_round
@@ -45,7 +45,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> MomentsLayout:
 
 
 def audit(layout: MomentsLayout, planted: Planted = NOTHING) -> Audit[bool]:
-    claim = claimed_curve([layout._noisy("audit", "server")], name="Gram matrix, server view")
+    claim = claimed_curve(layout.releases(0), name="Gram matrix, server view")
     return moments_audit(layout, claim, delta=DELTA, runs=RUNS, planted=planted)
 
 

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from colonnade.audit.claims import claimed_curve
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
-from colonnade.models.linear.attacks import own_moments_audit, upper_triangle
+from colonnade.models.linear.attacks import own_moments_audit
 from colonnade.models.linear.private import own_sensitivity
 from colonnade.models.private_scales import NORM_BINS, cells_of_lengths
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.attacks import upper_triangle
 from colonnade.statistics.features import quantize
 
 GAMMA, NORM, LEVEL = 64, 1.2, 0.4

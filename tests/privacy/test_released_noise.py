@@ -23,7 +23,8 @@ from colonnade.completion.split import session as live
 from colonnade.completion.trainings import gan, regression
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.plan import Plan, phase
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.models.private_scales import NORM_BINS, block_norms
 from colonnade.models.linear.private import own_moments
@@ -33,12 +34,11 @@ from colonnade.papers.vertimrf.local_fields import Counter, noisy_scores
 from colonnade.papers.vertimrf.method import value_distributions
 from colonnade.privacy.randomness import SystemRandomness
 from colonnade.statistics.describe import DEPTH, marginal, presence_count
-from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.moments import Moments, compute_moments, moment_phases
+from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout
 from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.scores import release_marginals
-from colonnade.synthesis.field.rounds import Round, compute_round, round_phases
-from colonnade.synthesis.field.schema import Schema, Wanted
+from colonnade.synthesis.field.rounds import TableRounds
+from colonnade.synthesis.field.schema import Schema, TableQuery
 from support.small import three_overlapping_blocks, three_parties
 from support.split import curved_pair
 
@@ -54,16 +54,20 @@ def as_stated(noise: NDArray[Any], variance: float, law: float = GAUSSIAN) -> bo
 
 
 def asked(federation: Federation, party: str, *requests: tuple[Step, dict[str, Any]]) -> list[Any]:
-    """The party's answers, in one job with a phase for each step."""
-    steps = dict.fromkeys(step.name for step, _ in requests)
-    here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster, "discloses": "a test"}
-    phases = []
-    for name in steps:
-        step = next(step for step, _ in requests if step.name == name)
-        mine = [arguments for other, arguments in requests if other.name == name]
-        phases.append(phase(name, step, {party: mine}, **here))
-    with federation.open(Plan(method="test", options={}, phases=tuple(phases))) as job:
-        return [job.ask(step, phase=step.name, parties=[party], **arguments)[party] for step, arguments in requests]
+    """The party's answers, in one job with a stage for each step."""
+    stages = {
+        step.name: stage(
+            step.name,
+            step,
+            {party: [arguments for other, arguments in requests if other.name == step.name]},
+            facts=federation.facts,
+            roster=federation.roster,
+            discloses="a test",
+        )
+        for step, _ in requests
+    }
+    with federation.open(Plan(method="ask", options={}, stages=tuple(stages.values()))) as job:
+        return [job.ask(stages[step.name])[party] for step, _ in requests]
 
 
 def leaves(values: pd.Series[float], size: int) -> NDArray[np.int64]:
@@ -170,13 +174,13 @@ def wide(tmp_path: Path) -> Federation:
 
 
 def gram(federation: Federation, layout: MomentsLayout) -> NDArray[np.float64]:
-    plan = Plan(method="test", options={}, phases=tuple(moment_phases(layout, "client")))
-    with federation.open(plan) as job:
-        return compute_moments(job, layout, "client").grams[0]
+    computation = MomentComputation(layout, "client")
+    with federation.open(Plan(method="moments", options={}, stages=computation.stages)) as job:
+        return computation.run(job).grams[0]
 
 
 def test_every_opening_of_moments_has_its_noise(wide: Federation) -> None:
-    shape: dict[str, Any] = {"names": None, "presence": "ignore", "gamma": 16, "constant": False, "block": 10}
+    shape: dict[str, Any] = {"names": None, "presence": "ignore", "gamma": 16, "constant": False, "tile": 10}
     with wide as federation:
         made = MomentsLayout(facts=federation.facts, roster=federation.roster, mu=40_000, opening=250, **shape)
         assert len(made.rounds) == 3
@@ -214,20 +218,15 @@ def test_every_round_of_tables_has_its_noise(tmp_path: Path) -> None:
     mus, bins, units = (400, 900), 200, 10
     with three_parties(tmp_path) as federation:
         schema = Schema.declared(federation.facts, bins=bins, columns=["age", "sued"])
-        wanted = Wanted(("age", "sued"), (None, None), units)
-        rounds = [
-            Round(schema=schema, roster=federation.roster, number=k, wanted=(wanted,), mu=mu, largest_mu=max(mus))
-            for k, mu in enumerate(mus)
-        ]
-        cells = [2 * bins * units] * 2
-        phases = round_phases(schema, federation.roster, "client", units=(units, units), mus=mus, cells=cells)
-        with federation.open(Plan(method="test", options={}, phases=tuple(phases))) as job:
-            found = [compute_round(job, one, "client")[0] for one in rounds]
+        query = TableQuery.of(("age", "sued"), units=units)
+        rounds = TableRounds(schema, federation.roster, "client", units=(units, units), mus=mus)
+        with federation.open(Plan(method="synthesize", options={}, stages=rounds.stages)) as job:
+            measured = [table for k in range(2) for table in rounds.tables(job, schema, k, [query])]
     blocks = three_overlapping_blocks()
     both = blocks["clinic"].merge(blocks["court"], on="id")
     exact = np.stack([leaves(both["age"][both["sued"] == value], bins) for value in ("no", "yes")], axis=1)
-    for mu, one in zip(mus, found, strict=True):
-        assert as_stated(one.counts - exact, 2 * mu / units), "the mean of so many independent openings"
+    for mu, table in zip(mus, measured, strict=True):
+        assert as_stated(table.counts - exact, 2 * mu / units), "the mean of so many independent openings"
 
 
 def test_value_distributions_and_scores(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colonnade.completion.split import exchange
+from colonnade.completion.split.exchange import Exchange
 from colonnade.errors import ColonnadeError, SealBroken, SecureError, UnboundedNotAllowed, UnsafeRequest
 from colonnade.federation import wire
 from colonnade.federation.coordinator import Federation
@@ -46,7 +46,7 @@ class Tapped:
         self.inner.close()
 
 
-def tapped(protect: str, monkeypatch: pytest.MonkeyPatch | None = None, change: Any = None) -> tuple[Tapped, list[Any]]:
+def tapped(masking: str, monkeypatch: pytest.MonkeyPatch | None = None, change: Any = None) -> tuple[Tapped, list[Any]]:
     """A short training whose border is watched, and the parts that the sender hid."""
     blocks, columns = curved_pair(200)
     hidden: list[Any] = []
@@ -54,14 +54,14 @@ def tapped(protect: str, monkeypatch: pytest.MonkeyPatch | None = None, change: 
         tap = Tapped(opened.transport, change)
         opened.transport = tap  # type: ignore[assignment]
         if monkeypatch is not None:
-            plain = exchange.hide
+            plain = Exchange.hide
 
-            def watched(me: Any, values: Any, **more: Any) -> Any:
+            def watched(exchange: Exchange, me: Any, values: Any, number: int) -> Any:
                 hidden.append(np.array(values, dtype=np.float64).reshape(-1))
-                return plain(me, values, **more)
+                return plain(exchange, me, values, number)
 
-            monkeypatch.setattr(exchange, "hide", watched)
-        training = regression_of(protect=protect, iterations=10, every=2)
+            monkeypatch.setattr(Exchange, "hide", watched)
+        training = regression_of(masking=masking, iterations=10, every=2)
         run_training(opened, training, first=FIRST)
     return tap, hidden
 
@@ -82,7 +82,7 @@ def looks_uniform(words: Any) -> bool:
 
 
 def test_masked_vectors_are_noise_to_the_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
-    tap, hidden = tapped("masks", monkeypatch)
+    tap, hidden = tapped("pads", monkeypatch)
     shown = [one for _, _, reply in tap.seen for one in arrays(reply.value) if isinstance(one, np.ndarray)]
     assert len(shown) == len(hidden) > 0
     assert all(one.dtype == np.uint64 for one in shown)
@@ -128,23 +128,23 @@ def test_a_changed_gradient_breaks_the_seal() -> None:
         return bad, bad.encode()
 
     with pytest.raises(SealBroken):
-        tapped("masks", change=flip)
+        tapped("pads", change=flip)
 
 
-@pytest.mark.parametrize("protect", ["masks", "ckks"])
-def test_a_spoiled_sum_is_a_clear_error(protect: str) -> None:
+@pytest.mark.parametrize("masking", ["pads", "ckks"])
+def test_a_spoiled_sum_is_a_clear_error(masking: str) -> None:
     """A garbled sum is noticed by its check value; one that the coordinator made up well is not, nor is it claimed."""
 
     def spoil(party: str, request: Request, data: bytes) -> tuple[Request, bytes]:
         if not request.step.endswith(".lead"):
             return request, data
         total: Any = request.arguments["total"]
-        changed = total + np.uint64(2**50) if protect == "masks" else [b"garbage"]
+        changed = total + np.uint64(2**50) if masking == "pads" else [b"garbage"]
         bad = Request(**{**request.__dict__, "arguments": {**request.arguments, "total": changed}})
         return bad, bad.encode()
 
     with pytest.raises(SecureError):
-        tapped(protect, change=spoil)
+        tapped(masking, change=spoil)
 
 
 def test_a_wrong_pair_key_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_round_cannot_be_asked_for_twice() -> None:
         return request, data
 
     with pytest.raises(UnsafeRequest):
-        tapped("masks", change=repeat)
+        tapped("pads", change=repeat)
 
 
 def test_nothing_starts_without_the_parties_leave() -> None:
@@ -197,8 +197,8 @@ def test_only_a_simulation_chooses_a_partys_weights() -> None:
 
 
 def test_masked_parts_travel_as_whole_words() -> None:
-    """A float array in a reply would be a plain vector: the wire carries uint64 for masks."""
-    tap, _ = tapped("masks")
+    """A float array in a reply would be a plain vector: the wire carries uint64 for pads."""
+    tap, _ = tapped("pads")
     for _, _, reply in tap.seen:
         for one in arrays(reply.value):
             assert not (isinstance(one, np.ndarray) and one.dtype.kind == "f"), wire.digest(reply.encode())

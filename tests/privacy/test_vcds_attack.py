@@ -38,7 +38,9 @@ ALPHA = 1e-6
 
 def budget(n: int) -> RankBudget:
     """Of METHOD with n records at one party."""
-    alone = Roster(members=(Member(name="party", organisation="party", public_key=bytes(32), owns_data=True),))
+    alone = Roster(
+        members=(Member(name="party", organisation="party", public_key=bytes(32), owns_data=True),), colluders=0
+    )
     return METHOD.procedure(PublicFacts(n=n, columns={"party": COLUMNS}), alone).budget
 
 

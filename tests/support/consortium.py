@@ -20,7 +20,7 @@ from colonnade.data.simulated import five_institutions
 COMMAND = [sys.executable, "-m", "colonnade.cli.main"]
 MEMBERS = ("credit", "commerce", "market")
 COLUMNS = {"credit": ["roa", "roe"], "commerce": ["profit_growth", "capital"], "market": ["inspections"]}
-METHODS = ("align", "describe", "copula-sqm", "vfem", "pca")
+METHODS = ("align", "describe", "synthesize", "regress", "pca")
 ALLOW = ("alignment", "exact-moments", "presence")
 
 

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 import colonnade as co
 from colonnade.data.column import Column, Columns
-from colonnade.federation.coordinator import Federation
 from colonnade.federation.config import Spec
+from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
 from colonnade.papers.vertimrf.sketches import FMSketches
 from colonnade.synthesis.field.schema import Schema
@@ -84,14 +84,14 @@ def moments(federation: Federation) -> Any:
 
 def tables(federation: Federation) -> Any:
     wanted = (("x0", "x1"), ("x2", "b"), ("x3", "c"))
-    found = co.Contingency(tables=wanted, bins=4, epsilon=None, memory=1 << 18).fit(federation)
+    found = co.Tables(tables=wanted, bins=4, epsilon=None, memory=MEMORY).fit(federation)
     return {" ".join(names): found[names].tolist() for names in wanted}
 
 
 def sketches(federation: Federation) -> Any:
-    encoder, schema = FMSketches(epsilon=None, sketches=6, bins=4), Schema.declared(federation.facts, bins=8)
-    phases = tuple(encoder.phases(schema, federation.roster))
-    with federation.open(Plan(method="fm", options={}, stages=phases, notes=(), delta=0.0)) as job:
+    schema = Schema.declared(federation.facts, bins=8)
+    encoder = FMSketches(schema, federation.roster, epsilon=None, sketches=6, bins=4)
+    with federation.open(Plan(method="vertimrf", options={}, stages=encoder.stages, delta=0.0)) as job:
         return {name: levels.tolist() for name, levels in encoder.encode(job, schema).levels.items()}
 
 

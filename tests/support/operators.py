@@ -1,4 +1,4 @@
-"""A party with something on its operator's desk: finished, running, denied and waiting jobs, asked by a university."""
+"""A party whose operator has finished, running, denied and waiting jobs, asked by a university."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from colonnade.console.operator import Desk
+import colonnade as co
+from colonnade.console.operator import OperatorService
 from colonnade.console.server import Console
 from colonnade.data.simulated import five_institutions
 from colonnade.errors import AwaitingApproval
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import Method
-from colonnade.federation.plan import Plan
 from colonnade.federation.requester import Signer
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, make_authority, make_request, sign
 from colonnade.federation.transports.embedded import Embedded
-from colonnade.models.linear.regress import VFEM
-from colonnade.models.pca import SQMPCA
 from colonnade.privacy.ledger import Budget
 from colonnade.secure.sealed import Identity
 from colonnade.statistics.describe import Describe
@@ -44,7 +42,7 @@ def credentials(root: Path) -> Signer:
 
 
 class Operated:
-    """Three institutions that ask their operators, on one machine; `desk` is the credit agency's."""
+    """Three institutions that ask their operators, on one machine; `service` is the credit agency's."""
 
     def __init__(self, root: Path, *, n: int = 400) -> None:
         self.root = root
@@ -73,9 +71,9 @@ class Operated:
             '[policy]\napprove = "ask"\nallow = ["exact-moments", "presence"]\n'
             f"[budget]\nepsilon = {BUDGET.epsilon}\ndelta = {BUDGET.delta}\nperiod_days = {BUDGET.period_days}\n"
         )
-        self.desk = Desk(self.file)
+        self.service = OperatorService(self.file)
 
-    def ask(self, method: Method, name: str) -> RunFolder:
+    def ask(self, method: Method[Any], name: str) -> RunFolder:
         """Propose a job, which then waits at all three."""
         with contextlib.suppress(AwaitingApproval):
             self.federation.run(method, name=name)
@@ -90,14 +88,12 @@ class Operated:
         self.federation.resume(run.path)
 
     def begin(self, method: Describe, name: str) -> None:
-        """An approved job that stops after its first phase."""
+        """An approved job that stops after its first stage."""
         run = self.ask(method, name)
         self.decide(run)
-        plan = Plan.from_dict(run.read_json("plan.json"))
+        plan = self.federation.plan(method)
         with contextlib.suppress(KeyboardInterrupt), self.federation._job(plan, run, None) as job:
-            from colonnade.statistics.describe import presence_count
-
-            job.ask(presence_count, **method._noise(self.federation.facts))
+            job.ask(plan.stage("presence"))
             raise KeyboardInterrupt
 
     def close(self) -> None:
@@ -114,17 +110,17 @@ def busy_party(root: Path, **options: Any) -> Iterator[Operated]:
         made.finish(first)
         made.begin(Describe(epsilon=1.6, delta=1e-6, marginals="quantiles"), "quantiles")
         made.decide(made.ask(Describe(epsilon=3.0), "too much"), approve=False)
-        made.ask(VFEM(response="profit_growth"), "regression")
-        made.ask(SQMPCA(epsilon=1.0, delta=1e-6, n_components=2), "components")
+        made.ask(co.Regress(response="profit_growth"), "regression")
+        made.ask(co.PCA(epsilon=1.0, delta=1e-6, n_components=2), "components")
         yield made
     finally:
         made.close()
 
 
 @contextlib.contextmanager
-def served(desk: Desk) -> Iterator[tuple[Console, str]]:
+def served(service: OperatorService) -> Iterator[tuple[Console, str]]:
     """A console, and the link that lets one browser in."""
-    console = Console(desk)
+    console = Console(service)
     link = console.start()
     try:
         yield console, link

@@ -14,7 +14,7 @@ FIVE_COLUMNS = Columns([*COLUMNS.values(), *(Column(name=f"x{i}", kind="binary",
 def blocks_of_every_pattern(n: int = 63, *, parties: int = 3, seed: int = 1) -> dict[str, pd.DataFrame]:
     """Three parties with the columns of `support.small`, or five with two binary columns more; rows in random order.
 
-    Ages are such that 900 times their scaled values are whole numbers, with both extremes among them.
+    Ages are such that 900 times their scaled values are integers, with both extremes among them.
     """
     rng = np.random.default_rng(seed)
     whole = {

@@ -15,10 +15,10 @@ def main(folder: Path) -> None:
     with (
         tempfile.TemporaryDirectory() as root,
         busy_party(Path(root), n=2000) as made,
-        served(made.desk) as (console, link),
+        served(made.service) as (console, link),
         launched() as browser,
     ):
-        components = made.desk.waiting()[0].job
+        components = made.service.waiting()[0].name
         with Watched(browser, width=1000, height=700) as seen:
             seen.open(link)
             for name, path, width, height in (

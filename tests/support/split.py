@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from colonnade.completion.split.rounds import History, hold_meeting, meeting_phases, train, training_phases
-from colonnade.completion.split.training import Training
+from colonnade.completion.method import CompletionMethod
+from colonnade.completion.result import Completion
+from colonnade.completion.split.rounds import History, Meeting, Planner, RegressionRounds
+from colonnade.completion.split.training import Regression
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
 
 ALLOWED = ("presence", "split-training")
+ALLOW = (
+    "presence",
+    "split-training",
+    "correlated-columns",
+    "completion-quality",
+    "linear-predictors",
+    "exact-moments",
+    "exact-marginals",
+)
+
+QUICK: dict[str, Any] = {"iterations": 300, "local": 10, "batch": 64, "hidden": 32, "cut": 8, "rate": 3e-3}
 
 
 def curved_pair(n: int = 400, *, missing: float = 0.3, seed: int = 1) -> tuple[dict[str, pd.DataFrame], Columns]:
@@ -46,11 +60,10 @@ def curved_pair(n: int = 400, *, missing: float = 0.3, seed: int = 1) -> tuple[d
     return {"left": left, "right": right[there].reset_index(drop=True)}, columns
 
 
-def regression_of(**more: Any) -> Training:
+def regression_of(**more: Any) -> Regression:
     """`right`'s columns from `left`'s."""
     options: dict[str, Any] = {
         "label": "regression",
-        "network": "regressor",
         "active": "right",
         "parties": ("left", "right"),
         "inputs": {"left": ("u", "v", "kind")},
@@ -62,18 +75,25 @@ def regression_of(**more: Any) -> Training:
         "cut": 4,
         "seed": 3,
     }
-    return Training(**{**options, **more})
+    return Regression(**{**options, **more})
 
 
 def run_training(
-    federation: Federation, training: Training, *, first: Mapping[str, int] | None = None
+    federation: Federation, training: Regression, *, first: Mapping[str, int] | None = None
 ) -> tuple[History, Any]:
     """Meet and train as a job of its own: (history, job)."""
-    phases = [
-        *meeting_phases(training.parties, training.protect, federation.facts, federation.roster),
-        *training_phases(training, federation.facts, federation.roster),
-    ]
-    with federation.open(Plan(method="ask", options={}, stages=tuple(phases))) as job:
-        keys = hold_meeting(job, training.parties, training.protect)
-        history = train(job, training, keys, dict(first or {}))
+    planner = Planner(federation.facts, federation.roster)
+    meeting = Meeting(training.parties, training.masking, planner)
+    rounds = RegressionRounds(training, planner)
+    with federation.open(Plan(method="ask", options={}, stages=(*meeting.stages, *rounds.stages))) as job:
+        history = rounds.run(job, meeting.run(job), first=first)
     return history, job
+
+
+def completed(tmp_path: Path, method: CompletionMethod, n: int = 600, **more: Any) -> tuple[Completion, pd.DataFrame, Any]:
+    """The result of completing `right`, its table, and the data."""
+    blocks, columns = curved_pair(n)
+    options: dict[str, Any] = {"seed": 3, "allow": ALLOW, "holder": "notary", **more}
+    with Federation.local(blocks, key="id", columns=columns, home=tmp_path / "home", **options) as opened:
+        result = method.fit(opened)
+        return result, result.table("right"), (blocks, columns)

@@ -1,7 +1,6 @@
-"""Private alignment of record keys: the parties agree on a cohort, and nobody sees a key that it does not hold.
+"""Private alignment of record keys: the parties agree on a cohort, and no party sees a key that it does not hold.
 
-In order of dependence: `square_root` and `group` (the group), `raising` (batches and worker processes), `keys`
-(normal form of a key), `routes` (who raises whose list), `numbering` (from tags to rows), `listing` (a party's list),
-`protocol` (the method and its steps), `blind_rsa` and `rsa_steps` (the FedPSG paper's protocol), `session` (an
-alignment of a local federation).
+In order of dependence: `group` (the curve, and its square roots), `exponentiation` (batches and worker processes),
+`keys` (normal form of a key), `lists` (who raises whose list, what is in it, from tags to rows), `align` (the method,
+its result and its steps), `session` (an alignment of a local federation).
 """

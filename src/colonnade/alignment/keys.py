@@ -1,6 +1,6 @@
 """The normal form of a record key: what two parties compare.
 
-A whole number is compared by its decimal text, so 7 and "7" are equal, and "007" is another key. Text is always brought
+An integer is compared by its decimal text, so 7 and "7" are equal, and "007" is another key. Text is always brought
 to Unicode's form NFC, because two encodings of one letter look the same. Everything else is **declared**, the same for
 all parties, in the plan that each of them approves:
 
@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
 
 from colonnade.data.keys import SEPARATOR
 from colonnade.errors import BadArguments, KeyProblem
 
-RULES = ("case", "spaces", "accents")
+Rule = Literal["case", "spaces", "accents"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
-def check_rules(rules: Sequence[str]) -> tuple[str, ...]:
+def check_rules(rules: Sequence[str]) -> tuple[Rule, ...]:
     """The declared rules in their fixed order, each once."""
     unknown = sorted(set(rules) - set(RULES))
     if unknown:

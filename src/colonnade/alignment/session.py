@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from colonnade.alignment.align import Align, Aligned
 from colonnade.alignment.keys import check_rules, normal_forms
-from colonnade.alignment.protocol import Align
-from colonnade.alignment.result import Aligned
 from colonnade.data.block import Block
 from colonnade.data.column import Columns
 from colonnade.data.keys import key_name, with_key
 from colonnade.data.sources import open_source
 from colonnade.errors import SchemaError, SourceError
+from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home
 from colonnade.federation.job import Progress
-from colonnade.federation.config import Spec
 from colonnade.federation.run_folder import RunFolder
 
 
@@ -33,7 +32,7 @@ def prepare(spec: Spec, *, normalise: Sequence[str] = (), capacity: Mapping[str,
     """Check every party's keys before anything runs, and state its capacity.
 
     A capacity that is not declared is the party's number of records rounded up to two digits, which becomes public.
-    Whoever runs a local federation has all blocks; at a party of its own this check is the party's, in its step.
+    The operator of a local federation has all blocks; at a party of its own this check is the party's, in its step.
     """
     rules, declared = check_rules(normalise), dict(capacity or {})
     columns = spec.columns if isinstance(spec.columns, Columns) else Columns.from_toml(spec.columns)
@@ -43,10 +42,10 @@ def prepare(spec: Spec, *, normalise: Sequence[str] = (), capacity: Mapping[str,
     sizes: dict[str, int] = {}
     for party, source in spec.blocks.items():
         block = Block.load(party, with_key(open_source(source), spec.key), key=key_name(spec.key), columns=columns)
-        found = len(normal_forms(block.keys, rules, where=f"party {party!r}"))
-        sizes[party] = declared.get(party, capacity_of(found))
-        if found > sizes[party]:
-            raise SchemaError(f"party {party!r} has {found} records and a capacity of {sizes[party]}; declare more.")
+        records = len(normal_forms(block.keys, rules, where=f"party {party!r}"))
+        sizes[party] = declared.get(party, capacity_of(records))
+        if records > sizes[party]:
+            raise SchemaError(f"party {party!r} has {records} records and a capacity of {sizes[party]}; declare more.")
     return sizes
 
 
@@ -59,16 +58,17 @@ def align(
     capacity: Mapping[str, int] | None = None,
     normalise: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
+    method: type[Align] = Align,
     **options: Any,
 ) -> tuple[Aligned, RunFolder]:
-    """Align the parties of `spec`; `options` are those of `Align`. A federation that is opened at this home is aligned
+    """Align the parties of `spec`; `options` are those of `method`. A federation that is opened at this home is aligned
     from then on."""
     if spec.home is None:
         raise SchemaError("an alignment is stored at the parties; give the federation a home.")
     sizes = prepare(spec, normalise=normalise, capacity=capacity)
-    method = Align(**{"include": spec.include, **options, "capacity": sizes, "normalise": tuple(normalise)})
+    chosen = method(**{"include": spec.include, **options, "capacity": sizes, "normalise": tuple(normalise)})
     with Federation.from_spec(spec, runs=runs, origin=origin, aligned=False) as federation:
-        result, run = federation.run(method, name=name, progress=progress)
+        result, run = federation.run(chosen, name=name, progress=progress)
     return result, run
 
 

@@ -11,6 +11,7 @@ import typer
 import colonnade as co
 from colonnade.cli.output import Output, Quiet
 from colonnade.cli.running import execute, say_total, show
+from colonnade.formatting import number
 
 if TYPE_CHECKING:
     from colonnade.data.simulated.example import Example
@@ -83,14 +84,17 @@ def demo(
 
 def _align(spec: Spec, runs: Path, output: Output) -> RunFolder:
     from colonnade.alignment.session import align
-    from colonnade.evaluation.report import view_of, write_report
+    from colonnade.evaluation.report import write_report
 
     output.say()
     output.say("1. Align: the institutions line their firms up, without showing who is not shared.")
     with output.progress() as progress:
-        _, run = align(spec, runs=runs, progress=progress)
+        result, run = align(spec, runs=runs, progress=progress)
     write_report(run)
-    show(view_of(run), output, most_rows=MOST_ROWS)
+    largest = sorted(result.rows(), key=lambda pattern: -pattern[1])[:MOST_ROWS]
+    title = f"{result.n:,} firms; the {len(largest)} largest patterns"
+    rows = [(" + ".join(parties), number(count)) for parties, count in largest]
+    output.table(title, ("firms that exactly these hold", "noisy number"), rows, numeric=(1,))
     return run
 
 

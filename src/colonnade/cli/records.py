@@ -16,8 +16,7 @@ from colonnade.durable import Chain, Database, Head
 from colonnade.errors import CannotAccount, CorruptRecord, RunError, StorageError
 
 if TYPE_CHECKING:
-    from colonnade.privacy.ledger import Budget
-    from colonnade.privacy.ledger import Ledger
+    from colonnade.privacy.ledger import Budget, Ledger
 
 ledger = typer.Typer(no_args_is_help=True, help="What a party has spent.")
 transcript = typer.Typer(no_args_is_help=True, help="Every message that crossed a border.")

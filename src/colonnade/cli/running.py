@@ -156,10 +156,10 @@ def finish(federation: Federation, run: RunFolder, out: Output) -> None:
     out.result(str(report.absolute()) if out.quiet else f"Report: {report.absolute()}")
 
 
-def show(view: View, out: Output, *, most_tables: int | None = None, most_rows: int | None = None) -> None:
+def show(view: View, out: Output, *, most_tables: int | None = None) -> None:
     """A result's tables on the terminal."""
     for table in view.tables()[:most_tables]:
-        out.table(table.title, table.head, table.rows[: most_rows or table.shown], numeric=table.numeric)
+        out.table(table.title, table.head, table.rows[: table.shown], numeric=table.numeric)
 
 
 @contextlib.contextmanager

@@ -45,6 +45,16 @@ COMMON: dict[str, tuple[Any, Any]] = {
 }
 """What every verb of a method takes besides `--federation`: {parameter: (type, default)}."""
 
+HOW = (
+    "Shows the plan, asks on a terminal, runs, and writes a run folder with the report. `colonnade run` takes the same"
+    " options from a file."
+)
+BEFORE = (
+    "Every party stores its own rows at home; the verbs that follow work on this cohort. Capacities that are not given"
+    " are found out from the parties' keys, or stand in consortium.toml; include is by default that of the"
+    " federation.toml."
+)
+
 
 # --- the verbs ------------------------------------------------------------------------------------------------
 
@@ -111,19 +121,14 @@ def verb(entry: Entry) -> Any:
 
     parameters = [_parameter("federation_", FederationFile, ...)]
     for name, option in declared.items():
-        # The capacities of an alignment are found out from the parties' keys, or stand in the consortium.toml.
         found_out = method.makes_cohort and name == "capacity"
         parameters.append(_parameter(name, *typer_option(option, required=not found_out)))
     parameters += [_parameter(name, *common) for name, common in COMMON.items()]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    made = typer.Typer(add_completion=False, rich_markup_mode=None)
-    made.command(
-        entry.name,
-        help=f"{method.purpose()}\n\nShows the plan, asks on a terminal, runs, and writes a run folder with the report."
-        f" `colonnade run` takes the same options from a file.",
-    )(call)
-    return typer.main.get_command(made)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(entry.name, help="\n\n".join((method.purpose(), HOW, BEFORE * method.makes_cohort)))(call)
+    return typer.main.get_command(app)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -258,7 +258,7 @@ class Completing(Procedure[Completion]):
         self.planner = planner = Planner(facts, roster)
         self.meeting = Meeting(facts.parties, method.masking, planner)
         self.missing = planner(
-            "missing", count_missing, dict.fromkeys(self.targets, [{}]), "how many records a party lacks", 9
+            "missing", count_missing, {target: [{}] for target in self.targets}, "how many records a party lacks", 9
         )
         self.networks = self.with_noise(self.trainings())
         self.regressions = {

@@ -63,7 +63,11 @@ class MomentImputation:
         }
         self.send, self.collect = {}, {}
         for target in targets:
-            common = {"scores": self.scores, "members": list(planner.facts.parties), "masking": masking}
+            common: dict[str, Any] = {
+                "scores": self.scores,
+                "members": list(planner.facts.parties),
+                "masking": masking,
+            }
             parts = [{**common, "part": part} for part in range(len(row_chunks(planner.facts.n)))]
             sent = [{**part, "target": target, "maps": {}, "marginals": {}} for part in parts]
             self.send[target] = planner(
@@ -168,17 +172,7 @@ def read_marginals(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, Marginal
 # --- the parties' steps -------------------------------------------------------------------------------------------
 
 
-def _linear_cost(
-    public: Public,
-    *,
-    target: str,
-    scores: Scores,
-    maps: dict[str, Any],
-    marginals: dict[str, Any],
-    members: list[str],
-    masking: Masking,
-    part: int,
-) -> Cost:
+def _linear_cost(public: Public, *, target: str, **_: Any) -> Cost:
     shown = f"sums of linear predictors of its columns by record, to {target!r}"
     return Unbounded("linear-predictors", shown, audience=target)
 
@@ -214,7 +208,7 @@ def _of_pattern(
     presence: Mapping[str, NDArray[np.bool_]], others: Sequence[str], present: Sequence[str]
 ) -> NDArray[np.bool_]:
     """Which records those of the others have that are named in `present`, and no other."""
-    return np.logical_and.reduce([presence[other] == (other in present) for other in others])
+    return np.asarray(np.logical_and.reduce([presence[other] == (other in present) for other in others]))
 
 
 def _own_scores(me: Party, scores: Scores, marginals: dict[str, Any]) -> NDArray[np.float64]:

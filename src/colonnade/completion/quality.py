@@ -102,7 +102,7 @@ def by_column(layout: Layout, values: Values, truth: Values, means: Values, vari
 
 
 def summary(layout: Layout, values: Values, truth: Values, *, means: Values, variances: Values) -> dict[str, Any]:
-    """RMSE of the expected and of the legal values beside both floors, both kinds of fidelity, and each column alone."""
+    """RMSE of the expected and of the legal values beside both floors, both kinds of fidelity, and each column."""
     legal = layout.legal(values)
     marginals = marginal_distance(layout, legal, truth)
     return {

@@ -80,19 +80,16 @@ class Completion(Result):
     def failing_columns(self) -> dict[str, tuple[str, ...]]:
         """{party: its columns of which the same is true, each taken alone}, of the parties that have any. A column that
         was drawn is held against a random record, another one against its mean."""
-        failing = {
-            party: tuple(
-                name for name, errors in self.quality(party)["columns"].items() if self._column_fails(party, name, errors)
-            )
-            for party in self.parties
-        }
+        failing = {party: self._weak_columns(party) for party in self.parties}
         return {party: names for party, names in failing.items() if names}
 
-    def _column_fails(self, party: str, column: str, errors: Mapping[str, Any]) -> bool:
-        chosen = column in self.chosen.get(party, ())
-        if self.options["imputer"] == "mean" and not chosen:
-            return False
-        return fails(errors, drawn=chosen or self.options["imputer"] == "copula-draw")
+    def _weak_columns(self, party: str) -> tuple[str, ...]:
+        imputer, chosen = self.options["imputer"], self.chosen.get(party, ())
+        return tuple(
+            name
+            for name, errors in self.quality(party)["columns"].items()
+            if (imputer != "mean" or name in chosen) and fails(errors, drawn=name in chosen or imputer == "copula-draw")
+        )
 
     # --- the tables ----------------------------------------------------------------------------------------------
 
@@ -134,9 +131,7 @@ class Completion(Result):
     def view(self) -> View:
         count = sum(done["completed"] for done in self.parties.values())
         title, quality = f"{number(count)} records completed at {', '.join(self.parties)}", self._quality()
-        parties = Table(
-            title="Completed parties", head=PARTY_HEAD, rows=self._party_rows(), numeric=(1, 2, 3, 4, 5, 6)
-        )
+        parties = Table(title="Completed parties", head=PARTY_HEAD, rows=self._party_rows(), numeric=(1, 2, 3, 4, 5, 6))
         rows = self._column_rows()
         columns = Table(title="Columns", head=COLUMN_HEAD, rows=rows, numeric=(2, 3, 4, 6))
         files = tuple((party, done["file"], done["expected"]) for party, done in self.parties.items())

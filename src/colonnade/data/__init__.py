@@ -1,8 +1,8 @@
 """Columns and their public domains, sources, blocks, cohorts: what the parties hold and how it lines up.
 
-In dependency order: `encoding` (cells to codes), `columns_toml`, `declaration` (is a domain sound?), `column`,
-`sources`, `postgresql`, `draft` (a first columns.toml), `keys`, `block`,
-`cluster` and `aggregation` (mergeable statistics, here or on Dask), `cohort`.
+In dependency order: `encoding` (cells to codes), `column` (a declared column, its domain, columns.toml), `sources`,
+`postgresql`, `draft` (a first columns.toml), `cluster` (Dask), `keys`, `block`, `aggregation` (mergeable statistics,
+here or on a cluster), `cohort`.
 """
 
 from colonnade.data.block import Block

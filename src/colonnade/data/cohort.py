@@ -99,7 +99,7 @@ class Alignment:
     def __post_init__(self) -> None:
         rows = np.array(self.rows)
         if rows.ndim != 1 or rows.dtype.kind != "i":
-            raise SchemaError("the rows of an alignment are a vector of whole numbers; build it by a join.")
+            raise SchemaError("the rows of an alignment are a vector of integers; build it by a join.")
         inside = rows[rows != -1]
         if inside.size and (inside.min() < 0 or inside.max() >= self.n or np.bincount(inside).max() > 1):
             raise SchemaError(f"alignment rows must be distinct and below n = {self.n}, or -1; build it by a join.")

@@ -145,7 +145,7 @@ class Column:
             cause = f"{_cells(faults.outside)} none of the declared categories{sample}"
             cure = "correct the cells, or add what is missing to `categories` in columns.toml"
         elif faults.outside:
-            number = "a whole number" if self.kind == "count" else "a number"
+            number = "an integer" if self.kind == "count" else "a number"
             cause = f"{_cells(faults.outside)} not {number} in [{self.lower!r}, {self.upper!r}]{sample}"
             cure = "correct the cells, or change `lower` and `upper` in columns.toml"
         else:
@@ -194,7 +194,8 @@ class Column:
                 dotted = (
                     f' or, if the name has a dot, write [columns."{name}.{field}"]' if isinstance(value, dict) else ""
                 )
-                cure = f"delete it{dotted}; the fields are {', '.join(known[1:])}{nearest(field, known)}"
+                meant = nearest(field, known).partition("mean ")[2].rstrip("?")
+                cure = f"{f'write {meant}' if meant else 'delete it'}{dotted}; the fields are {', '.join(known[1:])}"
                 refuse(name, field, "is unknown", cure)
         if "kind" not in values:
             choice = " or ".join(f'"{kind}"' for kind in KINDS)
@@ -300,10 +301,10 @@ class Columns(Mapping[str, Column]):
         if (
             set(plain) != {"columns"}
             or not isinstance(listed, list)
-            or not all(isinstance(fields, dict) for fields in listed)
+            or not all(isinstance(stated, dict) for stated in listed)
         ):
             raise SchemaError("columns as plain values are {'columns': [{'name': ..., 'kind': ...}, ...]}; send that.")
-        return cls(Column.from_dict(fields) for fields in listed)
+        return cls(Column.from_dict(stated) for stated in listed)
 
     def to_toml(self) -> str:
         """The text of a columns.toml that declares these columns."""
@@ -312,7 +313,7 @@ class Columns(Mapping[str, Column]):
     @classmethod
     def from_toml_text(cls, text: str, *, where: str = "columns.toml") -> Columns:
         """The text of a columns.toml; `where` names it in errors."""
-        return cls(Column.from_dict(fields) for fields in parse_columns(text, where=where))
+        return cls(Column.from_dict(stated) for stated in parse_columns(text, where=where))
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Columns:
@@ -328,13 +329,13 @@ def _cells(count: int) -> str:
     return "1 cell is" if count == 1 else f"{count} cells are"
 
 
-# --- Is a declared domain sound? Every refusal names the column, the field and the cure, down to the line to add.
+# --- is a declared domain sound? Every refusal names the column, the field and the cure, down to the line to add
 
 
 Kind = Literal["continuous", "count", "ordinal", "binary", "categorical"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-EXACT = 2**53  # whole numbers up to here are exact in float64
+EXACT = 2**53  # integers up to here are exact in float64
 
 
 def refuse(name: str, field: str, fault: str, cure: str, error: type[SchemaError] = SchemaError) -> NoReturn:
@@ -356,7 +357,7 @@ def checked_bounds(name: str, kind: str, lower: object, upper: object) -> tuple[
     low, high = _number(name, "lower", lower), _number(name, "upper", upper)
     for field, value, number in (("lower", lower, low), ("upper", upper, high)):
         if kind == "count" and (number != value or not number.is_integer() or abs(number) > EXACT):
-            refuse(name, field, f"is {value!r}", "a count needs a whole number, at most 2^53 in size", DomainError)
+            refuse(name, field, f"is {value!r}", "a count needs an integer, at most 2^53 in size", DomainError)
     if not low < high:
         refuse(name, "lower", f"is {low:g}, not below upper = {high:g}", "widen the bounds", DomainError)
     if not math.isfinite(high - low):
@@ -427,7 +428,7 @@ def _number(name: str, field: str, value: object) -> float:
     return number
 
 
-# --- columns.toml: plain values from text and back. What the values mean is the business of `Column` ------
+# --- columns.toml: plain values from text and back; what the values mean is the business of `Column` -------
 #
 # ```toml
 # [columns.roa]
@@ -456,16 +457,16 @@ def parse_columns(text: str, *, where: str = "columns.toml") -> list[dict[str, A
     columns = document.get("columns", {})
     if not isinstance(columns, dict) or not columns:
         raise SchemaError(f"{where} declares no column; add a section [columns.<name>] for each.")
-    for name, fields in columns.items():
-        if not isinstance(fields, dict):
+    for name, stated in columns.items():
+        if not isinstance(stated, dict):
             raise SchemaError(
                 f"{where}: {name!r} is a value under [columns]; make it a section [columns.{key_text(name)}]."
             )
-        if "name" in fields:
+        if "name" in stated:
             raise SchemaError(
                 f"{where}: column {name!r} has a field 'name'; delete it, the section's title is the name."
             )
-    return [{"name": name, **fields} for name, fields in columns.items()]
+    return [{"name": name, **stated} for name, stated in columns.items()]
 
 
 def columns_text(columns: Iterable[Mapping[str, Any]], *, comments: Mapping[str, str] | None = None) -> str:

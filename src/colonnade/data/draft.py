@@ -16,9 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from colonnade.data.column import columns_text
-from colonnade.data.column import Column, Columns, Kind
-from colonnade.data.column import EXACT
+from colonnade.data.column import EXACT, Column, Columns, Kind, columns_text
 from colonnade.data.encoding import read_numbers
 from colonnade.data.sources import FrameSource
 from colonnade.errors import DomainError, EmptyParty, KeyProblem
@@ -70,7 +68,7 @@ def _draft(name: str, values: pd.Series[Any], max_categories: int) -> Column:
     texts = [cell for cell in cells if isinstance(cell, str)]
     if not unreadable.any() and not any(_CODE.fullmatch(text.strip()) for text in texts):
         spelled_whole = not any(_FRACTION.search(text) for text in texts)
-        # pandas stores whole numbers with gaps as floats; floats without gaps are meant as such.
+        # pandas stores integers with gaps as floats; floats without gaps are meant as such.
         whole = spelled_whole and (missing or values.dtype.kind != "f")
         return _numeric(name, numbers[filled], whole=whole, missing=missing)
     distinct = {cell.lower() if isinstance(cell, str) else cell for cell in cells.tolist() if _plain(name, cell)}

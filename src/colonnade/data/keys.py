@@ -1,4 +1,4 @@
-"""Record keys: whole numbers or text, compared as exact values.
+"""Record keys: integers or text, compared as exact values.
 
 None, NaN, NA and the empty text are missing keys. A CSV file has no types, so its keys are text: "007" stays
 "007". A message about keys says how many, never which: a key is a person.
@@ -17,7 +17,7 @@ from colonnade.data.cluster import OnCluster
 from colonnade.data.sources import ROWS, Divisible, Source, Typed
 from colonnade.errors import KeyProblem
 
-_CURE = "convert the keys to whole numbers (int64) or to text, the same way at every party"
+_CURE = "convert the keys to integers (int64) or to text, the same way at every party"
 
 
 def read_keys(values: pd.Series[Any], *, where: str) -> tuple[NDArray[Any], int]:
@@ -35,7 +35,7 @@ def read_keys(values: pd.Series[Any], *, where: str) -> tuple[NDArray[Any], int]
         return filled, missing + len(cells) - len(filled)
     if found == "integer":
         return _whole(cells, where), missing
-    fault = "mix several types" if found.startswith("mixed") else "are neither whole numbers nor text"
+    fault = "mix several types" if found.startswith("mixed") else "are neither integers nor text"
     raise KeyProblem(f"{where}: the keys {fault}; {_CURE}.")
 
 
@@ -43,7 +43,7 @@ def join_keys(parts: Sequence[NDArray[Any]], *, where: str) -> NDArray[Any]:
     """The keys of consecutive chunks as one array that cannot be written to."""
     filled = [part for part in parts if part.size]
     if len({key_type(part) for part in filled}) > 1:
-        raise KeyProblem(f"{where}: some keys are whole numbers and some are text; {_CURE}.")
+        raise KeyProblem(f"{where}: some keys are integers and some are text; {_CURE}.")
     keys = np.concatenate(filled) if filled else np.array([], dtype=object)
     keys.setflags(write=False)
     return keys
@@ -61,7 +61,7 @@ def check_keys(keys: NDArray[Any], missing: int, *, where: str) -> None:
 
 
 def key_type(keys: NDArray[Any]) -> str:
-    return "whole numbers" if keys.dtype.kind == "i" else "text"
+    return "integers" if keys.dtype.kind == "i" else "text"
 
 
 def _whole(cells: NDArray[Any], where: str) -> NDArray[np.int64]:
@@ -70,10 +70,10 @@ def _whole(cells: NDArray[Any], where: str) -> NDArray[np.int64]:
     return cells.astype(np.int64)
 
 
-# --- Composite keys: a record that several columns identify together, such as surname, given name and date of birth.
+# --- composite keys: a record that several columns identify together, such as surname, given name and birthday
 #
 # The parts become one text column, joined by the control character U+001F, which no part may contain: so different
-# parts never give the same key. Whole numbers are written in decimal. A record that lacks a part has no key.
+# parts never give the same key. Integers are written in decimal. A record that lacks a part has no key.
 
 
 SEPARATOR = "\x1f"

@@ -141,7 +141,7 @@ class PostgreSQLSource:
 
 
 def _series(cells: Sequence[Any], code: int) -> pd.Series[Any]:
-    """Whole numbers and truth values stay exact beside gaps; text and exact decimals stay objects."""
+    """Integers and truth values stay exact beside gaps; text and exact decimals stay objects."""
     if code in _WHOLE:
         return pd.Series(cells, dtype="Int64")
     if code in _REAL:

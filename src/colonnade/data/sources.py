@@ -31,7 +31,7 @@ _DUCKDB_TYPES = re.compile(
     r'U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|BOOLEAN|VARCHAR|ENUM|"NULL"|BIGNUM'
 )
 
-# Whole numbers and truth values with gaps: pandas would make them float64, which is not exact above 2^53, or object.
+# Integers and truth values with gaps: pandas would make them float64, which is not exact above 2^53, or object.
 _NULLABLE: dict[Any, Any] = {
     pa.int8(): pd.Int8Dtype(),
     pa.int16(): pd.Int16Dtype(),

@@ -23,7 +23,8 @@ Attribute = str | float | bool | None
 
 def tag(name: str, /, *children: str | None, **attributes: Attribute) -> Html:
     """An element. `class_` becomes class, other underscores hyphens; None and False leave an attribute out."""
-    written = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
+    stated = {key: value for key, value in attributes.items() if value is not None and value is not False}
+    written = "".join(_attribute(key, value) for key, value in stated.items())
     if name in VOID:
         return Html(f"<{name}{written}>")
     return Html(f"<{name}{written}>{join(children)}</{name}>")

@@ -36,12 +36,15 @@ def _block(block: Block) -> Html:
 def _table(block: Table) -> Html:
     """The first rows, and behind a fold all of them."""
 
-    def drawn(rows: Sequence[Sequence[str]]) -> Html:
-        return table(block.head, rows, label=block.title, numeric=block.numeric)
+    def drawn(rows: Sequence[Sequence[str]], label: str) -> Html:
+        return table(block.head, rows, label=label, numeric=block.numeric)
 
     if block.shown is None or len(block.rows) <= block.shown:
-        return drawn(block.rows)
-    return join([drawn(block.rows[: block.shown]), folded(f"All {len(block.rows):,} rows", drawn(block.rows))])
+        return drawn(block.rows, block.title)
+    if block.shown == 0:
+        return folded(block.title, drawn(block.rows, block.title))
+    every = drawn(block.rows, f"{block.title}, all rows")
+    return join([drawn(block.rows[: block.shown], block.title), folded(f"All {len(block.rows):,} rows", every)])
 
 
 def _figures(block: Figures) -> Html:

@@ -154,6 +154,8 @@ class Job:
         if parties is None:
             asked = self._asked.get(stage.name, {})
             parties = [party for party, count in stage.counts.items() if asked.get(party, 0) < count]
+            if stage.counts and not parties:
+                raise RunError(f"stage {stage.name!r} has no request left; the plan reserved {stage.rounds} of them.")
         return self.ask_each(stage, dict.fromkeys(parties, later))
 
     def ask_each(

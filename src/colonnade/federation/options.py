@@ -210,7 +210,7 @@ ColumnNames = Annotated[
 Response = Annotated[str, Option("The column to explain.", short="-r", reads="named")]
 Gamma = Annotated[int, Option("The scale of quantisation: columns become integers of 1/gamma of their range.")]
 ViewOption = Annotated[
-    View, Option("Noise against the parties too (client), or against the coordinator only (server).")
+    View, Option("Noise against the parties too ('client'), or against the coordinator only ('server').")
 ]
 RelationOption = Annotated[Relation, Option("The neighbouring relation that the noise is calibrated for.")]
 Memory = Annotated[

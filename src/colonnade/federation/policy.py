@@ -19,9 +19,8 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import JOB
 from colonnade.federation.store import Store, StoredJob
-from colonnade.privacy.ledger import Budget
 from colonnade.privacy.cost import Cost, against_colluders
-from colonnade.privacy.ledger import Ledger, Reservation
+from colonnade.privacy.ledger import Budget, Ledger, Reservation
 
 Decision = Literal["approved", "waiting"]
 

@@ -67,7 +67,7 @@ class Limits:
             most = 256 if field.name == "max_depth" else 2**32 - 1
             value = getattr(self, field.name)
             if type(value) is not int or not 1 <= value <= most:
-                raise WireError(f"the limit {field.name} is {value!r}; choose a whole number from 1 to {most}.")
+                raise WireError(f"the limit {field.name} is {value!r}; choose an integer from 1 to {most}.")
 
 
 DEFAULT = Limits()

@@ -16,8 +16,6 @@ from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.options import Option, Presence, View
 from colonnade.formatting import number
-from colonnade.privacy.cost import Cost
-from colonnade.privacy.skellam import Skellam
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import account_notes
 from colonnade.statistics.moments import MomentsLayout, MomentsResult
@@ -155,26 +153,9 @@ def without_impossible(second: SecondMoments, declared: Sequence[Feature], *, ov
 # --- what it costs -----------------------------------------------------------------------------------------
 
 
-def moment_cost(layout: MomentsLayout, colluding: int) -> Cost:
-    """One release of these moments if so many members collude; of mu = 1 where the layout has no noise yet."""
-    return Skellam(
-        layout.mu or 1,
-        delta_1=layout.delta_1,
-        delta_2=layout.delta_2,
-        parties=len(layout.roster.names),
-        colluders=colluding,
-        replace_factor=layout.replace_factor,
-        dimension=layout.dimension,
-    )
-
-
 def moment_views(layout: MomentsLayout, *, view: View, delta: float) -> tuple[str, ...]:
     """Both views of one release of moments; nothing to say where it is exact."""
-    if not layout.mu:
-        return ()
-    return account_notes(
-        layout.roster, view=view, delta=delta, releases=lambda colluding: [moment_cost(layout, colluding)]
-    )
+    return account_notes(layout.roster, view=view, delta=delta, releases=layout.releases) if layout.mu else ()
 
 
 def noise_text(n: int, noise_sd: float) -> str:

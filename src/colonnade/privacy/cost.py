@@ -51,7 +51,7 @@ class Cost:
         if self.relation not in RELATIONS:
             raise BadPrivacyParameter(f"relation {self.relation!r} is none of {', '.join(RELATIONS)}.")
         if not isinstance(self.count, int) or self.count < 0:
-            raise BadPrivacyParameter(f"count must be a whole number of at least 0, not {self.count!r}.")
+            raise BadPrivacyParameter(f"count must be an integer of at least 0, not {self.count!r}.")
         if not 1.0 <= self.replace_factor <= 2.0:
             raise BadPrivacyParameter(f"replace_factor must lie in [1, 2], not {self.replace_factor!r}.")
         if self.parts and self.mechanism != "composed":  # nobody would count them
@@ -143,7 +143,7 @@ def GaussianCell(sigma: float, sensitivity: int = 1, **stated: Any) -> Cost:
     """
     _positive("sigma", sigma)
     if not isinstance(sensitivity, int) or sensitivity < 1:
-        raise BadPrivacyParameter(f"sensitivity must be a whole number of at least 1, not {sensitivity!r}.")
+        raise BadPrivacyParameter(f"sensitivity must be an integer of at least 1, not {sensitivity!r}.")
     parameters: dict[str, Parameter] = {
         "noise_multiplier": sigma / sensitivity,
         "sigma": float(sigma),
@@ -162,7 +162,7 @@ def RandomizedResponse(epsilon: float, categories: int = 2, **stated: Any) -> Co
     """A true answer kept with odds e^epsilon against each other category. One answer, so `replace` is the same."""
     _positive("epsilon", epsilon)
     if not isinstance(categories, int) or categories < 2:
-        raise BadPrivacyParameter(f"categories must be a whole number of at least 2, not {categories!r}.")
+        raise BadPrivacyParameter(f"categories must be an integer of at least 2, not {categories!r}.")
     parameters = {"epsilon": float(epsilon), "categories": categories}
     return cost("randomized-response", parameters=parameters, **{"replace_factor": 1.0, **stated})
 

@@ -169,7 +169,7 @@ def generalized_randomized_response(
     """
     given = np.asarray(codes)
     if given.dtype.kind not in "biu":
-        raise DomainError(f"randomized response needs whole-number codes, not {given.dtype}; encode the column first.")
+        raise DomainError(f"randomized response needs integer codes, not {given.dtype}; encode the column first.")
     threshold = keep_threshold(float(epsilon), int(categories))
     true = np.clip(given.astype(np.int64), 0, categories - 1)
     keep = randomness.words(true.size).reshape(true.shape) < np.uint64(threshold)

@@ -64,7 +64,7 @@ def Skellam(
 
     `colluders` of the `parties` are taken to know their shares of the noise (0: the server view). With `sampling`
     below 1 each record is in the batch with that probability, independently, and every count has a batch of its own.
-    `shift="single"` says more: a record adds a whole number from 0 to `delta_1 = delta_2` to one coordinate.
+    `shift="single"` says more: a record adds an integer from 0 to `delta_1 = delta_2` to one coordinate.
     `dimension`, the number of coordinates that a record can move, lets large noise be compared with normal noise.
     """
     for name, value in {"mu": mu, "delta_1": delta_1, "delta_2": delta_2, "sampling": sampling}.items():
@@ -78,10 +78,10 @@ def Skellam(
     if sampling > 1:
         raise BadPrivacyParameter(f"sampling is a probability, not {sampling!r}; choose one in (0, 1].")
     if isinstance(parties, bool) or not isinstance(parties, int) or parties < 1:
-        raise BadPrivacyParameter(f"parties must be a whole number of at least 1, not {parties!r}.")
+        raise BadPrivacyParameter(f"parties must be an integer of at least 1, not {parties!r}.")
     if isinstance(colluders, bool) or not isinstance(colluders, int) or not 0 <= colluders < parties:
         raise BadPrivacyParameter(
-            f"colluders must be a whole number from 0 to {parties - 1}, not {colluders!r}: if all {parties} parties"
+            f"colluders must be an integer from 0 to {parties - 1}, not {colluders!r}: if all {parties} parties"
             " collude, no noise is left."
         )
     if colluders > 0 and sampling < 1:
@@ -94,7 +94,7 @@ def Skellam(
     if shift == "single":
         if not delta_1 == delta_2 == int(delta_1) or stated.get("relation", "zero-out") != "zero-out":
             raise BadPrivacyParameter(
-                f"a single shift is the whole number that zero-out moves one coordinate by, not delta_1 = {delta_1!r}"
+                f"a single shift is the integer that zero-out moves one coordinate by, not delta_1 = {delta_1!r}"
                 f" and delta_2 = {delta_2!r}; state it for zero-out, and the accountants derive replace."
             )
         stated.setdefault("replace_factor", math.sqrt(2))  # it leaves one cell and enters another
@@ -110,7 +110,7 @@ def Skellam(
     }
     if dimension is not None:
         if isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1:
-            raise BadPrivacyParameter(f"dimension must be a whole number of at least 1, not {dimension!r}.")
+            raise BadPrivacyParameter(f"dimension must be an integer of at least 1, not {dimension!r}.")
         parameters["dimension"] = dimension
     if stated.get("relation") == "replace":
         parameters["replaced"] = 1.0

@@ -41,7 +41,7 @@ class Product:
         return Product(self.field, self.field.add(self._residues, other._residues))
 
     def scale(self, factor: int) -> Product:
-        """Times a public whole number."""
+        """Times a public integer."""
         return Product(self.field, self.field.scale(self._residues, factor))
 
     def sum(self, *, axis: int = 0) -> Product:

@@ -1,8 +1,8 @@
-"""Exact arithmetic on whole numbers, modulo several primes below 2^21 at once.
+"""Exact arithmetic on integers, modulo several primes below 2^21 at once.
 
 An array of shape s becomes residues of shape (L, *s): one layer for each of the L primes, int32, each in
 [0, p). Adding, multiplying and sharing work layer by layer; `decode` joins the layers by the Chinese
-remainder theorem into whole numbers of either sign.
+remainder theorem into integers of either sign.
 
 Matrix products go through BLAS. A centred residue r has |r| <= (p - 1) / 2 < 2^20, so a product is below 2^40
 and a sum of 4096 products below 2^52: float64 holds every partial sum exactly, in whatever order BLAS adds.
@@ -34,7 +34,7 @@ _WORDS = 1 << 16
 
 # --- the public primes, and how many of them a job needs ---------------------------------------------------
 #
-# A whole number v with |v| <= (M - 1) / 2 is represented by its residues modulo several primes whose product
+# An integer v with |v| <= (M - 1) / 2 is represented by its residues modulo several primes whose product
 # is M (a residue number system). All primes lie just below 2^21: a centred residue is at most 2^20 in size,
 # so float64 adds 4096 products of two of them without rounding.
 
@@ -48,7 +48,7 @@ PRIMES: tuple[int, ...] = (
 
 
 def primes_for(bits: int) -> tuple[int, ...]:
-    """The fewest primes that represent every whole number of size at most 2^bits, of either sign.
+    """The fewest primes that represent every integer of size at most 2^bits, of either sign.
 
     M is odd, so M > 2^(bits + 1) gives (M - 1) / 2 >= 2^bits.
     """
@@ -86,7 +86,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Field:
-    """Whole numbers modulo the product of `primes` (from `primes_for`), as arrays of residues."""
+    """Integers modulo the product of `primes` (from `primes_for`), as arrays of residues."""
 
     primes: tuple[int, ...]
 
@@ -104,10 +104,10 @@ class Field:
         """The largest size that is represented; both signs are."""
         return (self.modulus - 1) // 2
 
-    # --- whole numbers in and out ------------------------------------------------------------------------
+    # --- integers in and out ------------------------------------------------------------------------
 
     def encode(self, values: ArrayLike) -> Residues:
-        """The residues of whole numbers of either sign (an integer array, or Python ints of any size)."""
+        """The residues of integers of either sign (an integer array, or Python ints of any size)."""
         array = np.asarray(values)
         if array.dtype == np.uint64:
             array = array.astype(object)
@@ -115,7 +115,7 @@ class Field:
         if array.size == 0:
             return self.zeros(array.shape)
         if not (np.issubdtype(array.dtype, np.integer) or (wide and all(isinstance(v, int) for v in array.flat))):
-            raise SecureError(f"the field holds whole numbers, not {array.dtype}: quantise the values first.")
+            raise SecureError(f"the field holds integers, not {array.dtype}: quantise the values first.")
         low, high = int(array.min()), int(array.max())
         if max(-low, high) > self.bound:
             raise ModulusTooSmall(
@@ -131,7 +131,7 @@ class Field:
         return out.reshape(len(self.primes), *array.shape)
 
     def decode(self, residues: Residues) -> NDArray[Any]:
-        """The whole numbers, centred on 0: int64 if the modulus is below 2^63, otherwise Python ints."""
+        """The integers, centred on 0: int64 if the modulus is below 2^63, otherwise Python ints."""
         self.check(residues)
         digits = self._mixed_radix(residues)
         shape = residues.shape[1:]
@@ -201,7 +201,7 @@ class Field:
         return product
 
     def scale(self, a: Residues, factor: int) -> Residues:
-        """`factor` is a public whole number of any size and sign."""
+        """`factor` is a public integer of any size and sign."""
         constants = np.array([factor % p for p in self.primes], dtype=np.int32)
         return self.mul(a, constants.reshape(-1, *[1] * (a.ndim - 1)))
 
@@ -320,7 +320,7 @@ def keyed_uniform(out: Residues, p: int, *, key: bytes, start: bytes = bytes(16)
         filled = _accept(words, p, p.bit_length(), out, filled)
 
 
-# --- kernels: every sum and product below is a whole number that its type holds exactly -----------------------
+# --- kernels: every sum and product below is an integer that its type holds exactly -----------------------
 
 
 @numba.njit(cache=True)

@@ -137,7 +137,7 @@ class PackedShare:
 
 @dataclass(frozen=True, eq=False)
 class Dealing:
-    """A sharing as its dealer knows it: the whole numbers, and the seeds of `degree` holders (counted from 0)."""
+    """A sharing as its dealer knows it: the integers, and the seeds of `degree` holders (counted from 0)."""
 
     field: Field
     values: NDArray[np.integer[Any]]
@@ -184,7 +184,7 @@ class Dealing:
 
 @dataclass(frozen=True, eq=False)
 class DealtShare:
-    """The dealer's own share, or any other without a seed, from the whole numbers and the seeds."""
+    """The dealer's own share, or any other without a seed, from the integers and the seeds."""
 
     dealing: Dealing
     holder: int
@@ -225,7 +225,7 @@ def deal_seeded(
 
 # --- kernels ---------------------------------------------------------------------------------------------------
 # A product of residues is below 2^42 and a sum of 2t + 1 of them far below 2^53, so float64 holds it exactly. The
-# quotient by p is at least 1/p > 2^-21 short of the next whole number unless it is one, so its floor is right.
+# quotient by p is at least 1/p > 2^-21 short of the next integer unless it is one, so its floor is right.
 
 
 @numba.njit(cache=True)

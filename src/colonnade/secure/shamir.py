@@ -28,7 +28,7 @@ def share(
     randomness: Randomness,
     degree: int | None = None,
 ) -> list[Residues]:
-    """Shares of whole numbers, one array for each holder. `degree` is `threshold` unless stated (noise: 2t)."""
+    """Shares of integers, one array for each holder. `degree` is `threshold` unless stated (noise: 2t)."""
     return share_residues(
         field, field.encode(values), holders=holders, threshold=threshold, randomness=randomness, degree=degree
     )
@@ -74,7 +74,7 @@ def share_residues(
 
 
 def reconstruct(field: Field, shares: Mapping[int, Residues], *, degree: int) -> NDArray[Any]:
-    """The shared whole numbers, from at least degree + 1 holders' shares.
+    """The shared integers, from at least degree + 1 holders' shares.
 
     Every further share must lie on the same polynomials; otherwise one of the shares is wrong and nothing is
     returned. With exactly degree + 1 shares a wrong one cannot be noticed.

@@ -1,7 +1,8 @@
-"""Attacks on noisy counts: per party (`Describe`) and joint (`Contingency`, the tables of a Markov random field).
+"""Attacks on the statistics that methods are made of: noisy counts, per party and joint, sums, and Gram matrices.
 
-Worst-case neighbours under zero-out: a record that is in one cell of every table, or nothing. The statistic is the log
-likelihood ratio of all cells that it moves.
+Worst-case neighbours under zero-out: a record that is in one cell of every table, or at the corner of its domain, or
+nothing. Quantisation, clipping and noise are the product's own; the statistic is the log likelihood ratio of what the
+record moves, or the release projected on the direction in which the neighbours differ.
 """
 
 from __future__ import annotations
@@ -24,14 +25,21 @@ from colonnade.audit.mechanism import Audit, AuditResult
 from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
-from colonnade.privacy.accounting import calibrate, guarantee
+from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.calibration import Calibration, Gaussians
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.noise import discrete_gaussian
-from colonnade.privacy.randomness import Randomness, simulated_generator
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness, simulated_generator
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.describe import Describe
+from colonnade.statistics.features import quantize
+from colonnade.statistics.moments import Moments, MomentsLayout
+from colonnade.statistics.polynomial import Polynomial, PolynomialSum
+from colonnade.statistics.secure_sum import PresenceTotal
+from colonnade.statistics.tables import Tables
 
 Reals = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 # --- `describe` -------------------------------------------------------------------------------------------
 
@@ -77,6 +85,74 @@ def _one_run(setting: Setting) -> InferenceResult:
     return described_once(
         epsilon=1.0, delta=1e-6, canaries=setting.runs(2000), seed=setting.seed, planted=setting.planted
     )
+
+
+# --- joint statistics -------------------------------------------------------------------------------------
+
+
+def tables_attacks() -> tuple[Attack, ...]:
+    return (Attack(NEIGHBOURS, "two tables, composed", _two_tables, joint=True),)
+
+
+def moments_attacks() -> tuple[Attack, ...]:
+    return (Attack(NEIGHBOURS, "one Gram matrix", _gram_matrix, joint=True),)
+
+
+def polynomial_attacks() -> tuple[Attack, ...]:
+    return (Attack(NEIGHBOURS, "one sum of products", _sum_of_products, joint=True),)
+
+
+def presence_attacks() -> tuple[Attack, ...]:
+    return (Attack(NEIGHBOURS, "one total over all parties", _total, joint=True),)
+
+
+def _two_tables(setting: Setting) -> AuditResult:
+    method = Tables(tables=(("sued", "rating"), ("sector",)), epsilon=2.0, delta=DELTA, view="server")
+    with small_consortium() as federation:
+        mus = method.layout(federation.facts, federation.roster).mus
+        claim = claimed_curve(federation.plan(method).costs(), name="two contingency tables")
+    audit = tables_audit(claim, mus, delta=DELTA, runs=setting.runs(100_000), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
+def _gram_matrix(setting: Setting) -> AuditResult:
+    method = Moments(
+        epsilon=8.0,
+        delta=DELTA,
+        columns=("sued", "rating"),
+        presence="ignore",
+        constant=False,
+        view="server",
+        gamma=64,
+    )
+    with small_consortium() as federation:
+        layout = method.layout(federation.facts, federation.roster)
+        claim = claimed_curve(federation.plan(method).costs(), name="a Gram matrix")
+    audit = moments_audit(layout, claim, delta=DELTA, runs=setting.runs(1_500_000), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
+def _sum_of_products(setting: Setting) -> AuditResult:
+    method = PolynomialSum(
+        polynomial=Polynomial.of([(1.0, {"sued": 1, "rating": 1})]), epsilon=8.0, delta=DELTA, view="server", gamma=64
+    )
+    with small_consortium() as federation:
+        layout = method.layout(federation.facts, federation.roster)
+        claim = claimed_curve(federation.plan(method).costs(), name="a sum of products")
+    (reach,) = layout.reach
+    audit = total_audit(
+        claim, layout.mu, shift=reach, delta=DELTA, runs=setting.runs(1_500_000), planted=setting.planted
+    )
+    return audit.run(setting.randomness)
+
+
+def _total(setting: Setting) -> AuditResult:
+    method = PresenceTotal(epsilon=4.0, delta=DELTA, view="server")
+    with small_consortium() as federation:
+        mu, parties = method.procedure(federation.facts, federation.roster).mu, len(federation.facts.parties)
+        claim = claimed_curve(federation.plan(method).costs(), name="records over all parties")
+    audit = total_audit(claim, mu, shift=parties, delta=DELTA, runs=setting.runs(100_000), planted=setting.planted)
+    return audit.run(setting.randomness)
 
 
 # --- counts -----------------------------------------------------------------------------------------------
@@ -148,6 +224,46 @@ def _looked_for(planted: Planted) -> float:
     return 1.4 if planted.nothing else planted.effective
 
 
+# --- moments ----------------------------------------------------------------------------------------------
+
+
+def upper_triangle(row: Integers) -> Integers:
+    return np.asarray(np.outer(row, row)[np.triu_indices(len(row))])
+
+
+def corner_moments(layout: MomentsLayout, present: bool, randomness: Randomness) -> Integers:
+    """The upper triangle of the one record's Gram matrix, as the parties quantise and clip it."""
+    rows = np.ones((1, 1)) if present else np.zeros((1, 1))
+    blocks = [
+        quantize(rows, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
+        for party in layout.parties
+    ]
+    return upper_triangle(np.concatenate(blocks, axis=1)[0])
+
+
+def moments_audit(
+    layout: MomentsLayout, claim: PrivacyProfile, *, delta: float, runs: int, planted: Planted = NOTHING
+) -> Audit[bool]:
+    """One column of one bit at each party; three members share the Skellam noise."""
+    direction = corner_moments(layout, True, SimulatedRandomness(0)).astype(float)
+    direction /= np.linalg.norm(direction)
+    share = planted.variance(layout.mu) / MEMBERS
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        noise = sum(skellam(randomness, share, (runs, direction.size)) for _ in range(planted.members))
+        return np.asarray((corner_moments(layout, present, randomness) + noise) @ direction)
+
+    stated = power(
+        claim,
+        shift=layout.delta_2,
+        sd=math.sqrt(2 * layout.mu),
+        factor=_looked_for(planted),
+        runs=runs,
+        selections=SELECTIONS,
+    )
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
 # --- many people at once ------------------------------------------------------------------------------------
 
 
@@ -202,8 +318,8 @@ def described_once(
             blocks, key="id", columns=columns, home=Path(folder) / "home", runs=Path(folder) / "runs", seed=seed
         ) as federation,
     ):
-        told = Describe(epsilon=_at_less_noise(epsilon, delta, planted, releases=4), delta=delta).fit(federation)
-    counts = np.asarray(told.marginals["cell"]["counts"][:canaries], dtype=np.float64)
+        described = Describe(epsilon=_at_less_noise(epsilon, delta, planted, releases=4), delta=delta).fit(federation)
+    counts = np.asarray(described.marginals["cell"]["counts"][:canaries], dtype=np.float64)
     guesses = 2 * max(canaries // 20, 5)
     return one_run_audit(
         counts[2:], coins[2:], claimed_epsilon=epsilon, delta=delta, guesses=guesses, confidence=1 - 1e-3
@@ -214,5 +330,5 @@ def _at_less_noise(epsilon: float, delta: float, planted: Planted, *, releases: 
     """The epsilon of `releases` Gaussian releases with noise `planted.factor` times smaller than that of epsilon."""
     if planted.factor == 1:
         return epsilon
-    level = calibrate(lambda one: [Gaussian(one).times(releases)], epsilon=epsilon, delta=delta)
+    level = Calibration({"counts": Gaussians(count=releases, share=releases)}, epsilon=epsilon, delta=delta)["counts"]
     return guarantee([Gaussian(level / planted.factor).times(releases)], delta=delta).epsilon

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
@@ -22,9 +22,18 @@ from colonnade.errors import UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.federation.options import Option, View
 from colonnade.federation.party import Party
+from colonnade.federation.stage import Stage
 from colonnade.secure.bgw import Product, cross, multiply, recombine, reshare
 from colonnade.secure.field import Field, Residues
-from colonnade.statistics.joint import PYTHON, JointStages, JointStatistic, multiply_shares, opened_bytes, share_rows, too_little_memory
+from colonnade.statistics.joint import (
+    PYTHON,
+    JointStages,
+    JointStatistic,
+    multiply_shares,
+    opened_bytes,
+    share_rows,
+    too_little_memory,
+)
 from colonnade.statistics.shares import deal, deal_noise, dealt
 
 SHARE_BYTES = 1 << 23
@@ -95,7 +104,7 @@ class Circuit:
     @property
     def row_bytes(self) -> int:
         """One record in the largest message that a holder receives."""
-        return 4 * len(self.field.primes) * max(1, *self.level_widths, *self.widths.values())
+        return 4 * len(self.field.primes) * max([1, *self.level_widths, *self.widths.values()])
 
     @cached_property
     def chunks(self) -> list[tuple[int, int]]:
@@ -272,6 +281,7 @@ class CircuitStages(JointStages):
     """Share chunk by chunk, multiply level by level after each chunk, open once."""
 
     layout: CircuitStatistic
+    stages: Sequence[Stage]
 
     def __init__(self, layout: CircuitStatistic, view: View) -> None:
         super().__init__(layout, view)

@@ -244,9 +244,10 @@ def quantize(
 
 # --- rows in the order of the cohort, a range of it at a time, from a block in any order and of any size ---
 #
-# Shares travel by ranges of the cohort; the block has an order of its own. One range alone is put together in memory. Otherwise an external bucket sort: the block is streamed **once**, each row is appended to the scratch file
-# of its range, and every range is read from one file. The files are in the party's own folder until the job closes; they
-# are a cache that is made again if it is lost.
+# Shares travel by ranges of the cohort; the block has an order of its own. One range alone is put together in memory.
+# Otherwise an external bucket sort: the block is streamed **once**, each row is appended to the scratch file of its
+# range, and every range is read from one file. The files are in the party's own folder until the job closes; they are a
+# cache that is made again if it is lost.
 
 
 MOST_FILES = 256

@@ -40,8 +40,7 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
 from colonnade.privacy.skellam import Skellam
 from colonnade.privacy.skellam_sampler import largest_draw
-from colonnade.secure.field import Field, Residues
-from colonnade.secure.primes import primes_for
+from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.statistics.shares import join
 
 # --- budgets and colluders --------------------------------------------------------------------------------
@@ -208,7 +207,9 @@ class JointStatistic(ABC):
     ) -> int:
         """The mu at which `count` releases cost at most (epsilon, delta)."""
         statistic = self.release(1, colluders=colluders(self.roster, view))
-        budget = Calibration({self.label: SkellamMus(statistic, count)}, epsilon=epsilon, delta=delta, relation=relation)
+        budget = Calibration(
+            {self.label: SkellamMus(statistic, count)}, epsilon=epsilon, delta=delta, relation=relation
+        )
         return int(budget[self.label])
 
     # --- as data ------------------------------------------------------------------------------------------
@@ -317,7 +318,8 @@ def opened_bytes(layout: JointStatistic) -> int:
 def too_little_memory(needed: int) -> BadArguments:
     megabytes = -(-needed // (1 << 20))
     return BadArguments(
-        f"this job needs about {megabytes} MB at its busiest process; allow memory={megabytes}, or choose fewer columns."
+        f"this job needs about {megabytes} MB at its busiest process; allow memory={megabytes}, or choose fewer"
+        " columns."
     )
 
 
@@ -346,7 +348,7 @@ class JointStages:
         return stage(
             f"{self.layout.label}: {what}",
             asked,
-            {member: arguments for member in members},
+            dict.fromkeys(members, arguments),
             facts=self.layout.facts,
             roster=self.layout.roster,
             later=self._later,
@@ -379,7 +381,9 @@ def _read(public: Public | Party, layout: Mapping[str, Any]) -> JointStatistic:
     statistic = JointStatistic.from_dict(public.facts, public.roster, layout)
     package = CATALOGUE.package_of(type(statistic).__module__)
     if package:
-        raise UnsafeRequest(f"the joint statistic {statistic.kind!r} comes from {package}, and is asked by its own steps.")
+        raise UnsafeRequest(
+            f"the joint statistic {statistic.kind!r} comes from {package}, and is asked by its own steps."
+        )
     return statistic
 
 

@@ -49,8 +49,28 @@ from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
 from colonnade.secure.field import BLOCK_ROWS, Field, Residues
 from colonnade.secure.seeded import Shape, Share, materialize
-from colonnade.statistics.features import CohortRows, Feature, check_row, design_chunks, features, integer_bounds, quantize
-from colonnade.statistics.joint import EXACT, PYTHON, JointStages, JointStatistic, check_budget, colluders, field_for, opened_bytes, share_noise, share_rows, too_little_memory
+from colonnade.statistics.features import (
+    CohortRows,
+    Feature,
+    check_row,
+    design_chunks,
+    features,
+    integer_bounds,
+    quantize,
+)
+from colonnade.statistics.joint import (
+    EXACT,
+    PYTHON,
+    JointStages,
+    JointStatistic,
+    check_budget,
+    colluders,
+    field_for,
+    opened_bytes,
+    share_noise,
+    share_rows,
+    too_little_memory,
+)
 from colonnade.statistics.shares import deal_large, deal_large_noise, dealt_large, messages, packed_holders, shares_of
 
 if TYPE_CHECKING:
@@ -142,6 +162,7 @@ class Moments(Method["MomentsResult"]):
             constant=self.constant,
             patterns=self.patterns,
             tile=self.tile,
+            opening=MAXIMUM_ENTRIES,
         )
         layout.check()
         if self.epsilon is not None:
@@ -420,9 +441,7 @@ class MomentsLayout(JointStatistic):
 
         def stream() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
             for at, values in design_chunks(me, self.features, scores=self.scores):
-                rows = quantize(
-                    values, gamma=self.gamma, clip=self.bound(me.name), entry=1.0, randomness=me.randomness
-                )
+                rows = quantize(values, gamma=self.gamma, clip=self.bound(me.name), entry=1.0, randomness=me.randomness)
                 yield at, np.insert(rows, 0, self.gamma, axis=1) if secret else rows
 
         wanted = CohortRows(
@@ -513,7 +532,7 @@ class MomentsLayout(JointStatistic):
                 products[tile] += gram(self.field, left) if tile.diagonal else cross(self.field, left, right)
 
     def _columns(self, shares: Mapping[str, Share], block: int) -> Residues:
-        """The holder's shares of one block of records: the constant (public, so its own share), all parties' columns."""
+        """The holder's shares of one block of records: the constant, which is its own share, and all columns."""
         parts = [shares[party].block(block) for party in self.parties]
         if self.constant and self.presence != "secret":
             constant = self.field.encode(np.array([[self.gamma]]))
@@ -670,14 +689,6 @@ def moment_notes(layout: MomentsLayout, view: View) -> tuple[str, ...]:
     )
 
 
-def moment_phases(layout: MomentsLayout, view: View) -> list[Any]:  # TRANSITION
-    return list(MomentComputation(layout, view).stages)
-
-
-def compute_moments(job: Job, layout: MomentsLayout, view: View) -> MomentsResult:  # TRANSITION
-    return MomentComputation(layout, view).run(job)
-
-
 def _place(matrix: NDArray[np.float64], tile: Tile, values: NDArray[np.float64]) -> None:
     rows, columns = slice(*tile.rows), slice(*tile.columns)
     if not tile.diagonal:
@@ -715,12 +726,12 @@ class MomentsResult(Result):
     @property
     def counts(self) -> NDArray[np.float64]:
         """Noisy number of records in each pattern (where a constant was computed)."""
-        return np.array([gram[0, 0] for gram in self.grams])
+        return np.array([matrix[0, 0] for matrix in self.grams])
 
     @property
     def _many(self) -> bool:
         """Are there too many entries to read as text?"""
-        return sum(gram.size for gram in self.grams) > MAXIMUM_TEXT
+        return sum(matrix.size for matrix in self.grams) > MAXIMUM_TEXT
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -731,7 +742,7 @@ class MomentsResult(Result):
             "entries": [list(names) for names in self.entries],
             "counts": self.counts.tolist() if self.entries[0][0] == "1" else None,
             "features": [self._available(feature) for feature in self.features],
-            "grams": "grams.npz" if self._many else [gram.tolist() for gram in self.grams],
+            "grams": "grams.npz" if self._many else [matrix.tolist() for matrix in self.grams],
             "noise_sd": self.noise_sd,
             "simulated": self.simulated,
         }
@@ -739,18 +750,18 @@ class MomentsResult(Result):
     def write(self, run: RunFolder) -> None:
         """Matrices with too many entries to read as text go to grams.npz, one array for each pattern."""
         if self._many:
-            arrays = {f"{pattern}": gram for pattern, gram in enumerate(self.grams)}
+            arrays = {f"{pattern}": matrix for pattern, matrix in enumerate(self.grams)}
             np.savez(run.path / "grams.npz", allow_pickle=False, **arrays)
         super().write(run)
 
     def _available(self, feature: Feature) -> dict[str, Any]:
         """Count, sum and sum of squares of one feature over the records that have it, in [-1, 1]; and how to return."""
         total, patterns = np.zeros(3), 0
-        for names, gram in zip(self.entries, self.grams, strict=True):
+        for names, matrix in zip(self.entries, self.grams, strict=True):
             mask = f"present at {feature.party}" if self.presence == "secret" else "1"
             if feature.name in names and mask in names:
                 own, one = names.index(feature.name), names.index(mask)
-                total += gram[one, one], gram[one, own], gram[own, own]
+                total += matrix[one, one], matrix[one, own], matrix[own, own]
                 patterns += 1
         count, once, square = total.tolist() if patterns else (None, None, None)
         return {

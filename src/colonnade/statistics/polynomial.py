@@ -196,8 +196,8 @@ class PolynomialSum(Method["PolynomialResult"]):
             except BadPrivacyParameter as error:
                 raise BadPrivacyParameter(
                     f"one record moves the sums by up to {layout.delta_2:.3g} in integers, and no noise up to 2^90"
-                    f" covers that at epsilon {self.epsilon:g}; choose a smaller gamma, smaller coefficients or a larger"
-                    " epsilon."
+                    f" covers that at epsilon {self.epsilon:g}; choose a smaller gamma, smaller coefficients or a"
+                    " larger epsilon."
                 ) from error
             layout = replace(layout, mu=mu)
             layout.check()
@@ -285,7 +285,7 @@ class PolynomialLayout(CircuitStatistic):
     @property
     def scale(self) -> int:
         """What a sum is divided by in the end."""
-        return self.gamma**self.scale_degree
+        return int(self.gamma**self.scale_degree)
 
     @cached_property
     def coefficients(self) -> list[dict[Exponents, int]]:
@@ -341,10 +341,13 @@ class PolynomialLayout(CircuitStatistic):
         return float(root) if root * root == square else math.sqrt(square) * (1 + 2**-50)
 
     @property
+    def dimension(self) -> int:
+        """Outputs that a record can move."""
+        return sum(1 for moved in self.reach if moved)
+
+    @property
     def sensitivity(self) -> dict[str, Any]:
-        """`dimension` is the number of outputs that a record can move."""
-        moved = sum(1 for reach in self.reach if reach)
-        return {"delta_1": self.delta_1, "delta_2": self.delta_2, "dimension": moved}
+        return {"delta_1": self.delta_1, "delta_2": self.delta_2, "dimension": self.dimension}
 
     def cost(self, public: Public, view: View) -> Cost:
         """The one joint release of this job, at a data party."""
@@ -563,9 +566,9 @@ class PolynomialResult(Result):
                     title="How to read the sums",
                     blocks=(
                         Text(
-                            text="Features lie between -1 and 1: a column's declared range is mapped to that, a category"
-                            " is 0 or 1, and a block that a record lacks is zeros. Values were rounded at random to a"
-                            " fine grid, which has no bias."
+                            text="Features lie between -1 and 1: a column's declared range is mapped to that, a"
+                            " category is 0 or 1, and a block that a record lacks is zeros. Values were"
+                            " rounded at random to a fine grid, which has no bias."
                         ),
                     ),
                 ),
@@ -578,6 +581,6 @@ class PolynomialResult(Result):
             return "Exact sums: no noise was added."
         clear = int((np.abs(self.values) > 2 * self.noise_sd).sum())
         return (
-            f"A sum is ± {2 * self.noise_sd:.3g} in 95 of 100 cases. {clear:,} of {len(self.integers):,} are larger than"
-            " that; the others may be noise alone."
+            f"A sum is ± {2 * self.noise_sd:.3g} in 95 of 100 cases. {clear:,} of {len(self.integers):,} are larger"
+            " than that; the others may be noise alone."
         )

@@ -96,8 +96,8 @@ def masked_release(
 ) -> NDArray[np.uint64]:
     """This member's vector with its part of the noise, under its pads: uniform to everyone but the sum of all.
 
-    A (label, round_number) serves once in a job. The pads depend on the whole shape: if members were asked for different
-    noise or different scales, nothing cancels.
+    A (label, round_number) serves once in a job. The pads depend on the whole shape: if members were asked for
+    different noise or different scales, nothing cancels.
     """
     shape.check(me.roster)
     if values.shape != (shape.size,):
@@ -183,8 +183,9 @@ class PresenceTotalling(Procedure["Coverage"]):
         if method.epsilon is not None:
             pooled = colluders(roster, method.view)
             total = SkellamMus(_presence_release(facts, roster, 1, pooled))
-            budget = {"epsilon": method.epsilon, "delta": method.delta}
-            self.mu = int(Calibration({LABEL: total}, relation=method.relation, **budget)[LABEL])
+            self.mu = Calibration({LABEL: total}, epsilon=method.epsilon, delta=method.delta, relation=method.relation)[
+                LABEL
+            ]
         self.shape = presence_shape(facts, mu=self.mu, label=LABEL)
         self.shape.check(roster)
         arguments = {"mu": self.mu, "view": method.view, "label": LABEL}
@@ -198,14 +199,18 @@ class PresenceTotalling(Procedure["Coverage"]):
             reply_bytes=8,
         )
         self.stages = (self.count,)
-        self.notes = (EXACT,) if not self.mu else (
-            f"The total carries integer noise with standard deviation {self.shape.noise_sd:.4g}.",
-            *account_notes(
-                roster,
-                view=method.view,
-                delta=method.delta,
-                releases=lambda pooled: [_presence_release(facts, roster, self.mu, pooled)],
-            ),
+        self.notes = (
+            (EXACT,)
+            if not self.mu
+            else (
+                f"The total carries integer noise with standard deviation {self.shape.noise_sd:.4g}.",
+                *account_notes(
+                    roster,
+                    view=method.view,
+                    delta=method.delta,
+                    releases=lambda pooled: [_presence_release(facts, roster, self.mu, pooled)],
+                ),
+            )
         )
 
     def run(self, job: Job) -> Coverage:
@@ -284,8 +289,8 @@ class Coverage(Result):
                     title="What it is good for",
                     blocks=(
                         Text(
-                            text="It says how complete the cohort is, before anyone decides to work on it; not who lacks"
-                            " what, and not how many records all parties have."
+                            text="It says how complete the cohort is, before anyone decides to work on it; not who"
+                            " lacks what, and not how many records all parties have."
                         ),
                     ),
                 ),

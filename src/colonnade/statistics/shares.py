@@ -62,7 +62,9 @@ def _complete(tag: str, senders: Sequence[str], received: Mapping[str, Any]) -> 
 def deal(me: Party, tag: str, field: Field, values: NDArray[np.integer[Any]]) -> None:
     """Share integers to the committee by a sharing of degree t; each holder's share is sealed to it."""
     threshold = me.roster.threshold
-    _send(me, tag, share(field, values, threshold=threshold, holders=len(me.roster.committee), randomness=me.randomness))
+    _send(
+        me, tag, share(field, values, threshold=threshold, holders=len(me.roster.committee), randomness=me.randomness)
+    )
 
 
 def deal_noise(me: Party, tag: str, field: Field, noise: NDArray[np.int64]) -> None:

@@ -122,9 +122,7 @@ class Tables(Method["TablesResult"]):
         layout.check()
         if self.epsilon is not None:
             budget = {"epsilon": self.epsilon, "delta": self.delta}
-            mus = layout.shared_noise(
-                self.split or (1.0,) * len(mus), view=self.view, relation=self.relation, **budget
-            )
+            mus = layout.shared_noise(self.split or (1.0,) * len(mus), view=self.view, relation=self.relation, **budget)
             layout = replace(layout, mus=mus)
         return layout if self.memory is None else within_memory(layout, self.memory)
 
@@ -312,9 +310,7 @@ class TablesLayout(CircuitStatistic):
     def shared_rows(self, me: Party, number: int) -> NDArray[np.int8]:
         """One-hot rows of one chunk of the cohort; zeros where something is missing."""
         parts = tuple(part for part in self.factors if part.party == me.name)
-        wanted = CohortRows(
-            label=f"{self.tag}: codes", ranges=self.chunks, width=len(parts), dtype=np.int32, fill=-1
-        )
+        wanted = CohortRows(label=f"{self.tag}: codes", ranges=self.chunks, width=len(parts), dtype=np.int32, fill=-1)
         chunk = wanted.range(me, number, lambda: me.mapped(_columns(parts), PartCodes(parts, self.cells)))
         one_hot = np.zeros((len(chunk), self.circuit.widths[me.name]), dtype=np.int8)
         for part, codes in zip(parts, chunk.T, strict=True):
@@ -487,9 +483,7 @@ class TablesResult(Result):
                     ),
                 ),
             ),
-            terminal=tuple(
-                replace(table, title=" x ".join(names), shown=50) for names, table in shown.items()
-            ),
+            terminal=tuple(replace(table, title=" x ".join(names), shown=50) for names, table in shown.items()),
         )
 
     def _cells(self, names: Names) -> Table:
@@ -497,7 +491,9 @@ class TablesResult(Result):
         counts, labels = self.counts[names], [self.labels[name] for name in names]
         if len(names) == 1:
             head: tuple[str, ...] = (names[0], "records")
-            rows = [(label, number(value)) for label, value in zip(labels[0], counts.tolist(), strict=True)]
+            rows: list[tuple[str, ...]] = [
+                (label, number(value)) for label, value in zip(labels[0], counts.tolist(), strict=True)
+            ]
         else:
             head = (f"{' / '.join(names[:-1])}, by {names[-1]}", *labels[-1])
             lines = counts.reshape(-1, counts.shape[-1]).tolist()

@@ -9,18 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.alignment import raising
+from colonnade.alignment import exponentiation as raising
 from colonnade.alignment.group import (
     ORDER,
+    PRIME,
+    B,
     Elements,
     check_elements,
     draw_exponent,
     hash_and_raise,
     hash_to_group,
+    lift,
     raise_to,
     random_elements,
 )
-from colonnade.alignment.square_root import PRIME, B, lift
 from colonnade.errors import SecureError
 from colonnade.privacy.randomness import SimulatedRandomness
 

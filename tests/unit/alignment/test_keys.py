@@ -99,7 +99,7 @@ def test_a_record_without_a_part_has_no_key() -> None:
         (["name", "name"], PEOPLE, "at least two"),
         (["name", "city"], PEOPLE, "no key column 'city'"),
         (["name", "born"], PEOPLE.assign(name="a\x1fb"), "U\\+001F"),
-        (["name", "born"], PEOPLE.assign(born=[1.5, 2.5, 3.5]), "neither whole numbers nor text"),
+        (["name", "born"], PEOPLE.assign(born=[1.5, 2.5, 3.5]), "neither integers nor text"),
     ],
 )
 def test_parts_that_cannot_be(parts: list[str], frame: pd.DataFrame, reason: str) -> None:

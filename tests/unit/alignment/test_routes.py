@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from colonnade.alignment.routes import Routes, routes
+from colonnade.alignment.lists import Routes, routes
 from colonnade.errors import BadArguments, RosterError, TooFewHolders
 from colonnade.federation.roster import Member, Roster
 

@@ -1,4 +1,4 @@
-"""The copula studies' pooled CopulaSQM against the federation, and their mean imputation and effective records."""
+"""The copula studies' pooled Synthesize against the federation, and their mean imputation and effective records."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.copula_common import (
     federated,
     holder_always_present,
     mean_imputed,
-    pooled_sqm,
+    pooled_copula,
     with_blocks,
 )
 
 from colonnade.data.simulated import copula_paper
-from colonnade.synthesis.copula.procedure import CopulaSQM
+from colonnade.synthesis.method import Synthesize
 
 
 @pytest.mark.parametrize("presence", ["secret", "known"])
@@ -27,8 +27,8 @@ def test_without_noise_pooled_rows_and_the_federation_find_the_same_copula(prese
     example = copula_paper(1500, seed=3, p=10, missing="mcar")
     records = Records.of(example)
     patterns = holder_always_present(records, "holder") if presence == "known" else None
-    method = CopulaSQM(epsilon=None, gamma=2**14, presence=presence, patterns=patterns)  # type: ignore[arg-type]
-    copula, found = pooled_sqm(method, records, seed=1)
+    method = Synthesize(epsilon=None, gamma=2**14, presence=presence, patterns=patterns)  # type: ignore[arg-type]
+    copula, found = pooled_copula(method, records, seed=1)
     table = federated(method, example, seed=1)
     assert found.mode == table.details["correlation"] == ("em" if presence == "known" else "pairs")
     assert list(copula.columns) == list(table.columns)
@@ -43,9 +43,9 @@ def test_with_noise_both_are_as_far_from_the_truth() -> None:
     squares over 55 entries, of noise with one sd, is beyond 2 with probability below 1e-6 (F quantile of 55, 55)."""
     example = copula_paper(4000, seed=4, p=10)
     records = Records.of(example)
-    exact, _ = pooled_sqm(CopulaSQM(epsilon=None), records, seed=1)
-    method = CopulaSQM(epsilon=2.0, delta=1e-5)
-    ours, _ = pooled_sqm(method, records, seed=2)
+    exact, _ = pooled_copula(Synthesize(epsilon=None), records, seed=1)
+    method = Synthesize(epsilon=2.0, delta=1e-5)
+    ours, _ = pooled_copula(method, records, seed=2)
     theirs = federated(method, example, seed=3)
     away = [
         float(np.sqrt(np.mean((one - exact.correlation)[np.triu_indices(11, 1)] ** 2)))

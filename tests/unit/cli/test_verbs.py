@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import colonnade as co
 from colonnade.catalogue import CATALOGUE
 from colonnade.cli import verbs
 from colonnade.cli.main import app
@@ -26,7 +27,12 @@ from colonnade.errors import BadArguments
 from colonnade.federation.options import Declared, Option
 
 METHODS = sorted(CATALOGUE.names)
-REQUIRED: dict[str, Any] = {"response": "roa", "capacity": {"credit": 3, "court": 4}, "tables": (("roa", "region"),)}
+REQUIRED: dict[str, Any] = {
+    "response": "roa",
+    "capacity": {"credit": 3, "court": 4},
+    "tables": (("roa", "region"), ("scale",)),
+    "polynomial": co.Polynomial.of([(0.5, {"roa": 2}), (-1.0, {"roa": 1, "capital": 1})]),
+}
 """Values of options that have no default, by name; others are drawn from their type."""
 
 
@@ -65,7 +71,7 @@ def example_of(hint: Any, option: Option) -> Any:
         return "roa"
     if kind is bool:
         return True
-    return pytest.skip(f"no example of {kind}")
+    raise AssertionError(f"add an example of {kind} to REQUIRED")
 
 
 def minimal(name: str) -> dict[str, Any]:

@@ -160,8 +160,8 @@ def test_repeated_keys_are_counted_over_chunks_and_not_quoted() -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ([1.5, 2.5, 3.5], "neither whole numbers nor text"),
-        ([1.0, 2.0, 3.0], "neither whole numbers nor text"),
+        ([1.5, 2.5, 3.5], "neither integers nor text"),
+        ([1.0, 2.0, 3.0], "neither integers nor text"),
         ([1, "2", 3], "mix several types"),
         ([True, False, True], "neither"),
         (pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"]), "neither"),
@@ -174,7 +174,7 @@ def test_keys_of_other_types(keys: Sequence, words: str) -> None:
 
 
 def test_keys_that_change_type_between_chunks() -> None:
-    with pytest.raises(KeyProblem, match="some keys are whole numbers and some are text"):
+    with pytest.raises(KeyProblem, match="some keys are integers and some are text"):
         load(firms(4).assign(firm=pd.Series([1, 2, "3", "4"], dtype=object)), rows=2)
 
 

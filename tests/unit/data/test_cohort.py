@@ -143,11 +143,11 @@ def test_a_tie_is_drawn_again() -> None:
         (
             {"a": [1, 2], "b": ["1", "2"]},
             KeyProblem,
-            r"different types \('a' has whole numbers, 'b' has text\); convert",
+            r"different types \('a' has integers, 'b' has text\); convert",
         ),
         ({"a": [1, 2, 1]}, KeyProblem, r"'a': 1 record.s. repeat"),
         ({"a": ["x", None, ""]}, KeyProblem, r"'a': 2 record.s. have no key"),
-        ({"a": [1, 2.5]}, KeyProblem, "neither whole numbers nor text"),
+        ({"a": [1, 2.5]}, KeyProblem, "neither integers nor text"),
         ({"a": [1], "b": []}, EmptyParty, "'b' has no records"),
         ({}, SchemaError, "parties"),
     ],
@@ -182,7 +182,7 @@ def test_an_alignment_must_be_possible() -> None:
         with pytest.raises(SchemaError, match="distinct and below"):
             Alignment(n, np.array(rows))
     for rows in (np.array([0.5]), np.array([[0]])):
-        with pytest.raises(SchemaError, match="vector of whole numbers"):
+        with pytest.raises(SchemaError, match="vector of integers"):
             Alignment(3, rows)
 
 

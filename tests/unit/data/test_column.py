@@ -96,7 +96,7 @@ def test_codes_survive_decode_and_encode(one: Column, data: st.DataObject) -> No
     # The same cells as plain objects, as text of a CSV file and as a nullable or categorical series encode alike.
     plain = pd.Series([None if pd.isna(value) else value for value in decoded.astype(object)], dtype=object)
     np.testing.assert_array_equal(one.encode(plain), codes)
-    # By name: pandas' own convert_dtypes takes whole numbers with gaps through float64, which changes 2^53 + 1.
+    # By name: pandas' own convert_dtypes takes integers with gaps through float64, which changes 2^53 + 1.
     np.testing.assert_array_equal(one.encode(plain.astype(nullable_dtype(one))), codes)
     np.testing.assert_array_equal(one.encode(plain.astype("category")), codes)
     written = pd.Series([None if value is None else str(value) for value in plain], dtype="str")
@@ -280,8 +280,8 @@ def test_every_dtype_of_a_numeric_column(series: pd.Series, kind: str) -> None:
         ("continuous", [pd.Timestamp("2020-01-01")], 1, "not a number", [np.nan]),
         ("continuous", [10**400], 1, "not a number in", [10]),
         ("continuous", [1 + 2j], 1, "not a number", [np.nan]),
-        ("count", [1.5, 2.0], 1, "not a whole number in", [2, 2]),
-        ("count", ["11", "3"], 1, "not a whole number in", [10, 3]),
+        ("count", [1.5, 2.0], 1, "not an integer in", [2, 2]),
+        ("count", ["11", "3"], 1, "not an integer in", [10, 3]),
     ],
 )
 def test_numbers_outside(kind: str, cells: list, count: int, words: str, clipped: list) -> None:
@@ -332,7 +332,7 @@ def test_decode_refuses_other_codes() -> None:
         ('kind = "continuous"\nlower = nan\nupper = 1', DomainError, "the field 'lower' is nan"),
         ('kind = "continuous"\nlower = 1\nupper = 1', DomainError, "not below upper"),
         ('kind = "continuous"\nlower = -1.7e308\nupper = 1.7e308', DomainError, "overflows"),
-        ('kind = "count"\nlower = 0.5\nupper = 1', DomainError, "whole number"),
+        ('kind = "count"\nlower = 0.5\nupper = 1', DomainError, "integer"),
         ('kind = "count"\nlower = 0\nupper = 9007199254740993', DomainError, "2\\^53"),
         ('kind = "count"\nlower = 0\nupper = 1\ncategories = [1]', SchemaError, "'categories' does not belong"),
         ('kind = "binary"\ncategories = [0, 1]\nlower = 0', SchemaError, "'lower' does not belong"),

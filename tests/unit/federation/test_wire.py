@@ -283,7 +283,7 @@ def test_both_ends_keep_the_same_limits(limits: dict[str, int], fits: Any, too_m
 
 @pytest.mark.parametrize("wrong", [{"max_bytes": 0}, {"max_bytes": 2**32}, {"max_depth": 257}, {"max_items": 1e6}])
 def test_limits_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(WireError, match="choose a whole number"):
+    with pytest.raises(WireError, match="choose an integer"):
         Limits(**wrong)
 
 

@@ -1,4 +1,4 @@
-"""Sharings by seeds: exact against the whole numbers, uniform to any `degree` holders, small on the wire."""
+"""Sharings by seeds: exact against the integers, uniform to any `degree` holders, small on the wire."""
 
 from __future__ import annotations
 

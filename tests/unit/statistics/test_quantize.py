@@ -68,4 +68,4 @@ def test_the_weighted_matrix_of_vfem_is_opened_as_one_triangle() -> None:
     layout = information_layout(Design.of(facts, [*facts.columns["a"], "y", "z"]), ROSTER, 2**10)
     (tiles,) = layout.rounds
     assert [tile.diagonal for tile in tiles] == [True]
-    assert layout.size(0) == (WIDE + 2) * (WIDE + 3) // 2
+    assert layout.openings[0] == (WIDE + 2) * (WIDE + 3) // 2

@@ -10,7 +10,8 @@ import pytest
 
 from colonnade.errors import BadArguments, StorageError
 from colonnade.federation.run_folder import RunFolder
-from colonnade.synthesis.table import SyntheticTable, frame_of, read_table, write_rows
+from colonnade.federation.view import Figures, Items, Text, View
+from colonnade.synthesis.table import SyntheticTable, _typical, frame_of, read_table, write_rows
 from support.copulas import mixed_copula
 
 
@@ -64,3 +65,43 @@ def test_an_unknown_format_and_a_folder_that_is_gone_are_refused(tmp_path: Path)
         made(file_format="xlsx")
     with pytest.raises(StorageError, match="free disk space"):
         write_rows(tmp_path / "gone" / "rows.csv", mixed_copula(), 10, 1, file_format="csv")
+
+
+# --- what people see ---------------------------------------------------------------------------------------------
+
+
+def test_the_view_of_a_written_table_is_the_one_that_it_shows(tmp_path: Path) -> None:
+    """Counted while the rows are written, or by drawing them once more: the same marginals."""
+    table = made(notes=("A note.",), drawn_from="a Gaussian copula")
+    run = RunFolder(tmp_path)
+    table.write(run)
+    assert View.from_dict(run.read_json("view.json")) == table.view()
+    assert {"kind": "synthetic-table", **table.to_dict()} == run.read_json("result.json")
+
+
+def test_the_view_says_where_the_rows_are_whose_they_are_and_what_the_columns_look_like() -> None:
+    view = made(notes=("A note.",), drawn_from="a Gaussian copula").view()
+    assert view.title == "A synthetic table of 500 rows and 7 columns"
+    lead, notes = view.answer
+    assert isinstance(lead, Text)
+    assert isinstance(notes, Items)
+    for words in ("synthetic.parquet", "500 rows", "a Gaussian copula", "60 records", "No row belongs to a record"):
+        assert words in lead.text
+    assert notes.items == ("A note.",)
+    ((figures,),) = [section.blocks for section in view.sections]
+    assert isinstance(figures, Figures)
+    assert [figure.title for figure in figures.figures] == list(mixed_copula().columns)
+    assert sum(figures.figures[0].data["counts"]) == 500
+    (listed,) = view.tables()
+    assert [row[:2] for row in listed.rows][:2] == [("age", "continuous"), ("visits", "count")]
+    imitating = made(fresh=False).view().answer[0]
+    assert isinstance(imitating, Text)
+    assert "Each row imitates a record" in imitating.text
+    assert "No row belongs" not in imitating.text
+
+
+def test_the_middle_half_is_linear_within_cells() -> None:
+    """100 values in [0, 50), 300 in [50, 100): the quartiles are 50 and 50 + 50 * 200/300."""
+    numeric = {"labels": ["0 to 49", "50 to 99"], "edges": [0.0, 50.0, 100.0], "counts": [100, 300]}
+    assert _typical(numeric) == f"50 to {50 + 50 * 200 / 300:.4g}"
+    assert _typical({"labels": ["f", "m"], "edges": None, "counts": [150, 250]}) == "m 62 %, f 38 %"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from colonnade.errors import PartyLost, SecureError
 from colonnade.federation.party import Party
 from colonnade.secure import ckks
-from colonnade.secure.pads import fixed_point, masked, pad_label
+from colonnade.secure.pads import FixedPoint, fixed_point, masked, pad_label
 
 Masking = Literal["pads", "ckks"]
 Floats = NDArray[np.float32]
@@ -116,15 +116,11 @@ class Exchange:
         return self._padded(me, self._fixed_point.encode(clipped), number)
 
     @property
-    def _members(self) -> tuple[str, ...]:
-        return (*self.senders, self.opener)
-
-    @property
-    def _fixed_point(self) -> Any:
-        return fixed_point(bound=BOUND, parties=len(self._members))
+    def _fixed_point(self) -> FixedPoint:
+        return fixed_point(bound=BOUND, parties=len(self.senders) + 1)
 
     def _padded(self, me: Party, integers: NDArray[np.int64], number: int) -> NDArray[np.uint64]:
-        peers = [member for member in self._members if member != me.name]
+        peers = [member for member in (*self.senders, self.opener) if member != me.name]
         keys = {peer: me.pair_key(peer, self.label) for peer in peers}
         return masked(integers, me=me.name, peers=peers, pair_keys=keys, label=pad_label(me.job, number))
 

@@ -82,7 +82,7 @@ class Regressor:
         words: NDArray[np.uint32],
         rate: float,
         iterations: int,
-        means: NDArray[np.float32] | None = None,
+        means: NDArray[np.floating[Any]] | None = None,
     ) -> State:
         """`means` of the outputs are where the top starts."""
         bottom = dense(drawing(words, 0), (self.inputs, self.hidden, self.cut)) if self.inputs else []
@@ -193,12 +193,12 @@ class Regressor:
 
     @partial(jax.jit, static_argnums=(0, 1, 2))
     def private_lead(
-        self, clip: float, gamma: int, noise: Array, state: State, data: Data, rows: Array, others: Array, drawn: Drawn
+        self, clip: float, gamma: int, state: State, data: Data, *given: Any
     ) -> tuple[State, Array, Array]:
-        """`lead` with noise (Q x weights)."""
+        """`lead` with noise (Q x weights), which is the last of `given`."""
 
-        def iteration(state: State, given: tuple[Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
-            batch, rest, noise = given
+        def iteration(state: State, given: tuple[Array, Array, Drawn, Array]) -> tuple[State, tuple[Array, Array]]:
+            batch, rest, _, noise = given
             layers = (state.bottom, state.top)
 
             def loss(layers: Any, probe: Array, row: Array) -> Array:
@@ -212,17 +212,15 @@ class Regressor:
             values, slopes = jax.vmap(jax.value_and_grad(loss, argnums=1), (None, None, 0))(layers, nothing, each)
             return self._moved(state, move), (slopes[None] / batch.shape[0], jnp.mean(values))
 
-        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, noise))
+        state, (slopes, losses) = jax.lax.scan(iteration, state, given)
         return state, slopes, losses
 
     @partial(jax.jit, static_argnums=(0, 1, 2))
-    def private_follow(
-        self, clip: float, gamma: int, noise: Array, state: State, data: Data, rows: Array, slopes: Array, drawn: Drawn
-    ) -> State:
-        """`follow` with noise (Q x weights)."""
+    def private_follow(self, clip: float, gamma: int, state: State, data: Data, *given: Any) -> State:
+        """`follow` with noise (Q x weights), which is the last of `given`."""
 
-        def iteration(state: State, given: tuple[Array, Array, Array]) -> tuple[State, None]:
-            batch, slope, noise = given
+        def iteration(state: State, given: tuple[Array, Array, Drawn, Array]) -> tuple[State, None]:
+            batch, slope, _, noise = given
 
             def along(bottom: Any, row: Array) -> Array:
                 own = self._bottom(bottom, data, batch[row][None], None)
@@ -233,4 +231,4 @@ class Regressor:
             )
             return self._moved(state, (move, state.top)), None
 
-        return jax.lax.scan(iteration, state, (rows, slopes, noise))[0]
+        return jax.lax.scan(iteration, state, given)[0]

@@ -33,16 +33,8 @@ class Planner:
         reply_bytes: int = 0,
         later: Mapping[str, str] | None = None,
     ) -> Stage:
-        asked = stage(
-            name,
-            step,
-            requests,
-            facts=self.facts,
-            roster=self.roster,
-            discloses=discloses,
-            reply_bytes=reply_bytes,
-            later=later,
-        )
+        public: dict[str, Any] = {"facts": self.facts, "roster": self.roster, "discloses": discloses}
+        asked = stage(name, step, requests, reply_bytes=reply_bytes, later=later, **public)
         return replace(asked, audience=audience_of(asked.costs.values()))
 
 
@@ -78,7 +70,8 @@ class Meeting:
     """The parties tell each other which records they have; with CKKS also their public keys."""
 
     def __init__(self, members: Sequence[str], masking: Masking, planner: Planner) -> None:
-        requests = dict.fromkeys(members, [{"members": list(members), "masking": masking}])
+        asked = {"members": list(members), "masking": masking}
+        requests = {member: [asked] for member in members}
         size = planner.facts.n // 8 + (PUBLIC_KEY_BYTES if masking == "ckks" else 0)
         self.meet = planner("meet", session.meet, requests, "presence, and public keys", size)
         self.settle = planner("settle", session.settle, requests, "nothing")
@@ -124,7 +117,7 @@ class Rounds:
         self.start = planner(
             f"{label}: start",
             self.start_step,
-            dict.fromkeys(training.parties, [described]),
+            {party: [described] for party in training.parties},
             "the number of records used",
             9,
             later={**self.later, "key": "of the first weights in a simulation; otherwise a party draws its own"},

@@ -96,8 +96,8 @@ class Session(ABC):
     def fresh(cls, me: Party, training: Any, presence: Presence, base: NDArray[np.uint32]) -> Self:
         """Data, network and first weights, drawn from the key `base`."""
 
-    def introduce(self, me: Party) -> None:
-        """What the active party must know of this one before the first round."""
+    def introduce(self, me: Party) -> None:  # noqa: B027 - most have nothing to say
+        """Tell the active party what it must know before the first round."""
 
     def draws(self, number: int) -> tuple[Any, ...]:
         """What is random in the iterations of a round."""
@@ -217,7 +217,7 @@ class Session(ABC):
         backward = backward / np.float32(training.batch)
         given = (self.state, self.data, training.batches(self.rows, last), backward, *self.draws(last))
         if training.mu:
-            self.state = self.model.private_follow(training.clip, training.gamma, self._noise(me), *given)
+            self.state = self.model.private_follow(training.clip, training.gamma, *given, self._noise(me))
         else:
             self.state = self.model.follow(*given)
 
@@ -258,7 +258,7 @@ class Session(ABC):
         others = opened[:trained].reshape(training.local, training.batch, training.cut)
         given = (self.state, self.data, training.batches(self.rows, number), others, *self.draws(number))
         if training.mu:
-            led = self.model.private_lead(training.clip, training.gamma, self._noise(me), *given)
+            led = self.model.private_lead(training.clip, training.gamma, *given, self._noise(me))
         else:
             led = self.model.lead(*given)
         self.state, slopes, losses = led
@@ -419,7 +419,7 @@ GRADIENTS = Unbounded(
 )
 
 
-def _start_cost(public: Public, *, training: dict[str, Any], key: int | None = None) -> Cost:
+def _start_cost(public: Public, *, training: dict[str, Any], **_: Any) -> Cost:
     described = Regression.from_dict(training)
     leads = public.party == described.active
     shown = [Unbounded("presence", "how many records the training uses")] if leads else []
@@ -431,11 +431,11 @@ def start(me: Party, *, training: dict[str, Any], key: int | None = None) -> Rel
     return RegressionSession.start(me, Regression.from_dict(training), key)
 
 
-def _follow_cost(public: Public, *, training: dict[str, Any], number: int, watch: bool, better: bool) -> Cost:
+def _vectors_cost(public: Public, *, training: dict[str, Any], **_: Any) -> Cost:
     return vectors_cost(Regression.from_dict(training))
 
 
-@step(cost=_follow_cost)
+@step(cost=_vectors_cost)
 def follow(me: Party, *, training: dict[str, Any], number: int, watch: bool, better: bool) -> Release:
     session = RegressionSession.resume(me, Regression.from_dict(training))
     return session.follow(me, number=number, watch=watch, better=better)
@@ -447,11 +447,7 @@ def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, watch:
     return session.lead(me, number=number, total=total, watch=watch, better=better)
 
 
-def _hand_over_cost(public: Public, *, training: dict[str, Any], part: int, better: bool) -> Cost:
-    return vectors_cost(Regression.from_dict(training))
-
-
-@step(cost=_hand_over_cost)
+@step(cost=_vectors_cost)
 def hand_over(me: Party, *, training: dict[str, Any], part: int, better: bool) -> Release:
     """The parts of one chunk of the cohort, by the best state."""
     described = Regression.from_dict(training)
@@ -465,9 +461,7 @@ def hand_over(me: Party, *, training: dict[str, Any], part: int, better: bool) -
     rows = np.arange(*row_chunks(me.facts.n)[part], dtype=np.int32)
     parts = np.asarray(session.model.outputs_of(session.best_state(me), session.data, rows))
     value = described.exchange.hide(me, parts, described.rounds + 1 + part)
-    return Release(
-        {"parts": value}, f"hidden vectors that only {described.active!r} can open, summed over the senders"
-    )
+    return Release({"parts": value}, f"hidden vectors that only {described.active!r} can open, summed over the senders")
 
 
 @step(cost=GRADIENTS)
@@ -477,9 +471,7 @@ def take_over(me: Party, *, training: dict[str, Any], part: int, total: Any, bet
     session = RegressionSession.resume(me, described)
     session.settle_look(me, better)
     rows = np.arange(*row_chunks(me.facts.n)[part], dtype=np.int32)
-    opened = described.exchange.reveal(
-        me, total, size=rows.size * described.cut, number=described.rounds + 1 + part
-    )
+    opened = described.exchange.reveal(me, total, size=rows.size * described.cut, number=described.rounds + 1 + part)
     others = opened.reshape(-1, described.cut)
     predicted = session.model.predict(session.best_state(me), session.data, rows, others)
     me.keep(f"{described.tag}: predictions {part}", np.asarray(predicted, dtype=np.float32))

@@ -53,8 +53,8 @@ class Truth:
     @property
     def standardised(self) -> pd.Series[float]:
         """The same, per standard deviation of each design column in the complete table."""
-        spread = self.design().std(ddof=0)
-        return (self.coefficients * spread[self.coefficients.index]).rename("standardised")
+        scale = self.design().std(ddof=0)
+        return (self.coefficients * scale[self.coefficients.index]).rename("standardised")
 
     def design(self) -> pd.DataFrame:
         """The complete covariates as numbers (`design_matrix`), one row for each row of `complete`."""
@@ -81,7 +81,7 @@ class Example:
 
     @property
     def n(self) -> int:
-        """The number of simulated records, whoever has them."""
+        """The number of simulated records, at whatever party."""
         return len(self.truth.complete)
 
     @property
@@ -130,7 +130,7 @@ def cut_into_blocks(
     return blocks
 
 
-# --- A simulated consortium as files: one CSV a party, columns.toml, federation.toml ----------------------
+# --- a simulated consortium as files: one CSV a party, columns.toml, federation.toml ----------------------
 
 
 def write_example(example: Example, folder: str | Path, *, allow: tuple[str, ...] = ("alignment", "presence")) -> Path:

@@ -1,11 +1,8 @@
-"""The 35 covariates of `five_institutions`: domain, dependence and effect of each, in the order of the VFEM paper.
+"""Five institutions that know different things about the same small firms, and rarely about the same firm.
 
-The paper prints abbreviations; its Appendix D, which explains them, is not part of it. Where its text says what one
-means we follow it, otherwise the description is our reading. Every domain is a round public number fixed here.
-
-Each covariate has a standard normal latent z = loadings' f + rest, and a marginal that turns z into a value. `effect`
-is its effect on `profit_growth` per unit of the encoded column, with the sign of the paper's CC-VFEM estimate and zero
-where that is not significant; `log_odds` that on the log-odds of `failed`.
+The shape is that of the VFEM paper's data, which is not public: its Table 1 (institutions, 12, 3, 6, 9 and 5 columns,
+53.65, 87.61, 93.05, 0.91 and 93.28 % of the blocks missing) and its Table 2 (the variables). Values, dependence and
+effects are ours. `docs/simulated-data.md` says where we depart from the paper and why.
 """
 
 from __future__ import annotations
@@ -24,6 +21,15 @@ from colonnade.data.column import Category, Column, Columns, Kind
 from colonnade.data.simulated.example import Equation, Example, Truth, cut_into_blocks, design_matrix, record_keys
 from colonnade.data.simulated.missingness import Presence, presence_at_exact_rates
 from colonnade.errors import BadArguments
+
+# --- the 35 covariates: domain, dependence and effect of each, in the order of the VFEM paper
+#
+# The paper prints abbreviations; its Appendix D, which explains them, is not part of it. Where its text says what one
+# means we follow it, otherwise the description is our reading. Every domain is a round public number fixed here.
+#
+# Each covariate has a standard normal latent z = loadings' f + rest, and a marginal that turns z into a value.
+# `effect` is its effect on `profit_growth` per unit of the encoded column, with the sign of the paper's CC-VFEM
+# estimate and zero where that is not significant; `log_odds` that on the log-odds of `failed`.
 
 # What moves firms in all five institutions at once.
 FACTORS = ("size", "profit", "momentum", "risk", "age")
@@ -231,11 +237,7 @@ COVARIATES: dict[str, tuple[Covariate, ...]] = {
 }
 
 
-# --- Five institutions that know different things about the same small firms, and rarely about the same firm.
-#
-# The shape is that of the VFEM paper's data, which is not public: its Table 1 (institutions, 12, 3, 6, 9 and 5 columns,
-# 53.65, 87.61, 93.05, 0.91 and 93.28 % of the blocks missing) and its Table 2 (the variables). Values, dependence and
-# effects are ours. `docs/simulated-data.md` says where we depart from the paper and why.
+# --- the firms ----------------------------------------------------------------------------------------------
 
 
 Missing = Literal["mar", "mcar"]
@@ -383,7 +385,7 @@ def _values(
     rng: np.random.Generator,
     n: int,
 ) -> NDArray[np.generic]:
-    """One column inside its domain: rounded to four decimals or whole numbers and clipped, or a category."""
+    """One column inside its domain: rounded to four decimals or integers and clipped, or a category."""
     column = covariate.column
     if code is None:
         own = np.sqrt(1.0 - sum(loading**2 for loading in covariate.loadings.values()))
@@ -419,7 +421,7 @@ def _presence(complete: pd.DataFrame, missing: Missing | None, rng: np.random.Ge
 
 
 def _empty_where_absent(complete: pd.DataFrame, names: list[str], present: NDArray[np.bool_]) -> pd.DataFrame:
-    """The same table with empty cells; whole numbers become pandas' nullable integers."""
+    """The same table with empty cells; integers become pandas' nullable integers."""
     whole = complete[names].select_dtypes("integer").columns
     emptied = complete.astype(dict.fromkeys(whole, "Int64"))
     emptied.loc[~present, names] = None

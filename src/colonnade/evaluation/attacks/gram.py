@@ -1,4 +1,4 @@
-"""Attacks on noisy moments: the Gram matrix of `Moments`, the copula's two releases, private VFEM's own moments.
+"""Attacks on noisy moments: the Gram matrix of `Moments`.
 
 Worst-case neighbours under zero-out: one record at the corner of its domain, or nothing. Quantisation, clipping and
 noise are the product's own; the statistic projects the release on the direction in which the neighbours differ.
@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from colonnade.audit.bounds import PrivacyProfile, power
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
-from colonnade.models.linear.private import own_sensitivity
-from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.features import quantize
+from colonnade.statistics.moments import MomentsLayout
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -62,33 +60,4 @@ def moments_audit(
         runs=runs,
         selections=SELECTIONS,
     )
-    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
-
-
-# --- private VFEM's own moments -------------------------------------------------------------------------------
-
-
-def own_moments_audit(
-    claim: PrivacyProfile,
-    *,
-    level: float,
-    delta: float,
-    runs: int,
-    gamma: int = 64,
-    norm: float = 1.2,
-    planted: Planted = NOTHING,
-) -> Audit[bool]:
-    """A record of the response holder at its bound, or nothing, in a pattern of its own."""
-    corner = np.array([[1.0, math.sqrt(norm**2 - 1)]])
-    row = quantize(corner, gamma=gamma, clip=norm, entry=1.0, randomness=SimulatedRandomness(2))[0]
-    shift = upper_triangle(np.concatenate([[gamma], row]))
-    direction = shift / np.linalg.norm(shift)
-    sigma = level * own_sensitivity(gamma, norm) / planted.factor
-
-    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
-        noise = discrete_gaussian(randomness, sigma, runs * shift.size).reshape(runs, -1)
-        return np.asarray((noise + shift * present) @ direction)
-
-    factor = 1.4 if planted.nothing else planted.factor
-    stated = power(claim, shift=1.0, sd=level, factor=factor, runs=runs, selections=SELECTIONS)
     return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)

@@ -20,6 +20,7 @@ from colonnade.models.linear.private import own_sensitivity
 from colonnade.privacy.cost import Gaussian
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
+from colonnade.statistics.attacks import upper_triangle
 from colonnade.statistics.features import quantize
 
 
@@ -58,7 +59,3 @@ def own_moments_audit(
     factor = 1.4 if planted.nothing else planted.factor
     stated = power(claim, shift=1.0, sd=level, factor=factor, runs=runs, selections=SELECTIONS)
     return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
-
-
-def upper_triangle(row: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.asarray(np.outer(row, row)[np.triu_indices(len(row))])

@@ -50,12 +50,10 @@ from colonnade.models.private_scales import (
 from colonnade.privacy.calibration import Calibration, Gaussians, Releases, Skellams
 from colonnade.privacy.cost import Cost, Gaussian, Unbounded
 from colonnade.privacy.noise import discrete_gaussian
-from colonnade.privacy.skellam import Skellam
-from colonnade.statistics.features import Feature, design_chunks, features
+from colonnade.statistics.features import Feature, design_chunks, features, integer_bounds, quantize
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
 from colonnade.statistics.joint import colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout
-from colonnade.statistics.features import integer_bounds, quantize
 
 SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.17, "moments": 0.77}
 """Of the budget, as 1 / noise multiplier squared. With five parties of four columns the error is flat about these."""
@@ -317,15 +315,7 @@ def _calibrated(
     releases: dict[str, Releases] = {
         name: Gaussians(count=count, share=SHARES[name], replace_factor=math.sqrt(2)) for name, count in counts.items()
     }
-    gram = Skellam(
-        1,
-        delta_1=noiseless.delta_1,
-        delta_2=noiseless.delta_2,
-        parties=len(noiseless.roster.names),
-        colluders=colluders(noiseless.roster, "client"),
-        replace_factor=noiseless.replace_factor,
-        dimension=noiseless.dimension,
-    )
+    gram = noiseless.release(1, colluders=colluders(noiseless.roster, "client"))
     releases["moments"] = Skellams(gram, share=SHARES["moments"])
     return Calibration(releases, epsilon=epsilon, delta=delta, bracket=(1e-3, 1e6))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -157,10 +157,7 @@ class Regression(Result):
         mu, sigma = self.mu[others], self.sigma[np.ix_(others, others)]
         cross = self.sigma[others, self._target]
         out = np.empty(len(frame))
-        masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
-        for pattern, mask in enumerate(masks):
-            rows = index.reshape(-1) == pattern
-            seen = np.flatnonzero(mask)
+        for rows, seen in _patterns_of(values):
             slope = np.linalg.solve(sigma[np.ix_(seen, seen)], cross[seen])
             out[rows] = self.mu[self._target] + (values[np.ix_(rows, seen)] - mu[seen]) @ slope
         return pd.Series(out, index=frame.index, name=self.response)
@@ -393,6 +390,13 @@ class Regression(Result):
         }
 
 
+def _patterns_of(values: NDArray[np.float64]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.intp]]]:
+    """(the rows of a pattern, the columns that it shows)."""
+    masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
+    for pattern, mask in enumerate(masks):
+        yield index.reshape(-1) == pattern, np.flatnonzero(mask)
+
+
 def _numbers(series: pd.Series[float]) -> dict[str, float]:
     return {str(name): float(value) for name, value in series.items()}
 
@@ -474,12 +478,9 @@ class LogitRegression(Regression):
         pi = float(self.mu[self._target])
         values = np.delete(self._encoded(frame), self._target, axis=1)
         score = np.full(len(frame), math.log(pi / (1 - pi)))
-        masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
-        for pattern, mask in enumerate(masks):
-            rows, seen = index.reshape(-1) == pattern, np.flatnonzero(mask)
-            if seen.size:
-                beta = np.linalg.solve(omega[np.ix_(seen, seen)], d[seen])
-                score[rows] += (values[np.ix_(rows, seen)] - a[seen] - d[seen] / 2) @ beta
+        for rows, seen in _patterns_of(values):
+            beta = np.linalg.solve(omega[np.ix_(seen, seen)], d[seen])
+            score[rows] += (values[np.ix_(rows, seen)] - a[seen] - d[seen] / 2) @ beta
         return pd.Series(expit(score), index=frame.index, name=self.response)
 
     @property

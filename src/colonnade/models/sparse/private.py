@@ -24,7 +24,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.options import Presence, View
 from colonnade.federation.roster import Roster
-from colonnade.models.matrix import moment_cost, norm_bounds
+from colonnade.models.matrix import norm_bounds
 from colonnade.models.private_scales import (
     RANGES,
     Clipping,
@@ -93,7 +93,7 @@ class ScaledMoments:
             {
                 "spread": Gaussians(count=columns, share=SHARES["spread"], replace_factor=root),
                 "norms": Gaussians(count=len(self.columns), share=SHARES["norms"], replace_factor=root),
-                "moments": Skellams(moment_cost(noiseless, colluders(roster, view)), share=SHARES["moments"]),
+                "moments": Skellams(noiseless.release(1, colluders=colluders(roster, view)), share=SHARES["moments"]),
             },
             epsilon=epsilon,
             delta=delta,

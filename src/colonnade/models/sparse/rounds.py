@@ -289,8 +289,8 @@ class Rounds:
     """Numbers the rounds of a job, over all folds; stops at the number that the plan has reserved, and before a total
     that would show one party's predictor."""
 
-    def __init__(self, job: Job, layout: RoundLayout, *, limit: int) -> None:
-        self.job, self.layout, self.limit = job, layout, limit
+    def __init__(self, job: Job, layout: RoundLayout, *, limit: int, solves: int) -> None:
+        self.job, self.layout, self.limit, self._solves = job, layout, limit, solves
         self.used = 0
         self._marks = 0
         self._cover = Cover([one.party for one in layout.features], response_party=layout.response_party)
@@ -308,6 +308,15 @@ class Rounds:
             )
         self.used += 1
         return self.used - 1
+
+    def solve(self) -> None:
+        """Count a solution that is asked for by itself; those that are withheld later and tried again count twice."""
+        self._solves -= 1
+        if self._solves < 0:
+            raise NotEstimable(
+                "the solutions of the plan are used up, since some were withheld and tried again; take other lambdas, or"
+                " masking='plain' if the parties allow 'party-predictor'."
+            )
 
     def mark(self) -> int:
         """A number of its own for a message outside the rounds."""
@@ -358,7 +367,7 @@ class QuasiNewton:
         self.stages = (self.predictors, self.residuals, self.gradients)
         self.notes = (
             f"In each round the coordinator sees {len(layout.features)} exact sums over records. As many rounds as"
-            f" records ({layout.facts.n:,}) could determine these; `colonnade.papers.VFLGLMVS` shows sums at the"
+            f" records ({layout.facts.n:,}) could determine these; VFLGLMVS, of the papers' wing, shows sums at the"
             " solutions only, in many times the rounds.",
         )
 

@@ -440,7 +440,7 @@ class PathByRounds(Procedure[Selection]):
         job.ask(self.presence)
         counted: dict[str, int] = job.ask(self.records)
         n, p, half = counted[layout.response_party], len(layout.features), layout.scale[1]
-        rounds = Rounds(job, layout, limit=self.limit)
+        rounds = Rounds(job, layout, limit=self.limit, solves=method.solves)
         solver = self.solver.start(rounds, fold=None)
         traced = self._trace(solver, method.lambda_values(solver.largest, n=n, p=p, half=half))
         notes = withheld_note(traced, response_party=layout.response_party, half=half)

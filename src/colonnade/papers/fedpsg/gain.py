@@ -295,10 +295,9 @@ class Gain:
     @partial(jax.jit, static_argnums=0)
     def partials(self, state: State, data: Data, rows: Array, common: Array, drawn: Drawn) -> Array:
         """This party's part of the sum for Q batches (Q x B). Weights stand still: all batches are one."""
-        size = rows.size
-        flat = Drawn(*(bits.reshape(size, bits.shape[-1]) for bits in drawn))
-        own = self._own(data, rows.reshape(-1), *self._bits(common.reshape(size, common.shape[-1])))
-        return self._part(state.generator, state.bottom, own, flat)[0].reshape(*rows.shape, self.cut)
+        bits, *draws = (array.reshape(rows.size, array.shape[-1]) for array in (common, *drawn))
+        part, _ = self.part(state.generator, state.bottom, data, rows.reshape(-1), bits, Drawn(*draws))
+        return part.reshape(*rows.shape, self.cut)
 
     @partial(jax.jit, static_argnums=0)
     def lead(
@@ -364,18 +363,9 @@ class Gain:
 
     @partial(jax.jit, static_argnums=(0, 1, 2))
     def private_lead(
-        self,
-        clip: float,
-        gamma: int,
-        noise: Array,
-        state: State,
-        data: Data,
-        rows: Array,
-        others: Array,
-        common: Array,
-        drawn: Drawn,
+        self, clip: float, gamma: int, state: State, data: Data, *given: Any
     ) -> tuple[State, Array, Array]:
-        """`lead` with noise (Q x weights)."""
+        """`lead` with noise (Q x weights), which is the last of `given`."""
 
         def iteration(state: State, given: tuple[Array, Array, Array, Drawn, Array]) -> tuple[State, Any]:
             batch, rest, bits, draws, noise = given
@@ -383,10 +373,11 @@ class Gain:
 
             def record(row: Array) -> tuple[Any, Any]:
                 """(value, (moves, slope)) of the discriminator's and of the generator's loss."""
-                alone, single = batch[row][None], Drawn(*(bits[row][None] for bits in draws))
+                alone, single = batch[row][None], Drawn(*(draw[row][None] for draw in draws))
 
                 def both(generator: Any, judges: Any, probe: Array) -> tuple[Array, Array]:
-                    return self.losses(generator, *judges, data, alone, rest[row] + probe, bits[row][None], single)
+                    bottom, top = judges
+                    return self.losses(generator, bottom, top, data, alone, rest[row] + probe, bits[row][None], single)
 
                 def judge(judges: Any, probe: Array) -> Array:
                     return both(state.generator, judges, probe)[0]
@@ -409,29 +400,18 @@ class Gain:
             slopes, losses = jnp.stack([judge_slope, slope]), jnp.stack([judged.mean(), fooled.mean()])
             return self.moved(state, move, judge_move), (slopes / batch.shape[0], losses)
 
-        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, common, drawn, noise))
+        state, (slopes, losses) = jax.lax.scan(iteration, state, given)
         return state, slopes, losses
 
     @partial(jax.jit, static_argnums=(0, 1, 2))
-    def private_follow(
-        self,
-        clip: float,
-        gamma: int,
-        noise: Array,
-        state: State,
-        data: Data,
-        rows: Array,
-        slopes: Array,
-        common: Array,
-        drawn: Drawn,
-    ) -> State:
-        """`follow` with noise (Q x weights)."""
+    def private_follow(self, clip: float, gamma: int, state: State, data: Data, *given: Any) -> State:
+        """`follow` with noise (Q x weights), which is the last of `given`."""
 
         def iteration(state: State, given: tuple[Array, Array, Array, Drawn, Array]) -> tuple[State, None]:
             batch, slope, bits, draws, noise = given
 
             def moves(row: Array) -> tuple[Any, Any]:
-                alone, single = batch[row][None], Drawn(*(bits[row][None] for bits in draws))
+                alone, single = batch[row][None], Drawn(*(draw[row][None] for draw in draws))
 
                 def along(generator: Any, bottom: Any, loss: int) -> Array:
                     part, local = self.part(generator, bottom, data, alone, bits[row][None], single)
@@ -445,4 +425,4 @@ class Gain:
             like = (state.generator, (state.bottom, state.top))
             return self.moved(state, *noisy_sum(moves, batch.shape[0], like, clip, gamma, noise)), None
 
-        return jax.lax.scan(iteration, state, (rows, slopes, common, drawn, noise))[0]
+        return jax.lax.scan(iteration, state, given)[0]

@@ -38,8 +38,8 @@ from colonnade.privacy.cost import Cost, Free, Relation
 from colonnade.privacy.randomness import Randomness
 from colonnade.secure.bgw import cross, open_product
 from colonnade.statistics.features import quantize
-from colonnade.statistics.joint import check_budget, deal_noise, once
-from colonnade.statistics.shares import deal, dealt, join
+from colonnade.statistics.joint import check_budget, once
+from colonnade.statistics.shares import deal, deal_noise, dealt, join, noise_part
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
@@ -285,7 +285,8 @@ def share_batch(me: Party, *, layout: dict[str, Any], number: int) -> Release:
         padded = np.zeros((shape.capacity, rows.shape[1]), dtype=np.int64)
         padded[: len(rows)] = rows
         deal(me, f"{shape.label}: batch {number}", shape.field, padded)
-    deal_noise(me, f"{shape.label}: noise {number}", shape.field, mu=shape.mu, size=shape.width)
+    noise = noise_part(me, mu=shape.mu, size=shape.width)
+    deal_noise(me, f"{shape.label}: noise {number}", shape.field, noise)
     return Release(None, "nothing: the shares travel sealed")
 
 

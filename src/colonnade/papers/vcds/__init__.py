@@ -1,0 +1,1 @@
+"""The copula paper's own algorithms: VCDS, EVCDS and IEVCDS."""

@@ -190,10 +190,16 @@ def correlation_noise(
 
 
 def budget_notes(
-    budget: RankBudget, *, epsilon: float, delta: float, accounting: Accounting, presence: str, overlap: Overlap
+    budget: RankBudget,
+    spent: Units,
+    *,
+    epsilon: float,
+    delta: float,
+    accounting: Accounting,
+    presence: str,
+    overlap: Overlap,
 ) -> tuple[str, ...]:
     """For the plan: all three units, what `epsilon` was taken for, the forecast, and what the parties must agree to."""
-    spent = units(budget, delta)
     notes = []
     if accounting == "nominal":
         notes.append(

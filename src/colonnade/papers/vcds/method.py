@@ -395,8 +395,10 @@ class RankProcedure(Procedure[SyntheticTable]):
             **asked,
         )
         self.stages = (self.presence, self.ranks, self.marginals)
+        self.spent = units(budget, method.delta)
         self.notes = budget_notes(
             budget,
+            self.spent,
             epsilon=method.epsilon,
             delta=method.delta,
             accounting=method.accounting,
@@ -458,7 +460,7 @@ class RankProcedure(Procedure[SyntheticTable]):
         fresh: bool = True,
     ) -> SyntheticTable:
         """The result, with its cost in all three units."""
-        method, spent = self.method, units(self.budget, self.method.delta)
+        method, spent = self.method, self.spent
         names = list(model.columns)
         pairs = [[names[a], names[b]] for a, b in correlation.unmeasured]
         if pairs:

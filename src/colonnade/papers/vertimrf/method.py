@@ -98,7 +98,13 @@ class VertiMRF(Method[SyntheticTable]):
     name: ClassVar[str] = "vertimrf"
     needs: ClassVar[tuple[str, ...]] = NEEDS
 
-    epsilon: Epsilon = 1.0
+    epsilon: Annotated[
+        Epsilon,
+        Option(
+            "Total privacy loss (epsilon) per record, over all parties' releases; with fm it is what the paper claims,"
+            " and the cost has no bound."
+        ),
+    ] = 1.0
     delta: Delta = 1e-6
     encoder: Annotated[
         Literal["fm", "fo"],
@@ -116,7 +122,7 @@ class VertiMRF(Method[SyntheticTable]):
         tuple[float, ...],
         Option("Shares of the budget: local fields, encoding, value distributions within bins."),
     ] = SPLIT
-    iterations: Annotated[int, Option("Of mirror descent.", least=1)] = 1500
+    iterations: Annotated[int, Option("Of mirror descent, at most.", least=1)] = 1500
     local_mrf: Annotated[bool, Option("Whether parties fit local fields; without, their budget goes to encoding.")] = (
         True
     )
@@ -124,7 +130,9 @@ class VertiMRF(Method[SyntheticTable]):
         Recover, Option("How a coarse table is spread over cells: by the columns' own histograms, or evenly.")
     ] = "histogram"
     consistency: Annotated[bool, Option("Whether recovered tables are made to agree with the local fields.")] = True
-    sketches: Annotated[int, Option("The paper's t.", least=1, only={"encoder": ("fm",)})] = 2000
+    sketches: Annotated[
+        int, Option("How many sketches of each value: the paper's t.", least=1, only={"encoder": ("fm",)})
+    ] = 2000
     accounting: Annotated[
         Literal["proved", "paper"],
         Option(

@@ -29,9 +29,9 @@ from colonnade.papers.vfem.block import Design, forget, own_block
 from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.statistics.features import quantize
 from colonnade.statistics.gaussian_em import Matrix, Vector
-from colonnade.statistics.joint import open_shares
+from colonnade.statistics.joint import JointStages, open_shares
 from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.shares import deal_large, deal_large_noise, join
+from colonnade.statistics.shares import deal_large
 
 Information = Literal["secure", "sketch"]
 LABEL = "vfem information"
@@ -68,9 +68,9 @@ class SecureGram(WeightedGram):
     def __init__(self, design: Design, roster: Roster, *, gamma: int) -> None:
         super().__init__(design)
         self.layout = information_layout(design, roster, gamma)
+        joint = JointStages(self.layout, "client")
         widest = max(self.layout.width(party) for party in self.layout.parties)
         shared = {"names": list(design.names), "gamma": gamma}
-        opened = {"layout": self.layout.to_dict(), "view": "client", "number": 0}
         self.share = stage(
             f"{LABEL}: share",
             share_information,
@@ -81,25 +81,24 @@ class SecureGram(WeightedGram):
             discloses="secret shares of weighted columns",
             reply_bytes=self.layout.packed_bytes(design.facts.n, widest),
         )
-        self.open = stage(
-            f"{LABEL}: open",
+        self.open = joint.stage(
+            "open",
             open_shares,
-            {shareholder: [opened] for shareholder in roster.committee},
-            facts=design.facts,
-            roster=roster,
+            roster.committee,
+            [{"number": 0}],
+            audience="coordinator",
             discloses="shares of one weighted Gram matrix, which the coordinator joins",
-            reply_bytes=4 * len(self.layout.field.primes) * self.layout.size(0),
+            reply_bytes=4 * len(self.layout.field.primes) * self.layout.openings[0],
         )
-        self.stages = (self.share, self.open)
+        self.joint, self.stages = joint, (self.share, self.open)
 
     def run(self, job: Job, *, weight: float) -> Matrix:
         job.ask(self.share)
-        job.roll_call(job.roster.committee)
-        joined = join(job.ask(self.open), self.layout.field, job.roster).astype(np.float64) / self.layout.gamma**2
+        opened = self.joint.opened(job, self.open).astype(np.float64) / self.layout.gamma**2
         upper = np.triu_indices(len(self.order))
         gram = np.zeros((len(self.order), len(self.order)))
-        gram[upper] = joined
-        gram.T[upper] = joined
+        gram[upper] = opened
+        gram.T[upper] = opened
         return weight * self.ordered(gram)
 
 
@@ -217,9 +216,9 @@ def share_information(me: Party, *, names: list[str], gamma: int) -> Release:
         columns, factor = _columns(me, design)
         rows = np.clip(columns * factor[:, None], -1.0, 1.0)
         integers = quantize(rows, gamma=gamma, clip=layout.bound(me.name), entry=1.0, randomness=me.randomness)
-        deal_large(me, f"{layout.tag}: rows", layout.field, integers)
+        deal_large(me, layout.rows_tag(0), layout.field, integers)
         forget(me)
-    deal_large_noise(me, f"{layout.tag}: noise 0", layout.field, mu=0, size=layout.size(0))
+    layout.share_noise(me, 0)
     return Release(None, "nothing: the shares travel sealed")
 
 

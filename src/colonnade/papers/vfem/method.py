@@ -60,6 +60,13 @@ STARTED = 1e-3
 """A relative gain of the starting regression below this ends it."""
 ROUNDING = 1e-11
 """Relative to the log-likelihood: a smaller fall is rounding, at the top."""
+LATER = {
+    "round_number": "the number of the round, which only goes forward: a pad serves once",
+    "eta": "2 / (largest + smallest eigenvalue of the correlation matrices), halved while the likelihood falls",
+    "retreat": "whether the likelihood fell, so that the last step is taken again, shorter",
+    "mode": "the regression that chooses where EM begins, and then EM",
+}
+"""What of a round depends on the answers before it, with the rule that bounds it."""
 ROUNDS = {"solver": ("rounds",)}
 SKETCH = {"information": ("sketch",)}
 
@@ -189,66 +196,37 @@ class Rounds(Procedure[Regression]):
     def __init__(self, method: VFEM, design: Design, roster: Roster) -> None:
         self.method, self.design = method, design
         self._check()
-        names, n, others = list(design.names), design.facts.n, design.others
-        response_party = (design.response_party,)
-        vector = 8 * (n + 1)
+        n, others, response_party = design.facts.n, design.others, (design.response_party,)
+        vector, masking = 8 * (n + 1), method.masking
+        one_round = {"masking": masking, "round_number": 0, "eta": 1.0, "retreat": False}
 
         def asked(
-            name: str,
-            step: Step,
-            parties: tuple[str, ...],
-            size: int,
-            *,
-            count: int = 1,
-            later: Mapping[str, tuple[Any, str]] | None = None,
-            **fixed: Any,
+            name: str, step: Step, parties: tuple[str, ...], size: int, *, count: int = 1, **arguments: Any
         ) -> Stage:
-            """`count` requests of the same cost; `later` are examples and rules of what depends on the answers."""
-            examples = {argument: example for argument, (example, _) in (later or {}).items()}
-            arguments = {"names": names, **fixed, **examples}
+            """`count` requests of the same cost; what `LATER` names depends on the answers, and is an example."""
+            arguments["names"] = list(design.names)
             planned = stage(
-                name,
+                f"vfem: {name}",
                 step,
                 {party: [arguments] * count for party in parties},
                 facts=design.facts,
                 roster=roster,
                 discloses="",
                 reply_bytes=size,
-                later={argument: rule for argument, (_, rule) in (later or {}).items()},
+                later={argument: LATER[argument] for argument in arguments if argument in LATER},
             )
             cost = planned.costs[parties[0]]
             return replace(planned, audience=audience_of([cost]), discloses=str(cost.leaves()[0]["discloses"]))
 
-        masking = method.masking
-        self.announce = asked("vfem: presence", announce, design.parties, n // 8 * len(others))
-        self.prepare = asked("vfem: prepare", prepare, design.parties, 64, masking=masking)
-        self.predictors = asked(
-            "vfem: predictors",
-            predictors,
-            others,
-            vector,
-            count=method.iterations + 1,
-            masking=masking,
-            later={"round_number": ROUND_NUMBER, "eta": ETA, "retreat": RETREAT},
-        )
-        self.residuals = asked(
-            "vfem: residuals",
-            residuals,
-            response_party,
-            vector * len(others),
-            count=method.iterations,
-            masking=masking,
-            later={"round_number": ROUND_NUMBER, "eta": ETA, "retreat": RETREAT, "mode": MODE},
-        )
+        back, most = vector * len(others), method.iterations
+        self.announce = asked("presence", announce, design.parties, n // 8 * len(others))
+        self.prepare = asked("prepare", prepare, design.parties, 64, masking=masking)
+        self.predictors = asked("predictors", predictors, others, vector, count=most + 1, **one_round)
+        self.residuals = asked("residuals", residuals, response_party, back, count=most, mode="em", **one_round)
         self.response_terms = asked(
-            "vfem: holder's terms",
-            response_terms,
-            response_party,
-            vector * len(others),
-            masking=masking,
-            later={"round_number": ROUND_NUMBER, "eta": ETA},
+            "holder's terms", response_terms, response_party, back, masking=masking, round_number=0, eta=1.0
         )
-        self.terms = asked("vfem: terms", terms, others, 4096, later={"eta": ETA})
+        self.terms = asked("terms", terms, others, 4096, eta=1.0)
         self.information: WeightedGram = (
             SketchedGram(design, roster, size=method.sketch_size, coordinator=method.coordinator)
             if method.information == "sketch"
@@ -415,13 +393,6 @@ class Rounds(Procedure[Regression]):
             cohort=job.facts.n,
             simulated=job.simulated,
         )
-
-
-ROUND_NUMBER = (0, "the number of the round, which only goes forward: a pad serves once")
-ETA = (1.0, "2 / (largest + smallest eigenvalue of the correlation matrices), halved while the likelihood falls")
-RETREAT = (False, "whether the likelihood fell, so that the last step is taken again, shorter")
-MODE = ("em", "the regression that chooses where EM begins, and then EM")
-"""What depends on the answers: an example, and the rule that bounds it."""
 
 
 class _Climb:

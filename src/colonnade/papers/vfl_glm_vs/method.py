@@ -243,6 +243,7 @@ class Admm:
             self._rho = float(answer["rho"])
             if answer["done"] and turn:
                 break
+        rounds.solve()
         value = job.ask(stages.residuals, number=rounds.mark(), fold=self._fold)[holder]
         self._blocks = self._settle(lam)
         self._since, self._rested = "round", ("solution", self._rho)

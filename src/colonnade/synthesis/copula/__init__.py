@@ -1,1 +1,1 @@
-"""Synthetic tables from a Gaussian copula: CopulaSQM, and the copula paper's VCDS, EVCDS and IEVCDS."""
+"""The Gaussian copula of `synthesize`: scores, moments, and what the coordinator makes of them."""

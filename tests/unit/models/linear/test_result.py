@@ -1,73 +1,109 @@
-"""The page of a regression: every number of the result, drawn where it belongs."""
+"""What a regression shows: every number of the result, where it belongs."""
 
 from __future__ import annotations
 
-import re
-from typing import Any
+import math
+from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from colonnade.evaluation.charts import WIDTH, intervals
-from colonnade.evaluation.report_regression import answer, coefficient_rows, complete, details
+from colonnade.data.column import Column, Columns
+from colonnade.evaluation.render import render_blocks, render_section
+from colonnade.federation.view import Figure, Items, Table, View
+from colonnade.models.linear.result import Regression
+from colonnade.statistics.features import Feature
 
 
-def result(names: tuple[str, ...] = ("age", "region[<b>]")) -> dict[str, Any]:
-    params = {"const": 1.0} | {name: 0.5 - at for at, name in enumerate(names)}
-    return {
-        "response": "income",
-        "nobs": 900,
-        "cohort": 1000,
-        "params": params,
-        "bse": dict.fromkeys(params, 0.25),
-        "pvalues": dict.fromkeys(params, 0.04),
-        "conf_int": {name: [value - 0.49, value + 0.49] for name, value in params.items()},
-        "rsquared": 0.61234,
-        "rsquared_adj": 0.6,
-        "features": [*names, "income"],
-        "covariance": [[4.0 if i == j else 0.0 for j in range(len(names) + 1)] for i in range(len(names) + 1)],
-        "parties": ["bank", "tax"],
-        "patterns": [{"present": [True, True], "count": 300}, {"present": [False, True], "count": 600}],
-        "notes": ["Valid if missing at random."],
-    }
+def result(names: tuple[str, ...] = ("age", "region[<b>]"), **changes: object) -> Regression:
+    index = ["const", *names]
+    every = (*names, "income")
+    plain = Regression(
+        response="income",
+        params=pd.Series([1.0, *(0.5 - place for place in range(len(names)))], index=index, name="coef"),
+        cov=pd.DataFrame(np.eye(len(index)) / 16, index=index, columns=index),
+        sigma2=1.0,
+        loglik=-10.0,
+        rsquared=0.61234,
+        nobs=900,
+        cohort=1000,
+        trace=(-11.0, -10.0),
+        steps=(3, 1),
+        mu=np.zeros(len(every)),
+        sigma=4.0 * np.eye(len(every)),
+        features=tuple(Feature(name, "bank" if name == "age" else "tax", name, None, 0.0, 1.0) for name in every),
+        columns=Columns(Column(name=name, kind="continuous", lower=-9.0, upper=9.0) for name in every),
+        parties=("bank", "tax"),
+        patterns=(((True, True), 300), ((False, True), 600)),
+        dropped=(),
+        simulated=False,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def coefficients(view: View) -> Table:
+    return next(block for block in view.answer if isinstance(block, Table))
 
 
 def test_the_answer_has_the_numbers_and_escapes_names() -> None:
-    page = answer(result())
+    view = result().view()
+    page = render_blocks(view.answer)
+    assert view.title == "income, explained by 2 features"
     assert "R-squared 0.6123" in page
     assert "900 records of 1,000; 300 of them are complete" in page
     assert "region[<b>]" not in page
     assert "region[&lt;b&gt;]" in page
-    assert coefficient_rows(result())[1] == ("age", "0.5", "0.25", "2.00", "0.040", "0.01", "0.99")
+    assert coefficients(view).rows[1] == ("age", "0.5", "0.25", "2.00", "0.046", "0.01001", "0.99")
+    assert view.tables()[0].rows == coefficients(view).rows
+    assert View.from_dict(view.to_dict()) == view
+
+
+def test_the_quality_counts_clear_coefficients_and_says_what_the_errors_know() -> None:
+    """Of 0.5 and -0.5 with standard errors 0.25 both differ from zero; a baseline's errors know nothing of gaps."""
+    assert "2 of 2 coefficients differ from zero at 5 %" in result().view().quality
+    assert "count the missing blocks" in result().view().quality
+    baseline = result(baseline=True).view().quality
+    assert "count the missing blocks" not in baseline
+    assert "baseline" in baseline
 
 
 def test_an_exact_coefficient_has_no_z() -> None:
-    flat = result() | {"bse": {"const": 0.25, "age": 0.0, "region[<b>]": 0.25}}
-    assert coefficient_rows(flat)[1][3] == "nan"
+    cov = result().cov.copy()
+    cov.loc["age", "age"] = 0.0
+    rows = coefficients(result(cov=cov).view()).rows
+    assert rows[1][3] == "nan"
+    assert math.isfinite(float(rows[2][3]))
 
 
 def test_missing_blocks_are_counted_from_the_patterns() -> None:
-    page = details(result())
-    assert complete(result()) == 300
+    fit = result(remarks=("Valid if missing at random.",))
+    section = fit.view().sections[0]
+    page = render_section(section)
+    assert fit.complete == 300
+    assert fit.present("bank") == 300
     assert "66.7 %" in page  # the bank lacks 600 of 900
     assert "0.0 %" in page
+    assert next(block for block in section.blocks if isinstance(block, Items)).items == fit.notes
     assert "Valid if missing at random." in page
 
 
-@pytest.mark.parametrize("signs", [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0)])
-def test_intervals_are_drawn_to_scale_inside_the_chart(signs: tuple[float, float]) -> None:
-    """Oracle: places are affine in the values, so ratios of distances equal ratios of values."""
-    centres = [2.0 * signs[0], 1.0 * signs[1]]
-    svg = intervals(["a", "b"], centres, [c - 0.5 for c in centres], [c + 0.5 for c in centres], label="l")
-    zero = float(re.search(r'class="noise" x1="([\d.]+)"', svg)[1])  # type: ignore[index]
-    dots = [float(one) for one in re.findall(r'cx="([\d.]+)"', svg)]
-    ends = [float(one) for pair in re.findall(r'class="spine" x1="([\d.]+)" x2="([\d.]+)"', svg) for one in pair]
-    assert all(0 <= place <= WIDTH for place in [*dots, *ends, zero])
-    assert (dots[0] - zero) / (dots[1] - zero) == pytest.approx(centres[0] / centres[1], rel=1e-3)
-    assert (ends[1] - ends[0]) / abs(dots[1] - zero) == pytest.approx(1.0, rel=1e-3)
+@pytest.mark.parametrize("unused", ["lack the response", "are not complete"])
+def test_the_records_that_are_not_used_are_named_rightly(unused: str) -> None:
+    assert f"100 of the cohort's 1,000 records {unused} and are not used." in result(unused=unused).notes
+
+
+def test_the_figure_shows_effects_of_a_deviation_the_largest_first() -> None:
+    fit = result(("small", "large"), params=pd.Series([1.0, 0.1, -3.0], index=["const", "small", "large"], name="coef"))
+    figure = next(block for block in fit.view().answer if isinstance(block, Figure))
+    assert figure.data["labels"] == ["large", "small"]
+    np.testing.assert_allclose(figure.data["centres"], [-6.0, 0.2])
+    np.testing.assert_allclose(figure.data["highs"], [-6.0 + 2 * 0.48999, 0.2 + 2 * 0.48999], atol=1e-4)
 
 
 def test_many_coefficients_leave_the_rest_to_the_table() -> None:
-    many = tuple(f"x{at}" for at in range(40))
-    page = answer(result(many))
+    fit = result(tuple(f"x{place}" for place in range(40)))
+    page = render_blocks(fit.view().answer)
     assert "and 16 more in the table" in page
-    assert "All coefficients" in page
+    assert "All 41 rows" in page
+    assert len(fit.view().tables()[0].rows) == 41

@@ -61,11 +61,14 @@ def test_iterations_share_a_nominal_budget_or_multiply_it() -> None:
 
 def test_a_nominal_epsilon_is_not_called_private() -> None:
     budget = rank_budget(n=1000, widths=PAPER, **NOMINAL)  # type: ignore[arg-type]
-    notes = budget_notes(budget, epsilon=1.0, delta=1e-5, accounting="nominal", presence="shown", overlap=EVERYTHING)
+    spent = units(budget, 1e-5)
+    notes = budget_notes(
+        budget, spent, epsilon=1.0, delta=1e-5, accounting="nominal", presence="shown", overlap=EVERYTHING
+    )
     assert "not what a record loses" in notes[0]
     assert "not called private" in notes[0]
     text = " ".join(notes)
-    assert str(units(budget, 1e-5).record) in text
+    assert str(spent.record) in text
     assert "Warning" in text
     assert "'shown'" in text
     assert "accounting='record'" in text, "the cure for a refusing budget"

@@ -1,8 +1,16 @@
-"""The marginal of one column, read off the records: exact, hence **not private**.
+"""A Gaussian copula on one table, if wished given a condition: the generator to beat, without any training.
 
-Uniform scores and quantiles are those of `statistics.marginals.Marginal`, on empirical knots. Equal values are one
-step of the distribution function: their score is the middle of the step, and every quantile inside it is that value
-exactly, so that a value which half of the records share (a balance of 0) is drawn for half of the rows.
+Each column has one latent normal coordinate (a categorical one in its declared order, as everywhere in the product's
+copulas) and its own empirical marginal. Covariances of uniform scores are carried to the latent scale by the Hermite
+bridge. A condition enters by its columns' normal scores W, scaled to unit variance: their only Hermite coefficient is
+the first, so cov(F_j(Z_j), W_k) = c_j1 r_jk, and the bridge inverts it like any other pair. A row is then
+
+    Z | W = w  ~  N(R_zw R_ww^-1 w,  R_zz - R_zw R_ww^-1 R_wz),   x_j = F_j^-1(Phi(Z_j)).
+
+A marginal is read off the records: exact, hence **not private**. Uniform scores and quantiles are those of
+`statistics.marginals.Marginal`, on empirical knots. Equal values are one step of the distribution function: their score
+is the middle of the step, and every quantile inside it is that value exactly, so that a value which half of the records
+share (a balance of 0) is drawn for half of the rows.
 """
 
 from __future__ import annotations
@@ -14,8 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, special
 
-from colonnade.papers.fedpsg.generators.protocol import Progress, sampling_condition, training_rows, unfitted
 from colonnade.completion.layout import Layout, Matrix, is_numeric
+from colonnade.papers.fedpsg.generators import Progress, sampling_condition, training_rows, unfitted
 from colonnade.statistics.latent_correlation import (
     TERMS,
     category_coefficients,
@@ -68,20 +76,20 @@ class Empirical:
 
     def _step(self, values: ArrayLike) -> tuple[Reals, Reals]:
         """F just below and at each value; the same where there is no step."""
-        at = np.asarray(values, dtype=np.float64)
+        x = np.asarray(values, dtype=np.float64)
         # Levels of equal knots: the lowest from one side, the highest from the other.
-        first = np.interp(at, *_lowest(self.knots, self.levels))
-        last = 1 - np.interp(-at, *_lowest(-self.knots[::-1], 1 - self.levels[::-1]))
+        first = np.interp(x, *_lowest(self.knots, self.levels))
+        last = 1 - np.interp(-x, *_lowest(-self.knots[::-1], 1 - self.levels[::-1]))
         return np.asarray(first, dtype=np.float64), np.asarray(last, dtype=np.float64)
 
     def quantile(self, u: ArrayLike) -> Reals:
         """The inverse, inside the range that was seen."""
-        at = np.clip(np.asarray(u, dtype=np.float64), 0.0, 1.0)
+        inside = np.clip(np.asarray(u, dtype=np.float64), 0.0, 1.0)
         if self.steps is None:
-            return np.asarray(np.interp(at, self.levels, self.knots), dtype=np.float64)
+            return np.asarray(np.interp(inside, self.levels, self.knots), dtype=np.float64)
         values, shares = self.steps
         upper = np.cumsum(shares)
-        return values[np.minimum(np.searchsorted(upper, at, side="left"), values.size - 1)]
+        return values[np.minimum(np.searchsorted(upper, inside, side="left"), values.size - 1)]
 
     def at_normal(self, z: ArrayLike) -> Reals:
         """The values whose normal scores these are."""
@@ -103,14 +111,7 @@ def _lowest(knots: Reals, levels: Reals) -> tuple[Reals, Reals]:
     return distinct, levels[first]
 
 
-# --- A Gaussian copula on one table, if wished given a condition: the generator to beat, without any training.
-#
-# Each column has one latent normal coordinate (a categorical one in its declared order, as everywhere in the product's
-# copulas) and its own empirical marginal. Covariances of uniform scores are carried to the latent scale by the Hermite
-# bridge. A condition enters by its columns' normal scores W, scaled to unit variance: their only Hermite coefficient is
-# the first, so cov(F_j(Z_j), W_k) = c_j1 r_jk, and the bridge inverts it like any other pair. A row is then
-#
-#     Z | W = w  ~  N(R_zw R_ww^-1 w,  R_zz - R_zw R_ww^-1 R_wz),   x_j = F_j^-1(Phi(Z_j)).
+# --- the generator --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -133,14 +134,16 @@ class GaussianCopula:
         self._layout = layout
         cells = _cells(rows, layout)
         self._marginals = [Empirical.of(column) for column in cells.T]
-        scores = np.column_stack([one.scores(x) for one, x in zip(self._marginals, cells.T, strict=True)])
-        coefficients = np.array([one.coefficients() for one in self._marginals])
+        scores = np.column_stack([marginal.scores(x) for marginal, x in zip(self._marginals, cells.T, strict=True)])
+        coefficients = np.array([marginal.coefficients() for marginal in self._marginals])
         self._given: list[tuple[Empirical, float]] | None = None
         if given is not None:
             marginals = [Empirical.of(column[~np.isnan(column)]) for column in _or_nothing(given).T]
-            normal = np.column_stack([one.normal_scores(x) for one, x in zip(marginals, given.T, strict=True)])
-            spread = np.sqrt(np.nanmean(normal**2, axis=0))
-            self._given = list(zip(marginals, np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0), strict=True))
+            normal = np.column_stack(
+                [marginal.normal_scores(x) for marginal, x in zip(marginals, given.T, strict=True)]
+            )
+            scale = np.sqrt(np.nanmean(normal**2, axis=0))
+            self._given = list(zip(marginals, np.where(scale > 1e-9, 1 / np.maximum(scale, 1e-9), 0.0), strict=True))
             scores = np.column_stack([self._normal(given), scores])
             first = np.zeros((given.shape[1], TERMS))
             first[:, 0] = 1.0
@@ -164,13 +167,15 @@ class GaussianCopula:
         latent = draw.standard_normal((n, len(self._marginals))) @ self._root.T
         if given is not None:
             latent += self._normal(given) @ self._weights
-        cells = np.column_stack([one.at_normal(z) for one, z in zip(self._marginals, latent.T, strict=True)])
+        cells = np.column_stack([marginal.at_normal(z) for marginal, z in zip(self._marginals, latent.T, strict=True)])
         return _from_cells(cells, self._layout)
 
     def _normal(self, condition: NDArray[Any]) -> Reals:
         """Normal scores of unit variance; where a condition is missing, their mean."""
         assert self._given is not None
-        parts = [scale * one.normal_scores(x) for (one, scale), x in zip(self._given, condition.T, strict=True)]
+        parts = [
+            scale * marginal.normal_scores(x) for (marginal, scale), x in zip(self._given, condition.T, strict=True)
+        ]
         return np.nan_to_num(np.column_stack(parts), nan=0.0)
 
 
@@ -184,17 +189,17 @@ def _cells(rows: Reals, layout: Layout) -> Reals:
     """One number a column: the scaled number, or the code of the category."""
     return np.column_stack(
         [
-            rows[:, at.start] if is_numeric(layout.columns[name]) else np.argmax(rows[:, at], axis=1)
-            for name, at in layout.slices.items()
+            rows[:, place.start] if is_numeric(layout.columns[name]) else np.argmax(rows[:, place], axis=1)
+            for name, place in layout.slices.items()
         ]
     )
 
 
 def _from_cells(cells: Reals, layout: Layout) -> Matrix:
     rows = np.zeros((len(cells), layout.width))
-    for place, (name, at) in enumerate(layout.slices.items()):
+    for column, (name, place) in enumerate(layout.slices.items()):
         if is_numeric(layout.columns[name]):
-            rows[:, at.start] = cells[:, place]
+            rows[:, place.start] = cells[:, column]
         else:
-            rows[:, at] = cells[:, [place]] == np.arange(at.stop - at.start)
+            rows[:, place] = cells[:, [column]] == np.arange(place.stop - place.start)
     return layout.legal(rows)

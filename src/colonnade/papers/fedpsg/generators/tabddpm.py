@@ -1,4 +1,4 @@
-"""The mathematics of diffusion: a schedule, Gaussian kernels for numbers and multinomial kernels for categories.
+"""TabDDPM (Kotelnikov et al. 2023): diffusion of a mixed table, Gaussian for numbers, multinomial for categories.
 
 Forward, with alpha_t = 1 - beta_t and abar_t = alpha_1 ... alpha_t:
 
@@ -7,9 +7,17 @@ Forward, with alpha_t = 1 - beta_t and abar_t = alpha_1 ... alpha_t:
 
 Backward, Bayes' rule gives q(x_{t-1} | x_t, x_0): a normal law for numbers (`gaussian_posterior`), and for categories
 the normalised product (alpha_t x_t + beta_t / K) (abar_{t-1} x_0 + (1 - abar_{t-1}) / K) (`log_posterior`), where a
-network's guess of x_0 may stand for it (Hoogeboom et al. 2021; Kotelnikov et al. 2023).
+network's guess of x_0 may stand for it (Hoogeboom et al. 2021). Steps are numbered from 0: index t is the paper's
+t + 1, and before index 0 stands the data.
 
-Steps are numbered from 0: index t is the paper's t + 1, and before index 0 stands the data.
+One network sees the noisy row, the step and, if there is one, the condition. It predicts the noise of the numbers (mean
+squared error) and the categories before noise (the Kullback-Leibler terms of the bound, over the number of categorical
+columns). Numbers are diffused as normal scores.
+
+Three things are not the paper's. Steps are 100 (it tunes 100 or 1,000) on a cosine schedule. The variance of a backward
+step is the one that keeps the first two moments (Bao et al. 2022): that of q(x_{t-1} | x_t, x_0), plus what is not
+known of x_0, which the network's own error measures, for each step and column; with few steps either of the usual
+choices (beta, or the first term alone) gets variances wrong. And a condition is a vector of numbers, not a label.
 """
 
 from __future__ import annotations
@@ -27,9 +35,9 @@ from numpy.typing import NDArray
 from colonnade.errors import BadArguments
 from colonnade.papers.fedpsg.generators.trained import (
     Floats,
+    Network,
     Params,
     Preparation,
-    RowShape,
     TrainedGenerator,
     apply,
     dense,
@@ -39,6 +47,15 @@ from colonnade.papers.fedpsg.generators.trained import (
 
 Reals = NDArray[np.float64]
 TINY = 1e-30
+CLOCK = 32
+"""Frequencies of the step's embedding."""
+MEASURED = 2048
+"""Records on which the network's error is measured, for each step."""
+BOUND = 4.0
+"""Normal scores are held within it."""
+
+
+# --- kernels --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +93,8 @@ def cosine_schedule(steps: int, *, offset: float = 0.008) -> Schedule:
     """abar_t proportional to cos^2 (Nichol and Dhariwal 2021), beta at most 0.999."""
     if steps < 2:
         raise BadArguments(f"a diffusion needs at least 2 steps, not {steps}.")
-    at = np.arange(steps + 1) / steps
-    wanted = np.cos((at + offset) / (1 + offset) * math.pi / 2) ** 2
+    time = np.arange(steps + 1) / steps
+    wanted = np.cos((time + offset) / (1 + offset) * math.pi / 2) ** 2
     return Schedule(np.minimum(1 - wanted[1:] / wanted[:-1], 0.999))
 
 
@@ -95,35 +112,115 @@ def log_posterior(log_x0: Any, log_xt: Any, alpha: Any, kept_before: Any, catego
     return product - jax.scipy.special.logsumexp(product, axis=-1, keepdims=True)
 
 
-# --- TabDDPM (Kotelnikov et al. 2023): diffusion of a mixed table, Gaussian for numbers, multinomial for categories.
-#
-# One network sees the noisy row, the step and, if there is one, the condition. It predicts the noise of the numbers (mean
-# squared error) and the categories before noise (the Kullback-Leibler terms of the bound, over the number of categorical
-# columns). Numbers are diffused as normal scores.
-#
-# Three things are not the paper's. Steps are 100 (it tunes 100 or 1,000) on a cosine schedule. The variance of a backward
-# step is the one that keeps the first two moments (Bao et al. 2022): that of q(x_{t-1} | x_t, x_0), plus what is not
-# known of x_0, which the network's own error measures, for each step and column; with few steps either of the usual
-# choices (beta, or the first term alone) gets variances wrong. And a condition is a vector of numbers, not a label.
-
-
-CLOCK = 32
-"""Frequencies of the step's embedding."""
-MEASURED = 2048
-"""Records on which the network's error is measured, for each step."""
-BOUND = 4.0
-"""Normal scores are held within it."""
+# --- the network --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Spec(RowShape):
-    """The shape of the network and of the diffusion."""
+class Diffusion(Network):
+    """The network, and the steps of the diffusion."""
 
     diffusion_steps: int
 
     @property
     def schedule(self) -> Schedule:
         return cosine_schedule(self.diffusion_steps)
+
+    def start(self, key: jax.Array) -> Params:
+        first, body, clock, given = jax.random.split(key, 4)
+        size = self.hidden[0]
+        return {
+            "row": dense(first, (self.width, size)),
+            "clock": dense(clock, (2 * CLOCK, size, size)),
+            "given": dense(given, (self.given, size)),
+            "body": dense(body, (*self.hidden, self.width), last=0.1),
+        }
+
+    def _predict(self, params: Params, noisy: Any, step: Any, given: Any) -> Any:
+        """(the noise of the numbers, logits of the categories) as one row."""
+        rates = jnp.exp(-math.log(10_000.0) * jnp.arange(CLOCK, dtype=jnp.float32) / CLOCK)
+        angle = step[:, None].astype(jnp.float32) * (1000.0 / self.diffusion_steps) * rates
+        time = apply(params["clock"], jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1))
+        start = apply(params["row"], noisy) + time + apply(params["given"], given)
+        return apply(params["body"], jax.nn.silu(start))
+
+    def _random(self, n: int, key: jax.Array) -> tuple[Any, list[Any]]:
+        """Normal noise for the numbers, and Gumbel noise for each category."""
+        normal, gumbel = jax.random.split(key)
+        other = jax.random.gumbel(gumbel, (n, self.width), dtype=jnp.float32)
+        return jax.random.normal(normal, (n, self.numbers), dtype=jnp.float32), [part for part, _ in self.parts(other)]
+
+    def _noisy(self, rows: Any, step: Any, key: jax.Array) -> tuple[Any, Any]:
+        """(x_t, the numbers' noise) from q(x_t | x_0)."""
+        kept = jnp.asarray(self.schedule.kept, dtype=jnp.float32)[step][:, None]
+        noise, gumbel = self._random(len(rows), key)
+        parts = [jnp.sqrt(kept) * rows[:, : self.numbers] + jnp.sqrt(1 - kept) * noise]
+        for (indicators, size), each in zip(self.parts(rows), gumbel, strict=True):
+            parts.append(drawn(jnp.log(kept * indicators + (1 - kept) / size), each))
+        return jnp.concatenate(parts, axis=1), noise
+
+    def loss(self, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
+        rows, given = arrays
+        when, noising = jax.random.split(key)
+        step = jax.random.randint(when, (len(rows),), 0, self.diffusion_steps)
+        noisy, noise = self._noisy(rows, step, noising)
+        predicted = self._predict(params, noisy, step, given)
+        total = jnp.mean((predicted[:, : self.numbers] - noise) ** 2) if self.numbers else jnp.zeros(())
+        alpha = jnp.asarray(self.schedule.alpha, dtype=jnp.float32)[step][:, None]
+        before = jnp.asarray(self.schedule.kept_before, dtype=jnp.float32)[step][:, None]
+        parts = zip(self.parts(rows), self.parts(noisy), self.parts(predicted), strict=True)
+        for (truth, size), (seen, _), (logits, _) in parts:
+            log_seen = jnp.log(seen + 1e-30)
+            right = log_posterior(jnp.log(truth + 1e-30), log_seen, alpha, before, size)
+            ours = log_posterior(jax.nn.log_softmax(logits), log_seen, alpha, before, size)
+            # The bound is a sum over steps and one step was drawn, hence the factor.
+            gap = self.diffusion_steps * jnp.sum(jnp.exp(right) * (right - ours), axis=1)
+            total = total + jnp.mean(gap) / len(self.categories)
+        return total
+
+    @partial(jax.jit, static_argnums=0)
+    def _noise_error(self, params: Params, rows: Any, given: Any, key: jax.Array) -> Any:
+        """The mean squared error of the predicted noise: steps x numbers."""
+
+        def error(step: Any) -> Any:
+            when = jnp.full(len(rows), step)
+            noisy, noise = self._noisy(rows, when, jax.random.fold_in(key, step))
+            predicted = self._predict(params, noisy, when, given)
+            return jnp.mean((predicted[:, : self.numbers] - noise) ** 2, axis=0)
+
+        return jax.lax.map(error, jnp.arange(self.diffusion_steps))
+
+    @partial(jax.jit, static_argnums=0)
+    def draw(self, params: Params, measured: Any, given: Any, key: jax.Array) -> Any:
+        """Rows from noise, step by step."""
+        schedule = self.schedule
+        from_start, from_now, variance = schedule.gaussian_posterior()
+        table = np.column_stack([schedule.alpha, schedule.kept, schedule.kept_before, from_start, from_now, variance])
+        constants = jnp.asarray(table, dtype=jnp.float32)
+        n = len(given)
+
+        def back(rows: Any, step: Any) -> tuple[Any, None]:
+            alpha, kept, before, a, b, v = constants[step]
+            noise, gumbel = self._random(n, jax.random.fold_in(key, step))
+            predicted = self._predict(params, rows, jnp.full(n, step), given)
+            now = rows[:, : self.numbers]
+            start = (now - jnp.sqrt(1 - kept) * predicted[:, : self.numbers]) / jnp.sqrt(kept)
+            unknown = jnp.minimum((1 - kept) / kept * measured[step], 1.0)
+            parts = [a * jnp.clip(start, -BOUND, BOUND) + b * now + jnp.sqrt(v + a**2 * unknown) * noise]
+            for (seen, size), (logits, _), each in zip(self.parts(rows), self.parts(predicted), gumbel, strict=True):
+                chance = log_posterior(jax.nn.log_softmax(logits), jnp.log(seen + 1e-30), alpha, before, size)
+                parts.append(drawn(chance, each))
+            return jnp.concatenate(parts, axis=1), None
+
+        noise, gumbel = self._random(n, jax.random.fold_in(key, self.diffusion_steps))
+        pure = jnp.concatenate([noise, *(drawn(jnp.zeros(each.shape), each) for each in gumbel)], axis=1)
+        rows, _ = jax.lax.scan(back, pure, jnp.arange(self.diffusion_steps)[::-1])
+        return rows
+
+    def measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
+        """The network's own error, for each step and number, on some records."""
+        some = np.random.default_rng(seed).permutation(len(x))[:MEASURED]
+        key = jax.random.fold_in(new_key(seed), 1)
+        return np.asarray(self._noise_error(params, x[some], given[some], key))
 
 
 @dataclass(kw_only=True)
@@ -135,124 +232,5 @@ class TabDDPM(TrainedGenerator):
     diffusion_steps: int = 100
     hidden: tuple[int, ...] = (256, 256)
 
-    def _shape(self, prepared: Preparation, given: int) -> Spec:
-        return Spec(prepared.numbers, prepared.categories, given, tuple(self.hidden), self.diffusion_steps)
-
-    def _start(self, shape: Spec, key: jax.Array) -> Params:
-        return _start(shape, key)
-
-    @staticmethod
-    def _loss(shape: Spec, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
-        return _loss(shape, params, arrays, key)
-
-    def _measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
-        measured = np.random.default_rng(seed).permutation(len(x))[:MEASURED]
-        key = jax.random.fold_in(new_key(seed), 1)
-        return np.asarray(_noise_error(self._spec, params, x[measured], given[measured], key))
-
-    def _draw(self, given: Floats, key: jax.Array) -> Any:
-        return _backward(self._spec, self._params, self._extra, given, key)
-
-
-# --- the network -----------------------------------------------------------------------------------------------------
-
-
-def _start(spec: Spec, key: jax.Array) -> Params:
-    first, body, clock, given = jax.random.split(key, 4)
-    size = spec.hidden[0]
-    return {
-        "row": dense(first, (spec.width, size)),
-        "clock": dense(clock, (2 * CLOCK, size, size)),
-        "given": dense(given, (spec.given, size)),
-        "body": dense(body, (*spec.hidden, spec.width), last=0.1),
-    }
-
-
-def _predict(spec: Spec, params: Params, noisy: Any, step: Any, given: Any) -> Any:
-    """(the noise of the numbers, logits of the categories) as one row."""
-    rates = jnp.exp(-math.log(10_000.0) * jnp.arange(CLOCK, dtype=jnp.float32) / CLOCK)
-    angle = step[:, None].astype(jnp.float32) * (1000.0 / spec.diffusion_steps) * rates
-    time = apply(params["clock"], jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1))
-    start = apply(params["row"], noisy) + time + apply(params["given"], given)
-    return apply(params["body"], jax.nn.silu(start))
-
-
-def _random(spec: Spec, n: int, key: jax.Array) -> tuple[Any, list[Any]]:
-    """Normal noise for the numbers, and Gumbel noise for each category."""
-    normal, gumbel = jax.random.split(key)
-    other = jax.random.gumbel(gumbel, (n, spec.width), dtype=jnp.float32)
-    return jax.random.normal(normal, (n, spec.numbers), dtype=jnp.float32), [one for one, _ in spec.parts(other)]
-
-
-def _noisy(spec: Spec, rows: Any, step: Any, key: jax.Array) -> tuple[Any, Any]:
-    """(x_t, the numbers' noise) from q(x_t | x_0)."""
-    kept = jnp.asarray(spec.schedule.kept, dtype=jnp.float32)[step][:, None]
-    noise, gumbel = _random(spec, len(rows), key)
-    made = [jnp.sqrt(kept) * rows[:, : spec.numbers] + jnp.sqrt(1 - kept) * noise]
-    for (one, size), each in zip(spec.parts(rows), gumbel, strict=True):
-        made.append(drawn(jnp.log(kept * one + (1 - kept) / size), each))
-    return jnp.concatenate(made, axis=1), noise
-
-
-def _loss(spec: Any, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
-    rows, given = arrays
-    when, noising = jax.random.split(key)
-    step = jax.random.randint(when, (len(rows),), 0, spec.diffusion_steps)
-    noisy, noise = _noisy(spec, rows, step, noising)
-    found = _predict(spec, params, noisy, step, given)
-    total = jnp.mean((found[:, : spec.numbers] - noise) ** 2) if spec.numbers else jnp.zeros(())
-    alpha = jnp.asarray(spec.schedule.alpha, dtype=jnp.float32)[step][:, None]
-    before = jnp.asarray(spec.schedule.kept_before, dtype=jnp.float32)[step][:, None]
-    parts = zip(spec.parts(rows), spec.parts(noisy), spec.parts(found), strict=True)
-    for (truth, size), (seen, _), (logits, _) in parts:
-        log_seen = jnp.log(seen + 1e-30)
-        right = log_posterior(jnp.log(truth + 1e-30), log_seen, alpha, before, size)
-        ours = log_posterior(jax.nn.log_softmax(logits), log_seen, alpha, before, size)
-        # The bound is a sum over steps and one step was drawn, hence the factor.
-        gap = spec.diffusion_steps * jnp.sum(jnp.exp(right) * (right - ours), axis=1)
-        total = total + jnp.mean(gap) / len(spec.categories)
-    return total
-
-
-@partial(jax.jit, static_argnums=0)
-def _noise_error(spec: Spec, params: Params, rows: Any, given: Any, key: jax.Array) -> Any:
-    """The mean squared error of the predicted noise: steps x numbers."""
-
-    def at(step: Any) -> Any:
-        when = jnp.full(len(rows), step)
-        noisy, noise = _noisy(spec, rows, when, jax.random.fold_in(key, step))
-        found = _predict(spec, params, noisy, when, given)
-        return jnp.mean((found[:, : spec.numbers] - noise) ** 2, axis=0)
-
-    return jax.lax.map(at, jnp.arange(spec.diffusion_steps))
-
-
-# --- backward --------------------------------------------------------------------------------------------------------
-
-
-@partial(jax.jit, static_argnums=0)
-def _backward(spec: Spec, params: Params, error: Any, given: Any, key: jax.Array) -> Any:
-    """Rows from noise, step by step."""
-    schedule = spec.schedule
-    from_start, from_now, variance = schedule.gaussian_posterior()
-    table = np.column_stack([schedule.alpha, schedule.kept, schedule.kept_before, from_start, from_now, variance])
-    constants = jnp.asarray(table, dtype=jnp.float32)
-    n = len(given)
-
-    def back(rows: Any, step: Any) -> tuple[Any, None]:
-        alpha, kept, before, a, b, v = constants[step]
-        noise, gumbel = _random(spec, n, jax.random.fold_in(key, step))
-        found = _predict(spec, params, rows, jnp.full(n, step), given)
-        now = rows[:, : spec.numbers]
-        start = (now - jnp.sqrt(1 - kept) * found[:, : spec.numbers]) / jnp.sqrt(kept)
-        unknown = jnp.minimum((1 - kept) / kept * error[step], 1.0)
-        made = [a * jnp.clip(start, -BOUND, BOUND) + b * now + jnp.sqrt(v + a**2 * unknown) * noise]
-        for (seen, size), (logits, _), each in zip(spec.parts(rows), spec.parts(found), gumbel, strict=True):
-            chance = log_posterior(jax.nn.log_softmax(logits), jnp.log(seen + 1e-30), alpha, before, size)
-            made.append(drawn(chance, each))
-        return jnp.concatenate(made, axis=1), None
-
-    noise, gumbel = _random(spec, n, jax.random.fold_in(key, spec.diffusion_steps))
-    pure = jnp.concatenate([noise, *(drawn(jnp.zeros(one.shape), one) for one in gumbel)], axis=1)
-    rows, _ = jax.lax.scan(back, pure, jnp.arange(spec.diffusion_steps)[::-1])
-    return rows
+    def _network(self, prepared: Preparation, given: int) -> Diffusion:
+        return Diffusion(prepared.numbers, prepared.categories, given, tuple(self.hidden), self.diffusion_steps)

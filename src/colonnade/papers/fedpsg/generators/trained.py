@@ -1,8 +1,14 @@
-"""Between a layout's matrix and what a network learns: normal scores for numbers, indicators for categories.
+"""Generators that are trained networks: what they learn from a table, one compiled training loop, drawing in batches.
 
-Numbers come first, then the indicators, column by column. A number's normal score is read off the training records
-(`Empirical`), as the TabDDPM paper does with its quantile transformation; the way back rounds to what a column can be.
-A condition is standardised; a missing entry of it is its mean.
+A network learns normal scores of numbers, which come first, then the indicators of categories, column by column. A
+number's normal score is read off the training records (`Empirical`), as the TabDDPM paper does with its quantile
+transformation; the way back rounds to what a column can be. A condition is standardised; a missing entry of it is its
+mean.
+
+In training a batch is drawn, its loss and gradients are computed and Adam steps, all inside one `lax.scan`: Python sees
+the loss once every `CHUNK` steps, to report progress and to notice divergence. A loss is a method of a hashable
+network, so that a second fit with the same shapes compiles nothing. Numbers are float32, whatever the rest of
+the process has switched on.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -21,9 +27,9 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from colonnade.papers.fedpsg.generators.protocol import Progress, sampling_condition, training_rows, unfitted
 from colonnade.completion.layout import Layout, Matrix
 from colonnade.errors import TrainingDiverged
+from colonnade.papers.fedpsg.generators import Progress, sampling_condition, training_rows, unfitted
 from colonnade.papers.fedpsg.generators.copula import Empirical
 
 Reals = NDArray[np.float64]
@@ -35,24 +41,24 @@ FARTHEST = 5.0
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """The marginals of the numeric columns, and the mean and spread of each column of the condition."""
+    """The marginals of the numeric columns, and the mean and scale of each column of the condition."""
 
     layout: Layout
     marginals: tuple[Empirical, ...]
     centre: Reals | None
-    spread: Reals | None
+    scale: Reals | None
 
     @classmethod
     def of(cls, rows: Reals, condition: NDArray[Any] | None, layout: Layout) -> Preparation:
-        marginals = tuple(Empirical.of(rows[:, at]) for at in np.flatnonzero(layout.numeric_mask))
+        marginals = tuple(Empirical.of(rows[:, place]) for place in np.flatnonzero(layout.numeric_mask))
         if condition is None:
             return cls(layout, marginals, None, None)
         given = np.asarray(condition, dtype=np.float64)
         known = ~np.isnan(given)
         count = np.maximum(known.sum(axis=0), 1)
         centre = np.where(known, given, 0.0).sum(axis=0) / count
-        spread = np.sqrt(np.where(known, (given - centre) ** 2, 0.0).sum(axis=0) / count)
-        return cls(layout, marginals, centre, np.where(spread > 1e-9, spread, 1.0))
+        scale = np.sqrt(np.where(known, (given - centre) ** 2, 0.0).sum(axis=0) / count)
+        return cls(layout, marginals, centre, np.where(scale > 1e-9, scale, 1.0))
 
     @property
     def numbers(self) -> int:
@@ -70,38 +76,31 @@ class Preparation:
     def forward(self, rows: Reals, seed: int) -> Floats:
         """A value that many records share is spread over its step, so that every number is standard normal."""
         mask, draw = self.layout.numeric_mask, np.random.default_rng(seed)
-        numeric = [one.normal_scores(x, draw) for one, x in zip(self.marginals, rows[:, mask].T, strict=True)]
+        marginals = zip(self.marginals, rows[:, mask].T, strict=True)
+        numeric = [marginal.normal_scores(x, draw) for marginal, x in marginals]
         return np.concatenate([*(x[:, None] for x in numeric), rows[:, ~mask]], axis=1).astype(np.float32)
 
-    def backward(self, made: NDArray[Any]) -> Matrix:
+    def backward(self, drawn: NDArray[Any]) -> Matrix:
         mask = self.layout.numeric_mask
-        rows = np.zeros((len(made), self.layout.width))
-        for at, one, z in zip(np.flatnonzero(mask), self.marginals, made.T[: self.numbers], strict=True):
-            rows[:, at] = one.at_normal(z)
-        rows[:, ~mask] = made[:, self.numbers :]
+        rows = np.zeros((len(drawn), self.layout.width))
+        for place, marginal, z in zip(np.flatnonzero(mask), self.marginals, drawn.T[: self.numbers], strict=True):
+            rows[:, place] = marginal.at_normal(z)
+        rows[:, ~mask] = drawn[:, self.numbers :]
         return self.layout.legal(rows)
 
     def given(self, condition: NDArray[Any] | None, n: int) -> Floats:
         """records x width; without a condition, of width 0."""
-        if self.centre is None or self.spread is None or condition is None:
+        if self.centre is None or self.scale is None or condition is None:
             return np.zeros((n, 0), dtype=np.float32)
-        scaled = (np.asarray(condition, dtype=np.float64) - self.centre) / self.spread
+        scaled = (np.asarray(condition, dtype=np.float64) - self.centre) / self.scale
         return np.clip(np.nan_to_num(scaled, nan=0.0), -FARTHEST, FARTHEST).astype(np.float32)
 
 
-# --- What the trained generators share: plain networks as lists of arrays, and one compiled training loop.
-#
-# A batch is drawn, its loss and gradients are computed and Adam steps, all inside one `lax.scan`: Python sees the loss
-# once every `CHUNK` steps, to report progress and to notice divergence. A loss is a function of a hashable `spec` and
-# arrays, so that a second fit with the same shapes compiles nothing. Numbers are float32, whatever the rest of the
-# process has switched on.
-
+# --- networks -------------------------------------------------------------------------------------------------------
 
 Layers = list[dict[str, jax.Array]]
 Params = Any
 """A tree of arrays."""
-Loss = Callable[[Any, Params, tuple[jax.Array, ...], jax.Array], jax.Array]
-"""(spec, parameters, arrays of one batch, key) -> mean loss."""
 
 CHUNK = 100
 EXPLODED = 20.0
@@ -130,10 +129,10 @@ def drawn(log_chance: jax.Array, gumbel: jax.Array) -> jax.Array:
 def dense(key: jax.Array, sizes: tuple[int, ...], *, last: float = 1.0) -> Layers:
     """Layers with He's initial weights; those of the last layer times `last`."""
     layers = []
-    for at, (rows, columns) in enumerate(itertools.pairwise(sizes)):
-        key, one = jax.random.split(key)
-        scale = math.sqrt(2 / max(rows, 1)) * (last if at == len(sizes) - 2 else 1.0)
-        weight = scale * jax.random.normal(one, (rows, columns), dtype=jnp.float32)
+    for index, (rows, columns) in enumerate(itertools.pairwise(sizes)):
+        key, own = jax.random.split(key)
+        scale = math.sqrt(2 / max(rows, 1)) * (last if index == len(sizes) - 2 else 1.0)
+        weight = scale * jax.random.normal(own, (rows, columns), dtype=jnp.float32)
         layers.append({"w": weight, "b": jnp.zeros(columns, dtype=jnp.float32)})
     return layers
 
@@ -145,9 +144,47 @@ def apply(layers: Layers, x: jax.Array) -> jax.Array:
     return x @ layers[-1]["w"] + layers[-1]["b"]
 
 
+@dataclass(frozen=True)
+class Network(ABC):
+    """Sees numbers first, then the indicators of each categorical column; and a condition. Hashable: its methods are
+    compiled once for each shape."""
+
+    numbers: int
+    categories: tuple[int, ...]
+    given: int
+    hidden: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return self.numbers + sum(self.categories)
+
+    def parts(self, rows: Any) -> list[tuple[Any, int]]:
+        """The indicators of each categorical column, and how many they are."""
+        parts, start = [], self.numbers
+        for size in self.categories:
+            parts.append((rows[..., start : start + size], size))
+            start += size
+        return parts
+
+    @abstractmethod
+    def start(self, key: jax.Array) -> Params:
+        """First parameters."""
+
+    @abstractmethod
+    def loss(self, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
+        """The mean of one batch."""
+
+    def measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
+        """What drawing needs besides the trained parameters."""
+        return None
+
+    @abstractmethod
+    def draw(self, params: Params, measured: Any, given: Any, key: jax.Array) -> Any:
+        """A row for each row of the condition."""
+
+
 def train(
-    loss: Loss,
-    spec: Hashable,
+    network: Network,
     params: Params,
     data: tuple[NDArray[Any], ...],
     *,
@@ -162,7 +199,7 @@ def train(
 
     A loss that is not finite or explodes is a `TrainingDiverged`, and nothing is returned.
     """
-    arrays = tuple(jnp.asarray(one, dtype=jnp.float32) for one in data)
+    arrays = tuple(jnp.asarray(array, dtype=jnp.float32) for array in data)
     state = (params, params, OPTIMIZER.init(params), jnp.asarray(0, jnp.int32))
     pace = jnp.asarray([rate, steps], dtype=jnp.float32)
     key = new_key(seed)
@@ -170,7 +207,7 @@ def train(
     first: float | None = None
     for start in range(0, steps, CHUNK):
         many = min(CHUNK, steps - start)
-        state, losses = _chunk(loss, spec, size, many, state, arrays, key, pace)
+        state, losses = _chunk(network, size, many, state, arrays, key, pace)
         reached = float(np.mean(losses))
         first = float(losses[0]) if first is None else first
         if not math.isfinite(reached) or reached > EXPLODED * max(first, 1.0):
@@ -184,10 +221,9 @@ def train(
     return jax.device_get(state[1])
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _chunk(
-    loss: Loss,
-    spec: Hashable,
+    network: Network,
     size: int,
     many: int,
     state: Any,
@@ -201,7 +237,8 @@ def _chunk(
         params, average, memory, number = state
         pick, noise = jax.random.split(jax.random.fold_in(key, number))
         rows = jax.random.randint(pick, (size,), 0, len(arrays[0]))
-        value, slope = jax.value_and_grad(loss, argnums=1)(spec, params, tuple(one[rows] for one in arrays), noise)
+        batch = tuple(array[rows] for array in arrays)
+        value, slope = jax.value_and_grad(network.loss)(params, batch, noise)
         moves, memory = OPTIMIZER.update(slope, memory, params)
         rate = pace[0] * (1 - (1 - SLOWEST) * number / pace[1])
         params = jax.tree.map(lambda old, move: old - rate * move, params, moves)
@@ -219,29 +256,7 @@ def in_batches(draw: Callable[[int, int, int], NDArray[Any]], n: int, size: int 
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
-# --- Generators that are trained networks: checks, preparation, training and drawing in batches are the same for all.
-
-
-@dataclass(frozen=True)
-class RowShape:
-    """What a network sees: numbers first, then the indicators of each categorical column; and a condition."""
-
-    numbers: int
-    categories: tuple[int, ...]
-    given: int
-    hidden: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        return self.numbers + sum(self.categories)
-
-    def parts(self, rows: Any) -> list[tuple[Any, int]]:
-        """The indicators of each categorical column, and how many they are."""
-        found, at = [], self.numbers
-        for size in self.categories:
-            found.append((rows[..., at : at + size], size))
-            at += size
-        return found
+# --- generators -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
@@ -256,27 +271,8 @@ class TrainedGenerator(ABC):
     hidden: tuple[int, ...] = (128, 128)
     _params: Params = field(default=None, init=False, repr=False)
 
-    # --- what a network says of itself ---------------------------------------------------------------------------
-
     @abstractmethod
-    def _shape(self, prepared: Preparation, given: int) -> RowShape: ...
-
-    @abstractmethod
-    def _start(self, shape: Any, key: jax.Array) -> Params: ...
-
-    @staticmethod
-    @abstractmethod
-    def _loss(shape: Any, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array: ...
-
-    @abstractmethod
-    def _draw(self, given: Floats, key: jax.Array) -> Any:
-        """A row for each row of the condition."""
-
-    def _measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
-        """What drawing needs besides the trained parameters."""
-        return None
-
-    # --- what all do ---------------------------------------------------------------------------------------------
+    def _network(self, prepared: Preparation, given: int) -> Network: ...
 
     def fit(
         self,
@@ -291,11 +287,10 @@ class TrainedGenerator(ABC):
         self._params = None
         self._prepared = Preparation.of(rows, known, layout)
         x, given = self._prepared.forward(rows, seed), self._prepared.given(known, len(rows))
-        self._spec = self._shape(self._prepared, given.shape[1])
+        self._trained = self._network(self._prepared, given.shape[1])
         params = train(
-            self._loss,
-            self._spec,
-            self._start(self._spec, new_key(seed)),
+            self._trained,
+            self._trained.start(new_key(seed)),
             (x, given),
             steps=self.steps,
             batch=self.batch,
@@ -304,7 +299,7 @@ class TrainedGenerator(ABC):
             progress=progress,
             name=self.called,
         )
-        self._extra = self._measured(params, x, given, seed)
+        self._measured = self._trained.measured(params, x, given, seed)
         self._params = params
         return self
 
@@ -320,6 +315,7 @@ class TrainedGenerator(ABC):
             size = 1 << max(stop - start - 1, 63).bit_length()
             padded = np.zeros((size, given.shape[1]), dtype=np.float32)
             padded[: stop - start] = given[start:stop]
-            return np.asarray(self._draw(padded, jax.random.fold_in(key, number)))[: stop - start]
+            own = jax.random.fold_in(key, number)
+            return np.asarray(self._trained.draw(self._params, self._measured, padded, own))[: stop - start]
 
         return self._prepared.backward(in_batches(part, n))

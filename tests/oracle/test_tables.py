@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -23,11 +24,13 @@ from colonnade.errors import (
     UnsafeRequest,
 )
 from colonnade.federation.coordinator import Federation
+from colonnade.federation.plan import Plan
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.skellam import Skellam
+from colonnade.statistics import circuit
 from colonnade.statistics import tables as module
-from colonnade.statistics import tables as contingency_layout
-from colonnade.statistics.tables import Tables
+from colonnade.statistics.tables import TableComputation, Tables
+from support.asking import asking
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
 from support.small import COLUMNS, three_parties
 
@@ -74,10 +77,13 @@ MANY = (
 )
 
 
-@pytest.mark.parametrize("memory", [1 << 25, 700])
+@pytest.mark.parametrize("share_bytes", [1 << 25, 700])
 @pytest.mark.parametrize("holders", [3, 5])
-def test_tables_equal_counting(tmp_path: Path, holders: int, memory: int) -> None:
+def test_tables_equal_counting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holders: int, share_bytes: int
+) -> None:
     """Within a party, over two and over three parties; in one chunk of rows and in several."""
+    monkeypatch.setattr(circuit, "SHARE_BYTES", share_bytes)
     tables: tuple[tuple[str, ...], ...] = MANY
     blocks, columns = blocks_of_every_pattern(), COLUMNS
     options: dict[str, Any] = {}
@@ -86,8 +92,8 @@ def test_tables_equal_counting(tmp_path: Path, holders: int, memory: int) -> Non
         tables, options = (*MANY, ("x1", "sued", "x0"), ("x0", "x1")), {"threshold": 2}
     with three_parties(tmp_path, blocks=blocks, columns=columns, allow=ALLOW, **options) as federation:
         assert len(federation.roster.committee) == holders
-        method = Tables(tables=tables, bins=4, epsilon=None, memory=memory)
-        assert (len(method.layout(federation.facts, federation.roster).circuit.chunks) > 1) == (memory == 700)
+        method = Tables(tables=tables, bins=4, epsilon=None)
+        assert (len(method.layout(federation.facts, federation.roster).chunks) > 1) == (share_bytes == 700)
         result = method.fit(federation)
     for names in tables:
         assert np.array_equal(result[names], counted(blocks, names)), names
@@ -111,13 +117,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Federatio
         max_size=4,
         unique_by=frozenset,
     ),
-    memory=st.sampled_from([900, 1 << 20]),
+    share_bytes=st.sampled_from([900, 1 << 20]),
 )
 def test_any_set_of_tables(
-    shared: tuple[Federation, dict[str, pd.DataFrame]], tables: list[tuple[str, ...]], memory: int
+    shared: tuple[Federation, dict[str, pd.DataFrame]], tables: list[tuple[str, ...]], share_bytes: int
 ) -> None:
     federation, blocks = shared
-    result = Tables(tables=tuple(tables), bins=4, epsilon=None, memory=memory).fit(federation)
+    with mock.patch.object(circuit, "SHARE_BYTES", share_bytes):
+        result = Tables(tables=tuple(tables), bins=4, epsilon=None).fit(federation)
     for names in tables:
         assert np.array_equal(result[names], counted(blocks, names)), names
 
@@ -221,20 +228,21 @@ def test_more_tables_need_more_noise_and_the_server_view_less(tmp_path: Path) ->
         assert one / server == pytest.approx(1.5, rel=0.05)
 
 
-def arguments_of(federation: Federation, method: Tables) -> dict[str, Any]:
-    return {"layout": method.layout(federation.facts, federation.roster).to_dict(), "view": "client"}
-
-
 def test_an_opening_happens_once(tmp_path: Path) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        method = Tables(tables=(("age", "sued"),), epsilon=1.0)
-        arguments = arguments_of(federation, method)
-        with pytest.raises(UnsafeRequest), federation.open(method.plan(federation.facts, federation.roster)) as job:
-            job.ask(module.share_rows, number=0, **arguments)
-            job.ask(module.open_tables, **arguments)
+        plan, stages = planned(federation, Tables(tables=(("age", "sued"),), epsilon=1.0))
+        with pytest.raises(UnsafeRequest), federation.open(plan) as job:
+            job.ask(stages.share)
+            job.ask(stages.open)
             for party in job._seq:  # even if the ledger did not mind
                 federation.transport[party].ledger.debit = lambda **_: True  # type: ignore[index]
-            job.ask(module.open_tables, **arguments)
+            job.ask(asking(stages.open, again=True))
+
+
+def planned(federation: Federation, method: Tables) -> tuple[Plan, TableComputation]:
+    """A plan, and the stages that it has."""
+    stages = method.procedure(federation.facts, federation.roster)
+    return method.plan(federation.facts, federation.roster), stages
 
 
 def openers(federation: Federation) -> set[str]:
@@ -243,22 +251,21 @@ def openers(federation: Federation) -> set[str]:
         party
         for party in federation.roster.committee
         for row in federation.transport[party].transcript.rows()  # type: ignore[index]
-        if row.body["kind"] == "release" and row.body["step"].endswith("open_tables")
+        if row.body["kind"] == "release" and row.body["step"].endswith("open_shares")
     }
 
 
 @pytest.mark.parametrize("tables", [(("age", "sued"),), (("age", "sued", "sector"),)])
 def test_nothing_opens_without_everybodys_noise(tmp_path: Path, tables: Any) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        method = Tables(tables=tables, epsilon=1.0)
-        arguments = arguments_of(federation, method)
-        with pytest.raises(PartyLost), federation.open(method.plan(federation.facts, federation.roster)) as job:
-            job.ask(module.share_rows, number=0, **arguments)
+        plan, stages = planned(federation, Tables(tables=tables, epsilon=1.0))
+        with pytest.raises(PartyLost), federation.open(plan) as job:
+            job.ask(stages.share)
             for mail in job._pending.values():
-                mail[:] = [one for one in mail if not (one.sender == "bank" and "noise" in one.tag)]
+                mail[:] = [letter for letter in mail if not (letter.sender == "bank" and "noise" in letter.tag)]
             if len(tables[0]) == 3:
-                job.ask(module.multiply_rows, number=0, level=1, **arguments)
-            job.ask(module.open_tables, **arguments)
+                job.ask(stages.multiply)
+            job.ask(stages.open)
         # The bank has its own noise and may answer: one share of a polynomial of degree 2 says nothing.
         assert openers(federation) <= {"bank"}
 
@@ -268,13 +275,11 @@ def test_nothing_opens_if_a_member_was_asked_for_less_noise(tmp_path: Path) -> N
     blocks = blocks_of_every_pattern()
     del blocks["bank"]
     with three_parties(tmp_path, blocks=blocks, allow=ALLOW, holder="Notary") as federation:
-        method = Tables(tables=(("age", "sued"),), epsilon=1.0)
-        arguments = arguments_of(federation, method)
-        weaker = {**arguments, "layout": {**arguments["layout"], "mus": [1]}, "number": 0}
-        each: dict[str, Any] = {party: {**arguments, "number": 0} for party in federation.facts.parties}
-        with pytest.raises(PartyLost), federation.open(method.plan(federation.facts, federation.roster)) as job:
-            job.ask_each(module.share_rows, {**each, "holder": weaker})
-            job.ask(module.open_tables, **arguments)
+        plan, stages = planned(federation, Tables(tables=(("age", "sued"),), epsilon=1.0))
+        weaker = {**stages.layout.to_dict(), "mus": [1]}
+        with pytest.raises(PartyLost), federation.open(plan) as job:
+            job.ask(asking(stages.share, holder={"layout": weaker}))
+            job.ask(stages.open)
         assert not openers(federation)
 
 
@@ -295,7 +300,7 @@ def test_a_run_writes_its_tables_and_options_survive(tmp_path: Path) -> None:
 
 
 def test_bad_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadArguments, match="tuple of column names"):
+    with pytest.raises(BadArguments, match="tables is a list"):
         Tables(tables=("age",))  # type: ignore[arg-type]
     with pytest.raises(BadPrivacyParameter, match="delta above 0"):
         Tables(tables=(("age",),), delta=0.0)
@@ -315,19 +320,37 @@ def test_bad_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refused(BadArguments, "more than three parties", tables=(("age", "sued", "rating", "x0"),))
         refused(BadArguments, "number of bins", bins=0)
         refused(BadArguments, "bins does not say", bins={})
-        monkeypatch.setattr(contingency_layout, "MAXIMUM_CELLS", 11)
+        monkeypatch.setattr(module, "MAXIMUM_CELLS", 11)
         refused(BadArguments, "fewer bins or tables", tables=(("sector", "rating", "sued"),))
 
 
-def test_the_noise_of_unequal_shares_is_accounted() -> None:
-    """Oracle: the accountant itself, asked again for the whole numbers that came out."""
-    mus = contingency_layout.table_noise(
-        (1.0, 2.0, 0.5), epsilon=0.7, delta=1e-6, parties=4, colluders=1, relation="zero-out"
-    )
+def test_the_noise_of_unequal_shares_is_accounted(tmp_path: Path) -> None:
+    """Oracle: the accountant itself, asked again for the integers that came out."""
+    tables = (("age",), ("sued",), ("rating",))
+    with three_parties(tmp_path, holder="Notary") as federation:
+        method = Tables(tables=tables, split=(1.0, 2.0, 0.5), epsilon=0.7)
+        mus = method.layout(federation.facts, federation.roster).mus
+        assert len(federation.roster.names) == 4
     costs = [Skellam(mu, delta_1=1, delta_2=1, parties=4, colluders=1, shift="single") for mu in mus]
     total = guarantee(costs, delta=1e-6)
     assert 0.69 < total.epsilon <= 0.7
-    # A share twice as large has half the mu, but for rounding up to whole numbers.
+    # A share twice as large has half the mu, but for rounding up to integers.
     first, double, half = mus
     assert 2 * (double - 1) < first < 2 * double + 1
     assert 2 * (first - 1) < half < 2 * first + 1
+
+
+def test_less_memory_takes_more_rounds_and_too_little_is_refused(tmp_path: Path) -> None:
+    """In MB of a process, as in every method: 401 MB leave room for some rows, 400 MB for none."""
+    blocks = blocks_of_every_pattern(2000)
+    tables = (("age", "sued", "sector"), ("visits", "rating"))
+    with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
+
+        def rounds(memory: float | None) -> int:
+            return federation.plan(Tables(tables=tables, bins=8, epsilon=None, memory=memory)).rounds()
+
+        assert rounds(None) == rounds(1000) < rounds(402) < rounds(401)
+        with pytest.raises(BadArguments, match="needs about 401 MB"):
+            rounds(400)
+        result = Tables(tables=tables, bins=4, epsilon=None, memory=401).fit(federation)
+        assert np.array_equal(result[tables[0]], counted(blocks, tables[0]))

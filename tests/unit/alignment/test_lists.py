@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.alignment.numbering import Listed, number_fixed, number_union
-from colonnade.alignment.result import Aligned, pattern_counts
+from colonnade.alignment.align import Aligned, pattern_counts
+from colonnade.alignment.lists import TaggedList, number_fixed, number_union
 from colonnade.errors import EmptyParty, KeyProblem
 from colonnade.privacy.randomness import SimulatedRandomness
 
 KEYS = st.lists(st.integers(0, 30), unique=True, min_size=1, max_size=20)
 
 
-def listed(keys: list[int], dummies: int = 0) -> Listed:
+def listed(keys: list[int], dummies: int = 0) -> TaggedList:
     """Keys as tags of 32 bytes, then dummies with tags of their own."""
     tags = np.zeros((len(keys) + dummies, 32), dtype=np.uint8)
     tags[: len(keys), 0] = keys
     tags[len(keys) :, 1:] = np.random.default_rng(len(keys)).integers(0, 256, (dummies, 31))
-    return Listed(tags, np.arange(len(tags)) < len(keys))
+    return TaggedList(tags, np.arange(len(tags)) < len(keys))
 
 
 @settings(max_examples=50, deadline=None)

@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 import colonnade as co
-from colonnade.completion.method import FedPSG
-from colonnade.completion.result import FedPSGResult
+from colonnade.completion.method import CompletionMethod
+from colonnade.completion.result import Completion
 from colonnade.completion.split.training import validation_rows
 from colonnade.errors import NotEstimable, RunError
-from colonnade.evaluation import report_completion
+from colonnade.federation.view import Table
+from colonnade.papers.fedpsg.method import FedPSG
 from support.split import curved_pair
 
 ALLOW = ("presence", "split-training", "completion-quality", "linear-predictors", "exact-moments", "exact-marginals")
@@ -23,8 +24,8 @@ SMALL: dict[str, Any] = {"iterations": 20, "local": 5, "batch": 16, "hidden": 8,
 
 
 def completed(
-    path: Path, blocks: dict[str, pd.DataFrame], columns: co.Columns, method: FedPSG, **options: Any
-) -> tuple[FedPSGResult, dict[str, Any]]:
+    path: Path, blocks: dict[str, pd.DataFrame], columns: co.Columns, method: CompletionMethod, **options: Any
+) -> tuple[Completion, dict[str, Any]]:
     """The result, and what is written of it."""
     known = {"seed": 3, "allow": ALLOW, "holder": "notary", "home": path / "home", "runs": path / "runs", **options}
     with co.Federation.local(blocks, key="id", columns=columns, **known) as opened:
@@ -40,9 +41,9 @@ def test_empty_cells_stay_empty_and_no_figure_breaks_the_result(tmp_path: Path, 
     gaps = np.random.default_rng(4).random((len(blocks["right"]), 3)) < 0.4
     blocks["right"][["bump", "high", "steps"]] = blocks["right"][["bump", "high", "steps"]].astype(object).mask(gaps)
     open_ = co.Columns([co.Column.from_dict({**one.to_dict(), "missing": True}) for one in columns.values()])
-    result, written = completed(tmp_path, blocks, open_, FedPSG(imputer=imputer, **SMALL))
+    result, written = completed(tmp_path, blocks, open_, co.Complete(imputer=imputer, **SMALL))
     assert written["parties"]["right"]["quality"]["pairwise distance"] is None
-    assert "-" in report_completion.party_rows(written)[0]
+    assert "-" in result.view().tables()[0].rows[0]
     table = result.table("right")
     made = table["bump (generated)"]
     assert table[made][["bump", "high", "steps"]].notna().all().all()
@@ -54,7 +55,7 @@ def test_real_records_have_their_keys(tmp_path: Path) -> None:
     blocks, columns = curved_pair(60)
     for party, frame in blocks.items():
         blocks[party] = frame.assign(id=[f"0{one}" for one in frame["id"]])
-    result, _ = completed(tmp_path, blocks, columns, FedPSG(imputer="mean", **SMALL))
+    result, _ = completed(tmp_path, blocks, columns, co.Complete(imputer="mean", **SMALL))
     table = result.table("right")
     assert table["id"].isna().equals(table["bump (generated)"])
     joined = blocks["right"].merge(table, on="id", suffixes=("", " completed"))
@@ -76,7 +77,7 @@ def test_a_category_may_be_called_none(tmp_path: Path) -> None:
         ]
     )
     blocks = {party: frame.assign(id=frame["id"] + 2**53 + 1) for party, frame in blocks.items()}
-    result, _ = completed(tmp_path, blocks, columns, FedPSG(imputer="mean", format="csv", **SMALL))
+    result, _ = completed(tmp_path, blocks, columns, co.Complete(imputer="mean", file_format="csv", **SMALL))
     table = result.table("right")
     assert set(table["word"]) == {"NA", "None"}
     assert sorted(table["id"].dropna()) == sorted(blocks["right"]["id"])  # no key went through a float
@@ -91,7 +92,7 @@ def test_any_name_of_a_party(tmp_path: Path) -> None:
         "b": blocks["right"][["id", "high"]][:60],
     }
     declared = columns.select(["u", "v", "bump", "high"])
-    result, _ = completed(tmp_path, parts, declared, FedPSG(imputer="mice", **SMALL))
+    result, _ = completed(tmp_path, parts, declared, co.Complete(imputer="mice", **SMALL))
     assert result.quality("b")["rmse"] < 0.95 * result.quality("b")["rmse of the mean"]
 
 
@@ -99,28 +100,29 @@ def test_a_column_that_does_not_vary_does_not_fail(tmp_path: Path) -> None:
     """Its mean is exact, so nothing is nearer to the truth: that is no reason not to use it."""
     blocks, columns = curved_pair(80)
     blocks["right"]["steps"] = 4
-    result, written = completed(tmp_path, blocks, columns, FedPSG(imputer="mice", **SMALL))
+    result, _ = completed(tmp_path, blocks, columns, co.Complete(imputer="mice", **SMALL))
     assert result.quality("right")["columns"]["steps"]["rmse of the mean"] == pytest.approx(0, abs=1e-6)
     assert "steps" not in result.failing_columns.get("right", ())
     assert result.failing == ()
     assert set(result.table("right")["steps"]) == {4}
-    assert "too good" in str(report_completion.answer(written))
+    assert "too good" in str(result.view().answer)
 
 
 def test_each_column_is_told_in_plain_terms(tmp_path: Path) -> None:
     """In its own units, or as a share of right categories; the means themselves are the yardstick."""
     blocks, columns = curved_pair(400)
-    result, written = completed(tmp_path, blocks, columns, FedPSG(imputer="mice", **SMALL))
+    result, _ = completed(tmp_path, blocks, columns, co.Complete(imputer="mice", **SMALL))
     told = result.quality("right")["columns"]
     assert set(told) == {"bump", "high", "steps"}
     assert told["steps"]["error"] == pytest.approx(12 * told["steps"]["rmse"], rel=0.1)  # counts are rounded
     assert told["high"]["right"] > 0.7 > told["high"]["right if the most frequent"]
-    rows = {row[1]: row for row in report_completion.column_rows(written)}
+    (table,) = [block for block in result.view().sections[0].blocks if isinstance(block, Table)]
+    rows = {row[1]: row for row in table.rows}
     assert rows["steps"][5].startswith("off by ")
     assert "% right" in rows["high"][5]
     assert all(row[7] == "" for row in rows.values())
-    weak = {**written, "failing columns": {"right": ["bump"]}}
-    assert "these columns are no nearer than their means: bump at right." in report_completion.quality(weak)
+    told["bump"]["rmse"] = 2 * told["bump"]["rmse of the mean"]
+    assert "these columns are no nearer than their means: bump at right." in result.view().quality
 
 
 def test_a_drawn_column_is_held_against_a_random_record_and_another_against_its_mean() -> None:
@@ -134,7 +136,7 @@ def test_a_drawn_column_is_held_against_a_random_record_and_another_against_its_
     def failing(imputer: str, *chosen: str) -> dict[str, tuple[str, ...]]:
         options = {"imputer": imputer, "n_correlated": len(chosen)}
         drawn = {"right": chosen} if chosen else {}
-        return FedPSGResult(options=options, parties=parties, chosen=drawn, **common).failing_columns
+        return Completion(options=options, parties=parties, chosen=drawn, **common).failing_columns
 
     assert failing("regression", "drawn") == {"right": ("filled", "bad")}
     assert failing("regression") == {"right": ("drawn", "filled", "bad")}
@@ -160,21 +162,21 @@ def test_a_party_that_has_hardly_a_record(tmp_path: Path, records: int) -> None:
     """Too few to learn from, or to hide one, is said; nothing breaks."""
     blocks, columns = curved_pair(40)
     blocks["right"] = blocks["right"][:records]
-    result, written = completed(tmp_path / "mean", blocks, columns, FedPSG(imputer="mean", **SMALL))
+    result, written = completed(tmp_path / "mean", blocks, columns, co.Complete(imputer="mean", **SMALL))
     assert result.parties["right"]["completed"] == 40 - records
     assert (written["parties"]["right"]["quality"]["rmse"] is None) == (records == 1)
-    copula, told = completed(tmp_path / "copula", blocks, columns, FedPSG(imputer="copula-mean", **SMALL))
+    copula, _ = completed(tmp_path / "copula", blocks, columns, co.Complete(imputer="copula-mean", **SMALL))
     if records == 1:
         assert copula.failing == ("right",)
-        assert "nobody knows" in report_completion.quality(told)
+        assert "it is not known how good" in copula.view().quality
         with pytest.raises(NotEstimable, match="nothing can be learned"):
-            completed(tmp_path / "regression", blocks, columns, FedPSG(**SMALL))
+            completed(tmp_path / "regression", blocks, columns, co.Complete(**SMALL))
 
 
 def test_a_batch_is_no_larger_than_the_cohort_and_expected_values_could_be_expected(tmp_path: Path) -> None:
     """A network's outputs are any numbers; what is written are numbers in range, and frequencies."""
     blocks, columns = curved_pair(40)
-    result, _ = completed(tmp_path, blocks, columns, FedPSG(**{**SMALL, "batch": 10**9, "rate": 0.5}))
+    result, _ = completed(tmp_path, blocks, columns, co.Complete(**{**SMALL, "batch": 10**9, "rate": 0.5}))
     expected = result.expected("right")
     assert len(expected) == result.parties["right"]["completed"] > 0
     assert expected[["bump", "steps", "high[no]", "high[yes]"]].stack().between(0, 1).all()
@@ -184,14 +186,14 @@ def test_a_batch_is_no_larger_than_the_cohort_and_expected_values_could_be_expec
 def test_private_training_without_a_whole_round_is_an_error(tmp_path: Path) -> None:
     """The cohort would have enough records, the party that is completed has not."""
     blocks, columns = curved_pair(64, missing=0.7)
-    method = FedPSG(epsilon=8.0, epochs=2, complete=("right",), **{**SMALL, "local": 7})
+    method = co.Complete(epsilon=8.0, epochs=2, parties=("right",), **{**SMALL, "local": 7})
     with pytest.raises(NotEstimable, match="smaller batch"):
         completed(tmp_path, blocks, columns, method)
 
 
 def test_a_party_that_was_not_completed_is_named(tmp_path: Path) -> None:
     blocks, columns = curved_pair(40)
-    result, _ = completed(tmp_path, blocks, columns, FedPSG(imputer="mean", **SMALL))
+    result, _ = completed(tmp_path, blocks, columns, co.Complete(imputer="mean", **SMALL))
     for ask in (result.table, result.expected, result.quality):
         with pytest.raises(RunError, match="'left' was not completed; completed are right"):
             ask("left")
@@ -214,7 +216,7 @@ def overlapping(n: int = 900) -> tuple[dict[str, pd.DataFrame], co.Columns]:
 
 
 CONDITIONED: dict[str, Any] = {
-    "complete": ("right",),
+    "parties": ("right",),
     "generator": "copula",
     "iterations": 400,
     "local": 20,
@@ -230,7 +232,7 @@ def test_records_that_nobody_else_has_do_not_spoil_a_condition(tmp_path: Path) -
     """About these there is no prediction: a generator that takes some number for one learns that predictions say
     little. A perfect draw is here off by 0.07, one that knows nothing by 0.41."""
     blocks, columns = overlapping()
-    method = FedPSG(n_correlated=2, **CONDITIONED)
+    method = FedPSG(imputer="regression", n_correlated=2, **CONDITIONED)
     result, _ = completed(tmp_path, blocks, columns, method, allow=(*ALLOW, "correlated-columns"))
     assert result.quality("right")["rmse"] < 0.13
 
@@ -238,7 +240,7 @@ def test_records_that_nobody_else_has_do_not_spoil_a_condition(tmp_path: Path) -
 def test_a_rest_that_is_empty_is_left_to_the_predictions(tmp_path: Path) -> None:
     blocks, columns = overlapping(200)
     blocks["right"]["q"] = None
-    method = FedPSG(n_correlated=1, **{**CONDITIONED, "iterations": 20})
+    method = FedPSG(imputer="regression", n_correlated=1, **{**CONDITIONED, "iterations": 20})
     result, _ = completed(tmp_path, blocks, columns, method, allow=(*ALLOW, "correlated-columns"))
     table = result.table("right")
     assert result.chosen == {"right": ("p",)}

@@ -63,7 +63,7 @@ def _spread(count: int, frame: Callable[[slice], bytes]) -> Elements:
 
 def _in_worker(sent: bytes, count: int) -> Elements:
     done = subprocess.run(
-        [sys.executable, "-m", "colonnade.alignment.raising"], input=sent, stdout=subprocess.PIPE, check=False
+        [sys.executable, "-m", "colonnade.alignment.exponentiation"], input=sent, stdout=subprocess.PIPE, check=False
     )
     if done.returncode == REFUSED:
         raise SecureError("a group element is not on the curve; align with the same version at every party.")

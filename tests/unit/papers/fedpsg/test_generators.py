@@ -130,15 +130,11 @@ def test_tables_of_one_kind(kept: list[str]) -> None:
     x, c, key = made.forward(rows, 1), made.given(None, 40), new_key(1)
     np.testing.assert_allclose(made.backward(x), part.legal(rows), atol=1e-6)
     shape = {"numbers": made.numbers, "categories": made.categories, "given": 0, "hidden": (4,)}
-    diffused = tabddpm.Spec(**shape, diffusion_steps=3)
-    params = tabddpm._start(diffused, key)
-    assert jax.eval_shape(partial(tabddpm._loss, diffused), params, (x, c), key).shape == ()
     error = np.zeros((3, made.numbers), np.float32)
-    assert jax.eval_shape(partial(tabddpm._backward, diffused), params, error, c, key).shape == x.shape
-    coded = tvae.Spec(**shape, latent=2, beta=1.0)
-    params = tvae._start(coded, key)
-    assert jax.eval_shape(partial(tvae._loss, coded), params, (x, c), key).shape == ()
-    assert jax.eval_shape(partial(tvae._draw, coded), params, c, key).shape == x.shape
+    for network in (tabddpm.Diffusion(**shape, diffusion_steps=3), tvae.Autoencoder(**shape, latent=2, beta=1.0)):
+        params = network.start(key)
+        assert jax.eval_shape(network.loss, params, (x, c), key).shape == ()
+        assert jax.eval_shape(network.draw, params, error, c, key).shape == x.shape
 
 
 @pytest.mark.parametrize("name", ["tabddpm", "tvae"])

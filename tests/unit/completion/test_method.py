@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colonnade.completion.method import FedPSG
-from colonnade.completion.options import check_facts
+from colonnade.completion.method import Complete
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, SchemaError, SecureError
 from colonnade.federation.facts import PublicFacts
@@ -21,10 +20,10 @@ from colonnade.secure import ckks
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"complete": 5},
-        {"complete": (3,)},
-        {"complete": ()},
-        {"complete": "right"},
+        {"parties": 5},
+        {"parties": (3,)},
+        {"parties": ()},
+        {"parties": "right"},
         {"label": 7},
         {"label": ""},
         {"seed": -1},
@@ -40,27 +39,26 @@ from colonnade.secure import ckks
         {"clip": math.inf},
         {"epochs": 0},
         {"iterations": True},
-        {"n_correlated": 1.0},
-        {"format": "xlsx"},
+        {"file_format": "xlsx"},
         {"imputer": ["gain"]},
     ],
     ids=str,
 )
 def test_an_option_that_cannot_be_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadArguments, match=next(iter(wrong))):
-        FedPSG(**wrong)
+        Complete(**wrong)
 
 
 def test_a_delta_that_cannot_be_is_named() -> None:
     with pytest.raises(BadPrivacyParameter, match="delta"):
-        FedPSG(delta="x")  # type: ignore[arg-type]
+        Complete(delta="x")  # type: ignore[arg-type]
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    made = FedPSG(iterations=np.int64(20), rate=np.float64(0.01), complete=["a", "b", "a"])  # type: ignore[arg-type]
+    made = Complete(iterations=np.int64(20), rate=np.float64(0.01), parties=["a", "b", "a"])  # type: ignore[arg-type]
     assert (made.iterations, type(made.iterations), type(made.rate)) == (20, int, float)
-    assert made.complete == ("a", "b")
-    assert FedPSG.from_options(made.options()) == made
+    assert made.parties == ("a", "b")
+    assert Complete.from_options(made.options()) == made
 
 
 def facts(*columns: Column, n: int = 100) -> PublicFacts:
@@ -71,41 +69,41 @@ def facts(*columns: Column, n: int = 100) -> PublicFacts:
 def test_what_the_facts_rule_out_is_refused_before_any_data_is_touched() -> None:
     y = Column(name="y", kind="count", lower=0, upper=9)
     holes = Column(name="holes", kind="count", lower=0, upper=9, missing=True)
-    check_facts(FedPSG(imputer="mice"), facts(y))
-    check_facts(FedPSG(), facts(y, holes))
+    Complete(imputer="mice").check_facts(facts(y))
+    Complete().check_facts(facts(y, holes))
     with pytest.raises(SchemaError, match=r"holes.*imputer='regression'"):
-        check_facts(FedPSG(imputer="mice"), facts(y, holes))
+        Complete(imputer="mice").check_facts(facts(y, holes))
     single = Column(name="single", kind="categorical", categories=("this",))
-    check_facts(FedPSG(imputer="mice"), facts(y, single))
-    check_facts(FedPSG(imputer="copula-mean"), facts(single))
+    Complete(imputer="mice").check_facts(facts(y, single))
+    Complete(imputer="copula-mean").check_facts(facts(single))
     with pytest.raises(SchemaError, match="no column of 'right' can vary"):
-        check_facts(FedPSG(imputer="mice"), facts(single))
+        Complete(imputer="mice").check_facts(facts(single))
     for name in ("cohort row", "y (generated)"):
         with pytest.raises(SchemaError, match="rename"):
-            check_facts(FedPSG(), facts(y, Column(name=name, kind="count", lower=0, upper=9)))
-    check_facts(FedPSG(), facts(Column(name="z (generated)", kind="count", lower=0, upper=9)))
+            Complete().check_facts(facts(y, Column(name=name, kind="count", lower=0, upper=9)))
+    Complete().check_facts(facts(Column(name="z (generated)", kind="count", lower=0, upper=9)))
 
 
 def test_private_training_that_could_not_make_one_round_is_refused() -> None:
     """It would spend epsilon and return the first weights."""
     y = Column(name="y", kind="count", lower=0, upper=9)
-    check_facts(FedPSG(epsilon=8.0), facts(y, n=10_000))
+    Complete(epsilon=8.0).check_facts(facts(y, n=10_000))
     for n in (100, 300):
         with pytest.raises(BadArguments, match="smaller batch"):
-            check_facts(FedPSG(epsilon=8.0), facts(y, n=n))
+            Complete(epsilon=8.0).check_facts(facts(y, n=n))
 
 
 def test_without_tenseal_a_job_under_ckks_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     y = Column(name="y", kind="count", lower=0, upper=9)
     monkeypatch.setitem(sys.modules, "tenseal", None)
     ckks._tenseal.cache_clear()
-    check_facts(FedPSG(), facts(y))
+    Complete().check_facts(facts(y))
     with pytest.raises(SecureError, match="install"):
-        check_facts(FedPSG(protect="ckks"), facts(y))
+        Complete(masking="ckks").check_facts(facts(y))
     ckks._tenseal.cache_clear()
 
 
 def test_without_jax_the_first_use_says_what_to_install() -> None:
-    script = "import sys; sys.modules['jax'] = None; import colonnade; colonnade.FedPSG"
+    script = "import sys; sys.modules['jax'] = None; import colonnade; colonnade.Complete"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].endswith("completion needs jax and optax; install colonnade[completion].")

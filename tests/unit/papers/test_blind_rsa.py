@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from colonnade.alignment import blind_rsa as rsa
 from colonnade.errors import SecureError
+from colonnade.papers import blind_rsa as rsa
 from colonnade.privacy.randomness import SimulatedRandomness
 
 SIGNER = rsa.Signer.generate(2048)

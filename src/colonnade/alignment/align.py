@@ -1,0 +1,449 @@
+"""`align`: line the records up without showing who is not shared.
+
+Every key is hashed into a group of prime order and raised to the secret exponents of the members on its list's route
+(`lists`). Exponentiation commutes, so equal keys end as equal tags, at the matcher, who numbers them; the rows go back
+in the order of each list. What each side learns is in `claim.md`. The steps under the method run at the members.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.alignment.exponentiation import blind_list, raise_list
+from colonnade.alignment.group import ELEMENT_BYTES, check_elements, draw_exponent, random_elements
+from colonnade.alignment.keys import Rule, check_rules
+from colonnade.alignment.lists import (
+    UNION,
+    Route,
+    TaggedList,
+    collect_places,
+    listed_keys,
+    number_fixed,
+    number_union,
+    only,
+    real_places,
+    routes,
+    terms,
+)
+from colonnade.data.cohort import Alignment, Cohort
+from colonnade.errors import BadArguments, SealBroken
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.home import Home
+from colonnade.federation.job import Job
+from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.options import Option
+from colonnade.federation.party import Party
+from colonnade.federation.roster import Roster
+from colonnade.federation.stage import Stage, stage
+from colonnade.federation.step import Public, Release, step
+from colonnade.federation.view import Section, Table, Text, View
+from colonnade.formatting import noise_width
+from colonnade.formatting import number as in_words
+from colonnade.privacy.accounting import check_epsilon
+from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded
+from colonnade.privacy.noise import discrete_laplace
+
+MOST_PARTIES = 10
+"""A report has 2^K patterns; with more parties it is left out."""
+OVERLAP = "overlap.json"
+"""In a party's own folder of the alignment: exact numbers, which stay there."""
+
+
+@method_class
+class Align(Method["Aligned"]):
+    """Line the parties' records up by their keys, without showing who is not shared.
+
+    Also known as privacy-preserving record linkage on exact keys, or private set intersection: of a fixed cohort with
+    each other party, or a union of all. Keys that are spelled differently are different records.
+
+    Returns
+    -------
+    `fit(federation)` gives an `Aligned`: the size `n` of the cohort and noisy counts of who shares records with whom.
+    Every party stores its own rows at home, and the jobs that follow work on this cohort.
+
+    Example
+    -------
+    >>> Align(capacity={"credit": 900, "court": 500}, include="credit").include
+    'credit'
+    """
+
+    name: ClassVar[str] = "align"
+    makes_cohort: ClassVar[bool] = True
+
+    capacity: Annotated[
+        Mapping[str, int],
+        Option(
+            "The most records that each party may have. Public: lists are filled up to it with dummies, so that neither"
+            " message sizes nor the other parties tell how many records a party has.",
+            form="PARTY=NUMBER",
+            least=1,
+        ),
+    ]
+    include: Annotated[
+        str, Option("'union' (every record that any party has), or the party whose records are the cohort.")
+    ] = UNION
+    matcher: Annotated[
+        str | None,
+        Option("Who compares the tags of a union; by default a member without data, or else the first party."),
+    ] = None
+    normalise: Annotated[tuple[Rule, ...], Option("Which differences between two keys count for nothing.")] = ()
+    epsilon: Annotated[
+        float | None,
+        Option("Total privacy loss (epsilon) per record of the noisy overlap counts; None leaves the counts out."),
+    ] = 1.0
+
+    def check(self) -> None:
+        self.normalise = check_rules(self.normalise)
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
+
+    def missing_data(self) -> str:
+        if self.include == UNION:
+            return "Every record that any party has is in the cohort, and is lacking at the other parties."
+        return f"A record that {self.include} lacks is left out of the cohort, whichever other parties have it."
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Aligning:
+        return Aligning(self, facts, roster)
+
+
+# --- the coordinator's procedure --------------------------------------------------------------------------
+
+
+class Aligning(Procedure["Aligned"]):
+    """Exchange blinded lists, then have the matcher number the cohort, then let every party store its rows."""
+
+    def __init__(self, method: Align, facts: PublicFacts, roster: Roster) -> None:
+        self.method, self.facts, self.roster = method, facts, roster
+        self.routes = routes(roster, include=method.include, matcher=method.matcher)
+        parties, capacity = self.routes.parties, method.capacity
+        if set(capacity) != set(parties):
+            raise BadArguments(
+                f"capacity must state the most records of each of {', '.join(parties)}, and of nobody else."
+            )
+        self.epsilon = method.epsilon if len(parties) <= MOST_PARTIES else None
+        self.terms: dict[str, Any] = {
+            "include": method.include,
+            "matcher": self.routes.matcher,
+            "capacity": dict(capacity),
+            "normalise": list(method.normalise),
+        }
+        self.exchange = self.exchange_stages()
+        self.number = stage(
+            "number",
+            number,
+            {self.routes.matcher: [{**self.terms, "epsilon": self.epsilon}]},
+            facts=facts,
+            roster=roster,
+            discloses="the size n of the cohort, and noisy counts of the presence patterns",
+            reply_bytes=8 * sum(capacity.values()),
+        )
+        self.settle = stage(
+            "settle",
+            settle,
+            {party: [self.terms] for party in parties},
+            facts=facts,
+            roster=roster,
+            discloses="nothing: each party stores its rows at home",
+        )
+        self.stages = (*self.exchange, self.number, self.settle)
+        self.notes = self._notes()
+
+    def exchange_stages(self) -> tuple[Stage, ...]:
+        """Until the matcher has the tags of all lists: blind one's own, then raise the others' hop by hop."""
+        largest = ELEMENT_BYTES * max(self.method.capacity.values())
+        turns = {
+            member: [{**self.terms, "hop": hop} for hop in self.routes.turns(member)] for member in self.roster.names
+        }
+        common: dict[str, Any] = {
+            "facts": self.facts,
+            "roster": self.roster,
+            "audience": "the next member of each list's route",
+            "discloses": "sealed lists of blinded keys",
+        }
+        everyone = {party: [self.terms] for party in self.routes.parties}
+        return (
+            stage("blind", blind, everyone, reply_bytes=largest, **common),
+            stage("raise", raise_lists, turns, reply_bytes=largest * (len(self.routes.parties) - 1), **common),
+        )
+
+    def run_exchange(self, job: Job) -> None:
+        blinding, raising = self.exchange
+        job.ask(blinding)
+        for hop in range(1, self.routes.rounds + 1):
+            job.ask(raising, parties=[member for member in self.roster.names if hop in self.routes.turns(member)])
+
+    def _notes(self) -> tuple[str, ...]:
+        others = "each of the others learns which of its own records are in it, and nothing of anybody else's"
+        if self.method.include == UNION:
+            others = "the others learn n and pseudonymous row numbers of their own records"
+        rules = ", ".join(self.method.normalise) or "nothing but Unicode's form NFC"
+        notes = [
+            f"{self.routes.matcher} learns the presence mask over the cohort's rows; {others}.",
+            f"Keys are compared after normalising: {rules}. n becomes public.",
+            "Against parties that keep to the protocol: one that adds guessed keys to its own list learns whether "
+            "they are shared.",
+        ]
+        if self.method.epsilon is not None and self.epsilon is None:
+            notes.append(f"No report: with more than {MOST_PARTIES} parties there are too many patterns to count.")
+        return tuple(notes)
+
+    def run(self, job: Job) -> Aligned:
+        self.run_exchange(job)
+        numbered = job.ask(self.number)[self.routes.matcher]
+        job.ask(self.settle)
+        return Aligned(
+            n=numbered["n"],
+            include=self.method.include,
+            matcher=self.routes.matcher,
+            parties=self.routes.parties,
+            patterns=numbered["patterns"],
+            noise_sd=0.0 if self.epsilon is None else laplace_sd(self.epsilon),
+            simulated=job.simulated,
+        )
+
+
+def laplace_sd(epsilon: float) -> float:
+    """The discrete Laplace with ratio q = e^-epsilon has variance 2 q / (1 - q)^2."""
+    q = math.exp(-epsilon)
+    return math.sqrt(2 * q) / (1 - q)
+
+
+# --- the result -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligned(Result):
+    """A cohort of n records, with a noisy count of each presence pattern (None without a report).
+
+    `patterns[i]` are the counts of the pattern in which exactly the parties whose bit is set in i have the record; the
+    first party is the lowest bit. n is exact and public; exact counts stay with the members that may have them.
+    """
+
+    kind: ClassVar[str] = "alignment"
+
+    n: int
+    include: str
+    matcher: str
+    parties: tuple[str, ...]
+    patterns: NDArray[np.int64] | None
+    noise_sd: float
+    simulated: bool
+
+    def overlap(self, parties: Sequence[str]) -> float:
+        """The noisy number of records that all of these parties have."""
+        if self.patterns is None:
+            raise ValueError("this alignment made no report; run it with an epsilon.")
+        wanted = sum(1 << self.parties.index(party) for party in parties)
+        return float(sum(count for index, count in enumerate(self.patterns.tolist()) if index & wanted == wanted))
+
+    def rows(self) -> list[tuple[tuple[str, ...], int]]:
+        """(who has the record, noisy count) for each pattern that can occur."""
+        if self.patterns is None:
+            return []
+        return [
+            (tuple(party for bit, party in enumerate(self.parties) if index >> bit & 1), count)
+            for index, count in enumerate(self.patterns.tolist())
+            if possible(index, self.parties, self.include)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "include": self.include,
+            "matcher": self.matcher,
+            "parties": list(self.parties),
+            "patterns": [{"parties": list(names), "count": count} for names, count in self.rows()],
+            "noise_sd": self.noise_sd,
+            "simulated": self.simulated,
+        }
+
+    def view(self) -> View:
+        title = f"A cohort of {in_words(self.n)} records at {len(self.parties)} parties"
+        cohort = "every record that any party has" if self.include == UNION else f"the records of {self.include}"
+        rows = tuple((" + ".join(names), in_words(count)) for names, count in self.rows())
+        head = ("records that exactly these hold", "noisy number")
+        width = noise_width(self.noise_sd)
+        if rows:
+            answer: tuple[Text | Table, ...] = (
+                Text(text=f"The cohort is {cohort}.", style="lead"),
+                Table(title="Overlap", head=head, rows=rows, numeric=(1,)),
+                Text(text=f"Noise: {width} (two standard deviations).", style="soft"),
+            )
+        else:
+            many = len(self.parties) > MOST_PARTIES
+            why = f"are left out with more than {MOST_PARTIES} parties" if many else "were not asked for"
+            answer = (Text(text=f"The cohort is {cohort}. Overlap counts {why}."),)
+        counts = f" Overlap counts are {width}." if rows else ""
+        return View(
+            title=title,
+            quality=f"Equal keys are matched exactly; keys that are spelled differently are not.{counts}",
+            answer=answer,
+            sections=(
+                Section(
+                    title="Who learned what",
+                    blocks=(
+                        Text(
+                            text=f"{self.matcher} compared blinded tags and knows which parties have each pseudonymous"
+                            " row. Every party knows the rows of its own records. No party learned a key that it does"
+                            " not hold. Exact overlap counts stay in each party's own folder (aligned/overlap.json)."
+                        ),
+                    ),
+                ),
+            ),
+            terminal=(Table(title=title, head=head, rows=rows, numeric=(1,)),),
+        )
+
+
+# --- the members' steps -----------------------------------------------------------------------------------
+
+
+def disclosure(public: Public, *, include: str, matcher: str, **_: Any) -> Cost:
+    """Presence is data about people. A party whose list is compared discloses it, without a bound."""
+    if include == UNION and public.party == matcher:
+        return Free("this list comes back to its owner; to everybody else its elements are uniformly random")
+    discloses = f"to {matcher}: which records of the cohort this party has"
+    if include == public.party:
+        discloses = "to each other party: which of its own records are in this party's block"
+    # The audience is part of what a reservation covers: a request for another cohort or matcher is beyond it.
+    audience = "each other party" if include == public.party else matcher
+    return Unbounded("alignment", discloses, audience=f"{audience} ({include})")
+
+
+RELAYED = Free("elements raised to a secret exponent are uniformly random to whoever does not know it")
+
+
+@step(cost=disclosure)
+def blind(me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str]) -> Release:
+    """Hash this party's keys, raise them, hide them among dummies in a random order, and send them on."""
+    chosen = routes(me.roster, include=include, matcher=matcher)
+    forms, places = listed_keys(me, chosen, size=capacity[me.name], normalise=normalise)
+    tag = terms(include, matcher, capacity, normalise)
+    exponent = draw_exponent(me.randomness)
+    me.keep("exponent", exponent.to_bytes(ELEMENT_BYTES, "big"))
+    elements = np.empty((capacity[me.name], ELEMENT_BYTES), dtype=np.uint8)
+    elements[places] = blind_list(forms, exponent, domain=me.job)
+    free = np.setdiff1d(np.arange(len(elements)), places)
+    elements[free] = random_elements(len(free), me.randomness)
+    for route in chosen.of(me.name):
+        me.send(route.hops[0], f"list {route.number} {tag}", elements)
+    return Release(None, "sealed: this party's keys, blinded, among dummies")
+
+
+@step(cost=RELAYED)
+def raise_lists(
+    me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str], hop: int
+) -> Release:
+    """Raise the lists that arrived on their way, in their order, to this member's exponent."""
+    chosen = routes(me.roster, include=include, matcher=matcher)
+    tag = terms(include, matcher, capacity, normalise)
+    exponent = int.from_bytes(me.recall("exponent"), "big")
+    collect_places(me)
+    for route in chosen.at(me.name, hop):
+        before = route.owner if hop == 1 else route.hops[hop - 2]
+        arrived = check_elements(only(me, f"list {route.number} {tag}", before))
+        if len(arrived) != capacity[route.owner]:
+            raise SealBroken(f"the list of {route.owner!r} has another length than agreed; align again.")
+        after = route.after(hop)
+        kind = "tags" if after is None else "list"
+        me.send(after or chosen.matcher, f"{kind} {route.number} {tag}", raise_list(arrived, exponent))
+    return Release(None, "sealed: blinded keys, raised once more")
+
+
+def numbering_cost(public: Public, *, epsilon: float | None, **_: Any) -> Cost:
+    """A record is in one pattern: zeroed out it moves one count by 1, replaced two."""
+    if epsilon is None:
+        return Free("n is public; row numbers are uniformly random")
+    return Laplace(epsilon, replace_factor=2.0)
+
+
+@step(cost=numbering_cost)
+def number(
+    me: Party,
+    *,
+    include: str,
+    matcher: str,
+    capacity: dict[str, int],
+    normalise: list[str],
+    epsilon: float | None,
+) -> Release:
+    """At the matcher: compare the tags, draw the order of the cohort, tell each party the rows of its list."""
+    chosen = routes(me.roster, include=include, matcher=matcher)
+    tag = terms(include, matcher, capacity, normalise)
+    collect_places(me)
+
+    def listed(route: Route) -> TaggedList:
+        name = f"tags {route.number} {tag}"
+        tags = check_elements(me.recall(name) if me.kept(name) else only(me, name, route.hops[-1]))
+        return TaggedList(tags, real_places(me, route.owner, include, capacity))
+
+    if include == UNION:
+        lists = {route.owner: listed(route) for route in chosen.routes}
+        numbered = number_union({party: lists[party] for party in chosen.parties}, randomness=me.randomness)
+    else:
+        own = {route.hops[0]: listed(route) for route in chosen.of(include)}
+        others = {route.owner: listed(route) for route in chosen.routes if route.owner != include}
+        numbered = number_fixed(include, own, others, randomness=me.randomness)
+    cohort = numbered.cohort
+    for party, rows in numbered.rows.items():
+        me.send(party, f"rows {tag}", {"n": cohort.n, "rows": rows})
+    exact = pattern_counts(cohort, chosen.parties) if len(chosen.parties) <= MOST_PARTIES else None
+    if exact is not None:
+        patterns = {str(index): int(count) for index, count in enumerate(exact) if count}
+        overlap = {"cohort": me.job, "n": cohort.n, "parties": list(chosen.parties), "patterns": patterns}
+        write_overlap(me.home / "aligned", overlap)
+    noisy = None
+    if exact is not None and epsilon is not None:
+        shown = np.array([possible(index, chosen.parties, include) for index in range(len(exact))])
+        scale = math.nextafter(1 / epsilon, math.inf)
+        noisy = np.where(shown, exact + discrete_laplace(me.randomness, scale, len(exact)), 0)
+    return Release(
+        {"n": cohort.n, "patterns": noisy}, "the size n of the cohort, and noisy counts of the presence patterns"
+    )
+
+
+@step(cost=Free("each party's rows stay with it"))
+def settle(me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str]) -> Release:
+    """Store this party's alignment at home; the next federation that is opened there takes it."""
+    numbered = only(me, f"rows {terms(include, matcher, capacity, normalise)}", matcher)
+    rows = np.asarray(numbered["rows"], dtype=np.int64)[me.recall("places")]
+    alignment = Alignment(int(numbered["n"]), rows)
+    folder = me.home / "aligned"
+    Home(path=folder).align(alignment, me.block.keys, cohort=me.job)
+    write_overlap(
+        folder,
+        {"cohort": me.job, "n": alignment.n, "records": len(rows), "in_the_cohort": int(np.count_nonzero(rows >= 0))},
+    )
+    return Release(None, "nothing: the rows are stored at this party")
+
+
+# --- exact numbers, which stay with the members that may have them ------------------------------------------
+
+
+def possible(index: int, parties: Sequence[str], include: str) -> bool:
+    """Some party has every record; in a fixed cohort its party has."""
+    return bool(index >> parties.index(include) & 1) if include in parties else index > 0
+
+
+def pattern_counts(cohort: Cohort, parties: Sequence[str]) -> NDArray[np.int64]:
+    """Exact counts of all 2^K patterns, in the order of `Aligned.patterns`."""
+    columns = [cohort.parties.index(party) for party in parties]
+    index = cohort.presence[:, columns] @ (1 << np.arange(len(columns), dtype=np.int64))
+    return np.bincount(index, minlength=2 ** len(columns)).astype(np.int64)
+
+
+def write_overlap(folder: Path, plain: dict[str, Any]) -> None:
+    """Exact numbers, for the operator of the party whose folder this is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = json.loads((folder / OVERLAP).read_text()) if (folder / OVERLAP).is_file() else {}
+    earlier = stored if stored.get("cohort") == plain["cohort"] else {}
+    partial = folder / f"{OVERLAP}.partial"
+    partial.write_text(json.dumps({**earlier, **plain}, indent=2) + "\n", encoding="utf-8")
+    partial.replace(folder / OVERLAP)

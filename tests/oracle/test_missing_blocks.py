@@ -1,0 +1,221 @@
+"""What selection, components and classifiers say about records that lack a block, against what they do with them.
+
+Each statement is held against behaviour: the fit is the same when what the statement leaves out is changed or taken
+away, equals an independent fit of what it says is used, and another statement's fit is a different one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from colonnade.federation.coordinator import Federation
+from colonnade.models.classify import Classify
+from colonnade.models.pca import PCA
+from colonnade.models.sparse.select import PathOptions, Select
+from colonnade.papers.sqm.logistic import SQMLogistic
+from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
+from support.selection import COLUMNS, HELD, related_table, selection_federation
+
+Array = NDArray[np.float64]
+COVARIATES = ("x0", "x4", "x7")
+COMPLETE = "records that every party of the model has are used"
+EM = "by EM"
+PAIRS = "averaged over the records that have both"
+ZEROS = "counts as zeros"
+LAMBDA = 0.05
+N = 300
+
+
+def incomplete(n: int = N, seed: int = 3) -> tuple[pd.DataFrame, dict[str, NDArray[np.bool_]]]:
+    """The bank lacks records of high wages: complete records are no sample of all. The clinic lacks every fifth, and the
+    employer, which has the response, every seventh."""
+    table = related_table(n, seed=seed)
+    rng = np.random.default_rng(seed)
+    high = table["wage"].to_numpy() > table["wage"].median()
+    there = {
+        "employer": np.arange(n) % 7 != 0,
+        "bank": ~(high & (rng.random(n) < 0.7)),
+        "clinic": np.arange(n) % 5 != 0,
+    }
+    return table, there
+
+
+def federation(path: Path, table: pd.DataFrame, there: dict[str, NDArray[np.bool_]], **options: Any) -> Federation:
+    blocks = {party: table.loc[there[party], ["id", *names]] for party, names in HELD.items()}
+    return selection_federation(path, table, blocks=blocks, **options)
+
+
+def fitted(path: Path, asked: PathOptions, table: pd.DataFrame, there: dict[str, Any], **options: Any) -> Array:
+    with federation(path, table, there, **options) as parties:
+        return asked.fit(parties).path.to_numpy()
+
+
+def changed(table: pd.DataFrame, rows: NDArray[np.bool_], names: list[str]) -> pd.DataFrame:
+    """Other values of these columns in these rows, within their domains."""
+    other = table.copy()
+    other.loc[rows, names] = other.loc[rows, names] * 0.3 + 1.0
+    return other
+
+
+def asked(**options: Any) -> Select:
+    return Select(response="wage", columns=COVARIATES, penalty="lasso", lambdas=(LAMBDA,), **options)
+
+
+ROUNDS: dict[str, PathOptions] = {
+    "newton": asked(solver="newton"),
+    "cv": Select(
+        response="wage", columns=COVARIATES, penalty="lasso", lambdas=(LAMBDA,), criterion="cv", folds=2, tolerance=1e-4
+    ),
+    "binomial": Select(
+        response="event", family="binomial", columns=COVARIATES, penalty="lasso", lambdas=(0.02,), tolerance=1e-4
+    ),
+    "admm": VFLGLMVS(response="wage", columns=COVARIATES, penalty="lasso", lambdas=(LAMBDA,), tolerance=1e-2),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_rounds_use_complete_records_only(name: str, tmp_path: Path) -> None:
+    """Incomplete records change nothing: not their values, and not their absence."""
+    method = ROUNDS[name]
+    assert COMPLETE in method.missing_data()
+    table, there = incomplete()
+    complete = there["employer"] & there["bank"] & there["clinic"]
+    found = fitted(tmp_path / "all", method, table, there)
+    other = changed(table, ~complete, ["x0", "x4", "x7", "wage"])
+    np.testing.assert_allclose(fitted(tmp_path / "changed", method, other, there), found, atol=1e-9)
+    alone = dict.fromkeys(HELD, np.ones(int(complete.sum()), dtype=bool))
+    np.testing.assert_allclose(fitted(tmp_path / "alone", method, table[complete], alone), found, atol=1e-6)
+    worse = changed(table, complete & (np.arange(N) % 3 == 0), ["x4"])
+    assert np.abs(fitted(tmp_path / "worse", method, worse, there) - found).max() > 1e-3
+
+
+def test_exact_moments_use_every_record_that_has_the_response(tmp_path: Path) -> None:
+    """By EM: incomplete records with the response count, those without it do not. And where what is missing depends on
+    the response alone, the slopes are near those of all records, while those of complete records are not."""
+    method = asked()
+    assert EM in method.missing_data()
+    table, there = incomplete()
+    found = fitted(tmp_path / "all", method, table, there)
+    without = changed(table, ~there["employer"], ["x4", "x7"])
+    np.testing.assert_allclose(fitted(tmp_path / "without", method, without, there), found, atol=1e-5)
+    lacking = changed(table, there["employer"] & ~there["bank"], ["x7"])
+    assert np.abs(fitted(tmp_path / "lacking", method, lacking, there) - found).max() > 1e-2
+    table, there = incomplete(6000)
+    there = {**there, "employer": np.ones(6000, dtype=bool), "clinic": np.ones(6000, dtype=bool)}
+    every = dict.fromkeys(HELD, np.ones(6000, dtype=bool))
+    truth = fitted(tmp_path / "truth", method, table, every)
+    em = fitted(tmp_path / "em", method, table, there)
+    complete = fitted(tmp_path / "complete", asked(solver="newton"), table, there)
+    assert np.abs(em - truth).max() < 0.4 * np.abs(complete - truth).max()
+
+
+def by_features(table: pd.DataFrame) -> Array:
+    """Columns scaled to [-1, 1] by their declared ranges: covariates, then the wage."""
+    wanted = [*COVARIATES, "wage"]
+    domains = [COLUMNS[name] for name in wanted]
+    middle = np.array([(column.lower + column.upper) / 2 for column in domains])
+    half = np.array([(column.upper - column.lower) / 2 for column in domains])
+    return np.asarray((table[wanted].to_numpy(float) - middle) / half)
+
+
+def least_squares(covariance: Array) -> Array:
+    """Slopes in units of the columns, from a covariance of features."""
+    slopes = np.linalg.solve(covariance[:3, :3], covariance[:3, 3])
+    half = np.array([(COLUMNS[name].upper - COLUMNS[name].lower) / 2 for name in (*COVARIATES, "wage")])
+    return np.asarray(slopes * half[3] / half[:3])
+
+
+def pairwise(table: pd.DataFrame, there: dict[str, NDArray[np.bool_]]) -> Array:
+    """The covariance of available cases: every mean and product over the records that have its columns."""
+    values = by_features(table)
+    for column, party in enumerate(("employer", "bank", "clinic", "employer")):
+        values[~there[party], column] = np.nan
+    mean = np.nanmean(values, axis=0)
+    second = np.array([[np.nanmean(a * b) for b in values.T] for a in values.T])
+    return np.asarray(second - np.outer(mean, mean))
+
+
+def zeroed(table: pd.DataFrame, there: dict[str, NDArray[np.bool_]]) -> Array:
+    values = by_features(table)
+    for column, party in enumerate(("employer", "bank", "clinic", "employer")):
+        values[~there[party], column] = 0.0
+    return np.cov(values.T, bias=True)
+
+
+UNPENALISED: dict[str, Any] = {"response": "wage", "columns": COVARIATES, "penalty": "lasso", "lambdas": (1e-6,)}
+
+
+@pytest.mark.parametrize(("presence", "statement"), [("secret", PAIRS), ("ignore", ZEROS)])
+def test_other_exact_moments_are_those_of_pairs_or_of_zeros(presence: Any, statement: str, tmp_path: Path) -> None:
+    """Oracle: the covariance by numpy, least squares from it."""
+    method = Select(presence=presence, **UNPENALISED)
+    assert statement in method.missing_data()
+    table, there = incomplete()
+    found = fitted(tmp_path, method, table, there)[0, 1:]
+    expected = {"secret": pairwise, "ignore": zeroed}
+    np.testing.assert_allclose(found, least_squares(expected[presence](table, there)), atol=1e-4)
+    other = expected["ignore" if presence == "secret" else "secret"]
+    assert np.abs(found - least_squares(other(table, there))).max() > 0.05
+
+
+@pytest.mark.parametrize("presence", [None, "secret", "known", "ignore"])
+def test_private_moments_are_those_of_pairs_or_of_zeros(presence: Any, tmp_path: Path) -> None:
+    """With epsilon far above any use the noise is small: the fit is near that of its statement, and far from the other.
+    The default is the mask as a secret, and not EM."""
+    method = Select(presence=presence, epsilon=1e5, **UNPENALISED)
+    statement, own, other = (ZEROS, zeroed, pairwise) if presence == "ignore" else (PAIRS, pairwise, zeroed)
+    assert statement in method.missing_data()
+    table, there = incomplete(3000)
+    found = fitted(tmp_path, method, table, there, seed=5)[0, 1:]
+    distance = np.abs(found - least_squares(own(table, there))).max()
+    assert distance < 0.25 * np.abs(found - least_squares(other(table, there))).max()
+
+
+def test_a_private_binomial_has_no_rounds(tmp_path: Path) -> None:
+    """Its statement is that of its moments, and an incomplete record counts."""
+    method = Select(
+        response="event", family="binomial", columns=COVARIATES, penalty="lasso", lambdas=(1e-6,), epsilon=1e5
+    )
+    assert PAIRS in method.missing_data()
+    table, there = incomplete(1500)
+    found = fitted(tmp_path / "all", method, table, there, seed=5)
+    other = changed(table, there["employer"] & ~there["bank"], ["x7"])
+    assert np.abs(fitted(tmp_path / "changed", method, other, there, seed=5) - found).max() > 0.05
+
+
+@pytest.mark.parametrize(("presence", "statement"), [("secret", PAIRS), ("known", PAIRS), ("ignore", ZEROS)])
+def test_components_and_classifiers(presence: Any, statement: str, tmp_path: Path) -> None:
+    """Changing an absent value changes nothing; the second moments are those of pairs, or with zeros."""
+    table, there = incomplete()
+    components = PCA(n_components=2, epsilon=None, columns=COVARIATES, presence=presence, gamma=2**20)
+    classifier = Classify(response="event", columns=COVARIATES, epsilon=None, presence=presence, gamma=2**20)
+    assert statement in components.missing_data()
+    assert components.missing_data() == classifier.missing_data()
+    with federation(tmp_path, table, there) as parties:
+        found = components.fit(parties)
+        model = classifier.fit(parties)
+    values = np.column_stack([by_features(table)[:, :3], np.where(table["event"] == "yes", 1.0, -1.0)])
+    for column, party in enumerate(("employer", "bank", "clinic", "employer")):
+        values[~there[party], column] = 0.0 if presence == "ignore" else np.nan
+    second = np.array([[np.nanmean(a * b) for b in values.T] for a in values.T])
+    variances = np.linalg.eigvalsh(second[:3, :3])[::-1][:2]
+    np.testing.assert_allclose(found.explained_variance_, variances, rtol=1e-4)
+    extended = np.column_stack([np.ones(N), values])
+    whole = np.array([[np.nanmean(a * b) for b in extended.T] for a in extended.T])
+    slopes = np.linalg.solve(whole[:4, :4], 2 * whole[:4, 4])[1:]
+    order = [model.feature_names_.index(name) for name in COVARIATES]
+    np.testing.assert_allclose(model.coef_[0, order], slopes, atol=1e-3)
+
+
+def test_minibatches_take_an_absent_block_as_zeros() -> None:
+    """`test_sqm_logistic` checks the gradients of a party that lacks records; the statement is the same as that of
+    presence ignored."""
+    said = SQMLogistic(response="event").missing_data()
+    assert said == Classify(response="event", presence="ignore").missing_data()
+    assert ZEROS in said

@@ -1,0 +1,72 @@
+"""What principal components and classifiers show, with noise and without."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from colonnade.data.column import Columns
+from colonnade.evaluation.render import render_blocks
+from colonnade.federation.view import Table, View
+from colonnade.models.classify import MOST_SHOWN, Classifier
+from colonnade.models.pca import PrincipalComponents
+from colonnade.statistics.features import Feature
+
+FEATURES = tuple(Feature(f"x{i}", "bank", f"x{i}", None, 0.0, 1.0) for i in range(20))
+
+COMPONENTS = PrincipalComponents(
+    components_=np.eye(20)[:2],
+    explained_variance_=np.array([0.5, 0.01]),
+    mean_=np.zeros(20),
+    features=FEATURES,
+    columns=Columns([]),
+    n=1000,
+    noise_sd_=10.0,
+    simulated=False,
+)
+CLASSIFIER = Classifier(
+    coef_=np.linspace(-2, 1, 20)[None, :],
+    intercept_=np.array([0.25]),
+    classes_=np.array(["no", "yes"]),
+    response="failed",
+    solver="moments",
+    features=FEATURES,
+    columns=Columns([]),
+    n=1000,
+    noise_sd_=10.0,
+    n_iter_=1,
+    simulated=False,
+)
+
+
+@pytest.mark.parametrize("result", [COMPONENTS, CLASSIFIER])
+def test_a_view_is_plain_data(result: PrincipalComponents | Classifier) -> None:
+    assert View.from_dict(result.view().to_dict()) == result.view()
+
+
+def test_components_are_compared_with_what_noise_alone_would_show() -> None:
+    """2 sd sqrt(d) / n, and one of two variances above it."""
+    view = COMPONENTS.view()
+    assert f"up to about {2 * 10 * math.sqrt(20) / 1000:.2g}. 1 of 2 lie above." in view.quality
+    assert view.tables()[0].rows[0] == ("1", "0.5", "x0 +1.00, x1 +0.00, x2 +0.00, x3 +0.00")
+    exact = replace(COMPONENTS, noise_sd_=0.0).view()
+    assert exact.quality.startswith("No noise was added")
+    assert "is exact" in render_blocks(exact.sections[0].blocks)
+
+
+def test_coefficients_come_by_size_and_the_small_ones_are_folded() -> None:
+    view = CLASSIFIER.view()
+    assert view.title == "failed = yes, explained by 20 features"
+    (table,) = (block for block in view.answer if isinstance(block, Table))
+    assert table.rows[:2] == (("(intercept)", "+0.2500"), ("x0", "-2.0000"))
+    assert (len(table.rows), table.shown) == (21, MOST_SHOWN)
+    sizes = [abs(float(cell)) for _, cell in table.rows[1:]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert "standard deviation 10" in view.quality
+    behind = render_blocks(view.sections[0].blocks)
+    assert "Fitted from one noisy Gram matrix." in behind
+    rounds = replace(CLASSIFIER, solver="minibatch", n_iter_=30).view()
+    assert "Fitted from 30 noisy gradients." in render_blocks(rounds.sections[0].blocks)
