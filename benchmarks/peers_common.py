@@ -111,7 +111,7 @@ def select(folder: Path) -> dict[str, Any]:
     example = whole()
     with opened(example) as federation:
         start = time.process_time()
-        fit = co.SparseGLM(response=RESPONSE, columns=NUMBERS, penalty="lasso", n_lambdas=20).fit(federation)
+        fit = co.Select(response=RESPONSE, columns=NUMBERS, penalty="lasso", n_lambdas=20).fit(federation)
         cpu = time.process_time() - start
     spread = design_matrix(example.truth.complete, example.columns.select(list(NUMBERS))).std(ddof=0)
     lambdas = [float(one) for one in fit.lambdas]

@@ -28,8 +28,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.common import Page, quick
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.federation.coordinator import Federation
-from colonnade.models.sparse.select import SparseGLM, SparseGLMResult
 from colonnade.models.sparse.path import Family, unit_loss
+from colonnade.models.sparse.result import Selection
+from colonnade.models.sparse.select import PathOptions, Select
+from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
 
 Array = NDArray[np.float64]
 RECORDS, LAMBDAS, RATIO, TOLERANCE = 50_000, 50, 1e-3, 1e-6
@@ -91,7 +93,7 @@ def objective(family: Family, x: Array, y: Array, w: Array, lam: float) -> float
     return float(unit_loss(family, x @ w[:-1] + w[-1], y).mean() + lam * np.abs(w[:-1]).sum())
 
 
-def federated(example: Example, **options: Any) -> tuple[SparseGLMResult, Taken]:
+def federated(example: Example, kind: type[PathOptions] = Select, **options: Any) -> tuple[Selection, Taken]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Federation.local(
@@ -104,7 +106,7 @@ def federated(example: Example, **options: Any) -> tuple[SparseGLMResult, Taken]
             runs=Path(folder) / "runs",
         ) as parties,
     ):
-        method = SparseGLM(**{"response": "y", "penalty": "lasso", "ratio": RATIO, "tolerance": TOLERANCE, **options})
+        method = kind(**{"response": "y", "penalty": "lasso", "ratio": RATIO, "tolerance": TOLERANCE, **options})
         return timed(lambda: method.fit(parties))  # type: ignore[no-any-return]
 
 
@@ -135,7 +137,7 @@ def compare(family: Family, n: int, count: int) -> Compared:
         remark = f"skglm's GramCD, which computes X'X again at every lambda, takes {quickest.cpu:.1f} CPU seconds."
     row = [
         family,
-        ours.via,
+        ours.solver,
         f"{ours.rounds}",
         f"{taken.wall:.1f}",
         f"{taken.cpu:.1f}",
@@ -150,11 +152,22 @@ def compare(family: Family, n: int, count: int) -> Compared:
 
 def main() -> int:
     n, count = (3_000, 8) if quick() else (RECORDS, LAMBDAS)
-    page = Page("sparse-glm", f"SparseGLM: a path of {count} lambdas at n = {n:,}, p = 100, six parties")
+    page = Page("sparse-glm", f"Select: a path of {count} lambdas at n = {n:,}, p = 100, six parties")
     families: tuple[Family, ...] = ("gaussian", "binomial")
     found = {family: compare(family, n, count) for family in families}
     page.table(
-        ["family", "via", "rounds", "wall s", "CPU s", "skglm wall s", "skglm CPU s", "ratio (CPU)", "objective", "df"],
+        [
+            "family",
+            "solver",
+            "rounds",
+            "wall s",
+            "CPU s",
+            "skglm wall s",
+            "skglm CPU s",
+            "ratio (CPU)",
+            "objective",
+            "df",
+        ],
         [one.row for one in found.values()],
     )
     page.say(
@@ -164,12 +177,12 @@ def main() -> int:
     )
     small = copula_paper(500, seed=2, p=10, response="logistic")
     lines = []
-    for via in ("newton", "admm"):
-        fit, taken = federated(small, family="binomial", via=via, n_lambdas=2, ratio=0.1, tolerance=1e-3)
+    for kind in (Select, VFLGLMVS):
+        fit, taken = federated(small, kind, family="binomial", n_lambdas=2, ratio=0.1, tolerance=1e-3)
         each = fit.rounds / len(fit.lambdas)
-        lines.append([via, f"{fit.rounds}", f"{each:.0f}", f"{taken.cpu:.1f}", f"{max(fit.residuals):.1e}"])
+        lines.append([fit.solver, f"{fit.rounds}", f"{each:.0f}", f"{taken.cpu:.1f}", f"{max(fit.residuals):.1e}"])
     page.say("Rounds of the default and of the paper's ADMM at tolerance 0.001 each, n = 500, p = 10, 2 lambdas:")
-    page.table(["via", "rounds", "a lambda", "CPU s", "largest residual"], lines)
+    page.table(["solver", "rounds", "a lambda", "CPU s", "largest residual"], lines)
     gap = max(one.gap for one in found.values())
     good = gap <= 1e-6 and (quick() or max(one.ratio for one in found.values()) <= LIMIT)
     told = {f"{family}_ratio": f"{one.ratio:.2f}" for family, one in found.items()}

@@ -2,7 +2,7 @@
 
 RMSE of the coefficients, G-means (root of sensitivity x specificity) and FDR on the paper's simulated data: p = 100,
 five parties and a response holder, 60 coefficients of +-1/3. First without noise, by SCAD (the paper's "Original"), MCP
-and lasso with BIC, on pooled records: the federation's path is the same (`tests/oracle/test_sparse_glm.py`). Then with
+and lasso with BIC, on pooled records: the federation's path is the same (`tests/oracle/test_select.py`). Then with
 a record-level epsilon over a federation of six embedded parties. QUICK=1 takes fewer sizes and repetitions, and writes
 no page.
 """
@@ -25,9 +25,6 @@ from benchmarks.common import Page, quick
 from colonnade.data.simulated import Example, copula_paper
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
-from colonnade.models.sparse.penalties import Penalty
-from colonnade.models.sparse.select import SparseGLM
-from colonnade.models.sparse.result import best, scores_by_bic
 from colonnade.models.sparse.path import (
     Evaluation,
     Family,
@@ -40,6 +37,9 @@ from colonnade.models.sparse.path import (
     trace_path,
     unit_loss,
 )
+from colonnade.models.sparse.penalties import Penalty
+from colonnade.models.sparse.result import best, scores_by_bic
+from colonnade.models.sparse.select import Select
 
 Array = NDArray[np.float64]
 LAMBDAS, RATIO, LLA, DELTA = 50, 1e-3, 10, 1e-5
@@ -133,7 +133,7 @@ def one_noisy(family: Family, n: int, seed: int, epsilon: float) -> Quality | No
         ) as parties,
     ):
         try:
-            fit = SparseGLM(family=family, response="y", epsilon=epsilon, delta=DELTA).fit(parties)
+            fit = Select(family=family, response="y", epsilon=epsilon, delta=DELTA).fit(parties)
         except NotEstimable:
             return None
     truth = example.truth.coefficients
@@ -148,7 +148,7 @@ def null_rmse() -> float:
 def main() -> int:
     sizes = (1000, 3000) if quick() else (1000, 3000, 5000, 20_000)
     many = 2 if quick() else 6
-    page = Page("sparse-selection", "SparseGLM: RMSE, G-means and FDR against N (the copula paper's Tables 1 to 3)")
+    page = Page("sparse-selection", "Select: RMSE, G-means and FDR against N (the copula paper's Tables 1 to 3)")
     page.say(
         f"p = 100, 60 of them nonzero, {many} simulations each; a model without columns has RMSE {null_rmse():.3f}."
     )

@@ -16,10 +16,6 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from benchmarks.common import Page, quick
-from colonnade.models.sparse.penalties import Penalty
-from colonnade.models.sparse.select import MIDDLE
-from colonnade.models.sparse.rounds import Cover
-from colonnade.models.sparse.result import best, scores_by_bic
 from colonnade.models.sparse.path import (
     Evaluation,
     Family,
@@ -33,6 +29,10 @@ from colonnade.models.sparse.path import (
     trace_path,
     unit_loss,
 )
+from colonnade.models.sparse.penalties import Penalty
+from colonnade.models.sparse.result import best, scores_by_bic
+from colonnade.models.sparse.rounds import Cover
+from colonnade.models.sparse.select import MIDDLE
 
 Array = NDArray[np.float64]
 N, LAMBDAS, MATTER, TOLERANCE = 2000, 50, 6, 1e-6
@@ -125,8 +125,8 @@ def main() -> int:
                 for seed in range(repeats):
                     x, y, owners = draw(case, seed)
                     whole = path(case, x, y, None, middle=1.0)
-                    masked = path(case, x, y, Cover(owners, holder=owners[0]), middle=MIDDLE)
-                    down = path(case, x, y, Cover(owners, holder=owners[0]), middle=1.0)
+                    masked = path(case, x, y, Cover(owners, response_party=owners[0]), middle=MIDDLE)
+                    down = path(case, x, y, Cover(owners, response_party=owners[0]), middle=1.0)
                     same = chosen_columns(case, whole) == chosen_columns(case, masked)
                     counts += [alone(whole, owners, owners[0]), len(masked.withheld), len(down.withheld), same]
                 inherent, lost, total = inherent + counts[0], lost + counts[1], total + repeats * LAMBDAS

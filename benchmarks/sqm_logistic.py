@@ -1,4 +1,4 @@
-"""SQMLogistic against DP-SGD, local DP and no privacy: test accuracy on ACS income, four states (the SQM paper, 6.2).
+"""Test accuracy on ACS income, four states (the SQM paper, 6.2): Classify, minibatches, DP-SGD, local DP, no privacy.
 
 The repetitions draw *the same integers as the protocol* without the messages. For one state the real federation is
 run too: with the noise off its Gram matrix must be equal, integer by integer, and with the noise on the difference
@@ -29,14 +29,13 @@ from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
-from colonnade.models.classify import SQMLogistic, solve_moments
-from colonnade.papers.sqm.logistic import descent, quantized_part
+from colonnade.models.classify import Classify, solve_moments
 from colonnade.models.matrix import SecondMoments, feature_matrix, norm_bounds, without_impossible
+from colonnade.papers.sqm.logistic import SQMLogistic, descent, quantized_part
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.features import features
+from colonnade.statistics.features import features, quantize
 from colonnade.statistics.moments import Moments
-from colonnade.statistics.features import quantize
 
 STATES = ("CA", "TX", "NY", "FL")
 DELTA, GAMMA, RECORDS, SAMPLING = 1e-5, 2**13, 10_000, 0.001
@@ -167,8 +166,8 @@ def moments_fits(state: State, epsilons: Sequence[float], run: int) -> dict[floa
     names = tuple(feature.name for feature in features(state.facts, state.explaining))
     found = {}
     for epsilon in epsilons:
-        model = SQMLogistic(response=RESPONSE, epsilon=epsilon, delta=DELTA, gamma=GAMMA, clip=CLIP, view="server")
-        layout = model.moment_layout(state.facts, state.roster)
+        model = Classify(response=RESPONSE, epsilon=epsilon, delta=DELTA, gamma=GAMMA, clip=CLIP, view="server")
+        layout = model.procedure(state.facts, state.roster).layout
         noise = np.zeros(gram.shape)
         noise[upper] = skellam(randomness, Fraction(layout.mu), len(upper[0])).astype(np.float64)
         second = SecondMoments(
@@ -187,7 +186,6 @@ def minibatch_fit(
     """The paper's procedure; weights within norm 1."""
     model = SQMLogistic(
         response=RESPONSE,
-        solver="minibatch",
         epsilon=epsilon,
         delta=DELTA,
         gamma=GAMMA,
@@ -196,7 +194,7 @@ def minibatch_fit(
         sampling=sampling,
         rounds=rounds,
     )
-    layout = model.gradient_layout(state.facts, state.roster)
+    layout = model.procedure(state.facts, state.roster).layout
     randomness = SimulatedRandomness(run, f"sqm-logistic minibatch {state.name} {epsilon}")
     rng = np.random.default_rng(run)
     rows, _ = state.training
@@ -236,7 +234,7 @@ def same_as_the_federation(state: State, page: Page) -> bool:
             options = {"presence": "ignore", "gamma": EXACT_GAMMA, "clip": clip, "columns": names, "view": "server"}
             off = Moments(epsilon=None, **options).fit(federation)  # type: ignore[arg-type]
             on = Moments(epsilon=1.0, delta=DELTA, **options).fit(federation)  # type: ignore[arg-type]
-            model = SQMLogistic(response=RESPONSE, epsilon=1.0, delta=DELTA, gamma=GAMMA, clip=CLIP, view="server")
+            model = Classify(response=RESPONSE, epsilon=1.0, delta=DELTA, gamma=GAMMA, clip=CLIP, view="server")
             fitted = model.fit(federation)
     equal = bool(np.array_equal(np.rint(off.grams[0] * EXACT_GAMMA**2), fast))
     upper = np.triu_indices(len(fast))
@@ -247,7 +245,7 @@ def same_as_the_federation(state: State, page: Page) -> bool:
         f"The federation in the embedded transport on {state.name}, 3 parties that hold the shares themselves: with the"
         f" noise off its Gram matrix {'equals' if equal else 'DIFFERS FROM'} the fast path's in every integer (gamma ="
         f" {EXACT_GAMMA}, at which rounding has nothing to decide); with the noise on the difference has {ratio:.4f} of"
-        f" the stated variance (tolerance {tolerance:.4f}). `SQMLogistic(epsilon=1)` fitted through it scores"
+        f" the stated variance (tolerance {tolerance:.4f}). `Classify(epsilon=1)` fitted through it scores"
         f" {score:.4f}."
     )
     return equal and abs(ratio - 1) < tolerance
@@ -287,7 +285,7 @@ def told(values: Sequence[float]) -> str:
 
 
 def main() -> int:
-    page = Page("sqm-logistic", "SQMLogistic: test accuracy on ACS income")
+    page = Page("sqm-logistic", "Classify: test accuracy on ACS income")
     repetitions = 2 if quick() else 10
     rounds = {"sampling": 0.05, "rounds": 200, "rate": 0.4}
     page.say(
@@ -298,7 +296,7 @@ def main() -> int:
         f" {repetitions} runs ± its standard error; minibatch and local DP one run each."
     )
     page.say(
-        "`moments` is the default solver: one release. `minibatch` is the paper's procedure, weights within norm 1, in"
+        "moments are `Classify`: one release. minibatch is the paper's `SQMLogistic`, weights within norm 1, in"
         " 200 rounds of 1 record in 20 with learning rate 0.4 (with the paper's 1 in 1,000 it did worse on CA: 0.63 at"
         " best at epsilon 0.5). DP-SGD is tuned for the rival: the better of the paper's batches and epochs and of 200"
         " rounds of 1 in 20, and of four learning rates each, chosen on the test rows; averaged weights; noise by"

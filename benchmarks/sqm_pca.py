@@ -1,4 +1,4 @@
-"""SQMPCA against central DP, local DP and no privacy: captured variance over epsilon and gamma (the SQM paper, 6.1).
+"""PCA against central DP, local DP and no privacy: captured variance over epsilon and gamma (the SQM paper, 6.1).
 
 The repetitions draw *the same integers as the protocol* without the messages: `quantize` with each party's clip, the
 exact Gram matrix, Skellam noise of the total mu, the same eigenvectors. For each data set the real federation is run
@@ -37,14 +37,13 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.federation.step import Public
-from colonnade.models.pca import SQMPCA, leading_eigenvectors
+from colonnade.models.pca import PCA, leading_eigenvectors
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam import oscillation
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.moments import Moments
 from colonnade.statistics.features import quantize
+from colonnade.statistics.moments import Moments, MomentsLayout
 
 COMPONENTS, DELTA = 5, 1e-5
 WITHIN = 0.01
@@ -172,8 +171,8 @@ def roster(data: Data) -> Roster:
 
 
 def layout(data: Data, facts: PublicFacts, *, epsilon: float, gamma: int) -> MomentsLayout:
-    model = SQMPCA(n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, gamma=gamma, clip=data.clip, view="server")
-    return model.layout(facts, roster(data))
+    model = PCA(n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, gamma=gamma, clip=data.clip, view="server")
+    return model.procedure(facts, roster(data)).layout
 
 
 def quantized_gram(data: Data, gamma: int, randomness: SimulatedRandomness) -> NDArray[np.float64]:
@@ -359,7 +358,7 @@ def study(data: Data, page: Page, *, gammas: Sequence[int]) -> tuple[bool, float
     page.table(
         (
             "epsilon",
-            f"SQMPCA, gamma = 2^{int(math.log2(data.central_gamma))}",
+            f"PCA, gamma = 2^{int(math.log2(data.central_gamma))}",
             "central DP, same draws",
             "SQM short of it",
             "central DP, own draws",
@@ -400,11 +399,11 @@ def _over_gamma(
         bits = math.log2(shape.field.modulus)
         lines.append((f"2^{int(math.log2(gamma))}", told(found), f"{sd:.3f}", f"{bits:.0f}"))
     page.say(f"Over gamma, at epsilon = {epsilon:g} ({repetitions} runs):")
-    page.table(("gamma", "SQMPCA", "noise sd of one entry", "bits of the modulus"), lines)
+    page.table(("gamma", "PCA", "noise sd of one entry", "bits of the modulus"), lines)
 
 
 def main() -> int:
-    page = Page("sqm-pca", "SQMPCA: captured variance against epsilon and gamma")
+    page = Page("sqm-pca", "PCA: captured variance against epsilon and gamma")
     page.say(
         f"Share of the variance that {COMPONENTS} components capture, |XV|^2 / |X|^2 on the rows after clipping. All"
         f" mechanisms at (epsilon, {DELTA:g}), relation zero-out, server view, the same clipped rows and the same L2"

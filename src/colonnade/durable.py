@@ -1,7 +1,7 @@
 """Durable records: one SQLite file, and append-only tables whose rows are chained by their hashes.
 
 The ledger and the transcript are chains. A chain row is a JSON body with the hash of the row before it, so an
-edit, a deletion or a swap inside it is found by `verify`. Triggers refuse UPDATE and DELETE. Whoever owns the
+edit, a deletion or a swap inside it is found by `verify`. Triggers refuse UPDATE and DELETE. The owner of the
 file can still cut off its newest rows or write a new chain: closing a job hands the head of the chain to the
 coordinator's run folder, and `verify(expect=...)` compares the two.
 
@@ -44,7 +44,7 @@ class Database:
         self.path = path
         self.lock = threading.RLock()
         self.rollbacks = 0
-        """Whoever keeps in memory what it has read inside a transaction reads again when this number changes."""
+        """A reader that keeps in memory what it has read inside a transaction reads again when this number changes."""
         self.flushed = flushed
         try:
             if read_only:
@@ -111,7 +111,7 @@ class Database:
                 raise self._translated(error) from error
 
     def flush(self) -> None:
-        """Everything that was committed, on the disk and out of the log, unless somebody reads just now."""
+        """Everything that was committed, on the disk and out of the log, unless another connection reads just now."""
         self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
@@ -184,11 +184,11 @@ class Chain:
     def rows(self, *, after: int = 0, **where: Any) -> list[Row]:
         """Rows in order, those `after` a number, restricted to indexed fields that equal the given values."""
         condition = " AND ".join(["number > ?", *(f"{name} = ?" for name in where)])
-        found = self.database.execute(
+        rows = self.database.execute(
             f"SELECT number, body, previous, hash FROM {self.table} WHERE {condition} ORDER BY number",
             (after, *where.values()),
         )
-        return [Row(number, json.loads(body), previous, hashed) for number, body, previous, hashed in found]
+        return [Row(number, json.loads(body), previous, hashed) for number, body, previous, hashed in rows]
 
     def guarded(self) -> bool:
         """Whether the triggers that keep the table append-only are there."""

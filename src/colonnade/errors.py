@@ -27,7 +27,7 @@ class SchemaError(ColonnadeError):
 
 
 class UnknownColumn(SchemaError):
-    """A column that nobody declared or holds."""
+    """A column that no party declares or holds."""
 
     code = "unknown-column"
 
@@ -129,7 +129,7 @@ class TooFewHolders(SecureError):
 
 
 class SealBroken(SecureError):
-    """A sealed message was changed on its way, or was sealed by or for somebody else."""
+    """A sealed message was changed on its way, or was sealed by or for another member."""
 
     code = "seal-broken"
 
@@ -279,10 +279,10 @@ class RunError(ColonnadeError):
 
 
 def _family(root: type[ColonnadeError]) -> list[type[ColonnadeError]]:
-    found = [root]
+    family = [root]
     for child in root.__subclasses__():
-        found.extend(_family(child))
-    return found
+        family.extend(_family(child))
+    return family
 
 
 def codes() -> dict[str, type[ColonnadeError]]:

@@ -20,6 +20,7 @@ import colonnade as co
 from colonnade.cli.main import app
 from colonnade.data.simulated import five_institutions
 from colonnade.federation.config import Spec
+from colonnade.federation import catalogue
 from colonnade.federation.coordinator import Federation
 from support.browser import DESK, PHONE, Watched, browser
 
@@ -30,7 +31,8 @@ __all__ = ["browser"]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-BLOCKS = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
+BLOCKS = re.compile(r"```(python|sh|\{code-block\} \w+\n:caption: [\w.]+\n)\n(.*?)```", re.DOTALL)
+"""Python, shell, or a file whose name is its caption."""
 TAUGHT = [
     page
     for folder in ("tutorials", "how-to", "explanation")
@@ -45,15 +47,31 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for language, block in BLOCKS.findall(page.read_text(encoding="utf-8")):
+        if language.startswith("{"):
+            (tmp_path / language.split()[-1]).write_text(block, encoding="utf-8")
+            continue
         if language == "python":
             exec(compile(block, str(page), "exec"), names)
             continue
         for line in block.strip().splitlines():
-            if line.startswith("colonnade "):
+            if line == "pip install .":
+                install_apart(tmp_path, monkeypatch)
+            elif line.startswith("colonnade "):
                 done = CliRunner().invoke(app, shlex.split(line)[1:])
                 assert done.exit_code == 0, f"{line}\n{done.output}"
             else:
                 subprocess.run(line, shell=True, check=True, cwd=tmp_path)
+
+
+def install_apart(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `pip install .` does, into a folder of this test's own: a plug-in must not appear in other tests."""
+    folder = package / "installed"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--target", str(folder), "."], check=True, cwd=package)
+    (package / "group_means.py").unlink(missing_ok=True)  # so that the installed one is found
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    catalogue._plugged_in.cache_clear()
 
 
 @pytest.mark.parametrize("notebook", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)

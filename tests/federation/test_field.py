@@ -96,9 +96,10 @@ def test_nothing_opens_if_one_member_was_asked_for_another_round(federation: Fed
         {"tables": [{"columns": ["age"], "bins": [[0, 2, 2, 2]], "units": 1}]},
         {"tables": [{"columns": ["age", "sued", "rating"], "bins": [None] * 3, "units": 1}]},
         {"tables": [{"columns": ["nothing"], "bins": [None], "units": 1}]},
-        {"schema": {"names": ["age"], "edges": {"age": [3.0, 1.0]}}},
-        {"schema": {"names": ["age"], "edges": {}}},
-        {"schema": None},
+        {"names": ["age"], "edges": {"age": [3.0, 1.0]}},
+        {"names": ["age"], "edges": {}},
+        {"names": None},
+        {"label": "sqm tables 1"},
     ],
     ids=str,
 )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.completion.method import FedPSG
-from colonnade.errors import BudgetExceeded, ColumnNotOffered, NotApproved, SchemaError, UnsafeRequest
+from colonnade.completion.method import Complete
+from colonnade.errors import BadArguments, BudgetExceeded, ColumnNotOffered, NotApproved, SchemaError, UnsafeRequest
 from colonnade.federation.config import PartyFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.home import prepare
@@ -81,7 +81,8 @@ def test_a_plan_that_borrows_a_methods_name_is_refused(federation: Federation, f
         "unreadable options": replace(plan, options={"epsilon": {}}),
     }[forgery]
     here = clinic(federation, methods=("describe",))
-    assert proposed(here, federation, forged).error == UnsafeRequest.code
+    expected = BadArguments if forgery == "unreadable options" else UnsafeRequest
+    assert proposed(here, federation, forged).error == expected.code
     assert not here.ledger.chain.rows()
     assert here.store.job("job") is None
 
@@ -95,7 +96,7 @@ def _often(one: Stage) -> Stage:
 
 def test_a_completion_reads_every_column_and_says_so(federation: Federation) -> None:
     """It would else be approved, and refused at the border when presence is told and paid for."""
-    plan = federation.plan(FedPSG(imputer="mean"))
+    plan = federation.plan(Complete(imputer="mean"))
     assert proposed(clinic(federation, columns=("age",)), federation, plan, "some").value["state"] == "waiting"
     here = clinic(federation, columns=("age", "visits"), allow=("presence", "completion-quality"))
     assert proposed(here, federation, plan, "all").value["state"] == "approved"
@@ -132,8 +133,7 @@ def test_a_job_that_reads_more_than_it_said_is_refused_at_the_border(federation:
     assert proposed(here, federation, plan).value["state"] == "approved"
 
     def ask(column: str, job: str, seq: int) -> Reply:
-        noise = Describe(epsilon=1.0, columns=("age",))._noise(federation.facts)
-        arguments = {"column": column, "shape": "histogram", "bins": 20, **noise}
+        arguments = {**plan.stage("marginals").requests["clinic"][0], "column": column}
         request = Request(
             kind="ask", job=job, seq=seq, stage="marginals", step="statistics.describe.marginal", arguments=arguments
         )

@@ -116,4 +116,4 @@ def test_nothing_opens_before_every_chunk_has_come(tmp_path: Path, monkeypatch: 
             job.ask(stages.open)
         with pytest.raises(UnsafeRequest), federation.open(plan) as job:
             job.ask(stages.share)
-            job.ask(asking(stages.share_more, **dict.fromkeys(federation.roster.names, {"number": 3})))
+            job.ask(asking(stages.share_more, **{party: {"number": 3} for party in federation.roster.names}))

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import colonnade as co
+from colonnade import papers
 from colonnade.errors import BadArguments, NotEstimable, UnboundedNotAllowed
 from support.split import ALLOW, QUICK, completed, curved_pair
+
 
 @pytest.mark.parametrize("imputer", ["mean", "mice", "copula-mean", "copula-draw"])
 def test_moments_complete_a_party(tmp_path: Path, imputer: Any) -> None:
@@ -68,7 +71,9 @@ def test_three_parties_and_missing_records_on_every_side(tmp_path: Path) -> None
 def test_private_training_has_a_finite_cost(tmp_path: Path) -> None:
     blocks, columns = curved_pair(300)
     with co.Federation.local(blocks, key="id", columns=columns, allow=ALLOW, home=tmp_path / "home") as opened:
-        method = co.Complete(epsilon=4.0, epochs=2, iterations=20, local=2, batch=32, hidden=8, cut=4, parties=("right",))
+        method = co.Complete(
+            epsilon=4.0, epochs=2, iterations=20, local=2, batch=32, hidden=8, cut=4, parties=("right",)
+        )
         starts = [one for one in opened.plan(method).stages if one.name.endswith(": start")]
         leaves = [leaf for one in starts for cost in one.costs.values() for leaf in cost.leaves()]
         result = method.fit(opened)
@@ -104,3 +109,54 @@ def test_refusals(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadArguments):
             co.Complete(**wrong)  # type: ignore[arg-type]
+
+
+# --- what is assumed about missing records ------------------------------------------------------------------------
+
+
+def filled_in(path: Path, method: Any, *, alone: bool = False, others: bool = False) -> pd.DataFrame:
+    """What is expected of the records that `right` lacks: as they are, or with other values in the records that only
+    `right` has (`alone`), or in all records of `left` (`others`)."""
+    blocks, columns = curved_pair(160, missing=0.0)
+    left, right = blocks["left"][:120].copy(), blocks["right"][40:].copy()
+    if alone:
+        right.loc[right["id"] >= 120, ["bump", "high", "steps"]] = [1.5, "yes", 11]
+    if others:
+        left[["u", "v"]] = 1 - left[["u", "v"]]
+    parts = {"left": left, "right": right}
+    known: dict[str, Any] = {"seed": 3, "allow": ALLOW, "holder": "notary", "home": path / "home"}
+    with co.Federation.local(parts, key="id", columns=columns, **known) as opened:
+        return method.fit(opened).expected("right")
+
+
+@pytest.mark.parametrize(
+    ("method", "uses_alone", "uses_others"),
+    [
+        (co.Complete(imputer="mean", parties=("right",)), True, False),
+        (co.Complete(imputer="regression", parties=("right",), **{**QUICK, "iterations": 40}), False, True),
+        (co.Complete(imputer="copula-mean", parties=("right",)), True, True),
+        (co.Complete(imputer="mice", parties=("right",)), True, True),
+        (
+            papers.FedPSG(imputer="mean", n_correlated=3, generator="copula", condition="none", parties=("right",)),
+            True,
+            False,
+        ),
+    ],
+    ids=lambda given: getattr(given, "imputer", ""),
+)
+def test_what_is_said_about_missing_records_is_what_is_done(
+    tmp_path: Path, method: Any, uses_alone: bool, uses_others: bool
+) -> None:
+    """Whether records that no other party has are learned from, and whether the others' columns matter at all."""
+    usual = filled_in(tmp_path / "usual", method)
+    assert len(usual) == 40
+    changed = {
+        "alone": not usual.equals(filled_in(tmp_path / "alone", method, alone=True)),
+        "others": not usual.equals(filled_in(tmp_path / "others", method, others=True)),
+    }
+    said = method.missing_data()
+    assert changed == {"alone": uses_alone, "others": uses_others}
+    assert ("that it shares with another party" in said) == (not uses_alone)
+    assert ("whatever the other parties know" in said) == (not uses_others)
+    assert ("missing completely at random" in said) == (not uses_others)
+    assert ("missing at random" in said) == uses_others

@@ -21,9 +21,7 @@ GAN: dict[str, Any] = {"n_correlated": 0, "iterations": 60, "local": 20, "batch"
 def test_correlated_columns_are_drawn_first(tmp_path: Path) -> None:
     """Drawn values have a scatter that expected ones lack."""
     expected, _, _ = completed(tmp_path / "a", co.Complete(**QUICK))
-    drawn, _, _ = completed(
-        tmp_path / "b", FedPSG(imputer="regression", n_correlated=3, generator="copula", **QUICK)
-    )
+    drawn, _, _ = completed(tmp_path / "b", FedPSG(imputer="regression", n_correlated=3, generator="copula", **QUICK))
     assert len(drawn.chosen["right"]) == 3
     assert drawn.quality("right")["rmse"] > expected.quality("right")["rmse"]
 

@@ -52,7 +52,7 @@ def test_lagrange_weights_are_mpycs_recombination_vector(holders: int, threshold
         points = tuple(range(1, holders + 1))
         for at in (0, holders + 3):
             expected = [int(v) for v in thresha._recombination_vector(finfields.GF(p), points, at)]
-            assert lagrange_weights(p, list(points), at=at) == expected
+            assert lagrange_weights(p, list(points), point=at) == expected
 
 
 def mpyc_polynomial_sum(polynomial: bgw.Polynomial, columns: list[list[int]], *, holders: int, threshold: int) -> int:

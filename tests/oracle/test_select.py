@@ -29,7 +29,7 @@ from colonnade.federation.run_folder import RunFolder
 from colonnade.models.private_scales import cells_of_lengths
 from colonnade.models.sparse.moments import log_odds
 from colonnade.models.sparse.private import ScaledMoments
-from colonnade.models.sparse.select import PathFromMoments, Select, fitted_from_moments
+from colonnade.models.sparse.select import PathFromMoments, Select
 from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
 from colonnade.papers.vfl_glm_vs.updates import block_update, holder_update
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
@@ -435,11 +435,10 @@ def test_missing_blocks_from_pattern_moments_and_complete_records_by_rounds(tmp_
     np.testing.assert_allclose(every.params.iloc[1:].to_numpy() * spread, solution[1:], atol=1e-5)
 
 
-def scaled_moments(asked: Select, parties: Federation) -> ScaledMoments:
+def path_from_moments(asked: Select, parties: Federation) -> PathFromMoments:
     procedure = asked.procedure(parties.facts, parties.roster)
     assert isinstance(procedure, PathFromMoments)
-    assert isinstance(procedure.source, ScaledMoments)
-    return procedure.source
+    return procedure
 
 
 def _held() -> dict[str, list[str]]:
@@ -493,7 +492,9 @@ def test_standardised_and_clipped_moments_give_back_the_coefficients(parties: Fe
             penalty="lasso",
             lambdas=(1e-5,),
         )
-        shape = scaled_moments(asked, parties)
+        procedure = path_from_moments(asked, parties)
+        shape = procedure.source
+        assert isinstance(shape, ScaledMoments)
         own = {one.column: shape.facts.column(one.column) for one in shape.features}
         encoded = {name: one.encode(table[name]) for name, one in own.items()}
         counts = {}
@@ -531,7 +532,7 @@ def test_standardised_and_clipped_moments_give_back_the_coefficients(parties: Fe
         )
         found = {}
         for name, clipped in (("corrected", shape.clipped(final)), ("not", None)):
-            fitted = fitted_from_moments(asked, moments, clipped)
+            fitted = procedure.fitted(moments, clipped)
             scale = fitted.scale[1] / np.array([one.half for one in fitted.features])
             at = [[one.name for one in fitted.features].index(name) for name in COVARIATES]
             found[name] = (fitted.slopes[0] * scale)[at]

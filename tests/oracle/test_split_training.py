@@ -13,14 +13,14 @@ import optax
 import pytest
 
 from colonnade.completion.layout import Layout
-from colonnade.completion.split.networks import apply, leaky, noisy_sum
 from colonnade.completion.split import session
-from colonnade.papers.fedpsg import gain
+from colonnade.completion.split.networks import apply, leaky, noisy_sum
+from colonnade.completion.split.regressor import Regressor
 from colonnade.completion.split.session import features
 from colonnade.completion.split.training import GAMMA, drawing, sensitivity, words_of
-from colonnade.completion.split.regressor import Regressor
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
+from colonnade.papers.fedpsg import gain
 from support.split import ALLOWED, curved_pair, regression_of, run_training
 
 

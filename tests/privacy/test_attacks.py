@@ -18,7 +18,7 @@ from colonnade.errors import BadArguments
 runner = CliRunner()
 
 
-@pytest.mark.parametrize("name", ["describe", "presence-total", "vertimrf", "regress", "fedpsg", "vcds"])
+@pytest.mark.parametrize("name", ["describe", "presence-total", "vertimrf", "regress", "complete", "fedpsg", "vcds"])
 def test_our_claims_stand_and_papers_fall(name: str) -> None:
     found = list(audit_method(name, seed=3))
     assert as_expected(found), [str(one) for one in found]
@@ -34,6 +34,7 @@ def test_our_claims_stand_and_papers_fall(name: str) -> None:
         ("describe", "noise/1.4", 2),
         ("describe", "noise/10", 3),  # one run is attacked only where it can notice the bug
         ("regress", "forgotten-split", 1),
+        ("complete", "noise/1.4", 1),
         ("fedpsg", "noise/1.4", 1),
         ("vertimrf", "noise/1.4", 1),
         ("presence-total", "silent-member", 1),

@@ -17,10 +17,10 @@ import pytest
 from colonnade.audit.claims import claimed_curve
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
-from colonnade.statistics.attacks import corner_moments, moments_audit
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.moments import MomentsLayout, Moments
+from colonnade.statistics.attacks import corner_moments, moments_audit
 from colonnade.statistics.features import integer_bounds, quantize, stochastic_round
+from colonnade.statistics.moments import Moments, MomentsLayout
 from support.small import three_parties
 
 RUNS = 1_000_000

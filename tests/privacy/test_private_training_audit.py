@@ -1,7 +1,7 @@
 """The claim of `completion/claim.md` on private training: its costs, its batches, and that its audit is a hard one.
 
-`colonnade audit fedpsg` tries to refute it (`completion/attacks.py`); `test_attacks.py` shows that it stands
-and that too little noise is found.
+`colonnade audit complete` and `audit fedpsg` try to refute it (`completion/attacks.py`); `test_attacks.py` shows that
+it stands and that too little noise is found.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import colonnade as co
-from colonnade.completion.method import FedPSG
-from colonnade.completion.split import private
-from colonnade.completion.trainings import gan, regression
-from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.completion.attacks import moved_by
+from colonnade.completion.method import CompletionMethod
+from colonnade.completion.split.training import GAMMA, sensitivity
+from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
+from colonnade.papers.fedpsg.method import FedPSG
 from colonnade.privacy.accounting import guarantee
 from support.split import curved_pair, regression_of
 
@@ -35,6 +35,12 @@ def consortium(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield opened
 
 
+def _method(imputer: str, **more: Any) -> CompletionMethod:
+    if imputer == "regression":
+        return co.Complete(delta=DELTA, **SMALL, **more)
+    return FedPSG(imputer=imputer, n_correlated=0, delta=DELTA, **SMALL, **more)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("imputer", "more"),
     [
@@ -46,11 +52,11 @@ def consortium(tmp_path_factory: pytest.TempPathFactory) -> Any:
 )
 def test_all_weights_of_all_parties_together_cost_epsilon(consortium: Any, imputer: Any, more: Any) -> None:
     """Every release of the plan with a bound, composed over parties, trainings and epochs; in both relations."""
-    method = FedPSG(imputer=imputer, epsilon=4.0, delta=DELTA, **SMALL, **more)
+    method = _method(imputer, epsilon=4.0, **more)
     bounded = [
         leaf
-        for phase in consortium.plan(method).phases
-        for cost in phase.costs.values()
+        for stage in consortium.plan(method).stages
+        for cost in stage.costs.values()
         for leaf in cost.leaves()
         if not leaf.unbounded and leaf.mechanism == "skellam"
     ]
@@ -60,15 +66,18 @@ def test_all_weights_of_all_parties_together_cost_epsilon(consortium: Any, imput
 
 
 def test_nothing_else_is_trained_privately() -> None:
+    for wrong in ({"imputer": "mice"}, {"label": "kind"}):
+        with pytest.raises(BadArguments, match="epsilon is for"):
+            co.Complete(epsilon=1.0, **wrong)  # type: ignore[arg-type]
     for wrong in ({"imputer": "mice"}, {"n_correlated": 2}, {"label": "kind"}):
         with pytest.raises(BadArguments, match="epsilon is for"):
-            FedPSG(epsilon=1.0, **wrong)  # type: ignore[arg-type]
+            FedPSG(**{"epsilon": 1.0, "n_correlated": 0, **wrong})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("rows", "local"), [(100, 1), (103, 4), (333, 5), (32, 3)])
 def test_a_record_is_in_at_most_one_batch_of_an_epoch(rows: int, local: int) -> None:
     """Over all rounds that are made, no record is drawn more often than there are epochs; one round more is refused."""
-    training = regression_of(mu=1, gamma=private.GAMMA, clip=1.0, epochs=3, batch=32, local=local, iterations=1000)
+    training = regression_of(mu=1, gamma=GAMMA, clip=1.0, epochs=3, batch=32, local=local, iterations=1000)
     here = np.arange(1000, 1000 + rows)
     rounds = training.rounds_for(rows)
     drawn = np.concatenate([training.batches(here, number).reshape(-1) for number in range(rounds)])
@@ -87,10 +96,10 @@ def test_a_record_is_in_at_most_one_batch_of_an_epoch(rows: int, local: int) -> 
 def test_the_audit_attacks_with_the_most_that_a_record_can_do(consortium: Any, imputer: Any) -> None:
     """Its record moves every sum by nearly the stated sensitivity, and never by more."""
     more = {"condition": "none"} if imputer == "gain" else {}
-    method = FedPSG(imputer=imputer, epsilon=3.0, delta=DELTA, complete=("right",), **SMALL, **more)
+    method = _method(imputer, epsilon=3.0, parties=("right",), **more)
     facts: PublicFacts = consortium.facts
-    training = gan(method, facts, {}, ("right",)) if imputer == "gain" else regression(method, facts, "right")
+    (training,) = method.procedure(facts, consortium.roster).networks  # type: ignore[attr-defined]
     for party in training.parties:
-        weights = private.parameters(training, facts, party)
+        weights = training.weights(facts, party)
         length = float(np.linalg.norm(moved_by(training, weights)))
-        assert 0.999 * training.gamma < length <= private.sensitivity(training, weights)
+        assert 0.999 * training.gamma < length <= sensitivity(training, weights)

@@ -17,17 +17,16 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from colonnade.completion.method import FedPSG
-from colonnade.completion.split import private
-from colonnade.completion.split import session as live
-from colonnade.completion.trainings import gan, regression
+from colonnade.completion.method import Complete
+from colonnade.completion.split import session
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
-from colonnade.models.private_scales import NORM_BINS, block_norms
 from colonnade.models.linear.private import own_moments
+from colonnade.models.private_scales import NORM_BINS, block_norms
+from colonnade.papers.fedpsg.method import FedPSG
 from colonnade.papers.vcds.ranks import doubled_mid_ranks
 from colonnade.papers.vcds.releases import PRESENCE, release_presence, release_ranks
 from colonnade.papers.vertimrf.local_fields import Counter, noisy_scores
@@ -108,7 +107,7 @@ def test_marginals_of_the_copula(tmp_path: Path) -> None:
     assert as_stated(np.array([one["visits"] for one in found]) - listed, sigma**2)
 
 
-def test_private_vfem(tmp_path: Path) -> None:
+def test_private_regression(tmp_path: Path) -> None:
     gamma, norm, level = 2**12, 0.5, 3.0
     with three_parties(tmp_path) as federation:
         layout = MomentsLayout(
@@ -251,22 +250,23 @@ def test_every_weight_of_private_training_has_its_noise(tmp_path: Path, imputer:
     """After one iteration Adam's first moments are (1 - b1) times the noisy mean gradient, at both parties."""
     blocks, columns = curved_pair(120)
     small: dict[str, Any] = {"epochs": 1, "batch": 16, "hidden": 24, "cut": 8, "local": 1, "iterations": 1}
-    method = FedPSG(imputer=imputer, condition="none", epsilon=0.5, complete=("right",), **small)
+    small |= {"epsilon": 0.5, "parties": ("right",)}
+    method: Any = Complete(**small)
+    if imputer == "gain":
+        method = FedPSG(imputer=imputer, n_correlated=0, condition="none", **small)
     allow = ("presence", "split-training", "completion-quality")
     with Federation.local(blocks, key="id", columns=columns, allow=allow, home=tmp_path / "home") as federation:
-        made = regression(method, federation.facts, "right")
-        if imputer == "gain":
-            made = gan(method, federation.facts, {}, ("right",))
+        (training,) = method.procedure(federation.facts, federation.roster).networks
         method.fit(federation)
         parties: Any = federation.transport
         # A GAN's passive party learns of the last gradients when another round begins, and none does.
         for party in ("left", "right") if imputer == "regression" else ("right",):
-            (one,) = live._alive[parties[party]].values()
-            optimisers = [one.state.optimiser[0]] if imputer == "regression" else [*one.state[3:]]
+            (kept,) = session._alive[parties[party]].values()
+            optimisers = [kept.state.optimiser[0]] if imputer == "regression" else [*kept.state[3:]]
             moments = [leaf for optimiser in optimisers for leaf in _moments(optimiser)]
             noisy = np.concatenate([np.asarray(leaf).ravel() for leaf in moments]) / 0.1
-            assert noisy.size == private.parameters(made, federation.facts, party)
-            assert as_stated(noisy, 2 * made.mu * (made.clip / made.gamma / made.batch) ** 2)
+            assert noisy.size == training.weights(federation.facts, party)
+            assert as_stated(noisy, 2 * training.mu * (training.clip / training.gamma / training.batch) ** 2)
 
 
 def _moments(optimiser: Any) -> list[Any]:

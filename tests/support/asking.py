@@ -10,7 +10,7 @@ from colonnade.federation.stage import Stage
 
 
 def asking(stage: Stage, *, again: bool = False, **other: Mapping[str, Any]) -> Stage:
-    """The same stage with other arguments at some parties ({party: arguments}); `again`: with its last request twice."""
+    """The same stage with other arguments at some parties; `again`: with its last request twice."""
     requests = {
         party: [{**arguments, **other.get(party, {})} for arguments in each] for party, each in stage.requests.items()
     }

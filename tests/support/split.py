@@ -90,7 +90,9 @@ def run_training(
     return history, job
 
 
-def completed(tmp_path: Path, method: CompletionMethod, n: int = 600, **more: Any) -> tuple[Completion, pd.DataFrame, Any]:
+def completed(
+    tmp_path: Path, method: CompletionMethod, n: int = 600, **more: Any
+) -> tuple[Completion, pd.DataFrame, Any]:
     """The result of completing `right`, its table, and the data."""
     blocks, columns = curved_pair(n)
     options: dict[str, Any] = {"seed": 3, "allow": ALLOW, "holder": "notary", **more}

@@ -70,7 +70,7 @@ def _hashed(keys: Sequence[bytes], domain: str) -> Iterator[tuple[Elements, Elem
         counter = 0
         while waiting.size:
             prefix = salt + counter.to_bytes(4, "big")
-            digests = b"".join(hashlib.sha256(prefix + part[at]).digest() for at in waiting.tolist())
+            digests = b"".join(hashlib.sha256(prefix + part[index]).digest() for index in waiting.tolist())
             candidates = np.frombuffer(digests, dtype=np.uint8).reshape(-1, ELEMENT_BYTES)
             lifted, good = lift(candidates)
             xs[waiting[good]], ys[waiting[good]] = candidates[good], lifted[good]
@@ -79,7 +79,7 @@ def _hashed(keys: Sequence[bytes], domain: str) -> Iterator[tuple[Elements, Elem
 
 
 def random_elements(count: int, randomness: Randomness) -> Elements:
-    """Uniform elements: what a raised element looks like to whoever does not know the exponent."""
+    """Uniform elements: what a raised element looks like to anyone without the exponent."""
     out = np.empty((count, ELEMENT_BYTES), dtype=np.uint8)
     filled = 0
     while filled < count:
@@ -119,7 +119,7 @@ def _multiplied(secret: ec.EllipticCurvePrivateKey, xs: Elements, ys: Elements) 
     points[:, 0], points[:, 1:33], points[:, 33:] = 4, xs, ys  # 4: an uncompressed point follows (SEC 1)
     encoded, exchange = points.tobytes(), secret.exchange
     decode = ec.EllipticCurvePublicKey.from_encoded_point
-    raised = [exchange(_ECDH, decode(_CURVE, encoded[at : at + 65])) for at in range(0, len(encoded), 65)]
+    raised = [exchange(_ECDH, decode(_CURVE, encoded[start : start + 65])) for start in range(0, len(encoded), 65)]
     return np.frombuffer(b"".join(raised), dtype=np.uint8).reshape(-1, ELEMENT_BYTES)
 
 

@@ -60,7 +60,7 @@ class Verbs(TyperGroup):
         except (KeyboardInterrupt, Exception) as error:
             if hasattr(error, "exit_code") or isinstance(error, (typer.Abort, BrokenPipeError)):
                 raise  # usage errors and deliberate exits: typer's own business
-            if ctx.params.get("debug"):
+            if ctx.find_root().params.get("debug"):
                 traceback.print_exception(error, file=sys.stderr)
             sentence, code = _verdict(error)
             notes = " ".join(getattr(error, "__notes__", ()))
@@ -118,14 +118,14 @@ class Output:
     ) -> None:
         if self.quiet:
             return
-        made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for at, name in enumerate(head):
-            made.add_column(name, justify="right" if at in numeric else "left", overflow="fold")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for column, name in enumerate(head):
+            table.add_column(name, justify="right" if column in numeric else "left", overflow="fold")
         for row in rows:
-            made.add_row(*map(one_line, row))
+            table.add_row(*map(one_line, row))
         self._console.print()
         self._console.print(title, style="bold")
-        self._console.print(made, soft_wrap=False)
+        self._console.print(table, soft_wrap=False)
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:

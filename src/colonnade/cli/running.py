@@ -34,7 +34,21 @@ def open_federation(path: Path, out: Output, *, aligned: bool = True) -> Federat
 
 
 @contextlib.contextmanager
-def before_the_cohort(
+def prepared(
+    method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output
+) -> Iterator[tuple[Federation, Method[Any]]]:
+    """The federation that a file describes, and the method with its options, which are checked first."""
+    if method.makes_cohort:
+        with _before_the_cohort(method, options, path, out) as both:
+            yield both
+        return
+    ready = method.from_options(options)
+    with open_federation(path, out) as federation:
+        yield federation, ready
+
+
+@contextlib.contextmanager
+def _before_the_cohort(
     method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output
 ) -> Iterator[tuple[Federation, Method[Any]]]:
     """The federation and the method of an alignment, which runs before there is a cohort.
@@ -56,16 +70,16 @@ def before_the_cohort(
                 f"consortium.toml states no capacity for {', '.join(lacking)}: the most records that it may have,"
                 " which is public; add capacity = NUMBER."
             )
-        made = method.from_options({**options, "capacity": capacity})
+        alignment = method.from_options({**options, "capacity": capacity})
         with Federation.from_toml(path) as federation:
-            yield federation, made
+            yield federation, alignment
         return
     spec, runs = Spec.from_toml(path)
     with out.busy("reading the parties' keys"):
         capacity = prepare(spec, normalise=options.get("normalise", ()), capacity=options.get("capacity"))
-    made = method.from_options({"include": spec.include, **options, "capacity": capacity})
+    alignment = method.from_options({"include": spec.include, **options, "capacity": capacity})
     with Federation.from_spec(spec, runs=runs, origin=str(path.absolute()), aligned=False) as federation:
-        yield federation, made
+        yield federation, alignment
 
 
 def run(

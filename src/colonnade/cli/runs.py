@@ -171,7 +171,7 @@ def _locally(folder: RunFolder, table: pd.DataFrame, block: Path, out: Output) -
             "Rank correlations that differ most",
             ("column", "and", "block", "synthetic"),
             [
-                (row["one"], row["two"], f"{row['block']:+.3f}", f"{row['synthetic']:+.3f}")
+                (*row["columns"], f"{row['block']:+.3f}", f"{row['synthetic']:+.3f}")
                 for row in comparison["correlations"][:8]
             ],
             numeric=(2, 3),

@@ -7,6 +7,7 @@ the source files alone.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import types
@@ -21,7 +22,7 @@ import typer
 from colonnade.catalogue import CATALOGUE
 from colonnade.cli.output import Output, Quiet, Verbs
 from colonnade.codec import bare, nearest, plain
-from colonnade.errors import BadArguments
+from colonnade.errors import BadArguments, RunError
 
 if TYPE_CHECKING:
     from colonnade.federation.catalogue import Entry
@@ -29,9 +30,16 @@ if TYPE_CHECKING:
     from colonnade.federation.options import Declared
 
 FederationFile = Annotated[
-    Path, typer.Option("--federation", "-f", help="The federation.toml (docs/federation-toml.md).", show_default=False)
+    Path,
+    typer.Option(
+        "--federation",
+        "-f",
+        metavar="FILE",
+        help="The federation.toml (docs/federation-toml.md), or a coordinator.toml.",
+        show_default=False,
+    ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Name of the run folder; made up by default.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Of the run folder; made up by default.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print every cost and message of the run, and run nothing.")]
 PlanJson = Annotated[bool, typer.Option("--json", help="With --plan: print JSON for a program to read.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="On a terminal: run without asking.")]
@@ -63,17 +71,16 @@ class MethodVerbs(Verbs):
     """Commands, with a verb for each entry of the catalogue among them."""
 
     def entries(self) -> dict[str, Entry]:
-        """Colonnade's own methods, and what other packages have added."""
-        papers = CATALOGUE.papers()
-        return {name: entry for name, entry in CATALOGUE.entries().items() if name not in papers}
+        """Colonnade's own methods, and what other packages have added; none takes the name of a command."""
+        taken = {*CATALOGUE.papers(), *self.commands}
+        return {name: entry for name, entry in CATALOGUE.entries().items() if name not in taken}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(dict.fromkeys([*super().list_commands(ctx), *self.entries()]))
+        return [*super().list_commands(ctx), *self.entries()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands and cmd_name in self.entries():
-            self.commands[cmd_name] = verb(self.entries()[cmd_name])
-        return super().get_command(ctx, cmd_name)
+        entry = self.entries().get(cmd_name)
+        return super().get_command(ctx, cmd_name) if entry is None else verb(entry)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
@@ -84,10 +91,9 @@ class MethodVerbs(Verbs):
         entries = self.entries()
         with formatter.section("Methods"):
             formatter.write_dl([(name, entry.purpose()) for name, entry in entries.items()])
-        others = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx) if name not in entries]
-        if others:
+        if self.commands:
             with formatter.section("Other commands"):
-                formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in others])
+                formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in self.commands.items()])
 
 
 class PaperVerbs(MethodVerbs):
@@ -109,9 +115,16 @@ papers = typer.Typer(
 def _papers() -> None: ...
 
 
+@functools.cache
 def verb(entry: Entry) -> Any:
     """The command of one method."""
-    method = entry.load()
+    try:
+        method = entry.load()
+    except ModuleNotFoundError as error:
+        raise RunError(
+            f"{entry.name} needs the package {error.name}, which is not installed here; docs/dependencies.md says which"
+            " extra brings it."
+        ) from error
     declared = method.declared()
 
     def call(**given: Any) -> None:
@@ -150,8 +163,8 @@ def typer_option(declared: Declared, *, required: bool = True) -> tuple[Any, Any
     elif repeated(declared.hint):
         kind = list[str] if default is ... else list[str] | None
     flags = (flag, option.short) if option.short else (flag,)
-    made = typer.Option(*flags, help=help_of(declared), metavar=form_of(declared) or None, show_default=False)
-    return Annotated[kind, made], default
+    flagged = typer.Option(*flags, help=help_of(declared), metavar=form_of(declared) or None, show_default=False)
+    return Annotated[kind, flagged], default
 
 
 def help_of(declared: Declared) -> str:
@@ -314,10 +327,5 @@ def run_verb(
     if as_json and not plan_only:
         raise BadArguments("--json goes with --plan; a run writes result.json into its folder.")
     out = Output(quiet=quiet or as_json)
-    if method.makes_cohort:
-        with running.before_the_cohort(method, options, federation, out) as (opened, made):
-            running.run(opened, made, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)
-        return
-    made = method.from_options(options)
-    with running.open_federation(federation, out) as opened:
-        running.run(opened, made, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)
+    with running.prepared(method, options, federation, out) as (opened, ready):
+        running.run(opened, ready, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)

@@ -20,6 +20,7 @@ from colonnade.completion.moment_imputers import MomentImputation
 from colonnade.completion.result import Completion
 from colonnade.completion.split.exchange import Keys, Masking
 from colonnade.completion.split.rounds import Meeting, Planner, RegressionRounds, Rounds
+from colonnade.completion.split.session import networks_ready
 from colonnade.completion.split.training import GAMMA, Regression, Training, noise_for
 from colonnade.completion.steps import complete, count_missing, score_label
 from colonnade.data.column import Column
@@ -131,6 +132,11 @@ class CompletionMethod(Method[Completion]):
     def reads(self) -> None:
         """All columns: every one is completed, or says something about those that are."""
 
+    @property
+    def uses_networks(self) -> bool:
+        """Does a party need what trains networks?"""
+        return self.imputer in self.trained or self.label is not None
+
     # --- with the public facts -------------------------------------------------------------------------------------
 
     def targets(self, facts: PublicFacts) -> tuple[str, ...]:
@@ -146,6 +152,8 @@ class CompletionMethod(Method[Completion]):
         """What can be refused before any data is touched."""
         if self.masking == "ckks":
             ckks.ready()  # the coordinator adds ciphertexts
+        if self.uses_networks:
+            networks_ready()
         if self.label is not None and facts.column(self.label).categories is None:
             raise BadArguments(f"label must be a column with categories, and {self.label!r} has none.")
         columns = {name: column for party in facts.columns.values() for name, column in party.items()}
@@ -256,7 +264,7 @@ class Completing(Procedure[Completion]):
         method.check_facts(facts)
         self.method, self.facts, self.targets = method, facts, method.targets(facts)
         self.planner = planner = Planner(facts, roster)
-        self.meeting = Meeting(facts.parties, method.masking, planner)
+        self.meeting = Meeting(facts.parties, method.masking, planner, networks=method.uses_networks)
         self.missing = planner(
             "missing", count_missing, {target: [{}] for target in self.targets}, "how many records a party lacks", 9
         )

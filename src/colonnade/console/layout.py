@@ -96,7 +96,7 @@ main footer { border-top: 1px solid var(--line); padding-top: .75rem; }
 """
 )
 
-# Asks for the changing part of the page again, and leaves it alone while somebody is inside it with the keyboard.
+# Asks for the changing part of the page again, and leaves it alone while the reader is inside it with the keyboard.
 SCRIPT = """
 (() => {
   const live = document.getElementById("live");
@@ -149,7 +149,7 @@ SECURITY_POLICY = "; ".join(
 
 
 def bare(title: str, *children: str | None) -> str:
-    """A page without navigation, for somebody who has not entered."""
+    """A page without navigation, for a visitor who has not entered."""
     return _document(title, tag("main", tag("h1", title), *children))
 
 

@@ -30,9 +30,8 @@ from colonnade.federation.policy import columns_of, operator, own_plan, reservat
 from colonnade.federation.requester import named
 from colonnade.federation.store import JobState, Maker
 from colonnade.privacy.accounting import Guarantee
-from colonnade.privacy.ledger import DAY, Budget
 from colonnade.privacy.cost import Cost
-from colonnade.privacy.ledger import Ledger, against
+from colonnade.privacy.ledger import DAY, Budget, Ledger, against
 
 Record = Literal["ledger", "transcript"]
 MOST_POINTS = 48
@@ -115,7 +114,7 @@ class Forecast:
     """What approving a job would mean. `refused` is the sentence of a rule that forbids it; `before` and `after` are
     what counts against the budget, while the job waits."""
 
-    here: Guarantee
+    own: Guarantee
     person: Guarantee
     unbounded: tuple[tuple[str, str, bool], ...]
     """(name, what it discloses, whether the policy allows it) of each release here that has no bound."""
@@ -321,7 +320,7 @@ class OperatorService:
         genuine, doubt = self._genuine(job.plan) if job.state == "waiting" else (None, "")
         own_columns: Mapping[str, Any] = facts.columns.get(self.name, {})
         return Forecast(
-            here=job.plan.total(party=self.name),
+            own=job.plan.total(party=self.name),
             person=job.plan.total(),
             unbounded=tuple(unbounded.values()),
             before=before,

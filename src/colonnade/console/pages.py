@@ -276,7 +276,7 @@ def transcript(
         for row in rows
     ]
     head = ("row", "time", "message", "kind", "step", "size", "discloses")
-    here = f"{address.base}transcript" + (f"?job={quote(job, safe='')}" if job else "")
+    link = f"{address.base}transcript" + (f"?job={quote(job, safe='')}" if job else "")
     only = None
     if job:
         only = paragraph(
@@ -297,7 +297,7 @@ def transcript(
                 table(head, listed, label="Transcript, newest first", numeric=(0, 5))
                 if rows
                 else paragraph("No messages yet."),
-                _pager(rows, before, here),
+                _pager(rows, before, link),
             ]
         ),
     )

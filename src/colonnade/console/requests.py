@@ -116,7 +116,7 @@ def _facts(job: JobSummary, summary: MethodSummary, forecast: Forecast | None) -
         ("Rounds", f"{job.plan.rounds():,} in {len(job.plan.stages)} stages"),
         (
             "Simulation",
-            "yes: a seed makes the noise predictable, so nobody is protected" if job.proposal.seeded else "",
+            "yes: a seed makes the noise predictable, so no one is protected" if job.proposal.seeded else "",
         ),
     ]
     return tag("dl", *(join([tag("dt", term), tag("dd", text)]) for term, text in entries if text))
@@ -165,7 +165,7 @@ def _leaves(stages: Sequence[Stage], party: str, delta: float) -> Html:
 
 def _protection(forecast: Forecast, service: OperatorService) -> Html:
     totals = bound_list(
-        [("This institution's releases", forecast.here), ("All members' releases together", forecast.person)]
+        [("This institution's releases", forecast.own), ("All members' releases together", forecast.person)]
     )
     open_ended = None
     if forecast.unbounded:

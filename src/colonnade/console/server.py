@@ -37,7 +37,7 @@ from colonnade.evaluation.page import paragraph
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 IDLE = 8 * 3600.0
-"""Seconds after which a session that nobody used ends."""
+"""Seconds after which an unused session ends."""
 LARGEST_FORM = 16_384
 HEADERS = {
     "Content-Security-Policy": SECURITY_POLICY,
@@ -101,7 +101,7 @@ class Console:
         return self.new_link()
 
     def new_link(self) -> str:
-        """A link that lets one browser in, once; an earlier one that nobody used is void."""
+        """A link that lets one browser in, once; an earlier one that was not used is void."""
         with self._lock:
             self._entrance = secrets.token_urlsafe(32)
             return f"{self.origin}{self.base}enter?token={self._entrance}"
@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, work: Callable[[], None]) -> None:
         try:
             if self.command != "POST" and (self.headers.get("Content-Length") or self.headers.get("Transfer-Encoding")):
-                self.close_connection = True  # a body that nobody reads must not be taken for the next request
+                self.close_connection = True  # a body that is not read must not be taken for the next request
             self._check_host()
             self._check_site()
             work()

@@ -31,11 +31,11 @@ PIECE_ROWS = 1 << 18
 class Aggregation(Protocol[T]):
     """`merge` is associative, and the order of the chunks does not matter."""
 
-    def of(self, at: NDArray[np.int64], values: Values) -> T:
+    def of(self, rows: NDArray[np.int64], values: Values, /) -> T:
         """The statistic of one chunk: cohort rows and encoded values."""
         ...
 
-    def merge(self, one: T, other: T) -> T: ...
+    def merge(self, left: T, right: T, /) -> T: ...
 
 
 def mapped(
@@ -53,14 +53,14 @@ def mapped(
     """
     source = block.source
     if not isinstance(source, OnCluster):
-        for at, values in inside(block, positions, names):
-            yield work(at, values)
+        for rows, values in inside(block, positions, names):
+            yield work(rows, values)
         return
     if isinstance(source.source, Divisible):
         for results in source.cluster.run(_of_piece, _pieces(block, source.source, positions, names, work, merge)):
             yield from results
         return
-    chunks = ((work, at, values) for at, values in inside(block, positions, names))
+    chunks = ((work, rows, values) for rows, values in inside(block, positions, names))
     yield from source.cluster.run(_of_chunk, chunks)
 
 
@@ -74,9 +74,9 @@ def inside(
 ) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
     """(cohort rows, encoded values) of the records that are in the cohort, a chunk at a time."""
     for where, values in block.chunks(names, rows=rows):
-        at = positions[where]
-        here = at >= 0
-        yield at[here], {name: column[here] for name, column in values.items()}
+        cohort_rows = positions[where]
+        present = cohort_rows >= 0
+        yield cohort_rows[present], {name: column[present] for name, column in values.items()}
 
 
 def _pieces(
@@ -100,9 +100,9 @@ def _pieces(
 
 def _of_piece(piece: Block, positions: NDArray[np.int64], work: Work[T], merge: Callable[[T, T], T] | None) -> list[T]:
     """At a worker: read a piece, check that it holds the records that were loaded, and work on its chunks."""
-    results = (work(at, values) for at, values in inside(piece, positions, None))
+    results = (work(rows, values) for rows, values in inside(piece, positions, None))
     return list(results) if merge is None else [functools.reduce(merge, results)]
 
 
-def _of_chunk(work: Work[T], at: NDArray[np.int64], values: Values) -> T:
-    return work(at, values)
+def _of_chunk(work: Work[T], rows: NDArray[np.int64], values: Values) -> T:
+    return work(rows, values)

@@ -1,7 +1,7 @@
 """A block: one party's table, checked once against the declared columns and streamed from then on.
 
 Only the keys stay in memory. Domains are checked when the block loads; later reads clip and never refuse, because
-a refusal inside a private step would itself be a message about somebody's data.
+a refusal inside a private step would itself be a message about a person's data.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Block:
         missing, records = 0, 0
         faults = {name: Faults() for name in mine}
         for frame in source.chunks([key, *mine], rows=rows or chunk_rows(1 + len(mine))):
-            found, without = read_keys(frame[key], where=where)
-            parts.append(found)
+            part, without = read_keys(frame[key], where=where)
+            parts.append(part)
             missing, records = missing + without, records + len(frame)
             for name, column in mine.items():
                 faults[name] += column.read(frame[name])[1]
@@ -89,7 +89,7 @@ class Block:
 
         If the source changed since it was loaded, a number outside its bounds is clipped and anything else that is
         not in the domain counts as empty. Other records, or another order of records, is a `SourceError`: rows
-        would be taken for somebody else's.
+        would be taken for another record's.
         """
         wanted = self.columns if names is None else self.columns.select(names)
         start = 0
@@ -104,10 +104,10 @@ class Block:
 
     def check_schema(self) -> None:
         """That the source can be reached and still has the key and the columns, of types that fit. No row is read."""
-        there = Counter(self.source.names())
+        available = Counter(self.source.names())
         for name in (self.key, *self.columns):
-            if there[name] != 1:
-                lost = "no longer has" if not there[name] else "has more than one"
+            if available[name] != 1:
+                lost = "no longer has" if not available[name] else "has more than one"
                 raise UnknownColumn(
                     f"party {self.party!r}: {self.source.description} {lost} column {name!r}; put it right, or "
                     "load the block again."
@@ -139,22 +139,23 @@ class Block:
 
 def _own_columns(party: str, source: Source, *, key: str, columns: Columns, ignore: Collection[str]) -> Columns:
     """The declared columns that this source has, or what is wrong with its names."""
-    there = [name for name in source.names() if name not in ignore]
-    if key not in there:
-        raise KeyProblem(f"party {party!r}: {source.description} has no key column {key!r}; it has {', '.join(there)}.")
+    available = [name for name in source.names() if name not in ignore]
+    if key not in available:
+        listed = ", ".join(available)
+        raise KeyProblem(f"party {party!r}: {source.description} has no key column {key!r}; it has {listed}.")
     if key in columns:
         raise SchemaError(f"the key {key!r} is declared as a column; delete [columns.{key}] from columns.toml.")
-    repeated = [name for name, count in Counter(there).items() if count > 1]
+    repeated = [name for name, count in Counter(available).items() if count > 1]
     if repeated:
         named = ", ".join(map(repr, repeated))
         raise DuplicateColumn(f"party {party!r}: {source.description} has {named} more than once; rename or drop one.")
-    for name in there:
+    for name in available:
         if name != key and name not in columns:
             raise UnknownColumn(
                 f"party {party!r}: the column {name!r} is not declared; declare it in columns.toml, or leave it out "
                 f"with `ignore` ({columns.suggestion(name)})"
             )
-    mine = columns.select(name for name in columns if name in set(there))
+    mine = columns.select(name for name in columns if name in set(available))
     _refuse_types(party, source, mine)
     return mine
 
@@ -169,7 +170,7 @@ def _refuse_types(party: str, source: Source, columns: Columns) -> None:
 
 
 def _refuse_faults(party: str, columns: Columns, faults: dict[str, Faults]) -> None:
-    faulty = {name: found for name, found in faults.items() if found}
+    faulty = {name: fault for name, fault in faults.items() if fault}
     if not faulty:
         return
     first, *others = faulty

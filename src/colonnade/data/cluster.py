@@ -1,8 +1,8 @@
 """A party's own Dask cluster: where its local, mergeable statistics run if its table is larger than one machine.
 
 The cluster is inside the party's walls, like its database. It sees the party's rows, and Dask's own protocol pickles,
-so whoever controls its scheduler or a worker controls the party. It never gets noise, shares, or the party's keys; what
-it computes comes back to the party's process, which adds noise and decides what leaves. See `cluster.claim.md`.
+so control of its scheduler or of a worker is control of the party. It never gets noise, shares, or the party's keys;
+what it computes comes back to the party's process, which adds noise and decides what leaves. See `cluster.claim.md`.
 """
 
 from __future__ import annotations
@@ -106,15 +106,15 @@ class Cluster:
 
     def _check_versions(self, client: Any) -> None:
         try:
-            found = set(client.run(_version).values())
+            versions = set(client.run(_version).values())
         except Exception as error:  # a worker without this package cannot even read the request
             raise VersionMismatch(
                 f"a worker of the Dask cluster at {self.address} cannot load Colonnade ({type(error).__name__}); "
                 f"install version {colonnade.__version__} where the workers run."
             ) from None
-        if found != {colonnade.__version__}:
+        if versions != {colonnade.__version__}:
             raise VersionMismatch(
-                f"the workers of the Dask cluster at {self.address} run Colonnade {', '.join(sorted(found))}, this "
+                f"the workers of the Dask cluster at {self.address} run Colonnade {', '.join(sorted(versions))}, this "
                 f"party {colonnade.__version__}; install the same version."
             )
 

@@ -162,8 +162,8 @@ def join_in_the_clear(
     presence = np.zeros((len(records), len(parties)), dtype=np.bool_)
     alignments: dict[str, Alignment] = {}
     for column, (party, values) in enumerate(checked.items()):
-        found = records.get_indexer(pd.Index(values, dtype=values.dtype))
-        rows = np.where(found >= 0, order[found], -1)
+        places = records.get_indexer(pd.Index(values, dtype=values.dtype))
+        rows = np.where(places >= 0, order[places], -1)
         if not np.any(rows >= 0):
             raise EmptyParty(
                 f"party {party!r} has no record in the cohort of {include!r}; leave it out, or include more."
@@ -177,9 +177,9 @@ def _checked(party: str, values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
     where = f"party {party!r}"
     if len(values) == 0:
         raise EmptyParty(f"{where} has no records; leave it out of the join, or load its block.")
-    found, missing = read_keys(pd.Series(values), where=where)
-    check_keys(found, missing, where=where)
-    return found
+    keys, missing = read_keys(pd.Series(values), where=where)
+    check_keys(keys, missing, where=where)
+    return keys
 
 
 def _permutation(n: int, randomness: UniformWords) -> NDArray[np.int64]:

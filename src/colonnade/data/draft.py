@@ -1,6 +1,6 @@
 """A first columns.toml, read off a table, for a person to correct.
 
-What is read off the data is a **draft**: nothing runs on it until somebody has put public facts in its place and
+What is read off the data is a **draft**: nothing runs on it until a person has put public facts in its place and
 deleted the line `draft = true`. Bounds are rounded outwards, because the smallest and the largest value are two
 people's own; a text with very many values is refused, because it names people rather than categories.
 """
@@ -69,8 +69,8 @@ def _draft(name: str, values: pd.Series[Any], max_categories: int) -> Column:
     if not unreadable.any() and not any(_CODE.fullmatch(text.strip()) for text in texts):
         spelled_whole = not any(_FRACTION.search(text) for text in texts)
         # pandas stores integers with gaps as floats; floats without gaps are meant as such.
-        whole = spelled_whole and (missing or values.dtype.kind != "f")
-        return _numeric(name, numbers[filled], whole=whole, missing=missing)
+        integers = spelled_whole and (missing or values.dtype.kind != "f")
+        return _numeric(name, numbers[filled], integers=integers, missing=missing)
     distinct = {cell.lower() if isinstance(cell, str) else cell for cell in cells.tolist() if _plain(name, cell)}
     if distinct <= {"true", "false", True, False}:
         return Column(name=name, kind="binary", categories=(False, True), missing=missing, draft=True)
@@ -96,24 +96,24 @@ def _discrete(name: str, listed: list[Any], *, missing: bool, ordinal: bool, max
     return Column(name=name, kind=kind, categories=tuple(listed), missing=missing, draft=True)
 
 
-def _numeric(name: str, numbers: NDArray[np.float64], *, whole: bool, missing: bool) -> Column:
+def _numeric(name: str, numbers: NDArray[np.float64], *, integers: bool, missing: bool) -> Column:
     if not np.isfinite(numbers).all():
         raise DomainError(f"column {name!r} has infinite cells; leave them empty, infinity is in no domain.")
     if set(np.unique(numbers)) == {0.0, 1.0}:
         return Column(name=name, kind="binary", categories=(0, 1), missing=missing, draft=True)
-    count = whole and bool(np.all(numbers == np.rint(numbers))) and float(np.abs(numbers).max()) < EXACT / 16
-    lower, upper = round_outwards(float(numbers.min()), float(numbers.max()), whole=count)
+    count = integers and bool(np.all(numbers == np.rint(numbers))) and float(np.abs(numbers).max()) < EXACT / 16
+    lower, upper = round_outwards(float(numbers.min()), float(numbers.max()), integers=count)
     kind: Kind = "count" if count else "continuous"
     return Column(name=name, kind=kind, lower=lower, upper=upper, missing=missing, draft=True)
 
 
-def round_outwards(smallest: float, largest: float, *, whole: bool = False) -> tuple[float, float]:
+def round_outwards(smallest: float, largest: float, *, integers: bool = False) -> tuple[float, float]:
     """Bounds around the data at multiples of the power of ten below its range; at least one step apart."""
     spread = largest - smallest or abs(largest) or 1.0
     if not math.isfinite(spread):
         return smallest, largest
     step = Decimal(10) ** math.floor(math.log10(spread))
-    if whole:
+    if integers:
         step = max(step, Decimal(1))
     lower = (Decimal(repr(smallest)) / step).to_integral_value(ROUND_FLOOR) * step
     upper = (Decimal(repr(largest)) / step).to_integral_value(ROUND_CEILING) * step

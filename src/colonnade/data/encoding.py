@@ -122,30 +122,30 @@ def read_codes(
     """Codes of the categories with -1 where there is none, which cells are empty, and which are no category."""
     code_of = category_matcher(categories)
     if values.dtype == object:
-        found = _codes_of_objects(values.to_numpy(dtype=object), code_of)
+        codes = _codes_of_objects(values.to_numpy(dtype=object), code_of)
     else:
         # Few values, many cells: match each distinct value once. Index -1, an empty cell, picks the EMPTY appended.
         index, distinct = pd.factorize(values)
         table = [code_of(value) for value in distinct.tolist()]
-        found = np.array([*table, EMPTY], dtype=np.int32)[index]
-    return np.maximum(found, EMPTY), found == EMPTY, found == _OUTSIDE
+        codes = np.array([*table, EMPTY], dtype=np.int32)[index]
+    return np.maximum(codes, EMPTY), codes == EMPTY, codes == _OUTSIDE
 
 
 def _codes_of_objects(cells: NDArray[Any], code_of: Callable[[object], int]) -> NDArray[np.int32]:
     """As for other arrays, but 1, 1.0 and True are kept apart, and a cell may be anything."""
-    known: dict[tuple[type, object], int] = {}
+    code_by_cell: dict[tuple[type, object], int] = {}
     empty = np.asarray(pd.isna(cells), dtype=np.bool_)
-    found = np.full(len(cells), EMPTY, dtype=np.int32)
+    codes = np.full(len(cells), EMPTY, dtype=np.int32)
     for row in np.flatnonzero(~empty):
         cell = cells[row]
         if not isinstance(cell, Hashable):
-            found[row] = _OUTSIDE
+            codes[row] = _OUTSIDE
             continue
         key = (type(cell), cell)
-        if key not in known:
-            known[key] = code_of(cell)
-        found[row] = known[key]
-    return found
+        if key not in code_by_cell:
+            code_by_cell[key] = code_of(cell)
+        codes[row] = code_by_cell[key]
+    return codes
 
 
 def category_matcher(categories: tuple[Category, ...]) -> Callable[[object], int]:

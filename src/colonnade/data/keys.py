@@ -24,18 +24,18 @@ def read_keys(values: pd.Series[Any], *, where: str) -> tuple[NDArray[Any], int]
     """The keys that are there, as int64 or as an object array of str, and the number that are missing."""
     if isinstance(values.dtype, pd.CategoricalDtype):
         values = values.astype(object)
-    there = values.dropna()
-    missing = len(values) - len(there)
+    filled_in = values.dropna()
+    missing = len(values) - len(filled_in)
     if pd.api.types.is_integer_dtype(values.dtype):
-        return _whole(there.to_numpy(), where), missing
-    cells = there.to_numpy(dtype=object)
-    found = pd.api.types.infer_dtype(cells, skipna=False)
-    if found in ("string", "empty"):
+        return _whole(filled_in.to_numpy(), where), missing
+    cells = filled_in.to_numpy(dtype=object)
+    kind = pd.api.types.infer_dtype(cells, skipna=False)
+    if kind in ("string", "empty"):
         filled = cells[cells != ""]
         return filled, missing + len(cells) - len(filled)
-    if found == "integer":
+    if kind == "integer":
         return _whole(cells, where), missing
-    fault = "mix several types" if found.startswith("mixed") else "are neither integers nor text"
+    fault = "mix several types" if kind.startswith("mixed") else "are neither integers nor text"
     raise KeyProblem(f"{where}: the keys {fault}; {_CURE}.")
 
 
@@ -98,11 +98,11 @@ class CompositeKey:
         return self._source.description
 
     def names(self) -> list[str]:
-        there = self._source.names()
-        absent = [part for part in self._parts if part not in there]
+        available = self._source.names()
+        absent = [part for part in self._parts if part not in available]
         if absent:
-            raise KeyProblem(f"{self.description} has no key column {absent[0]!r}; it has {', '.join(there)}.")
-        return [self._name, *(name for name in there if name not in self._parts)]
+            raise KeyProblem(f"{self.description} has no key column {absent[0]!r}; it has {', '.join(available)}.")
+        return [self._name, *(name for name in available if name not in self._parts)]
 
     def unfit(self) -> dict[str, str]:
         return self._source.unfit() if isinstance(self._source, Typed) else {}
@@ -110,9 +110,9 @@ class CompositeKey:
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         others = [name for name in names if name != self._name]
         for frame in self._source.chunks([*self._parts, *others], rows=rows):
-            whole = frame[others].copy(deep=False)
-            whole[self._name] = self._joined(frame)
-            yield whole[list(names)]
+            keyed = frame[others].copy(deep=False)
+            keyed[self._name] = self._joined(frame)
+            yield keyed[list(names)]
 
     def _joined(self, frame: pd.DataFrame) -> NDArray[Any]:
         """The parts as one text; missing (None) if one of them is."""
@@ -120,14 +120,14 @@ class CompositeKey:
         complete = np.ones(len(frame), dtype=np.bool_)
         for part in self._parts:
             cells = frame[part].astype(object)
-            there = (cells.notna() & (cells != "")).to_numpy(dtype=np.bool_)
+            filled_in = (cells.notna() & (cells != "")).to_numpy(dtype=np.bool_)
             filled = np.full(len(frame), "", dtype=object)
             values, _ = read_keys(frame[part], where=f"key column {part!r}")
-            filled[there] = [str(value) for value in values.tolist()]
-            if any(SEPARATOR in text for text in filled[there]):
+            filled[filled_in] = [str(value) for value in values.tolist()]
+            if any(SEPARATOR in text for text in filled[filled_in]):
                 raise KeyProblem(f"key column {part!r} contains the control character U+001F; remove it.")
             texts.append(filled)
-            complete &= there
+            complete &= filled_in
         joined = np.array([SEPARATOR.join(row) for row in zip(*texts, strict=True)], dtype=object)
         joined[~complete] = None
         return joined

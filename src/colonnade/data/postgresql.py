@@ -96,7 +96,7 @@ class PostgreSQLSource:
             with connection:
                 connection.read_only = True
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-                # Otherwise a scan of a large table may begin where somebody else's is, and the order of rows changes.
+                # Otherwise a scan of a large table may begin where another's is, and the order of rows changes.
                 connection.execute("SET LOCAL synchronize_seqscans TO off")
                 yield connection
         except psycopg.Error as error:
@@ -104,8 +104,8 @@ class PostgreSQLSource:
 
     def _described(self, connection: psycopg.Connection[Any]) -> list[tuple[str, int]]:
         """(name, type) of each column of the result; nothing is computed."""
-        found = connection.execute(f"SELECT * FROM ({self._query}\n) AS asked LIMIT 0".encode()).description
-        return [(column.name, column.type_code) for column in found or ()]
+        described = connection.execute(f"SELECT * FROM ({self._query}\n) AS asked LIMIT 0".encode()).description
+        return [(column.name, column.type_code) for column in described or ()]
 
     def names(self) -> list[str]:
         with self._session() as connection:
@@ -113,11 +113,11 @@ class PostgreSQLSource:
 
     def unfit(self) -> dict[str, str]:
         """Columns of a type that is neither number, text nor truth value, with the name of the type."""
-        known = _WHOLE | _REAL | _TRUTH | _TEXT | {_NUMERIC}
+        readable = _WHOLE | _REAL | _TRUTH | _TEXT | {_NUMERIC}
         with self._session() as connection:
             types = connection.adapters.types
             described = self._described(connection)
-        other = {name: types.get(code) for name, code in described if code not in known}
+        other = {name: types.get(code) for name, code in described if code not in readable}
         # An enumeration has a type of its own, which arrives as text.
         return {name: kind.name for name, kind in other.items() if kind is not None}
 

@@ -174,9 +174,9 @@ class ParquetSource:
 
     def names(self) -> list[str]:
         with _reading(self.description):
-            found = {file: _parquet_names(file) for file in self._files()}
-        first = next(iter(found.values()))
-        for file, names in found.items():
+            names_by_file = {file: _parquet_names(file) for file in self._files()}
+        first = next(iter(names_by_file.values()))
+        for file, names in names_by_file.items():
             if sorted(names) != sorted(first):
                 raise SourceError(
                     f"{self.description}: {file.name} has other columns than the first file; make them agree."
@@ -206,17 +206,17 @@ class ParquetSource:
                 wanted = range(len(sizes)) if self._groups is None else self._groups
                 part: list[int] = []
                 for group in wanted:
-                    if part and sum(sizes[one] for one in [*part, group]) > rows:
-                        yield sum(sizes[one] for one in part), ParquetSource(path.absolute(), groups=part)
+                    if part and sum(sizes[member] for member in [*part, group]) > rows:
+                        yield sum(sizes[member] for member in part), ParquetSource(path.absolute(), groups=part)
                         part = []
                     part.append(group)
                 if part:
-                    yield sum(sizes[one] for one in part), ParquetSource(path.absolute(), groups=part)
+                    yield sum(sizes[member] for member in part), ParquetSource(path.absolute(), groups=part)
 
 
 def _group_sizes(path: Path) -> list[int]:
-    found = pa.parquet.read_metadata(path)
-    return [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+    metadata = pa.parquet.read_metadata(path)
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 def _fits(kind: Any) -> bool:
@@ -358,11 +358,11 @@ def positions(available: Sequence[str], names: Sequence[str], description: str) 
     """Where the wanted columns are; each must be there exactly once."""
     if not names:
         raise SchemaError(f"no column of {description} was asked for; name at least one.")
-    there, asked = Counter(available), Counter(names)
+    counts, asked = Counter(available), Counter(names)
     for name in names:
-        if name not in there:
+        if name not in counts:
             raise UnknownColumn(f"{description} has no column {name!r}; it has {', '.join(available)}.")
-        if there[name] > 1 or asked[name] > 1:
+        if counts[name] > 1 or asked[name] > 1:
             raise DuplicateColumn(f"{description}: the column {name!r} appears more than once; rename or drop one.")
     position = {name: index for index, name in enumerate(available)}
     return [position[name] for name in names]
@@ -377,9 +377,9 @@ def _frames(batches: Iterable[Any], names: Sequence[str], rows: int) -> Iterator
         count += batch.num_rows
         if count >= rows:
             table = pa.Table.from_batches(held)
-            whole = count - count % rows
-            yield from (_frame(table.slice(start, rows)) for start in range(0, whole, rows))
-            held, count = table.slice(whole).to_batches(), count - whole
+            full = count - count % rows
+            yield from (_frame(table.slice(start, rows)) for start in range(0, full, rows))
+            held, count = table.slice(full).to_batches(), count - full
     if count:
         yield _frame(pa.Table.from_batches(held))
 

@@ -136,8 +136,8 @@ def _correlations(block: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns
         return []
     pairs = fidelity.correlation_differences(block, synthetic, columns).dropna()
     return [
-        {"one": one, "two": two, "block": float(a), "synthetic": float(b), "difference": float(gap)}
-        for one, two, a, b, gap in pairs.sort_values("difference", ascending=False).itertuples(index=False)
+        {"columns": [first, second], "block": float(a), "synthetic": float(b), "difference": float(gap)}
+        for first, second, a, b, gap in pairs.sort_values("difference", ascending=False).itertuples(index=False)
     ]
 
 

@@ -49,8 +49,6 @@ UNSEEDED = "With a seed none of this holds: these are the costs that the same ru
 
 def view_of(run: RunFolder) -> View:
     """What the run's result shows."""
-    if not (run.path / "view.json").is_file() and (run.path / "result.json").is_file():  # TRANSITION
-        return View(title=str(run.read_json("result.json").get("kind")), quality="-", answer=())
     return View.from_dict(run.read_json("view.json"))
 
 

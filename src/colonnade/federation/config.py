@@ -83,7 +83,7 @@ def located(source: Any, beside: Path) -> Any:
 
 
 def kind_of(path: Path) -> Literal["federation", "coordinator", "party"]:
-    """Which of these files this is; what cannot be read is left to whoever reads it next."""
+    """Which of these files this is; what cannot be read is left to the next reader."""
     try:
         plain = read_toml(path)
     except SchemaError:

@@ -100,7 +100,7 @@ class Federation:
     ) -> Federation:
         """All parties on this machine; the options are listed above.
 
-        Keys are joined in the clear: whoever runs this sees all keys, as they already own all blocks. Without
+        Keys are joined in the clear: its operator sees all keys, and owns all blocks anyway. Without
         `home`, ledgers last as long as this object; give a folder to keep them.
         """
         return cls.from_spec(Spec(blocks=blocks, key=key, columns=columns, **options), runs=runs)
@@ -128,7 +128,7 @@ class Federation:
         network = Network(agreed.roster.names, address=file.address, folder=file.credentials, revoked=file.revoked)
         try:
             network.wait_for(agreed.roster.names, patience)
-            made = cls(
+            federation = cls(
                 transport=network,
                 facts=agreed.facts(1),
                 roster=agreed.roster,
@@ -139,15 +139,16 @@ class Federation:
                 remarks=["Every member runs on its own machine; records were lined up by a private alignment."],
                 signer=Signer(file.credentials),
             )
-            sizes = {party: made._say(party, Request(kind="hello", arguments={}))["n"] for party in network.parties}
+            hello = Request(kind="hello", arguments={})
+            sizes = {party: federation._say(party, hello)["n"] for party in network.parties}
             if len(set(sizes.values())) > 1:
-                told = ", ".join(f"{party} {size}" for party, size in sizes.items())
-                raise RosterError(f"the members have pinned cohorts of different sizes ({told}); align again.")
-            made.facts = agreed.facts(next(iter(sizes.values())))
+                listed = ", ".join(f"{party} {size}" for party, size in sizes.items())
+                raise RosterError(f"the members have pinned cohorts of different sizes ({listed}); align again.")
+            federation.facts = agreed.facts(next(iter(sizes.values())))
         except BaseException:
             network.close()
             raise
-        return made
+        return federation
 
     @classmethod
     def from_spec(
@@ -160,7 +161,7 @@ class Federation:
             scratch = tempfile.TemporaryDirectory(prefix="colonnade-", ignore_cleanup_errors=True)
             home = Path(scratch.name) / "home"
         transport, facts, roster = set_up(spec, Path(home), aligned=aligned)
-        made = cls(
+        federation = cls(
             transport=transport,
             facts=facts,
             roster=roster,
@@ -170,8 +171,8 @@ class Federation:
             timeout=spec.timeout,
             remarks=_about_keys(spec, Path(home), aligned),
         )
-        made._scratch = scratch
-        return made
+        federation._scratch = scratch
+        return federation
 
     def __enter__(self) -> Self:
         return self
@@ -194,8 +195,8 @@ class Federation:
         # On the network, each party must still have the ledger that it had at its newest run (see `recovery`).
         heads = newest_heads(self.runs) if self._signer is not None else {}
         for party in self.transport.parties:
-            told = {} if party not in heads else {"head": {"rows": heads[party].rows, "hash": heads[party].hash}}
-            reply = self._say(party, Request(kind="hello", arguments=told))
+            greeting = {} if party not in heads else {"head": {"rows": heads[party].rows, "hash": heads[party].hash}}
+            reply = self._say(party, Request(kind="hello", arguments=greeting))
             if reply["version"] != colonnade.__version__:
                 raise VersionMismatch(
                     f"party {party!r} runs Colonnade {reply['version']}, the coordinator {colonnade.__version__};"
@@ -338,4 +339,4 @@ def _about_keys(spec: Spec, home: Path, aligned: bool) -> list[str]:
         return []
     if aligned_privately(spec, home):
         return ["Record keys were aligned privately; alignment/claim.md says who learned what."]
-    return ["Record keys were joined in the clear by whoever ran this."]
+    return ["Record keys were joined in the clear by the operator of this federation."]

@@ -396,7 +396,7 @@ def _names_host(certificate: x509.Certificate, dialled: str) -> Iterator[Finding
     if host not in hosts:
         yield fault(
             "certificates",
-            f"parties dial {host!r}, and the coordinator's certificate names {', '.join(sorted(hosts)) or 'nobody'};"
+            f"parties dial {host!r}, and the coordinator's certificate names {', '.join(sorted(hosts)) or 'no host'};"
             f" make a new request with --host {host}.",
         )
 
@@ -426,7 +426,7 @@ def members(consortium: Path, authority: Path, *, revoked: Path | None = None) -
     if revoked is not None and not revoked.exists():
         yield warning(
             "revoked",
-            f"{revoked} is not there, so nobody counts as revoked; copy the authority's list, or an empty file.",
+            f"{revoked} is not there, so none counts as revoked; copy the authority's list, or an empty file.",
         )
     ill = 0
     for name, table in listed.items():

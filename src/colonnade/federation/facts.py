@@ -1,4 +1,4 @@
-"""What everybody may know: who has which columns with which domains, and the size of the cohort.
+"""What anyone may know: who has which columns with which domains, and the size of the cohort.
 
 Costs, plans and message sizes are functions of these facts and of the arguments, never of data.
 """
@@ -60,7 +60,7 @@ class PublicFacts:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> PublicFacts:
-        columns = {party: Columns.from_dict(one) for party, one in plain["columns"].items()}
+        columns = {party: Columns.from_dict(listed) for party, listed in plain["columns"].items()}
         return cls(n=int(plain["n"]), columns=columns)
 
     @property

@@ -56,9 +56,9 @@ class Home:
         if file.exists():
             return Identity.load(file)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = Identity.generate()
-        made.save(file)
-        return made
+        identity = Identity.generate()
+        identity.save(file)
+        return identity
 
     def configure(
         self,
@@ -153,9 +153,9 @@ class Home:
 def keys_digest(keys: Iterable[Any]) -> str:
     """Binds an alignment to a block's keys in their order. It stays in the party's folder."""
     hasher = hashlib.sha256()
-    whole = keys if isinstance(keys, np.ndarray) else np.asarray(keys, dtype=object)
-    for start in range(0, len(whole), 4096):  # objects for all keys at once would take more memory than the keys
-        texts = [repr(key).encode() for key in whole[start : start + 4096].astype(object)]
+    array = keys if isinstance(keys, np.ndarray) else np.asarray(keys, dtype=object)
+    for start in range(0, len(array), 4096):  # objects for all keys at once would take more memory than the keys
+        texts = [repr(key).encode() for key in array[start : start + 4096].astype(object)]
         hasher.update(b"".join(len(text).to_bytes(8, "big") + text for text in texts))
     return hasher.hexdigest()
 

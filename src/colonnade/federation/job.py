@@ -204,24 +204,24 @@ class Job:
     def _exchange(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
         """Send to all at once; wait for all, so that no party is left in the middle of a round."""
 
-        def one(party: str, data: bytes) -> tuple[bytes, str]:
+        def exchanged(party: str, data: bytes) -> tuple[bytes, str]:
             answer = self._transport.exchange(party, data, timeout=self._timeout)
             return answer, digest(answer)
 
         encoded = {party: request.encode() for party, request in requests.items()}
-        futures = {party: self._pool.submit(one, party, data) for party, data in encoded.items()}
+        futures = {party: self._pool.submit(exchanged, party, data) for party, data in encoded.items()}
         hashes = {party: digest(data) for party, data in encoded.items()}  # while the parties work
         replies: dict[str, Reply] = {}
         failures: list[Exception] = []
         for party, future in futures.items():
             request = requests[party]
-            here = {"job": self.id, "seq": request.seq, "peer": party, "step": request.step}
+            place = {"job": self.id, "seq": request.seq, "peer": party, "step": request.step}
             sent = Message(
                 direction="out",
                 kind=request.kind,
                 payload=encoded.pop(party),
                 hashed=hashes[party],
-                **here,  # type: ignore[arg-type]
+                **place,  # type: ignore[arg-type]
             )
             try:
                 data, hashed = future.result()
@@ -231,7 +231,7 @@ class Job:
                 failures.append(error)
                 continue
             kind = "error" if reply.error else "reply"
-            got = Message(direction="in", kind=kind, payload=data, hashed=hashed, **here)  # type: ignore[arg-type]
+            got = Message(direction="in", kind=kind, payload=data, hashed=hashed, **place)  # type: ignore[arg-type]
             self.transcript.record(sent, got)
             self._bytes += len(sent.payload) + len(data)
             if reply.error:

@@ -121,26 +121,26 @@ def _alignments(spec: Spec, blocks: Mapping[str, Block], homes: Mapping[str, Hom
             " folders of all parties to join the keys in the clear."
         )
     stored = {party: homes[party].alignment(blocks[party].keys) for party in blocks}
-    kept = {party: alignment for party, alignment in stored.items() if alignment is not None}
-    if len(kept) == len(blocks) and len({alignment.n for alignment in kept.values()}) == 1:
-        return kept
+    valid = {party: alignment for party, alignment in stored.items() if alignment is not None}
+    if len(valid) == len(blocks) and len({alignment.n for alignment in valid.values()}) == 1:
+        return valid
     randomness = SystemRandomness() if spec.seed is None else SimulatedRandomness(spec.seed, "cohort order")
-    _, made = join_in_the_clear(
+    _, joined = join_in_the_clear(
         {party: block.keys for party, block in blocks.items()}, include=spec.include, randomness=randomness
     )
-    return made
+    return joined
 
 
 def _privately(blocks: Mapping[str, Block], folders: Mapping[str, Home]) -> dict[str, Alignment]:
     """What a private alignment left at each party. Keys that were kept apart are never joined in the clear unasked."""
-    found = {party: folder.alignment(blocks[party].keys) for party, folder in folders.items()}
-    made = {party: alignment for party, alignment in found.items() if alignment is not None}
-    if len(made) < len(found) or len({folder.cohort for folder in folders.values()}) > 1:
+    stored = {party: folder.alignment(blocks[party].keys) for party, folder in folders.items()}
+    valid = {party: alignment for party, alignment in stored.items() if alignment is not None}
+    if len(valid) < len(stored) or len({folder.cohort for folder in folders.values()}) > 1:
         raise SourceError(
             "the keys have changed since the private alignment, or it did not finish; run `colonnade align` again, or"
             " delete the folders 'aligned' of all parties to join the keys in the clear."
         )
-    return made
+    return valid
 
 
 def _nobody(blocks: Mapping[str, Block]) -> dict[str, Alignment]:

@@ -2,7 +2,7 @@
 
 A method's file says its purpose (the first line of its docstring), its options (`federation.options`), what it assumes
 about records that lack a block, its attacks for the audit, and its procedure. Everything else is derived here and by
-whoever reads the catalogue: the plan, the verb, the console's sentence, the report's box, the API page.
+every reader of the catalogue: the plan, the verb, the console's sentence, the report's box, the API page.
 """
 
 from __future__ import annotations
@@ -122,17 +122,17 @@ class Method(Options, ABC, Generic[R]):
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def method_class(cls: C) -> C:
     """Make a class of options a dataclass, and write its options into its docstring, for `help` and the API page."""
-    made: Any = dataclass(kw_only=True)(cls)
+    decorated: Any = dataclass(kw_only=True)(cls)
     text = inspect.getdoc(cls) or ""
     before, heading, after = text.partition("\nReturns\n---")
-    made.__signature__ = inspect.Signature(
+    decorated.__signature__ = inspect.Signature(
         [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(one), annotation=one.hint)
-            for name, one in made.declared().items()
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(option), annotation=option.hint)
+            for name, option in decorated.declared().items()
         ]
     )
-    made.__doc__ = f"{before.rstrip()}\n\n{parameters(made)}\n{heading}{after}"
-    return made  # type: ignore[no-any-return]
+    decorated.__doc__ = f"{before.rstrip()}\n\n{parameters(decorated)}\n{heading}{after}"
+    return decorated  # type: ignore[no-any-return]
 
 
 def _default(declared: Declared) -> Any:

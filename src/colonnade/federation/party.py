@@ -183,8 +183,8 @@ class Party(Workplace):
         """`hashes` are those of request and reply, where they are known: a large message is hashed once."""
 
         def message(direction: Literal["in", "out"], kind: str, payload: bytes, **more: Any) -> Message:
-            here = {"peer": COORDINATOR, "job": request.job, "seq": request.seq, "step": request.step}
-            return Message(direction=direction, kind=kind, payload=payload, **{**here, **more})
+            place = {"peer": COORDINATOR, "job": request.job, "seq": request.seq, "step": request.step}
+            return Message(direction=direction, kind=kind, payload=payload, **{**place, **more})
 
         sealed = "sealed: only the recipient can read it"
         self.transcript.record(
@@ -194,8 +194,8 @@ class Party(Workplace):
         )
 
     def _hello(self, request: Request, data: bytes) -> bytes:
-        told = request.arguments.get("head")
-        if told is not None and not self.ledger.contains(_head(told)):
+        head = request.arguments.get("head")
+        if head is not None and not self.ledger.contains(_head(head)):
             raise CorruptRecord(
                 f"the ledger in {self.home} no longer contains what it told the coordinator's newest run: an older copy"
                 " was restored; stop serving and run `colonnade ledger recover` with the coordinator's run folders."
@@ -213,12 +213,13 @@ class Party(Workplace):
         return reply
 
     def _check(self, request: Request, data: bytes) -> bytes:
-        """Would this plan be accepted? Asked of everybody first, so that no party reserves for a job that another
+        """Would this plan be accepted? Asked of every party first, so that no party reserves for a job that another
         refuses."""
         plan = self._acceptable(request)
         if self._block is not None:
             self._block.check_schema()
-        self.ledger.check([one.cost for one in self.approvals.reservations(request.job, plan)], allow=self.policy.allow)
+        reserved = self.approvals.reservations(request.job, plan)
+        self.ledger.check([reservation.cost for reservation in reserved], allow=self.policy.allow)
         state = self.policy.decide(plan, self.facts, self.roster, party=self.name)
         reply = Reply(value={"state": state}).encode()
         self._record(request, data, reply, kind="check", discloses=f"the job would be {state} here")
@@ -228,10 +229,10 @@ class Party(Workplace):
         if not request.job:  # a check has none, and its signature must not open a job
             raise UnsafeRequest("a proposal must name its job.")
         proposal = wire.digest(data)
-        known = self.store.job(request.job)
-        if known is not None and known.proposal != proposal:
+        earlier = self.store.job(request.job)
+        if earlier is not None and earlier.proposal != proposal:
             raise ReplayMismatch(f"job {request.job} was proposed before with another plan; use a new job id.")
-        if known is None:
+        if earlier is None:
             plan = self._acceptable(request)
             state = self.policy.decide(plan, self.facts, self.roster, party=self.name)
             with self.database.transaction():
@@ -248,8 +249,8 @@ class Party(Workplace):
         if current.state == "denied":
             raise NotApproved(f"this party's operator has denied job {request.job}.")
         reply = Reply(value={"state": current.state, "ledger": _plain(self.ledger.reserved(request.job))}).encode()
-        told = f"the job is {current.state} here, and where the ledger has its reservation"
-        self._record(request, data, reply, kind="proposal", discloses=told)
+        discloses = f"the job is {current.state} here, and where the ledger has its reservation"
+        self._record(request, data, reply, kind="proposal", discloses=discloses)
         return reply
 
     def _acceptable(self, request: Request) -> Plan:
@@ -284,12 +285,12 @@ class Party(Workplace):
         return step
 
     def _check_requester(self, request: Request) -> None:
-        """Where there is an authority somebody must sign; the policy may want one of certain organisations."""
+        """Where there is an authority, a proposal must be signed; the policy may want one of certain organisations."""
         requester, owner = request.arguments.get("requester"), None
         if self._authority is not None:
             owner = verified(requester, request.job, request.arguments, authority=self._authority)
         if self.policy.requesters is not None and (owner is None or owner.organisation not in self.policy.requesters):
-            who = "whoever runs this machine" if owner is None else repr(owner.organisation)
+            who = "the operator of this machine" if owner is None else repr(owner.organisation)
             raise NotApproved(f"{who} may not ask here; add the organisation to requesters in [policy] to let it.")
 
     def decide(self, job: str, *, approve: bool) -> None:
@@ -348,8 +349,8 @@ class Party(Workplace):
             self._loaded.add(request.job)
         return self._step(request.step)
 
-    def _replay(self, request: Request, data: bytes, hashed: str, known: str, reply: bytes | None) -> bytes:
-        if known != hashed:
+    def _replay(self, request: Request, data: bytes, hashed: str, answered: str, reply: bytes | None) -> bytes:
+        if answered != hashed:
             raise ReplayMismatch(f"request {request.seq} of job {request.job} was answered before for other content.")
         if reply is None:
             raise NotApproved(f"job {request.job} is closed and its replies are forgotten; start a new one.")
@@ -403,7 +404,7 @@ class Party(Workplace):
         """Release the files once no request is being answered; the party can be opened again.
 
         An interruption can leave a thread behind that its pool does not know (Ctrl-C while the pool starts it), so
-        nobody else waits for it: a connection that is closed under a running statement crashes the process.
+        nothing else waits for it: a connection that is closed under a running statement crashes the process.
         """
         with self._one_at_a_time:
             self._closed = True
@@ -417,9 +418,9 @@ def _plain(head: Head) -> dict[str, Any]:
     return {"rows": head.rows, "hash": head.hash}
 
 
-def _head(told: Any) -> Head:
+def _head(stated: Any) -> Head:
     try:
-        return Head(int(told["rows"]), str(told["hash"]))
+        return Head(int(stated["rows"]), str(stated["hash"]))
     except (KeyError, TypeError, ValueError) as error:
         raise BadArguments("a greeting names a head by rows and hash.") from error
 

@@ -110,8 +110,8 @@ class Plan:
 
 def of_first_format(plain: Mapping[str, Any]) -> dict[str, Any]:
     """A plan that the first version wrote, whose stages were phases: for records of what was spent."""
-    kept = {name: value for name, value in plain.items() if name != "phases"}
-    return {"missing_data": "", **kept, "stages": plain["phases"]}
+    others = {name: value for name, value in plain.items() if name != "phases"}
+    return {"missing_data": "", **others, "stages": plain["phases"]}
 
 
 # TRANSITION: old names, until every family asks stages.

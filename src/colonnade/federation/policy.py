@@ -102,9 +102,9 @@ def own_plan(plan: Plan, facts: PublicFacts, roster: Roster) -> Plan:
 
 def check_genuine(plan: Plan, facts: PublicFacts, roster: Roster, *, party: str) -> None:
     """Refuse a plan that carries a method's name and does something else here. Its costs are the budget's affair."""
-    known = {(stage.name, stage.step): stage.counts.get(party, 0) for stage in own_plan(plan, facts, roster).stages}
+    own = {(stage.name, stage.step): stage.counts.get(party, 0) for stage in own_plan(plan, facts, roster).stages}
     for stage in plan.stages:
-        if stage.counts.get(party, 0) > known.get((stage.name, stage.step), 0):
+        if stage.counts.get(party, 0) > own.get((stage.name, stage.step), 0):
             raise UnsafeRequest(
                 f"the proposed plan is called {plan.method!r}, but its stage {stage.name!r} asks more of step"
                 f" {stage.step} than that method does; the coordinator's installation differs, or its request was"

@@ -81,17 +81,17 @@ def restore(copy: Path, home: Path) -> tuple[Head, Path | None]:
     """
     head, _ = verify(copy)
     target = home / DATABASE
-    kept: Path | None = None
+    replaced: Path | None = None
     with _translated(f"restoring {copy} to {target}"):
         home.mkdir(parents=True, exist_ok=True)
         if target.exists():
             _check_idle(target)
-            kept = home / f"{DATABASE}.replaced-{time.strftime('%Y%m%d-%H%M%S')}"
-            target.rename(kept)
+            replaced = home / f"{DATABASE}.replaced-{time.strftime('%Y%m%d-%H%M%S')}"
+            target.rename(replaced)
             for ending in ("-wal", "-shm"):  # they belong to the file that goes
                 beside = target.with_name(target.name + ending)
                 if beside.exists():
-                    beside.rename(kept.with_name(kept.name + ending))
+                    beside.rename(replaced.with_name(replaced.name + ending))
         partial = home / f"{DATABASE}.partial"
         partial.write_bytes(copy.read_bytes())
         partial.chmod(0o600)
@@ -100,7 +100,7 @@ def restore(copy: Path, home: Path) -> tuple[Head, Path | None]:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.rename(target)
-    return head, kept
+    return head, replaced
 
 
 def _check_idle(database: Path) -> None:
@@ -113,7 +113,7 @@ def _check_idle(database: Path) -> None:
         except sqlite3.OperationalError as error:
             raise RunError(f"{database} is in use ({error}); stop `colonnade party serve` first.") from error
         except sqlite3.DatabaseError:
-            return  # damaged: that is why somebody restores
+            return  # damaged: that is why it is restored
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ def recover(home: Path, party: str, runs: Path) -> list[Recovered]:
             if not mine:
                 continue
             head = run.heads().get(party)
-            known = bool(ledger.chain.rows(kind="reserve", job=run.job["job"]))
-            if known and (head is None or ledger.contains(head)):
+            counted = bool(ledger.chain.rows(kind="reserve", job=run.job["job"]))
+            if counted and (head is None or ledger.contains(head)):
                 continue
-            ledger.make_up(run.job["job"], [] if known else mine, lost=head)
-            recovered.append(Recovered(run.job["job"], folder, 0 if known else len(mine)))
+            ledger.make_up(run.job["job"], [] if counted else mine, lost=head)
+            recovered.append(Recovered(run.job["job"], folder, 0 if counted else len(mine)))
     return recovered

@@ -1,7 +1,7 @@
 """Who takes part: members, organisations, keys, the committee of share holders, its threshold.
 
-A party pins its roster. These things come from there and never from a request's arguments, so that nobody can
-talk a party into sharing with a stranger, opening with too few holders, or leaving out somebody's noise.
+A party pins its roster. These things come from there and never from a request's arguments, so that no request can
+talk a party into sharing with a stranger, opening with too few holders, or leaving out a member's noise.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def step(*, cost: Cost | Callable[..., Cost]) -> Callable[[Callable[..., Release
     def register(function: Callable[..., Release]) -> Step:
         module = function.__module__.removeprefix("colonnade.")
         new = Step(f"{module}.{function.__name__}", function, cost)
-        known = _registry.get(new.name)
-        if known is not None and known.function.__code__.co_filename != function.__code__.co_filename:
+        earlier = _registry.get(new.name)
+        if earlier is not None and earlier.function.__code__.co_filename != function.__code__.co_filename:
             raise UnknownStep(f"two modules register a step named {new.name!r}; rename one of them.")
         _registry[new.name] = new
         return new

@@ -159,9 +159,9 @@ class Store:
 
     def close_open_jobs(self) -> list[str]:
         """Close every job that is not over, in a copy of the records: it cannot know what was answered since."""
-        found = [stored.job for stored in self.jobs() if stored.state in ("waiting", "approved")]
-        self._forget(found)
-        return found
+        open_jobs = [stored.job for stored in self.jobs() if stored.state in ("waiting", "approved")]
+        self._forget(open_jobs)
+        return open_jobs
 
     def _forget(self, jobs: Sequence[str]) -> None:
         with self.database.transaction():

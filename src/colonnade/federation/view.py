@@ -120,14 +120,14 @@ class View:
             "title": self.title,
             "quality": self.quality,
             "answer": _blocks(self.answer),
-            "sections": [{"title": one.title, "blocks": _blocks(one.blocks)} for one in self.sections],
-            "terminal": [plain(one) for one in self.terminal],
+            "sections": [{"title": section.title, "blocks": _blocks(section.blocks)} for section in self.sections],
+            "terminal": [plain(section) for section in self.terminal],
         }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> View:
-        made: View = convert(stored, cls, "view.json")
-        return made
+        view: View = convert(stored, cls, "view.json")
+        return view
 
 
 def _blocks(blocks: Sequence[Block]) -> list[dict[str, Any]]:

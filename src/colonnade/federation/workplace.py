@@ -122,10 +122,10 @@ class Workplace:
     def column(self, name: str) -> NDArray[Any]:
         """One column over the whole cohort, encoded; NaN or -1 where the record or the cell is missing."""
         discrete = self.block.columns[name].discrete
-        whole = np.full(self.facts.n, -1 if discrete else np.nan, dtype=np.int32 if discrete else np.float64)
-        for at, values in self.chunks([name]):
-            whole[at] = values[name]
-        return whole
+        cohort = np.full(self.facts.n, -1 if discrete else np.nan, dtype=np.int32 if discrete else np.float64)
+        for rows, values in self.chunks([name]):
+            cohort[rows] = values[name]
+        return cohort
 
     # --- the job --------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Workplace:
         """
         work = self._working()
         values: dict[str, Any] = {}
-        known = self.store.letters(work.job) if work.mail else {}
+        newest = self.store.letters(work.job) if work.mail else {}
         for mail in work.mail:
             if mail.tag != tag:
                 continue
@@ -173,7 +173,7 @@ class Workplace:
                 raise SealBroken(f"a message from {mail.sender!r} came twice or is for {mail.recipient!r}.")
             public_key = self.roster.member(mail.sender).public_key
             plain = unseal(self._identity, public_key, mail.sealed, context=mail.context(work.job))
-            if mail.seq <= known.get(mail.sender, -1):
+            if mail.seq <= newest.get(mail.sender, -1):
                 raise SealBroken(f"a message from {mail.sender!r} was read before; the coordinator has replayed it.")
             work.letters[mail.sender] = max(mail.seq, work.letters.get(mail.sender, -1))
             values[mail.sender] = wire.decode(plain)

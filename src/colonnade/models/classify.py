@@ -85,24 +85,6 @@ class BinaryOptions(Method["Classifier"]):
             return self.columns
         return tuple(name for columns in facts.columns.values() for name in columns if name != self.response)
 
-    def classifier(
-        self, job: Job, intercept: float, weights: NDArray[np.float64], *, noise_sd: float, rounds: int, solver: Solver
-    ) -> Classifier:
-        explaining = tuple(features(job.facts, self.explaining(job.facts)))
-        return Classifier(
-            coef_=weights[None, :],
-            intercept_=np.array([intercept]),
-            classes_=np.array(job.facts.column(self.response).categories or (0, 1)),
-            response=self.response,
-            solver=solver,
-            features=explaining,
-            columns=columns_of(job.facts, explaining),
-            n=job.facts.n,
-            noise_sd_=noise_sd,
-            n_iter_=rounds,
-            simulated=job.simulated,
-        )
-
 
 Solver = Literal["moments", "minibatch"]
 
@@ -120,8 +102,8 @@ class Classify(BinaryOptions):
 
     Example
     -------
-    >>> found = co.Classify(response="failed", epsilon=8.0, columns=("capital", "investors")).fit(federation)
-    >>> found.coef_.shape
+    >>> classifier = co.Classify(response="failed", epsilon=8.0, columns=("capital", "investors")).fit(federation)
+    >>> classifier.coef_.shape
     (1, 2)
     """
 
@@ -186,7 +168,7 @@ class ClassifierOfMoments(Procedure["Classifier"]):
             intercept=self.method.intercept,
             ridge=self.method.ridge,
         )
-        return self.method.classifier(job, intercept, weights, noise_sd=moments.noise_sd, rounds=1, solver="moments")
+        return classifier(self.method, job, intercept, weights, noise_sd=moments.noise_sd, rounds=1, solver="moments")
 
 
 def noise_ridge(noise_sd: float, width: int) -> float:
@@ -301,3 +283,30 @@ class Classifier(Result):
             sections=(Section(title="Behind the coefficients", blocks=(Text(text=f"Fitted from {how}. {noise}"),)),),
             terminal=(Table(title=title, head=head, rows=rows, numeric=(1,), shown=MOST_SHOWN),),
         )
+
+
+def classifier(
+    method: BinaryOptions,
+    job: Job,
+    intercept: float,
+    weights: NDArray[np.float64],
+    *,
+    noise_sd: float,
+    rounds: int,
+    solver: Solver,
+) -> Classifier:
+    """The result of a fit, with what is public about its columns."""
+    explaining = tuple(features(job.facts, method.explaining(job.facts)))
+    return Classifier(
+        coef_=weights[None, :],
+        intercept_=np.array([intercept]),
+        classes_=np.array(job.facts.column(method.response).categories or (0, 1)),
+        response=method.response,
+        solver=solver,
+        features=explaining,
+        columns=columns_of(job.facts, explaining),
+        n=job.facts.n,
+        noise_sd_=noise_sd,
+        n_iter_=rounds,
+        simulated=job.simulated,
+    )

@@ -1,6 +1,6 @@
 """`PCA`: principal components of the columns of all parties, from one noisy Gram matrix (the SQM paper, 5.1).
 
-The parties quantise their columns and share them; the committee opens X'X with everybody's Skellam noise; the
+The parties quantise their columns and share them; the committee opens X'X with every member's Skellam noise; the
 coordinator takes the leading eigenvectors. Everything after the opening is post-processing and costs nothing.
 The claim is in `claim.md`.
 """
@@ -67,8 +67,8 @@ class PCA(Method["PrincipalComponents"]):
 
     Example
     -------
-    >>> found = co.PCA(n_components=1, epsilon=8.0, columns=("capital", "investors", "changes")).fit(federation)
-    >>> found.components_.shape
+    >>> components = co.PCA(n_components=1, epsilon=8.0, columns=("capital", "investors", "changes")).fit(federation)
+    >>> components.components_.shape
     (1, 3)
     """
 

@@ -296,11 +296,11 @@ def unblind(
     signed: Sequence[int], blinded: Sequence[int], factors: Sequence[int], modulus: int, *, domain: str
 ) -> list[bytes]:
     """The tags of one's own keys. A signature that does not verify is refused."""
-    if any(pow(one, EXPONENT, modulus) != sent for one, sent in zip(signed, blinded, strict=True)):
+    if any(pow(signature, EXPONENT, modulus) != sent for signature, sent in zip(signed, blinded, strict=True)):
         raise SecureError("a blind signature does not verify; align with the same version at every party.")
     return [
-        tag(one * pow(factor, -1, modulus) % modulus, modulus, domain=domain)
-        for one, factor in zip(signed, factors, strict=True)
+        tag(signature * pow(factor, -1, modulus) % modulus, modulus, domain=domain)
+        for signature, factor in zip(signed, factors, strict=True)
     ]
 
 

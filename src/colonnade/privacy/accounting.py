@@ -95,7 +95,8 @@ def has_pld(costs: Counter[Cost], rdp: Curve) -> bool:
 def composed_pld(costs: Counter[Cost]) -> PrivacyLossDistribution:
     """The convolution of all privacy losses; only where `has_pld`."""
     losses: list[Any] = [_single_pld(cost) for cost in costs]
-    powers = [one if count == 1 else one.self_compose(count) for one, count in zip(losses, costs.values(), strict=True)]
+    counted = zip(losses, costs.values(), strict=True)
+    powers = [loss if count == 1 else loss.self_compose(count) for loss, count in counted]
     return reduce(lambda total, power: total.compose(power), powers)
 
 
@@ -140,16 +141,16 @@ def guarantee(
         return Guarantee(
             epsilon=math.inf, delta=delta, unit=unit, relation=relation, accountant="none", unbounded=without
         )
-    found = {"pure": pure_sum(kinds)}
+    epsilons = {"pure": pure_sum(kinds)}
     if delta > 0:
         from dp_accounting import rdp
 
         curve = rdp_sum(kinds)
-        found["rdp"] = float(rdp.compute_epsilon(ORDERS, curve, delta)[0])
+        epsilons["rdp"] = float(rdp.compute_epsilon(ORDERS, curve, delta)[0])
         if delta >= _PLD_SMALLEST_DELTA and has_pld(kinds, curve):
-            found["pld"] = float(composed_pld(kinds).get_epsilon_for_delta(delta - _PLD_ROUNDING))
-    accountant = min(found, key=found.__getitem__)
-    return Guarantee(epsilon=found[accountant], delta=delta, unit=unit, relation=relation, accountant=accountant)
+            epsilons["pld"] = float(composed_pld(kinds).get_epsilon_for_delta(delta - _PLD_ROUNDING))
+    accountant = min(epsilons, key=epsilons.__getitem__)
+    return Guarantee(epsilon=epsilons[accountant], delta=delta, unit=unit, relation=relation, accountant=accountant)
 
 
 def advantage(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relation = "zero-out") -> float:
@@ -164,10 +165,10 @@ def advantage(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relatio
 
     curve = rdp_sum(kinds)
     # A pure epsilon is at best randomized response, whose distance is tanh(epsilon / 2).
-    found = [1.0, math.tanh(pure_sum(kinds) / 2), float(rdp_privacy_accountant.compute_delta(ORDERS, curve, 0.0)[0])]
+    bounds = [1.0, math.tanh(pure_sum(kinds) / 2), float(rdp_privacy_accountant.compute_delta(ORDERS, curve, 0.0)[0])]
     if has_pld(kinds, curve):
-        found.append(float(composed_pld(kinds).get_delta_for_epsilon(0.0)) + _PLD_ROUNDING)
-    return min(found)
+        bounds.append(float(composed_pld(kinds).get_delta_for_epsilon(0.0)) + _PLD_ROUNDING)
+    return min(bounds)
 
 
 def _composition(costs: Iterable[Cost], unit: Unit, relation: Relation) -> tuple[Counter[Cost], tuple[str, ...]]:
@@ -272,11 +273,11 @@ def dominated(spent: Sequence[Cost], reserved: Sequence[Cost]) -> bool:
 
 
 def _without_bound(leaves: Sequence[Cost]) -> Counter[tuple[str, str, str]]:
-    found: Counter[tuple[str, str, str]] = Counter()
+    released: Counter[tuple[str, str, str]] = Counter()
     for leaf in leaves:
         if leaf.mechanism == "unbounded":
-            found[str(leaf["name"]), leaf.unit, leaf.audience] += leaf.count
-    return found
+            released[str(leaf["name"]), leaf.unit, leaf.audience] += leaf.count
+    return released
 
 
 _SLACK = 1 + 1e-9  # for sums in another order

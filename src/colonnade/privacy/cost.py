@@ -30,8 +30,8 @@ RELATIONS: tuple[str, ...] = get_args(Relation)
 class Cost:
     """One release, or several composed (`mechanism="composed"`, with `parts`).
 
-    `joint` is the id of a release that several parties make together: whoever composes a person's total
-    counts each id once. `count` repeats the same cost that many times. The unit and the relation of a composed
+    `joint` is the id of a release that several parties make together: a person's total counts
+    each id once. `count` repeats the same cost that many times. The unit and the relation of a composed
     cost are a summary for people; accounting reads those of its leaves.
     """
 
@@ -60,8 +60,8 @@ class Cost:
             raise BadPrivacyParameter(f"a {self.mechanism!r} cost names a parameter twice; state each once.")
 
     def __getitem__(self, name: str) -> Parameter:
-        for known, value in self.parameters:
-            if known == name:
+        for stated, value in self.parameters:
+            if stated == name:
                 return value
         raise CannotAccount(f"a {self.mechanism!r} cost needs the parameter {name!r}; build it with its constructor.")
 
@@ -184,10 +184,10 @@ def compose(costs: Iterable[Cost], **stated: Any) -> Cost:
     The unit and the relation are those of the parts where these agree.
     """
     merged: dict[Cost, int] = {}
-    for one in costs:
-        key = replace(one, count=1)
+    for cost in costs:
+        key = replace(cost, count=1)
         before = merged.get(key, 0)
-        merged[key] = before + one.count if one.joint is None else max(before, one.count)
+        merged[key] = before + cost.count if cost.joint is None else max(before, cost.count)
     parts = tuple(replace(key, count=count) for key, count in merged.items() if count)
     if len(parts) == 1 and not stated:
         return parts[0]
@@ -201,8 +201,8 @@ def compose(costs: Iterable[Cost], **stated: Any) -> Cost:
 def against_colluders(cost: Cost, *, members: int, pooled: int) -> Cost:
     """The same cost, where noise of all `members` together counts only what `pooled` of them do not know.
 
-    Whoever knows its noise also knows the batch, so sampling counts for nothing. Noise that one party makes alone is
-    not shared with anybody, and where all members pool theirs the account is left to outsiders.
+    Knowing its noise is knowing the batch, so sampling counts for nothing. Noise that one party makes alone is
+    not shared with anyone, and where all members pool theirs the account is left to outsiders.
     """
     if cost.parts:
         parts = tuple(against_colluders(part, members=members, pooled=pooled) for part in cost.parts)

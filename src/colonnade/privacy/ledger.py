@@ -39,7 +39,7 @@ DRIFT = 300.0
 class Budget:
     """At most (epsilon, delta) per record; with `period_days`, within any window of that length.
 
-    A period's budget renews itself, a person's loss does not: whoever shows a period also shows the lifetime total.
+    A period's budget renews itself, a person's loss does not: a page that shows a period also shows the lifetime total.
 
     Parameters
     ----------

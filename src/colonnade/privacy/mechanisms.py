@@ -59,13 +59,13 @@ def mechanism_of(cost: Cost) -> Mechanism:
     """The mechanism of a single cost; CannotAccount where nobody registered it."""
     if cost.mechanism in _ELSEWHERE:
         importlib.import_module(_ELSEWHERE[cost.mechanism])
-    known = _MECHANISMS.get(cost.mechanism)
-    if known is None:
+    mechanism = _MECHANISMS.get(cost.mechanism)
+    if mechanism is None:
         raise CannotAccount(
             f"no accountant knows the mechanism {cost.mechanism!r}; import the module that registers it,"
             f" or use one of {', '.join(sorted(_MECHANISMS))}."
         )
-    return known
+    return mechanism
 
 
 def _stated(cost: Cost, name: str) -> float:

@@ -68,15 +68,15 @@ def _check(scale: float, size: int) -> None:
 @lru_cache(maxsize=128)
 def _opendp_laplace(scale: float) -> Callable[[list[int]], list[int]]:
     measurements, space = _opendp("l1_distance")
-    made: Callable[[list[int]], list[int]] = measurements.make_laplace(*space, scale=scale)
-    return made
+    measurement: Callable[[list[int]], list[int]] = measurements.make_laplace(*space, scale=scale)
+    return measurement
 
 
 @lru_cache(maxsize=128)
 def _opendp_gaussian(sigma: float) -> Callable[[list[int]], list[int]]:
     measurements, space = _opendp("l2_distance")
-    made: Callable[[list[int]], list[int]] = measurements.make_gaussian(*space, scale=sigma)
-    return made
+    measurement: Callable[[list[int]], list[int]] = measurements.make_gaussian(*space, scale=sigma)
+    return measurement
 
 
 def _opendp(metric: str) -> tuple[Any, tuple[Any, Any]]:
@@ -135,7 +135,7 @@ def _simulated_gaussian(randomness: Randomness, sigma: float, size: int) -> NDAr
 
 WORDS = 2**64
 # Within these limits the kept answer stays the most likely one after rounding: e^epsilon / (e^epsilon + k - 1) is above
-# 1 / k by about epsilon / k > 2^-64. Above 700 the exponent would be of no use to anybody.
+# 1 / k by about epsilon / k > 2^-64. Above 700 the exponent would be of no use to anyone.
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-9, 700.0
 MOST_CATEGORIES = 2**20
 
@@ -149,9 +149,9 @@ def keep_threshold(epsilon: float, categories: int = 2) -> int:
         raise BadPrivacyParameter(f"categories must lie in [2, 2^20], not {categories!r}; group the rare ones.")
     context = Context(prec=400)
     odds = context.exp(Decimal(epsilon))
-    kept = context.divide(context.multiply(odds, Decimal(WORDS)), context.add(odds, Decimal(categories - 1)))
+    keep = context.divide(context.multiply(odds, Decimal(WORDS)), context.add(odds, Decimal(categories - 1)))
     # 400 digits leave an error far below 1e-300; subtracting that much makes the floor safe.
-    below = context.subtract(kept, Decimal("1e-300"))
+    below = context.subtract(keep, Decimal("1e-300"))
     return int(below.to_integral_value(rounding=ROUND_FLOOR, context=context))
 
 

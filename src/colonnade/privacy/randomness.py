@@ -76,5 +76,5 @@ class SimulatedRandomness(_Words):
 def simulated_generator(randomness: Randomness) -> np.random.Generator:
     """A numpy generator for a simulation; refused for a source that protects people."""
     if not randomness.simulated:
-        raise ValueError("a numpy generator does not protect anybody: draw from the operating system instead")
+        raise ValueError("a numpy generator does not protect anyone: draw from the operating system instead")
     return np.random.default_rng(int.from_bytes(randomness.bytes(16), "little"))

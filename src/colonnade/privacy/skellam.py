@@ -1,7 +1,7 @@
 """What Skellam noise costs: the noise of everything that several parties release together.
 
 Each of m parties adds its own Sk(mu / m) to an integer statistic before it is opened, so the opened value carries
-Sk(mu), of variance 2 mu. Whoever colludes with c parties knows their shares and faces Sk(mu (m - c) / m).
+Sk(mu), of variance 2 mu. An adversary that colludes with c parties knows their shares and faces Sk(mu (m - c) / m).
 `Skellam` states such a release as a cost, `calibrate_mu` finds the mu for a target, and importing this module
 teaches the accountants the mechanism "skellam". The proofs are in `skellam.claim.md`; `skellam_sampler` draws it.
 
@@ -145,7 +145,7 @@ def calibrate_mu(
     stated = {} if replace_factor is None else {"replace_factor": replace_factor}
 
     def releases(mu: float) -> list[Cost]:
-        one = Skellam(
+        release = Skellam(
             mu,
             delta_1=delta_1,
             delta_2=delta_2,
@@ -156,7 +156,7 @@ def calibrate_mu(
             dimension=dimension,
             **stated,
         )
-        return [one.times(steps)]
+        return [release.times(steps)]
 
     def enough(mu: int) -> bool:
         return accounting.guarantee(releases(mu), delta=delta, relation=relation).epsilon <= epsilon
@@ -223,13 +223,13 @@ class _Skellam:
     def rdp(self, cost: Cost, orders: Curve) -> Curve:
         noise = _Noise.of(cost)
         below, above = np.floor(orders), np.ceil(orders)
-        whole = np.union1d(below, above)
-        whole = whole[whole >= 2]
-        curve = _replaced(noise, whole) if noise.replaced else _zeroed(noise, whole)
+        integers = np.union1d(below, above)
+        integers = integers[integers >= 2]
+        curve = _replaced(noise, integers) if noise.replaced else _zeroed(noise, integers)
         if not np.all(np.isfinite(curve)):
             return np.full(orders.shape, math.inf)
         # (alpha - 1) D_alpha is convex in alpha and 0 at 1: a chord between whole orders is above it.
-        cumulant = dict(zip(whole.tolist(), ((whole - 1) * curve).tolist(), strict=True)) | {1.0: 0.0}
+        cumulant = dict(zip(integers.tolist(), ((integers - 1) * curve).tolist(), strict=True)) | {1.0: 0.0}
         left = np.array([cumulant[order] for order in below.tolist()])
         right = np.array([cumulant[order] for order in above.tolist()])
         return np.asarray((left + (orders - below) * (right - left)) / (orders - 1), dtype=np.float64)
@@ -249,9 +249,9 @@ class _Skellam:
             return None  # losses of hundreds of nats
         if noise.replaced and noise.sampling < 1:
             return None  # mixtures on both sides: no dominating pair is proved here
-        one = _cell_losses(noise)
+        losses = _cell_losses(noise)
         # Replaced, a record leaves one cell and enters another (or moves one cell by less): two shifts at most.
-        return one.self_compose(2) if noise.replaced else one
+        return losses.self_compose(2) if noise.replaced else losses
 
     def scaled(self, cost: Cost, factor: float) -> Cost:
         """The L2 sensitivity grows by `factor`, the L1 sensitivity by 2: the triangle inequality is all it has."""
@@ -315,15 +315,15 @@ def _zeroed(noise: _Noise, orders: Curve) -> Curve:
     lift = (size[2:] - 1) * _plain(noise.mu, noise.delta_1, noise.delta_2, size[2:])
     log_lift = lift + np.log(-np.expm1(-lift))
     log_in, log_out = math.log(noise.sampling), math.log1p(-noise.sampling)
-    found = plain.copy()
+    bound = plain.copy()
     for i in np.flatnonzero(orders <= largest):
         alpha = int(orders[i])
         inside = slice(2, alpha + 1)
         log_choose = log_factorial[alpha] - log_factorial[inside] - log_factorial[: alpha - 1][::-1]
         log_chance = log_choose + size[inside] * log_in + (alpha - size[inside]) * log_out
         log_sum = logsumexp(log_chance + log_lift[: alpha - 1]) + _LOG_ROUNDING
-        found[i] = min(found[i], np.logaddexp(0.0, log_sum) / (alpha - 1))
-    return found
+        bound[i] = min(bound[i], np.logaddexp(0.0, log_sum) / (alpha - 1))
+    return bound
 
 
 def _replaced(noise: _Noise, orders: Curve) -> Curve:
@@ -335,9 +335,9 @@ def _replaced(noise: _Noise, orders: Curve) -> Curve:
     plain = _plain(noise.mu, noise.delta_1, noise.replaced * noise.delta_2, orders)
     if noise.sampling == 1:
         return plain
-    there = _zeroed(noise, 2 * orders)
+    forth = _zeroed(noise, 2 * orders)
     back = _zeroed(noise, 2 * orders - 1)
-    return np.asarray(np.minimum(plain, (orders - 0.5) / (orders - 1) * there + back), dtype=np.float64)
+    return np.asarray(np.minimum(plain, (orders - 0.5) / (orders - 1) * forth + back), dtype=np.float64)
 
 
 # --- the privacy loss distribution of one cell --------------------------------------------------------------------
@@ -347,19 +347,19 @@ def _cell_losses(noise: _Noise) -> PrivacyLossDistribution:
     """Sk(mu) + shift against Sk(mu), with the sampled batch in both directions.
 
     The law is log-concave, so the loss is monotone, the worst events are half-lines, and a smaller shift loses less:
-    the largest shift dominates. Losses are rounded up; mass outside the support kept counts as an infinite loss.
+    the largest shift dominates. Losses are rounded up; mass outside this support counts as an infinite loss.
     """
     from dp_accounting.pld import privacy_loss_distribution
 
     from colonnade.privacy.skellam_sampler import reach, weights
 
     shift, q = int(noise.delta_2), noise.sampling
-    kept = reach(noise.mu, _PLD_TAIL_NATS) - 1
-    mass, total = weights(noise.mu, kept + 2 * shift)
-    log_p = np.array([math.log(one) for one in mass]) - math.log(total)
-    # Outcomes from -kept - shift to kept + shift hold all but 2 e^-60 of the law without the record, and of the law
-    # with it, which is the same moved by `shift`.
-    outcomes = np.arange(-kept - shift, kept + shift + 1)
+    largest = reach(noise.mu, _PLD_TAIL_NATS) - 1
+    mass, total = weights(noise.mu, largest + 2 * shift)
+    log_p = np.array([math.log(weight) for weight in mass]) - math.log(total)
+    # Outcomes from -largest - shift to largest + shift hold all but 2 e^-60 of the law without the record, and of the
+    # law with it, which is the same moved by `shift`.
+    outcomes = np.arange(-largest - shift, largest + shift + 1)
     without, moved = log_p[np.abs(outcomes)], log_p[np.abs(outcomes - shift)]
     included = moved if q == 1 else np.logaddexp(math.log1p(-q) + without, math.log(q) + moved)
     tail = 2 * math.exp(-_PLD_TAIL_NATS)
@@ -443,5 +443,5 @@ def normal_losses(*, variance: float, delta_2: float, coordinates: int) -> Priva
     shift = math.ceil(constant / GRID)
     losses = dict(zip(range(first + 1 + shift, last + 1 + shift), mass.tolist(), strict=True))
     outside = float(tail[-1]) + beyond
-    made: Losses = Losses.create_from_rounded_probability(losses, min(1.0, outside), GRID)
-    return made
+    distribution: Losses = Losses.create_from_rounded_probability(losses, min(1.0, outside), GRID)
+    return distribution

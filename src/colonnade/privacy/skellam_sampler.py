@@ -110,16 +110,16 @@ def weights(mu: Fraction, largest: int) -> tuple[list[int], int]:
     add less than 2^-219.
     """
     last = reach(mu, _exponent(largest, max(float(2 * mu), 1e-300)) + 200 * math.log(2))
-    above, here = 0, 1 << 256
-    kept = [0] * (largest + 1)
+    above, current = 0, 1 << 256
+    integers = [0] * (largest + 1)
     total = 0
     for k in range(last, 0, -1):
-        total += 2 * here
+        total += 2 * current
         if k <= largest:
-            kept[k] = here
-        above, here = here, above + k * mu.denominator * here // mu.numerator
-    kept[0] = here
-    return kept, total + here
+            integers[k] = current
+        above, current = current, above + k * mu.denominator * current // mu.numerator
+    integers[0] = current
+    return integers, total + current
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,6 +52,6 @@ def in_plain_words(bound: Guarantee) -> str:
     times = f"{factor:.3g}" if factor < 100 else f"{factor:,.0f}" if factor < 1e6 else f"e^{bound.epsilon:.3g}"
     plus = f", plus {bound.delta:g}" if bound.delta else ""
     return (
-        f"Whatever somebody concludes from the released numbers, its probability is at most {times} times what it"
+        f"Whatever anyone concludes from the released numbers, its probability is at most {times} times what it"
         f" would be if one {bound.unit} {neighbour}{plus}."
     )

@@ -1,4 +1,4 @@
-"""Computing on values that nobody may see: mathematics, no network.
+"""Computing on values that no member may see: mathematics, no network.
 
 In order of dependence:
 

@@ -1,7 +1,7 @@
 """The BGW protocol on Shamir shares: what each holder computes, without the network.
 
 Sums and public factors act on shares directly. A product of two shares lies on a polynomial of degree 2t that
-is **not** uniform: it factors into the inputs' polynomials. So a `Product` shows its residues to nobody, and
+is **not** uniform: it factors into the inputs' polynomials. So a `Product` does not show its residues, and
 leaves a holder in one of two ways only:
 
 - `reshare`, and `recombine` at the receivers: a fresh sharing of degree t, ready for the next product;
@@ -106,14 +106,14 @@ def noise_sharing(
 
 
 def open_product(product: Product, *, noise: Mapping[str, Residues], parties: Sequence[str]) -> Residues:
-    """What this holder may send to whoever opens: its product share plus every roster party's noise share.
+    """What this holder may send to the member that opens: its product share plus every roster party's noise share.
 
     The opener takes `shamir.reconstruct(field, {holder: sent}, degree=2 * threshold)`.
     """
     missing = [party for party in parties if party not in noise]
     if missing or not parties:
         raise PartyLost(
-            f"no noise sharing came from {', '.join(map(repr, missing)) or 'anybody'}: a product is opened only with "
+            f"no noise sharing came from {', '.join(map(repr, missing)) or 'any party'}: a product is opened only with "
             "the noise of every party of the roster; wait for it, or start again with the others."
         )
     strangers = sorted(set(noise) - set(parties))
@@ -162,7 +162,7 @@ def evaluate(
     check_holders(holders, threshold)
     sharing = {"holders": holders, "threshold": threshold}
     shared = [share(field, column, randomness=randomness, **sharing) for column in columns]
-    one = field.encode(np.ones(len(columns[0]), dtype=np.int64))
+    ones = field.encode(np.ones(len(columns[0]), dtype=np.int64))
 
     def times(a: Sequence[Residues], b: Sequence[Residues]) -> list[Product]:
         return [multiply(field, mine, other) for mine, other in zip(a, b, strict=True)]
@@ -181,7 +181,7 @@ def evaluate(
         if len(factors) == 2:
             monomial = times(factors[0], factors[1])
         else:
-            monomial = [lift(field, mine) for mine in (factors[0] if factors else [one] * holders)]
+            monomial = [lift(field, mine) for mine in (factors[0] if factors else [ones] * holders)]
         totals = [total + mine.sum().scale(coefficient) for total, mine in zip(totals, monomial, strict=True)]
 
     sharings = {party: noise_sharing(field, drawn, randomness=randomness, **sharing) for party, drawn in noise.items()}

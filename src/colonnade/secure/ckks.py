@@ -1,6 +1,6 @@
 """CKKS for sums: encrypt vectors of floats under one member's public key, add ciphertexts, decrypt with its secret key.
 
-Whoever adds needs the public part only and can read nothing. The arithmetic is TenSEAL's (Microsoft SEAL). We add and
+The adder needs the public part only and can read nothing. The arithmetic is TenSEAL's (Microsoft SEAL). We add and
 never multiply, so one prime of 60 bits carries the data and a second is the special prime that SEAL always keeps.
 
 Security: with ternary secrets, the Homomorphic Encryption Standard (2018) bounds the bits of the whole modulus for each
@@ -109,7 +109,7 @@ class SecretKey:
         """The sum of `summands` encrypted vectors of `size` values; another key's ciphertexts are an error."""
         if len(ciphertexts) != pieces(size):
             raise SecureError(f"{size} values come in {pieces(size)} ciphertexts, not {len(ciphertexts)}.")
-        found = []
+        sums = []
         for number, data in enumerate(ciphertexts):
             plain = np.array(_vector(self._context, data).decrypt())
             wanted = min(VALUES, size - number * VALUES)
@@ -118,8 +118,8 @@ class SecretKey:
                     f"a ciphertext does not open to a sum of {summands} vectors under this key: it was made for another"
                     " key, or a summand is missing; exchange the public keys again."
                 )
-            found.append(plain[:-1])
-        return np.concatenate(found) if found else np.zeros(0)
+            sums.append(plain[:-1])
+        return np.concatenate(sums) if sums else np.zeros(0)
 
 
 class PublicKey:
@@ -149,8 +149,8 @@ class PublicKey:
         ]
 
     def add(self, summands: Sequence[Sequence[bytes]]) -> list[bytes]:
-        """Piece by piece. Nobody can verify that it was done right, and nobody who adds can read it."""
-        if not summands or len({len(one) for one in summands}) != 1:
+        """Piece by piece. It cannot be verified that it was done right, and the adder cannot read it."""
+        if not summands or len({len(vector) for vector in summands}) != 1:
             raise SecureError("encrypted vectors to be added must have one size; check the step's arguments.")
         if len(summands) == 1:
             return list(summands[0])

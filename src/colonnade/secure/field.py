@@ -305,7 +305,7 @@ def fill_uniform(out: Residues, p: int, randomness: Randomness) -> None:
 
 
 def keyed_uniform(out: Residues, p: int, *, key: bytes, start: bytes = bytes(16)) -> None:
-    """Fill a flat array with residues modulo p that are uniform to whoever does not know the key.
+    """Fill a flat array with residues modulo p that are uniform to anyone without the key.
 
     The key and the first counter block `start` give an AES-256 counter stream. Chunks of 21 bits are cut to the bit
     length of p and rejected from p on: for primes just below 2^21, one chunk in thousands.

@@ -114,7 +114,7 @@ def seal(sender: Identity, recipient: bytes, plaintext: bytes, *, context: bytes
 
 
 def unseal(recipient: Identity, sender_public: bytes, sealed: bytes, *, context: bytes) -> bytes:
-    """The plaintext, or `SealBroken`: changed, cut short, for somebody else, by somebody else, or out of context."""
+    """The plaintext, or `SealBroken`: changed, cut short, for or by another member, or out of context."""
     if len(sealed) < OVERHEAD:
         raise SealBroken(f"a sealed message has at least {OVERHEAD} bytes, not {len(sealed)}: ask the sender again.")
     ephemeral, body = sealed[:KEY_BYTES], memoryview(sealed)[KEY_BYTES:]
@@ -140,7 +140,7 @@ def _derive(secret: bytes, info: bytes) -> bytes:
 
 
 def _exchange(mine: Identity, other: bytes) -> bytes:
-    """Diffie-Hellman. A point of low order would make the secret known to everybody: refused."""
+    """Diffie-Hellman. A point of low order would make the secret known to anyone: refused."""
     try:
         return mine.private.exchange(X25519PublicKey.from_public_bytes(bytes(other)))
     except ValueError:

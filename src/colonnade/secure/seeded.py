@@ -39,8 +39,8 @@ class Shape:
     lengths: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        whole = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in self.lengths)
-        if not self.lengths or not whole or math.prod(max(one, 1) for one in self.lengths) >= 2**40:
+        valid = all(isinstance(length, int) and not isinstance(length, bool) and length >= 0 for length in self.lengths)
+        if not self.lengths or not valid or math.prod(max(length, 1) for length in self.lengths) >= 2**40:
             raise SecureError(f"{self.lengths!r} is not the shape of an array of shares.")
 
     @property
@@ -61,9 +61,9 @@ class Shape:
 
     def words(self, block: int) -> slice:
         """Where a block lies in a layer of packed residues: every block begins a new word."""
-        whole = -(-BLOCK_ROWS * self.width // 3)
+        words_of_block = -(-BLOCK_ROWS * self.width // 3)
         rows = self.rows(block)
-        return slice(block * whole, block * whole - (-(rows.stop - rows.start) * self.width // 3))
+        return slice(block * words_of_block, block * words_of_block - (-(rows.stop - rows.start) * self.width // 3))
 
     @property
     def total_words(self) -> int:
@@ -122,7 +122,9 @@ class PackedShare:
 
     def __post_init__(self) -> None:
         wanted = (self.shape.total_words,)
-        good = [isinstance(one, np.ndarray) and one.dtype == np.uint64 and one.shape == wanted for one in self.words]
+        good = [
+            isinstance(layer, np.ndarray) and layer.dtype == np.uint64 and layer.shape == wanted for layer in self.words
+        ]
         if len(good) != len(self.field.primes) or not all(good):
             raise SecureError("a packed share does not have the words of its shape; ask its dealer again.")
 
@@ -171,15 +173,15 @@ class Dealing:
     def blocks(self, number: int, holders: Sequence[int]) -> list[Residues]:
         """One block of several holders' shares: the polynomial through 0 and the seeds' points, at theirs."""
         secret = self.values[self.shape.rows(number)].reshape(-1)
-        known = sorted(self.seeds)
-        streams = np.stack([SeedShare(self.field, self.shape, self.seeds[one]).block(number) for one in known])
-        streams = streams.reshape(len(known), len(self.field.primes), -1)
+        seeded = sorted(self.seeds)
+        streams = np.stack([SeedShare(self.field, self.shape, self.seeds[holder]).block(number) for holder in seeded])
+        streams = streams.reshape(len(seeded), len(self.field.primes), -1)
         out = [np.empty((len(self.field.primes), secret.size), dtype=np.int32) for _ in holders]
         for k, p in enumerate(self.field.primes):
             for holder, target in zip(holders, out, strict=True):
-                weights = lagrange_weights(p, [0, *(one + 1 for one in known)], at=holder + 1)
+                weights = lagrange_weights(p, [0, *(other + 1 for other in seeded)], point=holder + 1)
                 _interpolate(secret, streams[:, k], np.array(weights, dtype=np.float64), p, target[k])
-        return [one.reshape(len(self.field.primes), -1, self.shape.width) for one in out]
+        return [share.reshape(len(self.field.primes), -1, self.shape.width) for share in out]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +221,7 @@ def deal_seeded(
             f"a sharing of degree {degree} among {holders} holders is impossible or unsafe: the degree must be at "
             f"least the threshold {threshold} and below the number of holders."
         )
-    seeds = {(first + one) % holders: randomness.bytes(SEED_BYTES) for one in range(degree)}
+    seeds = {(first + number) % holders: randomness.bytes(SEED_BYTES) for number in range(degree)}
     return Dealing(field, values, seeds)
 
 

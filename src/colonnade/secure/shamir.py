@@ -82,30 +82,30 @@ def reconstruct(field: Field, shares: Mapping[int, Residues], *, degree: int) ->
     return field.decode(interpolate(field, shares, degree=degree))
 
 
-def interpolate(field: Field, shares: Mapping[int, Residues], *, degree: int, at: int = 0) -> Residues:
-    """The value at x = `at` of the polynomials on which the shares lie, as residues; a surplus is verified."""
+def interpolate(field: Field, shares: Mapping[int, Residues], *, degree: int, point: int = 0) -> Residues:
+    """The value at x = `point` of the polynomials on which the shares lie, as residues; a surplus is verified."""
     if degree < 0 or len(shares) < degree + 1:
         raise TooFewHolders(f"degree {degree} needs {degree + 1} shares and {len(shares)} came: wait for more holders.")
     _check_shares(field, shares)
     order = sorted(shares)
     used = order[: degree + 1]
     for surplus in order[degree + 1 :]:
-        if not np.array_equal(_combine(field, shares, used, at=surplus + 1), shares[surplus]):
+        if not np.array_equal(_combine(field, shares, used, point=surplus + 1), shares[surplus]):
             raise SecureError(
                 f"the shares of holders {order} do not lie on one polynomial of degree {degree}: one of them is wrong "
                 "or belongs to another sharing; ask the holders to start the job again."
             )
-    return _combine(field, shares, used, at=at)
+    return _combine(field, shares, used, point=point)
 
 
-def lagrange_weights(p: int, points: Sequence[int], *, at: int = 0) -> list[int]:
-    """w_i with f(at) = sum_i w_i f(x_i) modulo p, for every polynomial of degree below the number of points."""
+def lagrange_weights(p: int, points: Sequence[int], *, point: int = 0) -> list[int]:
+    """w_i with f(point) = sum_i w_i f(x_i) modulo p, for every polynomial of degree below the number of points."""
     weights = []
     for i, x in enumerate(points):
         numerator = denominator = 1
         for j, other in enumerate(points):
             if i != j:
-                numerator = numerator * (at - other) % p
+                numerator = numerator * (point - other) % p
                 denominator = denominator * (x - other) % p
         weights.append(numerator * pow(denominator, -1, p) % p)
     return weights
@@ -120,9 +120,9 @@ def check_holders(holders: int, threshold: int) -> None:
         )
 
 
-def _combine(field: Field, shares: Mapping[int, Residues], used: Sequence[int], *, at: int) -> Residues:
+def _combine(field: Field, shares: Mapping[int, Residues], used: Sequence[int], *, point: int) -> Residues:
     points = [holder + 1 for holder in used]
-    by_prime = np.array([lagrange_weights(p, points, at=at) for p in field.primes], dtype=np.int32)
+    by_prime = np.array([lagrange_weights(p, points, point=point) for p in field.primes], dtype=np.int32)
     total = np.zeros_like(shares[used[0]])
     for i, holder in enumerate(used):
         weight = by_prime[:, i].reshape(-1, *[1] * (total.ndim - 1))

@@ -28,7 +28,7 @@ from colonnade.secure.field import Field, Residues
 from colonnade.statistics.joint import (
     PYTHON,
     JointStages,
-    JointStatistic,
+    SharedStatistic,
     multiply_shares,
     opened_bytes,
     share_rows,
@@ -127,7 +127,7 @@ def pairings(term: Node) -> tuple[list[list[tuple[Node, Node]]], list[Node]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CircuitStatistic(JointStatistic):
+class CircuitStatistic(SharedStatistic):
     """A joint statistic whose terms are a circuit; everything is opened once.
 
     Mail has the tags "rows NUMBER", "products NUMBER LEVEL", and with the rows of chunk 0 "noise" (of every member) and

@@ -4,10 +4,10 @@ Data parties share integer rows to the committee; **every** member of the roster
 holder computes on its shares, adds all noise, and lets its share of the result go once; the coordinator joins the
 shares (`statistics.shares`). The roster decides who holds, who adds noise and how many may collude; a request cannot.
 
-`JointStatistic` is what all of them have in common. A subclass is a dataclass of the public options; it says how far
-one record moves the result (`sensitivity`), what a member shares (`share`, `share_noise`) and what a holder computes
-(`combine`). The base gives it a codec, a tag that binds all mail to the whole layout, its cost, and its calibration.
-The four steps below serve every kind: the `kind` in a request finds the class in this party's own installation.
+`JointStatistic` is what all of them have in common: a dataclass of the public options, with a codec, a tag that binds
+all mail to the whole layout, a field, a cost and a calibration; a subclass says how far one record moves the result
+(`sensitivity`). A `SharedStatistic` also says what a member shares and what a holder computes, and has its steps here:
+the four steps below serve every kind, and the `kind` in a request finds the class in this party's own installation.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -52,18 +51,6 @@ def check_budget(epsilon: float | None, delta: float) -> None:
         check_epsilon(epsilon)
         if check_delta(delta) == 0:
             raise BadPrivacyParameter("Skellam noise has no pure bound; choose a delta above 0, below 1/n.")
-
-
-@contextmanager
-def reading(what: str) -> Iterator[None]:  # until the gradients are a JointStatistic
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadArguments(f"the layout of a {what} request cannot be read ({error}).") from error
-
-
-def whole_numbers(*values: object) -> bool:
-    return all(isinstance(value, int) and not isinstance(value, bool) for value in values)
 
 
 def colluders(roster: Roster, view: View) -> int:
@@ -139,11 +126,6 @@ class JointStatistic(ABC):
     """Its name in requests."""
     exact: ClassVar[tuple[str, str]]
     """Without noise: the name under which a party must allow the release, and what it discloses."""
-    rows: ClassVar[str]
-    """What the parties share, in words."""
-    results: ClassVar[str]
-    """What is opened, in words."""
-
     facts: PublicFacts
     roster: Roster
     label: str
@@ -170,16 +152,6 @@ class JointStatistic(ABC):
     def field(self) -> Field:
         """Holds every entry of the result with all noise."""
 
-    @property
-    @abstractmethod
-    def chunks(self) -> Sequence[tuple[int, int]]:
-        """The cohort's rows in ranges whose shares travel together."""
-
-    @property
-    @abstractmethod
-    def openings(self) -> Sequence[int]:
-        """How many entries each round opens."""
-
     # --- noise and cost -----------------------------------------------------------------------------------
 
     @property
@@ -187,26 +159,25 @@ class JointStatistic(ABC):
     def sensitivity(self) -> Mapping[str, Any]:
         """How far one record moves the result, as `Skellam` takes it: delta_1, delta_2, and what else is proved."""
 
-    @abstractmethod
-    def cost(self, public: Public, view: View) -> Cost:
-        """What a data party debits for all openings."""
-
-    @abstractmethod
-    def releases(self, colluders: int) -> list[Cost]:
-        """What a record pays in all, if so many members know their noise."""
-
-    def release(self, mu: int, *, colluders: int, joint: str | None = None) -> Cost:
-        """One joint release with noise Sk(mu); without noise it has no bound."""
+    def release(self, mu: int, *, colluders: int, joint: str | None = None, **stated: Any) -> Cost:
+        """One joint release with noise Sk(mu); without noise it has no bound. `stated` is what `Skellam` takes too."""
         if not mu:
             return Unbounded(*self.exact, joint=joint)
         members = len(self.roster.names)
-        return Skellam(mu, parties=members, colluders=colluders, joint=joint, **self.sensitivity)
+        return Skellam(mu, parties=members, colluders=colluders, joint=joint, **self.sensitivity, **stated)
 
     def calibrated(
-        self, *, epsilon: float, delta: float, view: View, relation: Relation = "zero-out", count: int = 1
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        view: View,
+        relation: Relation = "zero-out",
+        count: int = 1,
+        **stated: Any,
     ) -> int:
         """The mu at which `count` releases cost at most (epsilon, delta)."""
-        statistic = self.release(1, colluders=colluders(self.roster, view))
+        statistic = self.release(1, colluders=colluders(self.roster, view), **stated)
         budget = Calibration(
             {self.label: SkellamMus(statistic, count)}, epsilon=epsilon, delta=delta, relation=relation
         )
@@ -234,28 +205,6 @@ class JointStatistic(ABC):
     def tag(self) -> str:
         """Begins the tags of this computation's mail, and binds them to the whole layout."""
         return binding(self.label, self.to_dict())
-
-    # --- what members do ----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def share(self, me: Party, number: int) -> None:
-        """Deal a data party's rows of one chunk."""
-
-    @abstractmethod
-    def share_noise(self, me: Party, number: int) -> None:
-        """Deal a member's noise for one opening."""
-
-    @abstractmethod
-    def put_away(self, me: Party, number: int) -> None:
-        """Keep, as a holder, what this request's mail brought of a chunk, before the next one is dealt."""
-
-    def multiply(self, me: Party, number: int, level: int) -> None:
-        """Deal products of shared columns of one chunk again, as a holder; only statistics of degree 3 and more do."""
-        raise UnsafeRequest(f"this computation has no level {level} of products.")
-
-    @abstractmethod
-    def combine(self, me: Party, number: int) -> Residues:
-        """A holder's share of one opening, with the noise of every member of the roster in it."""
 
 
 @lru_cache(maxsize=64)
@@ -301,6 +250,59 @@ def _parsed(facts: _Same, roster: _Same, text: str) -> JointStatistic:
     return statistic
 
 
+# --- statistics that the steps below compute --------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedStatistic(JointStatistic):
+    """Rows are shared in chunks of the cohort, and the result is opened in rounds, of which each happens once."""
+
+    rows: ClassVar[str]
+    """What the parties share, in words."""
+    results: ClassVar[str]
+    """What is opened, in words."""
+
+    @property
+    @abstractmethod
+    def chunks(self) -> Sequence[tuple[int, int]]:
+        """The cohort's rows in ranges whose shares travel together."""
+
+    @property
+    @abstractmethod
+    def openings(self) -> Sequence[int]:
+        """How many entries each round opens."""
+
+    @abstractmethod
+    def cost(self, public: Public, view: View) -> Cost:
+        """What a data party debits for all openings."""
+
+    @abstractmethod
+    def releases(self, colluders: int) -> list[Cost]:
+        """What a record pays in all, if so many members know their noise."""
+
+    # --- what members do ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def share(self, me: Party, number: int) -> None:
+        """Deal a data party's rows of one chunk."""
+
+    @abstractmethod
+    def share_noise(self, me: Party, number: int) -> None:
+        """Deal a member's noise for one opening."""
+
+    @abstractmethod
+    def put_away(self, me: Party, number: int) -> None:
+        """Keep, as a holder, what this request's mail brought of a chunk, before the next one is dealt."""
+
+    def multiply(self, me: Party, number: int, level: int) -> None:
+        """Deal products of shared columns of one chunk again, as a holder; only statistics of degree 3 and more do."""
+        raise UnsafeRequest(f"this computation has no level {level} of products.")
+
+    @abstractmethod
+    def combine(self, me: Party, number: int) -> Residues:
+        """A holder's share of one opening, with the noise of every member of the roster in it."""
+
+
 # --- memory -----------------------------------------------------------------------------------------------
 
 PYTHON = 400 << 20
@@ -308,7 +310,7 @@ PYTHON = 400 << 20
 breathe."""
 
 
-def opened_bytes(layout: JointStatistic) -> int:
+def opened_bytes(layout: SharedStatistic) -> int:
     """For each entry that is opened: at a holder all members' noise, products and the reply; at the coordinator every
     holder's reply as bytes and as residues, and what joining them takes (240 bytes measured, 3 primes and holders)."""
     primes, members, committee = len(layout.field.primes), len(layout.roster.names), len(layout.roster.committee)
@@ -335,7 +337,7 @@ class JointStages:
     `later` says which arguments are known only when the job runs, as a `Stage` takes it.
     """
 
-    def __init__(self, layout: JointStatistic, view: View, *, later: Mapping[str, str] | None = None) -> None:
+    def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, str] | None = None) -> None:
         self.layout, self.view = layout, view
         self._arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
         self._later = later or {}
@@ -376,15 +378,13 @@ class JointStages:
 # --- the members' steps -----------------------------------------------------------------------------------
 
 
-def _read(public: Public | Party, layout: Mapping[str, Any]) -> JointStatistic:
+def _read(public: Public | Party, layout: Mapping[str, Any]) -> SharedStatistic:
     """A statistic of Colonnade's own: one from another package has steps in that package, which parties permit."""
-    statistic = JointStatistic.from_dict(public.facts, public.roster, layout)
-    package = CATALOGUE.package_of(type(statistic).__module__)
+    kind = layout.get("kind")
+    package = CATALOGUE.package_of(_kinds[kind].__module__) if isinstance(kind, str) and kind in _kinds else ""
     if package:
-        raise UnsafeRequest(
-            f"the joint statistic {statistic.kind!r} comes from {package}, and is asked by its own steps."
-        )
-    return statistic
+        raise UnsafeRequest(f"the joint statistic {kind!r} comes from {package}, and is asked by its own steps.")
+    return SharedStatistic.from_dict(public.facts, public.roster, layout)
 
 
 def _within(number: int, of: Sequence[Any], what: str) -> None:

@@ -127,32 +127,32 @@ def repair(matrix: ArrayLike, *, floor: float = EIGENVALUE_FLOOR) -> Reals:
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """A correlation matrix, and the factor by which the known entries had to shrink to have a completion at all."""
+    """A correlation matrix, and the factor by which the measured entries had to shrink to have a completion at all."""
 
     correlation: Reals
-    kept: float
+    factor: float
 
 
-def complete(matrix: ArrayLike, known: ArrayLike, *, floor: float = EIGENVALUE_FLOOR) -> Completion:
-    """The correlation matrix of largest determinant with the `known` entries (Dempster 1972).
+def complete(matrix: ArrayLike, measured: ArrayLike, *, floor: float = EIGENVALUE_FLOOR) -> Completion:
+    """The correlation matrix of largest determinant with the `measured` entries (Dempster 1972).
 
-    Its inverse is 0 at every unknown entry. Noisy known entries may have no positive completion: then they shrink
+    Its inverse is 0 at every other entry. Noisy entries may have no positive completion: then they shrink
     together by the least of a few factors at which one is found.
     """
-    given, fixed = np.asarray(matrix, dtype=np.float64), np.array(known, dtype=bool)
+    given, fixed = np.asarray(matrix, dtype=np.float64), np.array(measured, dtype=bool)
     if given.ndim != 2 or given.shape[0] != given.shape[1] or fixed.shape != given.shape or (fixed != fixed.T).any():
-        raise DomainError("a completion needs a square matrix and a symmetric mask of its known entries.")
+        raise DomainError("a completion needs a square matrix and a symmetric mask of its measured entries.")
     np.fill_diagonal(fixed, True)
     stated = np.where(fixed, (given + given.T) / 2, 0.0)
     np.fill_diagonal(stated, 1.0)
     if fixed.all():
         return Completion(repair(stated, floor=floor), 1.0)
-    for kept in (1.0, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.0):
-        target = kept * stated + (1 - kept) * np.eye(len(given))
+    for factor in (1.0, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.0):
+        target = factor * stated + (1 - factor) * np.eye(len(given))
         start = _positive_completion(target, fixed, floor)
         if start is not None:
-            return Completion(_raise_determinant(start, fixed), kept)
-    raise AssertionError("the identity is a completion")  # pragma: no cover - kept = 0 always has one
+            return Completion(_raise_determinant(start, fixed), factor)
+    raise AssertionError("the identity is a completion")  # pragma: no cover - factor = 0 always has one
 
 
 def _positive_completion(target: Reals, fixed: NDArray[np.bool_], floor: float) -> Reals | None:

@@ -62,7 +62,7 @@ from colonnade.statistics.joint import (
     EXACT,
     PYTHON,
     JointStages,
-    JointStatistic,
+    SharedStatistic,
     check_budget,
     colluders,
     field_for,
@@ -199,7 +199,7 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentsLayout(JointStatistic):
+class MomentsLayout(SharedStatistic):
     """The public shape of moments: features, patterns, bounds, noise, and the tiles that are opened.
 
     `mu` is the noise of each entry; 0 is exact.

@@ -85,7 +85,7 @@ class Polynomial:
                 if any(isinstance(e, bool) or not isinstance(e, int) or e < 0 for e in exponents.values()):
                     raise BadArguments(f"exponents must be integers of at least 0, not {dict(exponents)!r}.")
                 key = tuple(sorted((str(name), e) for name, e in exponents.items() if e))
-                merged[key] = merged.get(key, 0) + coefficient
+                merged[key] = merged.get(key, 0.0) + float(coefficient)
             outputs.append(tuple((merged[key], dict(key)) for key in sorted(merged) if merged[key]))
         object.__setattr__(self, "outputs", tuple(outputs))
 

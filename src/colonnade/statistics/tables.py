@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 Names = tuple[str, ...]
 MAXIMUM_CELLS = 1 << 22
 """Cells of all tables of one job together."""
+CELL: dict[str, Any] = {"delta_1": 1, "delta_2": 1, "shift": "single"}
+"""The sensitivity of a table: a record adds 1 to one cell or to none, a single shift of 1."""
 MOST_ROWS = 500
 """A table in the report shows no more rows than this; result.json has all."""
 
@@ -259,8 +261,7 @@ class TablesLayout(CircuitStatistic):
 
     @property
     def sensitivity(self) -> dict[str, Any]:
-        """A record adds 1 to one cell of a table or to none: a single shift of 1."""
-        return {"delta_1": 1, "delta_2": 1, "shift": "single"}
+        return CELL
 
     def cost(self, public: Public, view: View) -> Cost:
         """All tables that involve a party. Those of the same parties with the same noise are one joint release."""

@@ -8,12 +8,11 @@ each may claim is in `copula/claim.md` and `field/claim.md`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.method import Method, Procedure
+from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import (
     ColumnNames,
     Delta,
@@ -38,7 +37,7 @@ COPULA: Mapping[str, tuple[str, ...]] = {"model": ("copula",)}
 FIELD: Mapping[str, tuple[str, ...]] = {"model": ("field",)}
 
 
-@dataclass(kw_only=True)
+@method_class
 class Synthesize(Method[SyntheticTable]):
     """Fit a model of all parties' columns and draw a synthetic table from it.
 

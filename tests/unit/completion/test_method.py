@@ -40,6 +40,7 @@ from colonnade.secure import ckks
         {"epochs": 0},
         {"iterations": True},
         {"file_format": "xlsx"},
+        {"delta": "x"},
         {"imputer": ["gain"]},
     ],
     ids=str,
@@ -51,7 +52,7 @@ def test_an_option_that_cannot_be_is_named(wrong: dict[str, Any]) -> None:
 
 def test_a_delta_that_cannot_be_is_named() -> None:
     with pytest.raises(BadPrivacyParameter, match="delta"):
-        Complete(delta="x")  # type: ignore[arg-type]
+        Complete(delta=2.0)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
@@ -103,7 +104,31 @@ def test_without_tenseal_a_job_under_ckks_is_not_begun(monkeypatch: pytest.Monke
     ckks._tenseal.cache_clear()
 
 
-def test_without_jax_the_first_use_says_what_to_install() -> None:
-    script = "import sys; sys.modules['jax'] = None; import colonnade; colonnade.Complete"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith("completion needs jax and optax; install colonnade[completion].")
+def test_without_jax_a_network_says_what_to_install_and_the_rest_does_without_it() -> None:
+    """At the coordinator when a job is planned, at a party before it tells anything."""
+    script = """
+import sys
+sys.modules["jax"] = None
+import pandas as pd
+import colonnade as co
+from colonnade.errors import RunError, StepFailed
+columns = co.Columns([co.Column(name=name, kind="continuous", lower=0, upper=9) for name in "xy"])
+blocks = {name: pd.DataFrame({"id": range(least, 40), name: 1.0}) for name, least in (("x", 0), ("y", 9))}
+with co.Federation.local(blocks, key="id", columns=columns, allow=("presence", "completion-quality")) as federation:
+    print(co.Complete(imputer="mean").fit(federation).parties["y"]["completed"])
+    try:
+        federation.plan(co.Complete())
+    except RunError as error:
+        print(error)
+    from colonnade.completion.split.session import meet
+    try:
+        federation.ask(meet, members=["x", "y"], masking="pads", networks=True)
+    except StepFailed as error:
+        print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "9",
+        "completion needs jax and optax; install colonnade[completion].",
+        "refused",
+    ]

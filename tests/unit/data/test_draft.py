@@ -70,7 +70,7 @@ def test_bounds_lie_around_the_data_on_round_numbers(values: list[float], whole:
     if whole:
         values = [float(int(math.remainder(value, 1e12))) for value in values]
     smallest, largest = min(values), max(values)
-    lower, upper = round_outwards(smallest, largest, whole=whole)
+    lower, upper = round_outwards(smallest, largest, integers=whole)
     assert lower <= smallest <= largest <= upper
     assert lower < upper
     spread = largest - smallest

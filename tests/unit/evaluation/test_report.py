@@ -6,6 +6,8 @@ import json
 import math
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -260,6 +262,13 @@ def test_every_kind_of_block_is_rendered_from_a_stored_view() -> None:
     assert not {"img", "script"} & document.names
 
 
+def test_the_renderer_needs_no_command_line() -> None:
+    """A notebook renders the same view."""
+    script = "import sys, colonnade.evaluation.report; print('typer' in sys.modules, 'rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
 def test_rows_beyond_what_is_shown_are_folded() -> None:
     rows = tuple((f"row {number}", str(number)) for number in range(30))
     html = render_blocks([Table(title="Many", head=("a", "b"), rows=rows, shown=10)])
@@ -268,6 +277,9 @@ def test_rows_beyond_what_is_shown_are_folded() -> None:
     assert fold
     assert "All 30 rows" in every
     assert every.count("<tr>") == 1 + 30
+    whole = render_blocks([Table(title="All of it", head=("a", "b"), rows=rows, shown=0)])
+    assert whole.startswith("<details><summary>All of it</summary>")
+    assert whole.count("<tr>") == 1 + 30
     assert "<details>" not in render_blocks([Table(title="Few", head=("a", "b"), rows=rows[:10], shown=10)])
 
 

@@ -48,7 +48,8 @@ def test_a_second_ask_takes_the_next_request(tmp_path: Path) -> None:
         with federation.open(Plan(method=ASK, options={}, stages=(planned,))) as job:
             assert set(job.ask(planned)) == {"clinic", "court"}
             assert set(job.ask(planned)) == {"clinic"}, "only a party that has a request left"
-            assert job.ask(planned) == {}
+            with pytest.raises(RunError, match="has no request left; the plan reserved 2 of them"):
+                job.ask(planned)
         assert asked(federation, "clinic") == [0.1, 0.2]
         assert asked(federation, "court") == [0.3]
 

@@ -230,7 +230,7 @@ def test_an_opening_waits_for_every_party() -> None:
     for lost in PARTIES:
         with pytest.raises(PartyLost, match=lost):
             bgw.open_product(product, noise={q: n for q, n in noise.items() if q != lost}, parties=PARTIES)
-    with pytest.raises(PartyLost, match="anybody"):
+    with pytest.raises(PartyLost, match="any party"):
         bgw.open_product(product, noise={}, parties=[])
 
 

@@ -73,10 +73,10 @@ def test_shares_are_values_of_one_polynomial_of_the_degree_and_no_lower() -> Non
             for k, p in enumerate(field.primes):
                 points = list(range(1, degree + 2))
                 for at in range(degree + 2, holders + 1):
-                    weights = lagrange_weights(p, points, at=at)
+                    weights = lagrange_weights(p, points, point=at)
                     exact = sum(w * shares[x - 1][k].astype(object) for w, x in zip(weights, points, strict=True)) % p
                     assert (exact == shares[at - 1][k]).all()
-                lower = lagrange_weights(p, points[:-1], at=degree + 1)
+                lower = lagrange_weights(p, points[:-1], point=degree + 1)
                 guess = sum(w * shares[x][k].astype(object) for x, w in enumerate(lower)) % p
                 assert (guess != shares[degree][k]).mean() > 0.9
 
@@ -86,7 +86,7 @@ def test_lagrange_weights_reproduce_polynomials() -> None:
     for p in (31, PRIMES[0]):
         points = [1, 2, 5, 7]
         for at in (0, 3, 11):
-            weights = lagrange_weights(p, points, at=at)
+            weights = lagrange_weights(p, points, point=at)
             for d in range(4):
                 assert sum(w * x**d for w, x in zip(weights, points, strict=True)) % p == at**d % p
 
@@ -187,5 +187,5 @@ def test_interpolation_at_a_holders_point_is_its_share() -> None:
     residues = field.uniform((4,), SystemRandomness())
     shares = share_residues(field, residues, holders=5, threshold=2, randomness=SystemRandomness())
     known = {j: shares[j] for j in (0, 2, 4)}
-    assert (interpolate(field, known, degree=2, at=4) == shares[3]).all()
+    assert (interpolate(field, known, degree=2, point=4) == shares[3]).all()
     assert (interpolate(field, known, degree=2) == residues).all()

@@ -96,7 +96,7 @@ def test_completion_has_a_zero_in_the_inverse_and_keeps_what_is_known() -> None:
     for a, b in ((slice(0, 3), slice(6, 9)), (slice(3, 6), slice(9, 12)), (slice(0, 3), slice(9, 12))):
         known[a, b] = known[b, a] = False
     found = complete(full, known)
-    assert found.kept == 1
+    assert found.factor == 1
     assert np.allclose(found.correlation[known], full[known])
     assert np.abs(np.linalg.inv(found.correlation)[~known]).max() < 1e-7
     assert np.linalg.slogdet(found.correlation)[1] > np.linalg.slogdet(full)[1]
@@ -108,7 +108,7 @@ def test_known_entries_without_a_completion_shrink() -> None:
     known[0, 2] = known[2, 0] = known[1, 3] = known[3, 1] = False
     c = 0.99
     found = complete([[1, c, 0, -c], [c, 1, c, 0], [0, c, 1, c], [-c, 0, c, 1]], known)
-    assert 0.5 < found.kept < 0.75  # cos(pi / 4) = 0.707 is the largest that a frustrated 4-cycle allows
+    assert 0.5 < found.factor < 0.75  # cos(pi / 4) = 0.707 is the largest that a frustrated 4-cycle allows
     assert np.linalg.eigvalsh(found.correlation)[0] > 0
     assert np.allclose(complete(np.ones((3, 3)), np.zeros((3, 3))).correlation, np.eye(3))
     with pytest.raises(DomainError):

@@ -11,7 +11,7 @@ import pytest
 from colonnade.errors import BadArguments, StorageError
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.view import Figures, Items, Text, View
-from colonnade.synthesis.table import SyntheticTable, _typical, frame_of, read_table, write_rows
+from colonnade.synthesis.table import SyntheticTable, frame_of, read_table, write_rows
 from support.copulas import mixed_copula
 
 
@@ -98,10 +98,3 @@ def test_the_view_says_where_the_rows_are_whose_they_are_and_what_the_columns_lo
     assert isinstance(imitating, Text)
     assert "Each row imitates a record" in imitating.text
     assert "No row belongs" not in imitating.text
-
-
-def test_the_middle_half_is_linear_within_cells() -> None:
-    """100 values in [0, 50), 300 in [50, 100): the quartiles are 50 and 50 + 50 * 200/300."""
-    numeric = {"labels": ["0 to 49", "50 to 99"], "edges": [0.0, 50.0, 100.0], "counts": [100, 300]}
-    assert _typical(numeric) == f"50 to {50 + 50 * 200 / 300:.4g}"
-    assert _typical({"labels": ["f", "m"], "edges": None, "counts": [150, 250]}) == "m 62 %, f 38 %"

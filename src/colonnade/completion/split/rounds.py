@@ -69,12 +69,12 @@ class History:
 class Meeting:
     """The parties tell each other which records they have; with CKKS also their public keys."""
 
-    def __init__(self, members: Sequence[str], masking: Masking, planner: Planner) -> None:
-        asked = {"members": list(members), "masking": masking}
-        requests = {member: [asked] for member in members}
+    def __init__(self, members: Sequence[str], masking: Masking, planner: Planner, *, networks: bool = True) -> None:
+        stated = {"members": list(members), "masking": masking}
         size = planner.facts.n // 8 + (PUBLIC_KEY_BYTES if masking == "ckks" else 0)
+        requests = {member: [{**stated, "networks": networks}] for member in members}
         self.meet = planner("meet", session.meet, requests, "presence, and public keys", size)
-        self.settle = planner("settle", session.settle, requests, "nothing")
+        self.settle = planner("settle", session.settle, {member: [stated] for member in members}, "nothing")
         self.stages = (self.meet, self.settle)
 
     def run(self, job: Job) -> Keys:

@@ -36,7 +36,7 @@ from colonnade.completion.split.training import (
     weights_cost,
     words_of,
 )
-from colonnade.errors import PartyLost, UnsafeRequest
+from colonnade.errors import PartyLost, RunError, StepFailed, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
@@ -68,6 +68,11 @@ def column_means(matrix: Matrix) -> NDArray[np.float64]:
     """Over the entries that are there; 0 for a column without any."""
     observed = ~np.isnan(matrix)
     return np.asarray(np.nan_to_num(matrix).sum(axis=0) / np.maximum(observed.sum(axis=0), 1))
+
+
+def networks_ready() -> None:
+    """Refuse in one sentence where jax, an extra, is not installed. What needs no network does without it."""
+    from colonnade.completion.split import networks as networks
 
 
 # --- a session ----------------------------------------------------------------------------------------------------
@@ -375,8 +380,13 @@ def predictions(me: Party, training: Regression) -> Floats:
 
 
 @step(cost=Unbounded("presence", "which records this party has, to the other parties", audience="the data parties"))
-def meet(me: Party, *, members: list[str], masking: Masking) -> Release:
+def meet(me: Party, *, members: list[str], masking: Masking, networks: bool) -> Release:
     """Tell the others which records are here, and with CKKS one's public key."""
+    if networks:
+        try:
+            networks_ready()
+        except RunError as error:  # before anything is told
+            raise StepFailed(str(error)) from error
     others = [member for member in members if member != me.name]
     for other in others:
         me.send(other, "presence", np.packbits(me.present))

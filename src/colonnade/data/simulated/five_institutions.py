@@ -281,7 +281,7 @@ def five_institutions(
     missing: Missing | None = "mar",
     response_holder: Holder = "commerce",
 ) -> Example:
-    """Draw `n` firms. Exactly round(n x rate) of them are missing at each institution; each is known to somebody.
+    """Draw `n` firms. Exactly round(n x rate) of them are missing at each institution; each is known to at least one.
 
     `missing`: "mar" (which blocks exist depends on capital, changes, region and profit growth), "mcar" or None.
     `response_holder`: "commerce" (default): the response comes with the commerce bureau's block, so it is complete in
@@ -422,7 +422,7 @@ def _presence(complete: pd.DataFrame, missing: Missing | None, rng: np.random.Ge
 
 def _empty_where_absent(complete: pd.DataFrame, names: list[str], present: NDArray[np.bool_]) -> pd.DataFrame:
     """The same table with empty cells; integers become pandas' nullable integers."""
-    whole = complete[names].select_dtypes("integer").columns
-    emptied = complete.astype(dict.fromkeys(whole, "Int64"))
+    integers = complete[names].select_dtypes("integer").columns
+    emptied = complete.astype(dict.fromkeys(integers, "Int64"))
     emptied.loc[~present, names] = None
     return emptied

@@ -96,9 +96,9 @@ def presence_at_exact_rates(
     while undecided.size:
         absent[np.ix_(undecided, others)] = rng.random((undecided.size, len(others))) < np.asarray(missing)[others]
         undecided = undecided[absent[undecided].all(axis=1)]
-    known = np.flatnonzero(~absent[:, anchor])
+    anchored = np.flatnonzero(~absent[:, anchor])
     for k in others.tolist():
-        left = int(np.clip(quota[k] - absent[lost, k].sum(), 0, known.size))
-        score = scores[known, k] + rng.logistic(size=known.size)
-        absent[known[np.argsort(-score)[:left]], k] = True
+        left = int(np.clip(quota[k] - absent[lost, k].sum(), 0, anchored.size))
+        score = scores[anchored, k] + rng.logistic(size=anchored.size)
+        absent[anchored[np.argsort(-score)[:left]], k] = True
     return ~absent

@@ -52,11 +52,11 @@ async def attend(
     key, certificate, authority = credentials(folder)
     instance = secrets.token_bytes(GREETING)
     final = {grpc.StatusCode.PERMISSION_DENIED: RosterError, grpc.StatusCode.ALREADY_EXISTS: PartyLost}
-    pause, told = FIRST_PAUSE, ""
+    pause, reported = FIRST_PAUSE, ""
 
     def welcomed() -> None:
-        nonlocal pause, told
-        pause, told = FIRST_PAUSE, ""
+        nonlocal pause, reported
+        pause, reported = FIRST_PAUSE, ""
         said(f"connected to the coordinator at {coordinator}")
 
     while True:
@@ -73,9 +73,9 @@ async def attend(
             state = f"{error.code().name.lower()}: {error.details()}"
         except (_Broken, WireError) as error:
             state = str(error)
-        if state != told:
+        if state != reported:
             said(f"not connected to {coordinator} ({state}); trying again")
-            told = state
+            reported = state
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # jitter, so that parties do not return all at once
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -98,8 +98,8 @@ async def _session(
             await call.write(part)
         await call.wait_for_connection()
         welcomed()
-        while (found := await message(call, grpc.aio.EOF)) is not None:
-            exchange, data = found
+        while (received := await message(call, grpc.aio.EOF)) is not None:
+            exchange, data = received
             answer = await asyncio.to_thread(handle, data)
             for part in parts(exchange, answer):
                 await call.write(part)
@@ -172,8 +172,8 @@ def serve(
 async def _until_stopped(work: Any) -> None:
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, task.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await task
 

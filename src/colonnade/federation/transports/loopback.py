@@ -39,7 +39,7 @@ class Loopback(Network):
         )
 
     def _issue(self, homes: Mapping[str, tuple[Path, str, bytes]]) -> None:
-        """Certificates for everybody, made once and kept in `folder`."""
+        """Certificates for all members, made once and kept in `folder`."""
         authority = self._folder / "authority"
         if not (authority / AUTHORITY).exists():
             certificates.make_authority(authority, name="loopback")
@@ -50,14 +50,14 @@ class Loopback(Network):
     def _credential(
         self, place: str, *, organisation: str, sealing_key: bytes | None, name: str = "coordinator"
     ) -> None:
-        here, authority = self._folder / place, self._folder / "authority"
-        if (here / CERTIFICATE).exists():
+        folder, authority = self._folder / place, self._folder / "authority"
+        if (folder / CERTIFICATE).exists():
             return
         hosts = ("127.0.0.1",) if sealing_key is None else ()
-        certificates.make_request(here, name=name, organisation=organisation, sealing_key=sealing_key, hosts=hosts)
+        certificates.make_request(folder, name=name, organisation=organisation, sealing_key=sealing_key, hosts=hosts)
         role: certificates.Role = "coordinator" if sealing_key is None else "party"
-        certificates.sign(authority, here / REQUEST, here / CERTIFICATE, role=role, days=3650)
-        (here / AUTHORITY).write_bytes((authority / AUTHORITY).read_bytes())
+        certificates.sign(authority, folder / REQUEST, folder / CERTIFICATE, role=role, days=3650)
+        (folder / AUTHORITY).write_bytes((authority / AUTHORITY).read_bytes())
 
     def _process(self, party: str) -> subprocess.Popen[bytes]:
         with self._starting:

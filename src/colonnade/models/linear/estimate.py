@@ -269,7 +269,9 @@ def without_gaps(observed: Observed, kind: Missing) -> Observed:
     places: NDArray[np.intp] = np.arange(len(data.names))
     if kind == "single":
         response_party = observed.features[observed.target].party
-        places = np.array([at for at in places if observed.features[at].party == response_party], dtype=np.intp)
+        places = np.array(
+            [place for place in places if observed.features[place].party == response_party], dtype=np.intp
+        )
         if len(places) < 2:
             raise NotEstimable(f"{response_party!r} has no covariate beside the response; missing='single' needs one.")
         parties, dropped = (response_party,), ()
@@ -288,7 +290,7 @@ def without_gaps(observed: Observed, kind: Missing) -> Observed:
     return replace(
         observed,
         data=data,
-        features=tuple(observed.features[at] for at in places),
+        features=tuple(observed.features[place] for place in places),
         dropped=dropped,
         parties=parties,
         patterns=(((True,) * len(parties), round(data.n)),),

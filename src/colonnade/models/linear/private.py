@@ -211,9 +211,9 @@ class PrivateFit(Procedure[Regression]):
         """The moments, and the features in their order, the response holder's first; a pair of parties seldom together
         is refused."""
         parties = (self.response_party, *self.others)
-        order = [at for party in parties for at, feature in enumerate(ranged) if feature.party == party]
-        ordered = [ranged[at] for at in order]
-        places = np.array([0, *(at + 1 for at in order)])
+        order = [place for party in parties for place, feature in enumerate(ranged) if feature.party == party]
+        ordered = [ranged[place] for place in order]
+        places = np.array([0, *(place + 1 for place in order)])
         data = FactoredMoments(
             names=tuple(feature.name for feature in ordered),
             n_own=self.width(self.response_party),
@@ -365,11 +365,11 @@ def own_moments(me: Party, *, layout: dict[str, Any], others: list[Any], level: 
     width = ranged.width(me.name) + 1
     grams = np.zeros((2 ** len(others), width, width), dtype=np.int64)
     norm = ranged.bound(me.name)
-    for at, rows in design_chunks(me, ranged.features):
+    for index, rows in design_chunks(me, ranged.features):
         integers = quantize(rows, gamma=ranged.gamma, clip=norm, entry=1.0, randomness=me.randomness)
         extended = np.column_stack([np.full(len(integers), ranged.gamma, dtype=np.int64), integers])
-        for number in np.unique(pattern[at]):
-            records = extended[pattern[at] == number]
+        for number in np.unique(pattern[index]):
+            records = extended[pattern[index] == number]
             grams[number] += records.T @ records
     sigma = math.nextafter(level * own_sensitivity(ranged.gamma, norm), math.inf)
     upper = np.triu_indices(width)

@@ -8,12 +8,11 @@ again (`statistics/gaussian_em.py`). Valid if records are missing at random. Wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.method import Method, Procedure
+from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import ColumnNames, Delta, Gamma, Option, OptionalEpsilon, Response
 from colonnade.federation.roster import Roster
 from colonnade.models.linear.estimate import Family, Missing, MomentFit, estimate, regression_columns
@@ -46,7 +45,7 @@ MomentGamma = Annotated[
 ]
 
 
-@dataclass(kw_only=True)
+@method_class
 class Regress(Method[Regression]):
     """Explain one column by the others from incomplete records, with standard errors.
 

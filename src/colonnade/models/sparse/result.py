@@ -349,7 +349,8 @@ class Fitted:
         released = [f"{leaf['name']}: {leaf['discloses']}; seen by: {leaf.audience}" for leaf in leaves]
         loss = np.array([point.loss for point in self.points])
         # Predictions take values from the whole declared range, also where the moments were of a narrower one.
-        declared = {one.name: one for one in features(job.facts, [feature.column for feature in self.features])}
+        wanted = features(job.facts, [feature.column for feature in self.features])
+        declared = {feature.name: feature for feature in wanted}
         notes = [
             "Lambda and the penalty belong to covariates with standard deviation 1 over the records used. There are no"
             " standard errors: after selection, ordinary ones would be too small."

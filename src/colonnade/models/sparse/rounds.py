@@ -109,7 +109,7 @@ class RoundLayout:
 
     @cached_property
     def others(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(one.party for one in self.features if one.party != self.response_party))
+        return tuple(dict.fromkeys(feature.party for feature in self.features if feature.party != self.response_party))
 
     @property
     def covered(self) -> tuple[str, ...]:
@@ -285,15 +285,25 @@ COVERED = "whatever the path needs, if over all rounds every party's columns com
 # --- the coordinator's procedure ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Reserved:
+    """What the plan of a path reserves at most: rounds in all, paths (1 and one for each fold), and solutions."""
+
+    rounds: int
+    paths: int
+    solves: int
+
+
 class Rounds:
     """Numbers the rounds of a job, over all folds; stops at the number that the plan has reserved, and before a total
     that would show one party's predictor."""
 
-    def __init__(self, job: Job, layout: RoundLayout, *, limit: int, solves: int) -> None:
-        self.job, self.layout, self.limit, self._solves = job, layout, limit, solves
+    def __init__(self, job: Job, layout: RoundLayout, reserved: Reserved) -> None:
+        self.job, self.layout, self.limit = job, layout, reserved.rounds
         self.used = 0
+        self._solves = reserved.solves
         self._marks = 0
-        self._cover = Cover([one.party for one in layout.features], response_party=layout.response_party)
+        self._cover = Cover([feature.party for feature in layout.features], response_party=layout.response_party)
 
     def open(self, selected: NDArray[np.bool_]) -> None:
         """Before a total over these columns is sent: may it be seen? The history is that of all paths and folds."""
@@ -314,8 +324,8 @@ class Rounds:
         self._solves -= 1
         if self._solves < 0:
             raise NotEstimable(
-                "the solutions of the plan are used up, since some were withheld and tried again; take other lambdas, or"
-                " masking='plain' if the parties allow 'party-predictor'."
+                "the solutions of the plan are used up, since some were withheld and tried again; take other lambdas,"
+                " or masking='plain' if the parties allow 'party-predictor'."
             )
 
     def mark(self) -> int:
@@ -339,17 +349,18 @@ class RoundSolver(Protocol):
 
 
 class QuasiNewton:
-    """One evaluation of the loss and its gradient a round; `paths` is 1 and one for each fold."""
+    """One evaluation of the loss and its gradient a round."""
 
-    def __init__(self, layout: RoundLayout, *, rounds: int, paths: int, tolerance: float) -> None:
+    def __init__(self, layout: RoundLayout, reserved: Reserved, *, tolerance: float) -> None:
         self.layout, self.tolerance = layout, tolerance
+        rounds, evaluations = reserved.rounds, reserved.rounds + reserved.paths
         own: Later = {"coefficients": ([], f"a party's own coefficients in standard units: {COVERED}")}
         self.predictors = layout.predictor_stage(predict_block, rounds, own)
         self.residuals = layout.stage(
             "residuals",
             respond,
             [layout.response_party],
-            most=rounds + paths,
+            most=evaluations,
             later={"number": ROUND, "intercept": (None, "that of the round, or none for the null model"), "fold": FOLD},
             audience="coordinator, parties with covariates",
             discloses=RESIDUALS,
@@ -359,7 +370,7 @@ class QuasiNewton:
             "gradients",
             block_gradient,
             layout.covered,
-            most=rounds + paths,
+            most=evaluations,
             later={"number": ROUND},
             discloses="one sum over records for each column",
             reply_bytes=layout.block_bytes,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -61,6 +61,7 @@ from colonnade.models.sparse.result import (
 from colonnade.models.sparse.rounds import (
     Masking,
     QuasiNewton,
+    Reserved,
     RoundLayout,
     Rounds,
     RoundSolver,
@@ -139,52 +140,6 @@ class PathOptions(Method[Selection]):
             not self.lambdas or not all(a > b for a, b in itertools.pairwise((*self.lambdas, 0.0)))
         ):
             raise BadArguments("lambdas must be positive and fall: a path starts where nothing is selected.")
-
-    def covariates(self, facts: PublicFacts) -> tuple[str, ...]:
-        """The columns that may be chosen: all but the response by default."""
-        check_response(facts.column(self.response), self.family)
-        wanted = [name for held in facts.columns.values() for name in held] if self.columns is None else self.columns
-        covariates = tuple(dict.fromkeys(name for name in wanted if name != self.response))
-        if not covariates or not features(facts, covariates):
-            raise BadArguments("there is no covariate; name at least one column other than the response in columns=.")
-        return covariates
-
-    def round_layout(self, facts: PublicFacts, roster: Roster) -> RoundLayout:
-        """The public shape of rounds."""
-        layout = RoundLayout(
-            facts=facts,
-            roster=roster,
-            family=self.family,
-            response=self.response,
-            columns=self.covariates(facts),
-            folds=self.folds if self.criterion == "cv" else 0,
-            masking=self.masking,
-        )
-        layout.check()
-        return layout
-
-    @property
-    def paths(self) -> int:
-        """1, and one for each fold."""
-        return 1 + (self.folds if self.criterion == "cv" else 0)
-
-    @property
-    def solves(self) -> int:
-        """Weighted lassos of all paths, at most."""
-        count = self.n_lambdas if self.lambdas is None else len(self.lambdas)
-        return self.paths * count * (1 if self.penalty == "lasso" else 1 + self.lla_steps)
-
-    def lambda_values(self, largest: float, *, n: float, p: int, half: float) -> NDArray[np.float64]:
-        if self.lambdas is not None:
-            return np.array(self.lambdas) / half
-        ratio = self.ratio or (1e-3 if n > p else 0.05)
-        return lambda_sequence(largest, count=self.n_lambdas, ratio=ratio)
-
-    def trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64], *, first: int = 0) -> Traced:
-        return trace_path(solver, lambdas.tolist(), penalty=self.penalty, lla_steps=self.lla_steps, first=first)
-
-    def selection(self, job: Job, fitted: Fitted, solver: Solver) -> Selection:
-        return fitted.selection(job, family=self.family, penalty=self.penalty, solver=solver, criterion=self.criterion)
 
 
 @method_class
@@ -265,42 +220,80 @@ class Select(PathOptions):
         return "newton"
 
     @property
-    def moment_gamma(self) -> int:
-        return self.gamma or (2**22 if self.epsilon is None else 2**12)
-
-    @property
-    def moment_presence(self) -> Presence:
+    def presence_used(self) -> Presence:
+        """Of the moments: known where they are exact, since EM needs it, and secret with epsilon."""
         return self.presence or ("known" if self.epsilon is None else "secret")
 
     def missing_data(self) -> str:
         if self.solver_used == "newton":
             return COMPLETE_RECORDS
-        if self.moment_presence == "known" and self.epsilon is None:
+        if self.presence_used == "known" and self.epsilon is None:
             return (
                 "All records that have the response are used, those that lack a block by EM: right if records are"
                 " missing at random and the columns are jointly Gaussian."
             )
-        return missing_blocks(self.moment_presence)
+        return missing_blocks(self.presence_used)
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Selection]:
         if self.solver_used == "moments":
             return PathFromMoments(self, facts, roster)
-        layout = self.round_layout(facts, roster)
+
+        def solver(layout: RoundLayout, reserved: Reserved) -> QuasiNewton:
+            return QuasiNewton(layout, reserved, tolerance=self.tolerance)
+
         # Measured: 5 to 8 rounds a lambda; reserved with room to spare.
-        rounds = self.rounds or 40 * self.solves
-        solver = QuasiNewton(layout, rounds=rounds, paths=self.paths, tolerance=self.tolerance)
-        return PathByRounds(self, layout, solver, name="newton", limit=rounds)
+        return PathByRounds(self, facts, roster, solver, name="newton", rounds_each=40)
+
+
+# --- what every path has ------------------------------------------------------------------------------------------
+
+
+def covariates(method: PathOptions, facts: PublicFacts) -> tuple[str, ...]:
+    """The columns that may be chosen: all but the response by default."""
+    check_response(facts.column(method.response), method.family)
+    wanted = [name for held in facts.columns.values() for name in held] if method.columns is None else method.columns
+    others = tuple(dict.fromkeys(name for name in wanted if name != method.response))
+    if not others or not features(facts, others):
+        raise BadArguments("there is no covariate; name at least one column other than the response in columns=.")
+    return others
+
+
+class Path(Procedure[Selection]):
+    """Lambdas, the path along them, and the selection that they give."""
+
+    def __init__(self, method: PathOptions, facts: PublicFacts) -> None:
+        self.options = method
+        self.covariates = covariates(method, facts)
+
+    def lambdas(self, largest: float, *, n: float, p: int, half: float) -> NDArray[np.float64]:
+        options = self.options
+        if options.lambdas is not None:
+            return np.array(options.lambdas) / half
+        ratio = options.ratio or (1e-3 if n > p else 0.05)
+        return lambda_sequence(largest, count=options.n_lambdas, ratio=ratio)
+
+    def trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64], *, first: int = 0) -> Traced:
+        options = self.options
+        return trace_path(solver, lambdas.tolist(), penalty=options.penalty, lla_steps=options.lla_steps, first=first)
+
+    def selection(self, job: Job, fitted: Fitted, solver: Solver) -> Selection:
+        options = self.options
+        return fitted.selection(
+            job, family=options.family, penalty=options.penalty, solver=solver, criterion=options.criterion
+        )
 
 
 # --- from moments -------------------------------------------------------------------------------------------------
 
 
-class PathFromMoments(Procedure[Selection]):
+class PathFromMoments(Path):
     """One computation of moments, exact or scaled and noisy; the whole path follows from them."""
 
     def __init__(self, method: Select, facts: PublicFacts, roster: Roster) -> None:
+        super().__init__(method, facts)
         self.method = method
-        names = (*method.covariates(facts), method.response)
+        self.gamma = method.gamma or (2**22 if method.epsilon is None else 2**12)
+        names = (*self.covariates, method.response)
         self.source: MomentComputation | ScaledMoments
         if method.epsilon is None:
             self.source = MomentComputation(self._exact_layout(names, facts, roster), method.view)
@@ -311,8 +304,8 @@ class PathFromMoments(Procedure[Selection]):
                 names=names,
                 epsilon=method.epsilon,
                 delta=method.delta,
-                gamma=method.moment_gamma,
-                presence=method.moment_presence,
+                gamma=self.gamma,
+                presence=method.presence_used,
                 clip=method.clip or {},
                 view=method.view,
                 relation=method.relation,
@@ -322,89 +315,115 @@ class PathFromMoments(Procedure[Selection]):
 
     def _exact_layout(self, names: tuple[str, ...], facts: PublicFacts, roster: Roster) -> MomentsLayout:
         """Per pattern, of the records with the response, where the presence is known."""
-        presence, patterns = self.method.moment_presence, None
+        presence, patterns = self.method.presence_used, None
         if presence == "known":
             parties = list(dict.fromkeys(feature.party for feature in features(facts, names)))
             response_party = parties.index(facts.owner(self.method.response))
             every = itertools.product((False, True), repeat=len(parties))
             patterns = tuple(mask for mask in every if mask[response_party])
-        return Moments(
-            epsilon=None, columns=names, presence=presence, gamma=self.method.moment_gamma, patterns=patterns
-        ).layout(facts, roster)
+        return Moments(epsilon=None, columns=names, presence=presence, gamma=self.gamma, patterns=patterns).layout(
+            facts, roster
+        )
 
     def run(self, job: Job) -> Selection:
         if isinstance(self.source, ScaledMoments):
-            fitted = fitted_from_moments(self.method, *self.source.run(job))
+            fitted = self.fitted(*self.source.run(job))
         else:
-            fitted = fitted_from_moments(self.method, self.source.run(job))
-        return self.method.selection(job, fitted, "moments")
+            fitted = self.fitted(self.source.run(job))
+        return self.selection(job, fitted, "moments")
 
-
-def fitted_from_moments(method: Select, moments: MomentsResult, clipped: Clipped | None = None) -> Fitted:
-    """The path from moments that were computed, of rows that were clipped; no party is asked."""
-    standard = standard_moments(moments, method.response, gamma=method.moment_gamma, clipped=clipped)
-    covariates = tuple(feature for feature in moments.features if feature.name != method.response)
-    (target,) = (feature for feature in moments.features if feature.name == method.response)
-    centre, half, weight = target.centre, target.half, 1.0
-    notes = standard.notes
-    if method.family == "binomial":
-        # log(1 + e^eta) - y eta = (eta - 2s)^2 / 8 + constant, to second order around 0, with s = 2y - 1.
-        standard = standard.responding(2.0 * (2.0 * centre - 1.0), 4.0 * half)
-        centre, half, weight = 0.0, 1.0, 0.25
-        notes = (
-            *notes,
-            "Binomial through moments: the path minimises the log-likelihood to second order around 0, as Classify"
-            " does. Its coefficients are scaled to log-odds, which is right if the linear predictor is Gaussian."
-            " Objective and deviance are those of the approximation.",
+    def fitted(self, moments: MomentsResult, clipped: Clipped | None = None) -> Fitted:
+        """The path from moments that were computed, of rows that were clipped; no party is asked."""
+        method = self.method
+        standard = standard_moments(moments, method.response, gamma=self.gamma, clipped=clipped)
+        covariates = tuple(feature for feature in moments.features if feature.name != method.response)
+        (target,) = (feature for feature in moments.features if feature.name == method.response)
+        centre, half, weight = target.centre, target.half, 1.0
+        notes = standard.notes
+        if method.family == "binomial":
+            # log(1 + e^eta) - y eta = (eta - 2s)^2 / 8 + constant, to second order around 0, with s = 2y - 1.
+            standard = standard.responding(2.0 * (2.0 * centre - 1.0), 4.0 * half)
+            centre, half, weight = 0.0, 1.0, 0.25
+            notes = (
+                *notes,
+                "Binomial through moments: the path minimises the log-likelihood to second order around 0, as Classify"
+                " does. Its coefficients are scaled to log-odds, which is right if the linear predictor is Gaussian."
+                " Objective and deviance are those of the approximation.",
+            )
+        solver = moment_solver(
+            weight * standard.correlation,
+            weight * standard.cross,
+            weight * standard.variance,
+            tolerance=method.tolerance,
         )
-    solver = moment_solver(
-        weight * standard.correlation, weight * standard.cross, weight * standard.variance, tolerance=method.tolerance
-    )
-    lambdas = method.lambda_values(solver.largest, n=standard.n, p=len(covariates), half=half)
-    traced = method.trace(solver, lambdas)
-    points = traced.points
-    slopes = np.array([point.coefficients for point in points]) * standard.inverse
-    levels = np.full(len(points), standard.response_mean)
-    if method.family == "binomial":
-        mean = (standard.response_mean / 2.0 + 1.0) / 2.0
-        lengths = [math.sqrt(max(0.0, standard.spanned(point.coefficients))) for point in points]
-        factors, centres = zip(*(log_odds(length, mean) for length in lengths), strict=True)
-        slopes, levels = slopes * np.array(factors)[:, None], np.array(centres)
-    carried = standard.effective(points[-1].coefficients, points[-1].loss / weight)
-    if standard.noise:
-        notes = (
-            *notes,
-            f"With the noise, {standard.n:,.0f} records tell as much as {carried:,.0f} exact ones: BIC uses these.",
+        lambdas = self.lambdas(solver.largest, n=standard.n, p=len(covariates), half=half)
+        traced = self.trace(solver, lambdas)
+        points = traced.points
+        slopes = np.array([point.coefficients for point in points]) * standard.inverse
+        levels = np.full(len(points), standard.response_mean)
+        if method.family == "binomial":
+            mean = (standard.response_mean / 2.0 + 1.0) / 2.0
+            lengths = [math.sqrt(max(0.0, standard.spanned(point.coefficients))) for point in points]
+            factors, centres = zip(*(log_odds(length, mean) for length in lengths), strict=True)
+            slopes, levels = slopes * np.array(factors)[:, None], np.array(centres)
+        carried = standard.effective(points[-1].coefficients, points[-1].loss / weight)
+        if standard.noise:
+            notes = (
+                *notes,
+                f"With the noise, {standard.n:,.0f} records tell as much as {carried:,.0f} exact ones: BIC uses these.",
+            )
+        scores = scores_by_bic(method.family, points, n=carried, half=half)
+        return Fitted(
+            points=points,
+            scores=scores,
+            chosen=best(scores),
+            slopes=slopes,
+            intercepts=levels - slopes @ standard.mean,
+            null_loss=solver.null_loss,
+            saturated=solver.saturated,
+            largest=solver.largest,
+            response=method.response,
+            scale=(centre, half),
+            features=covariates,
+            nobs=round(standard.n),
+            rounds=1,
+            notes=(*notes, *filter(None, [traced.ended])),
         )
-    scores = scores_by_bic(method.family, points, n=carried, half=half)
-    return Fitted(
-        points=points,
-        scores=scores,
-        chosen=best(scores),
-        slopes=slopes,
-        intercepts=levels - slopes @ standard.mean,
-        null_loss=solver.null_loss,
-        saturated=solver.saturated,
-        largest=solver.largest,
-        response=method.response,
-        scale=(centre, half),
-        features=covariates,
-        nobs=round(standard.n),
-        rounds=1,
-        notes=(*notes, *filter(None, [traced.ended])),
-    )
 
 
 # --- by rounds ----------------------------------------------------------------------------------------------------
 
 
-class PathByRounds(Procedure[Selection]):
+class PathByRounds(Path):
     """Agree on the records, trace the path (and one for each fold) by a solver's rounds, return to own units."""
 
     def __init__(
-        self, method: PathOptions, layout: RoundLayout, solver: RoundSolver, *, name: Solver, limit: int
+        self,
+        method: PathOptions,
+        facts: PublicFacts,
+        roster: Roster,
+        solver: Callable[[RoundLayout, Reserved], RoundSolver],
+        *,
+        name: Solver,
+        rounds_each: int,
     ) -> None:
-        self.method, self.layout, self.solver, self.name, self.limit = method, layout, solver, name, limit
+        """`rounds_each`: of each solution, reserved unless the options say how many rounds there may be in all."""
+        super().__init__(method, facts)
+        folds = method.folds if method.criterion == "cv" else 0
+        self.layout = layout = RoundLayout(
+            facts=facts,
+            roster=roster,
+            family=method.family,
+            response=method.response,
+            columns=self.covariates,
+            folds=folds,
+            masking=method.masking,
+        )
+        layout.check()
+        lambdas = method.n_lambdas if method.lambdas is None else len(method.lambdas)
+        solves = (1 + folds) * lambdas * (1 if method.penalty == "lasso" else 1 + method.lla_steps)
+        self.reserved = Reserved(method.rounds or rounds_each * solves, 1 + folds, solves)
+        self.solver, self.name = solver(layout, self.reserved), name
         self.presence = layout.stage(
             "presence",
             show_presence,
@@ -424,34 +443,34 @@ class PathByRounds(Procedure[Selection]):
             discloses="the fitted coefficients",
             reply_bytes=layout.block_bytes,
         )
-        self.stages = (self.presence, self.records, *solver.stages, self.units)
+        self.stages = (self.presence, self.records, *self.solver.stages, self.units)
         whose = "the total linear predictor" if layout.masking == "masked" else "each party's linear predictor"
         self.notes = (
-            f"At most {limit:,} rounds are reserved; a path usually needs far fewer.",
+            f"At most {self.reserved.rounds:,} rounds are reserved; a path usually needs far fewer.",
             f"In each round {layout.response_party!r} sees {whose} by record, and the parties with covariates see"
             " residuals by record, from which they can work out the response.",
-            *solver.notes,
+            *self.solver.notes,
             "Only records that every party has are used: right if records are missing completely at random. With"
             " missing blocks use Select(solver='moments') (gaussian), or synthesize a table and fit that.",
         )
 
     def run(self, job: Job) -> Selection:
-        method, layout = self.method, self.layout
+        options, layout = self.options, self.layout
         job.ask(self.presence)
         counted: dict[str, int] = job.ask(self.records)
         n, p, half = counted[layout.response_party], len(layout.features), layout.scale[1]
-        rounds = Rounds(job, layout, limit=self.limit, solves=method.solves)
+        rounds = Rounds(job, layout, self.reserved)
         solver = self.solver.start(rounds, fold=None)
-        traced = self._trace(solver, method.lambda_values(solver.largest, n=n, p=p, half=half))
+        traced = self._trace(solver, self.lambdas(solver.largest, n=n, p=p, half=half))
         notes = withheld_note(traced, response_party=layout.response_party, half=half)
         points = traced.points
-        if method.criterion == "bic":
-            scores = scores_by_bic(method.family, points, n=n, half=half)
+        if options.criterion == "bic":
+            scores = scores_by_bic(options.family, points, n=n, half=half)
         else:
             lambdas = np.array([point.lam for point in points])
             left_out = [
                 self._trace(self.solver.start(rounds, fold=fold, largest=solver.largest), lambdas).points
-                for fold in range(method.folds)
+                for fold in range(options.folds)
             ]
             scores = scores_by_folds(left_out, lambdas=lambdas.tolist(), half=half)
         path = np.array([point.coefficients for point in points])
@@ -478,10 +497,10 @@ class PathByRounds(Procedure[Selection]):
             rounds=rounds.used,
             notes=(*notes, *filter(None, [traced.ended])),
         )
-        return method.selection(job, fitted, self.name)
+        return self.selection(job, fitted, self.name)
 
     def _trace(self, solver: WeightedLasso, lambdas: NDArray[np.float64]) -> Traced:
         first = 0
         if self.layout.masking == "masked":
             first = min(int(np.searchsorted(-lambdas, -MIDDLE * solver.largest)), len(lambdas) - 1)
-        return self.method.trace(solver, lambdas, first=first)
+        return self.trace(solver, lambdas, first=first)

@@ -128,6 +128,10 @@ class FedPSG(CompletionMethod):
         return cls(**{**printed, **changes})
 
     @property
+    def uses_networks(self) -> bool:
+        return super().uses_networks or self.regresses
+
+    @property
     def regresses(self) -> bool:
         """Is a regression across the parties needed?"""
         if self.imputer == "regression":

@@ -11,30 +11,30 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from scipy.stats import binom
 
 from colonnade.errors import BadArguments, BadPrivacyParameter
-from colonnade.federation.facts import PublicFacts
 from colonnade.federation.options import View
 from colonnade.federation.roster import Roster
 from colonnade.privacy.cost import Cost, Relation
-from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
+from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.field import Field
 from colonnade.statistics.features import Feature, features, integer_bounds
-from colonnade.statistics.joint import binding, colluders, field_for, reading, whole_numbers
+from colonnade.statistics.joint import JointStatistic, colluders, field_for
 
 _OVERFLOW = 2.0**-64
 """The probability that a batch is larger than what is shared; the records beyond are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientLayout:
+class GradientLayout(JointStatistic):
     """The public shape of a descent; `clip` gives each party's norm, in units of its features."""
 
-    facts: PublicFacts
-    roster: Roster
+    kind: ClassVar[str] = "gradient"
+    exact: ClassVar[tuple[str, str]] = ("exact-gradients", "exact gradients of batches of records")
+
     names: tuple[str, ...]
     response: str
     clip: Mapping[str, float]
@@ -44,38 +44,13 @@ class GradientLayout:
     sampling: float
     rounds: int
     mu: int = 0
-
-    @classmethod
-    def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> GradientLayout:
-        """The layout that a request describes, checked before anything depends on it."""
-        with reading("gradient"):
-            layout = cls(
-                facts=facts,
-                roster=roster,
-                **{**plain, "names": tuple(plain["names"]), "clip": dict(plain["clip"])},
-            )
-        layout.check()
-        return layout
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "names": list(self.names),
-            "response": self.response,
-            "clip": dict(self.clip),
-            "gamma": self.gamma,
-            "intercept": self.intercept,
-            "radius": self.radius,
-            "sampling": self.sampling,
-            "rounds": self.rounds,
-            "mu": self.mu,
-        }
+    label: str = "gradient"
 
     def check(self) -> None:
-        integers = whole_numbers(self.gamma, self.mu, self.rounds)
-        if not integers or not 1 <= self.gamma <= 2**20 or not 0 <= self.mu <= 2**90 or self.rounds < 1:
+        if not 1 <= self.gamma <= 2**20 or not 0 <= self.mu <= 2**90 or self.rounds < 1:
             raise BadArguments("gamma must be an integer from 1 to 2^20, mu from 0 to 2^90, rounds at least 1.")
         for name, value in {"radius": self.radius, "sampling": self.sampling}.items():
-            if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            if not 0 < value < math.inf:
                 raise BadPrivacyParameter(f"{name} must be a positive number, not {value!r}.")
         if self.sampling > 1:
             raise BadPrivacyParameter(f"sampling is a probability, not {self.sampling!r}; choose one in (0, 1].")
@@ -85,15 +60,9 @@ class GradientLayout:
         if declared.kind != "binary" or declared.missing:
             raise BadArguments(f"the response {self.response!r} must be a binary column without empty cells.")
         if set(self.clip) != {feature.party for feature in self.features} or not all(
-            isinstance(bound, (int, float)) and 0 < bound < math.inf for bound in self.clip.values()
+            0 < bound < math.inf for bound in self.clip.values()
         ):
             raise BadPrivacyParameter("clip must give a positive norm for each party that has explaining columns.")
-
-    @cached_property
-    def label(self) -> str:
-        """Names all mail of this descent. It binds the shares to this very layout: a holder that is asked to open
-        with another one finds no shares."""
-        return binding("gradient", self.to_dict())
 
     @cached_property
     def features(self) -> list[Feature]:
@@ -174,18 +143,18 @@ class GradientLayout:
         """Of one entry of the gradient of a batch."""
         return math.sqrt(2 * self.mu) / (4 * self.gamma**3)
 
+    @property
+    def sensitivity(self) -> dict[str, Any]:
+        return {"delta_1": self.delta_1, "delta_2": self.delta_2, "dimension": self.width}
+
+    def amplified(self, view: View) -> float:
+        """Sampling protects only against who does not know the batch: the coordinator."""
+        return 1.0 if view == "client" else self.sampling
+
     def cost(self, *, view: View, joint: str | None = None) -> Cost:
-        """One round. Sampling protects only against who does not know the batch: the coordinator."""
-        return Skellam(
-            self.mu,
-            delta_1=self.delta_1,
-            delta_2=self.delta_2,
-            parties=len(self.roster.names),
-            colluders=colluders(self.roster, view),
-            sampling=1.0 if view == "client" else self.sampling,
-            dimension=self.width,
-            joint=joint,
-        )
+        """One round."""
+        pooled = colluders(self.roster, view)
+        return self.release(self.mu, colluders=pooled, joint=joint, sampling=self.amplified(view))
 
 
 def gradient_layout(
@@ -196,17 +165,13 @@ def gradient_layout(
     noiseless = GradientLayout(roster=roster, **shape)
     noiseless.check()
     try:
-        mu = calibrate_mu(
+        mu = noiseless.calibrated(
             epsilon=epsilon,
             delta=delta,
-            delta_1=noiseless.delta_1,
-            delta_2=noiseless.delta_2,
-            parties=len(roster.names),
-            colluders=colluders(roster, view),
-            sampling=1.0 if view == "client" else noiseless.sampling,
-            steps=noiseless.rounds,
+            view=view,
             relation=relation,
-            dimension=noiseless.width,
+            count=noiseless.rounds,
+            sampling=noiseless.amplified(view),
         )
     except BadPrivacyParameter as error:
         raise BadPrivacyParameter(

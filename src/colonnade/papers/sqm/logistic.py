@@ -1,7 +1,7 @@
 """`SQMLogistic`: logistic regression by noisy gradients of Poisson batches on secret shares (the SQM paper, 5.2).
 
 The weights w are public. Each holder computes u = Z w - 2 gamma s on its shares of the rows Z and the responses s, a
-public linear map, and then Z'u, one product, opened with everybody's noise. `gradient_layout` has the scales.
+public linear map, and then Z'u, one product, opened with every member's noise. `gradient_layout` has the scales.
 
 The data parties draw each batch from a key that all of them contributed to and the coordinator does not know. A
 party shares only the rows of the batch, padded with zeros to a public size: neither the coordinator nor a holder
@@ -30,7 +30,7 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, stage
 from colonnade.federation.step import Public, Release, step
-from colonnade.models.classify import BinaryOptions, Classifier
+from colonnade.models.classify import BinaryOptions, Classifier, classifier
 from colonnade.models.matrix import missing_blocks, norm_bounds
 from colonnade.papers.sqm.gradient_layout import GradientLayout, gradient_layout
 from colonnade.privacy.accounting import guarantee
@@ -197,8 +197,8 @@ class Descent(Procedure[Classifier]):
 
         job.ask(self.agree)
         intercept, weights = descent(layout, gradient, learning_rate=method.learning_rate)
-        return method.classifier(
-            job, intercept, weights, noise_sd=layout.noise_sd, rounds=layout.rounds, solver="minibatch"
+        return classifier(
+            method, job, intercept, weights, noise_sd=layout.noise_sd, rounds=layout.rounds, solver="minibatch"
         )
 
 
@@ -259,7 +259,7 @@ def agree_batches(me: Party, *, layout: dict[str, Any]) -> Release:
     shape = _layout(me, layout)
     part = me.randomness.bytes(32)
     for party in shape.parties:
-        me.send(party, f"{shape.label}: key", part)
+        me.send(party, f"{shape.tag}: key", part)
     return Release(None, "nothing: the key travels sealed")
 
 
@@ -284,21 +284,21 @@ def share_batch(me: Party, *, layout: dict[str, Any], number: int) -> Release:
         rows = quantized_rows(me, shape, chosen)
         padded = np.zeros((shape.capacity, rows.shape[1]), dtype=np.int64)
         padded[: len(rows)] = rows
-        deal(me, f"{shape.label}: batch {number}", shape.field, padded)
+        deal(me, f"{shape.tag}: batch {number}", shape.field, padded)
     noise = noise_part(me, mu=shape.mu, size=shape.width)
-    deal_noise(me, f"{shape.label}: noise {number}", shape.field, noise)
+    deal_noise(me, f"{shape.tag}: noise {number}", shape.field, noise)
     return Release(None, "nothing: the shares travel sealed")
 
 
 def _batch_key(me: Party, shape: GradientLayout) -> bytes:
-    if me.kept(f"{shape.label}: joint key"):
-        return bytes(me.recall(f"{shape.label}: joint key"))
-    parts = me.received(f"{shape.label}: key")
+    if me.kept(f"{shape.tag}: joint key"):
+        return bytes(me.recall(f"{shape.tag}: joint key"))
+    parts = me.received(f"{shape.tag}: key")
     missing = [party for party in shape.parties if party not in parts]
     if missing:
         raise PartyLost(f"{', '.join(missing)} did not contribute to the batches; resume when they are back.")
     key = hashlib.sha256(b"".join(bytes(parts[party]) for party in shape.parties)).digest()
-    me.keep(f"{shape.label}: joint key", key)
+    me.keep(f"{shape.tag}: joint key", key)
     return key
 
 
@@ -368,7 +368,7 @@ def open_gradient(me: Party, *, layout: dict[str, Any], number: int, weights: li
         raise UnsafeRequest("the weights are longer than the radius of the approved plan.")
     once(me, f"gradient {number}")
     field = shape.field
-    shared = dealt(me, f"{shape.label}: batch {number}", shape.parties, field)
+    shared = dealt(me, f"{shape.tag}: batch {number}", shape.parties, field)
     for party in shape.parties:
         extra = (2 if shape.intercept else 1) if party == shape.response_party else 0
         if shared[party].shape[1:] != (shape.capacity, len(shape.own_features(party)) + extra):
@@ -377,7 +377,7 @@ def open_gradient(me: Party, *, layout: dict[str, Any], number: int, weights: li
     rows, response = np.ascontiguousarray(joined[:, :, :-1]), joined[:, :, -1:]
     public = field.encode(np.array([weights[index] for index in shape.order], dtype=np.int64)[:, None])
     residual = field.sub(field.matmul(rows, public), field.scale(response, 2 * shape.gamma))
-    noise = dealt(me, f"{shape.label}: noise {number}", me.roster.names, field)
+    noise = dealt(me, f"{shape.tag}: noise {number}", me.roster.names, field)
     product = cross(field, rows, residual)
     shaped = {member: part.reshape(-1, *product.shape) for member, part in noise.items()}
     opened = open_product(product, noise=shaped, parties=me.roster.names)

@@ -44,7 +44,7 @@ from colonnade.data.column import Columns
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure
+from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import ColumnNames, Delta, FileFormat, Option, Rows
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
@@ -88,7 +88,7 @@ SHARED = (
 # --- the methods ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True)
+@method_class
 class RankSynthesizer(Method[SyntheticTable]):
     """The options of all three. Every party must allow "presence-to-coordinator"; a categorical column is taken in its
     declared order."""
@@ -205,7 +205,7 @@ class RankSynthesizer(Method[SyntheticTable]):
         return False
 
 
-@dataclass(kw_only=True)
+@method_class
 class VCDS(RankSynthesizer):
     """Draw a synthetic table from perturbed ranks of all records and private marginals.
 
@@ -233,7 +233,7 @@ class VCDS(RankSynthesizer):
         return vcds_attacks()
 
 
-@dataclass(kw_only=True)
+@method_class
 class AdjustedSynthesizer(RankSynthesizer):
     """What EVCDS and IEVCDS add to the options."""
 
@@ -249,7 +249,7 @@ class AdjustedSynthesizer(RankSynthesizer):
     ] = 5
 
 
-@dataclass(kw_only=True)
+@method_class
 class EVCDS(AdjustedSynthesizer):
     """Draw a synthetic table from perturbed ranks of all records and private marginals that are adjusted for absences.
 
@@ -276,7 +276,7 @@ class EVCDS(AdjustedSynthesizer):
         return EVCDSProcedure(self, facts, roster)
 
 
-@dataclass(kw_only=True)
+@method_class
 class IEVCDS(AdjustedSynthesizer):
     """Draw a synthetic table from perturbed ranks of columns that are completed and ranked again.
 
@@ -584,8 +584,8 @@ class IEVCDSProcedure(AdjustedProcedure):
         correlation = latent_correlation(ranks, marginals)
         order = latent_order(ranks, marginals)
         draw = job.generator(f"ievcds: latent rows of round {number}")
-        kept = present if self.imputation == "conditional" else None
-        return correlation, order, adjusted_latent(correlation.matrix, order, draw, present=kept, sweeps=self.sweeps)
+        ranked = present if self.imputation == "conditional" else None
+        return correlation, order, adjusted_latent(correlation.matrix, order, draw, present=ranked, sweeps=self.sweeps)
 
 
 @dataclass(frozen=True, eq=False)

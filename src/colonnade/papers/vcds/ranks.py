@@ -159,8 +159,8 @@ class PerturbedRanks:
         """Unbiased for the mid-ranks 1 ... n; they sum to n (n + 1) / 2 exactly, as true ranks do."""
         n = self.released.size
         if self.noise == "response":
-            kept, gap = _chances(self.epsilon_0)
-            return np.asarray(1 + (self.released - (1 - kept) * (n - 1)) / gap)
+            keep, gap = _chances(self.epsilon_0)
+            return np.asarray(1 + (self.released - (1 - keep) * (n - 1)) / gap)
         # The true sum is public; centring on it makes the covariance that of comparisons.
         return np.asarray(self.released / 2 + ((n + 1) / 2 - self.released.mean() / 2))
 
@@ -259,13 +259,13 @@ def _runs(values: Reals) -> tuple[NDArray[np.intp], Integers, Integers]:
 
 def _chances(epsilon_0: float) -> tuple[float, float]:
     """1 - theta and 1 - 2 theta of the mechanism that really runs, without cancellation."""
-    kept = keep_threshold(float(epsilon_0))
-    return kept / ALL_WORDS, (2 * kept - ALL_WORDS) / ALL_WORDS
+    threshold = keep_threshold(float(epsilon_0))
+    return threshold / ALL_WORDS, (2 * threshold - ALL_WORDS) / ALL_WORDS
 
 
 def _pair_variance(epsilon_0: float) -> float:
-    kept, gap = _chances(epsilon_0)
-    return kept * (1 - kept) / gap**2
+    keep, gap = _chances(epsilon_0)
+    return keep * (1 - keep) / gap**2
 
 
 def _skellam_mu(n: int, epsilon_0: float) -> int:

@@ -148,7 +148,7 @@ class MissingTerm:
 
 @dataclass(frozen=True, eq=False)
 class OwnBlock:
-    """A party's covariates in standard units, for the records used that it has; `at` are their cohort rows.
+    """A party's covariates in standard units, for the records used that it has; `own_rows` are their cohort rows.
 
     `index` is the number of each cohort row's pattern (-1: not used), `masks` the patterns that occur, of the blocks
     that are used. `groups` are the parties whose predictors are summed. `response` is the response in standard units
@@ -157,7 +157,7 @@ class OwnBlock:
 
     place: int
     groups: Groups
-    at: NDArray[np.intp]
+    own_rows: NDArray[np.intp]
     x: Matrix
     centre: Vector
     scale: Vector
@@ -195,10 +195,10 @@ class OwnBlock:
     def start(self) -> BlockParameters:
         """Coefficients 0, available-case mean 0 and covariance."""
         width = self.x.shape[1]
-        return BlockParameters(np.zeros(width), np.zeros(width), self.products / len(self.at))
+        return BlockParameters(np.zeros(width), np.zeros(width), self.products / len(self.own_rows))
 
     def likelihood(self, block: BlockParameters) -> float:
-        count = float(len(self.at))
+        count = float(len(self.own_rows))
         return own_likelihood(block, *about(count, np.zeros(len(block.mu)), self.products, block.mu))
 
     def predictor(self, block: BlockParameters) -> Vector:
@@ -213,11 +213,11 @@ class OwnBlock:
         Sigma - g g'/tau, so three numbers stand for all of them.
         """
         n = self.n
-        gain, s2, count = block.gain, missing.sigma2, n - len(self.at)
+        gain, s2, count = block.gain, missing.sigma2, n - len(self.own_rows)
         gradient = (self.x.T @ e + s2 * (missing.score_sum * block.mu + missing.variance_excess * gain)) / n
         mean = (count * block.mu + gain * missing.score_sum) / n  # the party's own records have sum 0
         shift = block.mu - mean
-        products = about(float(len(self.at)), np.zeros(len(mean)), self.products, mean)[2]
+        products = about(float(len(self.own_rows)), np.zeros(len(mean)), self.products, mean)[2]
         products += count * (np.outer(shift, shift) + block.sigma) + missing.variance_excess * np.outer(gain, gain)
         cross = missing.score_sum * np.outer(shift, gain)
         return gradient, mean, (products + cross + cross.T) / n
@@ -227,7 +227,7 @@ class OwnBlock:
         `weights` = 1/tau per pattern."""
         width, patterns = self.x.shape[1], len(self.masks)
         plain, weighted = np.zeros((patterns, width)), np.zeros((patterns, width))
-        index = self.index[self.at]
+        index = self.index[self.own_rows]
         for pattern in range(patterns):
             rows = index == pattern
             if self.masks[pattern, self.place]:
@@ -244,7 +244,7 @@ class OwnBlock:
         """Largest and smallest eigenvalue of the correlation matrix; refused where columns determine one another."""
         if not self.x.shape[1]:
             return 1.0, 1.0
-        values = np.linalg.eigvalsh(self.products / len(self.at))
+        values = np.linalg.eigvalsh(self.products / len(self.own_rows))
         if values[0] < SINGULAR:
             raise NotEstimable("columns of this party determine one another in the records used; leave one out.")
         return float(values[-1]), float(values[0])
@@ -294,11 +294,11 @@ def _standardised(me: Party, design: Design) -> OwnBlock:
     values = np.zeros((me.facts.n, len(mine)))
     for rows, part in design_chunks(me, design.features):
         values[rows] = part
-    at = np.flatnonzero(used & masks[:, place])
-    own = values[at]
-    if len(at) < 2 + len(mine):
+    own_rows = np.flatnonzero(used & masks[:, place])
+    own = values[own_rows]
+    if len(own_rows) < 2 + len(mine):
         raise NotEstimable(
-            f"only {len(at)} of the records used are here, for {len(mine)} features; leave this party out."
+            f"only {len(own_rows)} of the records used are here, for {len(mine)} features; leave this party out."
         )
     centre, scale = own.mean(axis=0), own.std(axis=0)
     flat = [feature.name for feature, deviation in zip(mine, scale, strict=True) if deviation < FLAT]
@@ -312,13 +312,13 @@ def _standardised(me: Party, design: Design) -> OwnBlock:
     if target.any():
         which = int(np.flatnonzero(target)[0])
         response = np.zeros(me.facts.n)
-        response[at] = own[:, which]
+        response[own_rows] = own[:, which]
         units = (float(centre[which]), float(scale[which]))
     x = np.ascontiguousarray(own[:, ~target])
     return OwnBlock(
         place=place,
         groups=tuple(tuple(group) for group in agreed["groups"]),
-        at=at,
+        own_rows=own_rows,
         x=x,
         centre=centre[~target],
         scale=scale[~target],

@@ -188,7 +188,7 @@ def _columns(me: Party, design: Design) -> tuple[Matrix, Vector]:
     weights: Vector = np.asarray(me.recall("vfem weights"))
     mean: Vector = np.asarray(me.recall("vfem mean"))
     rows = np.tile(block.centre + block.scale * mean, (me.facts.n, 1))
-    rows[block.at] = block.x * block.scale + block.centre
+    rows[block.own_rows] = block.x * block.scale + block.centre
     mine = [feature.name for feature in design.features if feature.party == me.name]
     if design.response in mine:
         rows = np.insert(rows, mine.index(design.response), 1.0, axis=1)

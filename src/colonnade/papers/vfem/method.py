@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure
+from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import Option
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, audience_of, stage
@@ -71,7 +71,7 @@ ROUNDS = {"solver": ("rounds",)}
 SKETCH = {"information": ("sketch",)}
 
 
-@dataclass(kw_only=True)
+@method_class
 class VFEM(Method[Regression]):
     """Explain one column by the others from incomplete records, taking columns of different parties as uncorrelated.
 
@@ -371,15 +371,17 @@ class Rounds(Procedure[Regression]):
         return model, units, partial
 
     def _result(
-        self, job: Job, model: BlockModel, units: Units, whole: Terms, trace: list[float], iterations: int
+        self, job: Job, model: BlockModel, units: Units, evaluated: Terms, trace: list[float], iterations: int
     ) -> Regression:
         features = tuple(self.design.features)
         target = [feature.name for feature in features].index(self.design.response)
-        n = float(whole.counts.sum())
+        n = float(evaluated.counts.sum())
         names = [feature.name for feature in self.design.covariates]
-        mu, sigma, coefficients = as_regression(model, covariance(model, whole), units, n=n, names=names, target=target)
+        mu, sigma, coefficients = as_regression(
+            model, covariance(model, evaluated), units, n=n, names=names, target=target
+        )
         scales = [float(np.log(units.scale[place]).sum()) for place in model.places]
-        constant = -sum(seen[0] * scale for seen, scale in zip(whole.seen, scales, strict=True))
+        constant = -sum(seen[0] * scale for seen, scale in zip(evaluated.seen, scales, strict=True))
         constant -= n * math.log(units.response[1])
         values = tuple(value + constant for value in trace)
         return in_own_units(
@@ -389,7 +391,7 @@ class Rounds(Procedure[Regression]):
             response=target,
             columns=columns_of(job.facts, features),
             parties=self.design.parties,
-            patterns=tuple((mask, round(count)) for mask, count in zip(whole.masks, whole.counts, strict=True)),
+            patterns=tuple((mask, round(count)) for mask, count in zip(evaluated.masks, evaluated.counts, strict=True)),
             cohort=job.facts.n,
             simulated=job.simulated,
         )

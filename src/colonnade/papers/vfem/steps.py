@@ -281,7 +281,7 @@ def residuals(
         value = -0.5 * float(squares[chosen].sum())
         own = [intercept, float(sums[chosen].sum()) / count, sigma2]
     e = r * share[block.index]
-    moved = _moved(block, now, {**message, "e": e[block.at]}, state)
+    moved = _moved(block, now, {**message, "e": e[block.own_rows]}, state)
     me.keep("vfem state", {**moved, "own": own, "round": round_number})
     me.keep("vfem before", {**state, "round": round_number})
     for party in design.others:
@@ -314,13 +314,13 @@ def _evaluated(
     intercept, _, sigma2 = _own(state, eta)
     assert block.response is not None
     r = block.response - others.predictor
-    r[block.at] -= block.predictor(now) + (intercept + block.lacks @ others.means)[block.index[block.at]]
+    r[block.own_rows] -= block.predictor(now) + (intercept + block.lacks @ others.means)[block.index[block.own_rows]]
     return now, r, sigma2 + block.lacks @ others.variances, others.likelihood
 
 
 def _per_pattern(block: OwnBlock, r: Vector) -> tuple[Vector, Vector]:
     """Sums of r and of r^2."""
-    index, own = block.index[block.at], r[block.at]
+    index, own = block.index[block.own_rows], r[block.own_rows]
     sums: Vector = np.bincount(index, weights=own, minlength=len(block.masks)).astype(np.float64)
     squares: Vector = np.bincount(index, weights=own * own, minlength=len(block.masks)).astype(np.float64)
     return sums, squares
@@ -348,7 +348,7 @@ def response_terms(me: Party, *, names: list[str], round_number: int, eta: float
         me.send(party, RESIDUALS, {"scores": own, "score_sums": score_sums, "weights": weights})
     intercept, _, sigma2 = _own(state, eta)
     value = {
-        **_estimates(block, now, scores[block.at], score_sums, weights),
+        **_estimates(block, now, scores[block.own_rows], score_sums, weights),
         "intercept": intercept,
         "sigma2": sigma2,
         "response": list(block.response_units),
@@ -384,7 +384,7 @@ def _estimates(
         "sigma": now.sigma,
         "centre": block.centre,
         "scale": block.scale,
-        "count": float(len(block.at)),
+        "count": float(len(block.own_rows)),
         "products": block.products,
         **block.sums(now, scores, score_sums, weights),
     }

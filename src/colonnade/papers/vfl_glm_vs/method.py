@@ -38,6 +38,7 @@ from colonnade.models.sparse.rounds import (
     RESIDUAL_COST,
     RESIDUALS,
     ROUND,
+    Reserved,
     RoundLayout,
     Rounds,
     layout_of,
@@ -106,10 +107,11 @@ class VFLGLMVS(PathOptions):
         return COMPLETE_RECORDS
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Selection]:
-        layout = self.round_layout(facts, roster)
+        def solver(layout: RoundLayout, reserved: Reserved) -> AdmmRounds:
+            return AdmmRounds(self, layout, reserved)
+
         # Measured: hundreds of rounds a lambda; reserved with room to spare.
-        rounds = self.rounds or 1000 * self.solves
-        return PathByRounds(self, layout, AdmmRounds(self, layout, rounds=rounds), name="admm", limit=rounds)
+        return PathByRounds(self, facts, roster, solver, name="admm", rounds_each=1000)
 
 
 # --- the coordinator's procedure ----------------------------------------------------------------------------------
@@ -120,9 +122,9 @@ class AdmmRounds:
 
     notes = ()
 
-    def __init__(self, method: VFLGLMVS, layout: RoundLayout, *, rounds: int) -> None:
+    def __init__(self, method: VFLGLMVS, layout: RoundLayout, reserved: Reserved) -> None:
         self.layout = layout
-        holder, paths, solves = [layout.response_party], method.paths, method.solves
+        holder = [layout.response_party]
         rho = (1.0, "n phi, as the response holder balances it")
         lam = (1.0, "a lambda of the path")
         since = ("nothing", "from zero, from the last solution, or from the last round")
@@ -130,7 +132,7 @@ class AdmmRounds:
             "start",
             respond,
             holder,
-            most=paths,
+            most=reserved.paths,
             fixed={"intercept": None},
             later={"number": ROUND, "fold": FOLD},
             audience="coordinator, parties with covariates",
@@ -141,7 +143,7 @@ class AdmmRounds:
             "blocks",
             admm_block,
             layout.parties,
-            most=rounds,
+            most=reserved.rounds,
             fixed={"penalty": method.penalty, "damping": method.damping, "tolerance": method.tolerance},
             later={
                 "rho": rho,
@@ -152,12 +154,12 @@ class AdmmRounds:
             discloses="which columns have coefficients",
             reply_bytes=layout.block_bytes,
         )
-        self.predictors = layout.predictor_stage(admm_predictor, rounds, {})
+        self.predictors = layout.predictor_stage(admm_predictor, reserved.rounds, {})
         self.multipliers = layout.stage(
             "multipliers",
             admm_holder,
             holder,
-            most=rounds,
+            most=reserved.rounds,
             fixed={"tolerance": method.tolerance},
             later={"rho": rho, "since": since, "adapt": (True, "in the first rounds of a solve"), "fold": FOLD},
             audience="parties with covariates, coordinator",
@@ -168,7 +170,7 @@ class AdmmRounds:
             "residuals",
             admm_residuals,
             holder,
-            most=solves,
+            most=reserved.solves,
             later={"number": ROUND, "fold": FOLD},
             audience="parties with covariates, coordinator",
             discloses=RESIDUALS,
@@ -178,7 +180,7 @@ class AdmmRounds:
             "solutions",
             admm_settle,
             layout.parties,
-            most=solves + paths,
+            most=reserved.solves + reserved.paths,
             fixed={"penalty": method.penalty},
             later={"lam": lam, "start": (True, "true once for each path")},
             discloses="coefficients of a solution, and how optimal they are",

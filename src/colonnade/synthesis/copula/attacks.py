@@ -19,8 +19,8 @@ from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.statistics.features import quantize
+from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.procedure import CopulaReleases
 from colonnade.synthesis.copula.scores import count, party_marginals, score_map
 from colonnade.synthesis.method import Synthesize

@@ -64,7 +64,7 @@ FURTHEST = 3.0
 class Estimate:
     """A copula and how it was found; `shared` and `noise` are per pair of parties (records, sd of a correlation).
 
-    `shrinkage` is the mean weight that measured correlations kept, `kept` the factor by which all of them had to
+    `shrinkage` is the mean weight that measured correlations kept, `factor` the one by which all of them had to
     shrink to have a completion.
     """
 
@@ -79,7 +79,7 @@ class Estimate:
     patterns: int
     moved: tuple[str, ...]
     shrinkage: float
-    kept: float
+    factor: float
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the table must know, one sentence each."""
@@ -104,8 +104,8 @@ class Estimate:
                 f"Marginals of {len(self.moved)} columns were moved from the records that their party has to the whole"
                 " cohort, as EM says."
             )
-        if self.kept < 1:
-            notes.append(f"Measured correlations were shrunk to {self.kept:g} of themselves to have a completion.")
+        if self.factor < 1:
+            notes.append(f"Measured correlations were shrunk to {self.factor:g} of themselves to have a completion.")
         return tuple(notes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def estimate(
         patterns=len(used),
         moved=tuple(moved),
         shrinkage=weight,
-        kept=completion.kept,
+        factor=completion.factor,
     )
 
 

@@ -188,11 +188,11 @@ class MarginalCounts:
     columns: Mapping[str, Column]
     depth: int
 
-    def of(self, at: Integers, values: Values) -> dict[str, Integers]:
+    def of(self, rows: Integers, values: Values) -> dict[str, Integers]:
         return {name: count(column, values[name], depth=self.depth) for name, column in self.columns.items()}
 
-    def merge(self, one: dict[str, Integers], other: dict[str, Integers]) -> dict[str, Integers]:
-        return {name: counts + other[name] for name, counts in one.items()}
+    def merge(self, left: dict[str, Integers], right: dict[str, Integers]) -> dict[str, Integers]:
+        return {name: counts + right[name] for name, counts in left.items()}
 
 
 def released_size(column: Column, depth: int) -> int:

@@ -105,9 +105,9 @@ def _contract(factors: Sequence[tuple[Names, Reals]], out: Names, letters: Mappi
 
 def _project(table: Any, axes: Names, columns: Names) -> Any:
     """A table (of numpy or jax) summed over all but `columns`, in their order."""
-    left = [name for name in axes if name in columns]
+    left = tuple(name for name in axes if name in columns)
     summed = table.sum(axis=tuple(axis for axis, name in enumerate(axes) if name not in columns))
-    return summed.transpose([left.index(name) for name in columns])
+    return summed if left == columns else summed.transpose([left.index(name) for name in columns])
 
 
 def conditional(field: MarkovField, name: str, parents: Names) -> Reals:

@@ -14,13 +14,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import BadArguments, UnsafeRequest
-from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
@@ -32,8 +31,9 @@ from colonnade.privacy.skellam import Skellam
 from colonnade.secure.bgw import Product, cross, lift, open_product
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.seeded import Shape, Share, materialize
-from colonnade.statistics.joint import account_notes, binding, colluders, field_for, once
+from colonnade.statistics.joint import JointStatistic, account_notes, binding, colluders, field_for, once
 from colonnade.statistics.shares import deal_large, deal_large_noise, dealt_large, join, messages, shares_of
+from colonnade.statistics.tables import CELL, TablesLayout
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.graph import Names
 from colonnade.synthesis.field.schema import Schema, TableQuery, cell_codes
@@ -50,64 +50,27 @@ OPENED = ("one-way tables", "coarse pairs", "selected tables")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class Round(JointStatistic):
     """The public shape of one opening: its tables, and the mu of each cell (0: exact).
 
-    Every member computes it alike from public facts, the pinned roster and the request; a party checks its data and its
-    mail against nothing else.
+    `names` and `edges` are those of the schema; `label` follows from the number.
     """
 
-    schema: Schema
-    roster: Roster
+    kind: ClassVar[str] = "field round"
+    exact: ClassVar[tuple[str, str]] = TablesLayout.exact
+
+    names: Names
+    edges: Mapping[str, tuple[float, ...]]
     number: int
     tables: tuple[TableQuery, ...]
     mu: int
     largest_mu: int
 
-    @classmethod
-    def from_dict(cls, facts: PublicFacts, roster: Roster, plain: Mapping[str, Any]) -> Round:
-        try:
-            tables = tuple(
-                TableQuery(
-                    tuple(str(name) for name in table["columns"]),
-                    tuple(None if bins is None else tuple(int(cell) for cell in bins) for bins in table["bins"]),
-                    table["units"],
-                )
-                for table in plain["tables"]
-            )
-            layout = cls(
-                schema=Schema.from_dict(facts, plain["schema"]),
-                roster=roster,
-                number=plain["number"],
-                tables=tables,
-                mu=plain["mu"],
-                largest_mu=plain["largest_mu"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadArguments(f"a round of tables cannot be read ({error}).") from error
-        layout.check()
-        return layout
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": self.schema.to_dict(),
-            "number": self.number,
-            "tables": [
-                {
-                    "columns": list(table.columns),
-                    "bins": [None if bins is None else list(bins) for bins in table.bins],
-                    "units": table.units,
-                }
-                for table in self.tables
-            ],
-            "mu": self.mu,
-            "largest_mu": self.largest_mu,
-        }
-
     def check(self) -> None:
-        numbers = (self.number, self.mu, self.largest_mu, *(table.units for table in self.tables))
-        if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in numbers):
-            raise BadArguments("the numbers of a round of tables must be integers and not negative.")
+        if min(self.number, self.mu, self.largest_mu) < 0 or self.label != round_label(self.number):
+            raise BadArguments(
+                "the numbers of a round of tables must not be negative, and its label follows from them."
+            )
         if self.mu > self.largest_mu or not self.tables or any(table.units < 1 for table in self.tables):
             raise BadArguments("a round opens at least one table, each at least once, with mu up to the largest.")
         for table in self.tables:
@@ -125,6 +88,25 @@ class Round:
                 raise BadArguments("a table of three columns has two of them at one party, and no bins.")
         if sum(self.opened) > MAXIMUM_OPENED:
             raise BadArguments(f"a round opens at most {MAXIMUM_OPENED:,} counts; ask for coarser tables.")
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema(self.facts, self.edges, self.names).checked()
+
+    @property
+    def parties(self) -> Names:
+        return self.schema.parties
+
+    @property
+    def sensitivity(self) -> dict[str, Any]:
+        """One table opened once: a record adds 1 to one cell or to none."""
+        return CELL
+
+    def cost(self, public: Public, view: View) -> Cost:
+        """Every unit of every table."""
+        pooled = colluders(self.roster, view)
+        unit = self.release(self.mu, colluders=pooled, joint=f"{public.job} {self.label}")
+        return unit.times(sum(table.units for table in self.tables))
 
     def axes(self, table: TableQuery) -> Names:
         """The order in which a table's axes are opened: of three columns, the joint pair last."""
@@ -152,26 +134,27 @@ class Round:
     @cached_property
     def field(self) -> Field:
         """One field for the rows of all rounds: it holds n and the largest noise."""
-        return field_for(self.schema.facts.n, self.largest_mu, self.roster)
+        return field_for(self.facts.n, self.largest_mu, self.roster)
 
     @cached_property
     def rows_tag(self) -> str:
+        """Of the rows, which all rounds share."""
         return binding(f"{LABEL} rows", {"schema": self.schema.to_dict(), "largest_mu": self.largest_mu})
-
-    @cached_property
-    def tag(self) -> str:
-        return binding(f"{LABEL} {self.number}", self.to_dict())
 
     def joint_tag(self, pair: Names) -> str:
         return f"{self.tag}: joint {' x '.join(pair)}"
 
 
-def unit_cost(mu: int, roster: Roster, view: View, *, joint: str | None = None, colluding: int | None = None) -> Cost:
-    """One unit: one table opened once. A record adds 1 to one cell or to none."""
+def round_label(number: int) -> str:
+    return f"{LABEL} {number}"
+
+
+def unit_cost(mu: int, roster: Roster, view: View, *, colluding: int | None = None) -> Cost:
+    """One unit: one table opened once."""
     if not mu:
-        return Unbounded("exact-tables", "exact counts of all cells of the tables", joint=joint)
-    many = colluders(roster, view) if colluding is None else colluding
-    return Skellam(mu, delta_1=1, delta_2=1, parties=len(roster.names), colluders=many, shift="single", joint=joint)
+        return Unbounded(*TablesLayout.exact)
+    pooled = colluders(roster, view) if colluding is None else colluding
+    return Skellam(mu, parties=len(roster.names), colluders=pooled, **CELL)
 
 
 # --- the coordinator's procedure --------------------------------------------------------------------------------
@@ -237,8 +220,11 @@ class TableRounds:
 
     def layout(self, schema: Schema, number: int, tables: Sequence[TableQuery]) -> Round:
         return Round(
-            schema=schema,
+            facts=schema.facts,
             roster=self.roster,
+            label=round_label(number),
+            names=schema.names,
+            edges=schema.edges,
             number=number,
             tables=tuple(tables),
             mu=self.mus[number],
@@ -296,11 +282,9 @@ def _round(public: Public | Party, plain: Mapping[str, Any]) -> Round:
 
 def _round_cost(public: Public, *, layout: dict[str, Any], view: View) -> Cost:
     opening = _round(public, layout)
-    if public.party not in opening.schema.parties:
+    if public.party not in opening.parties:
         return Free("this member shares noise, and no data")
-    units = sum(table.units for table in opening.tables)
-    joint = f"{public.job} {LABEL} {opening.number}"
-    return unit_cost(opening.mu, public.roster, view, joint=joint).times(units)
+    return opening.cost(public, view)
 
 
 @step(cost=_round_cost)
@@ -349,7 +333,7 @@ def open_round(me: Party, *, layout: dict[str, Any], view: View) -> Release:
     """This shareholder's share of every table of a round: products of the rows that it keeps, plus every member's
     noise."""
     opening = _round(me, layout)
-    once(me, f"{LABEL} {opening.number}")
+    once(me, opening.label)
     schema, layers = opening.schema, len(opening.field.primes)
     rows = messages(me, opening.rows_tag, schema.parties, layers=layers, keep=True)
     shapes: dict[str, tuple[int, ...]] = {

@@ -5,17 +5,15 @@ The networks are small and trained briefly here; tolerances are several times th
 from __future__ import annotations
 
 import sys
-from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
-from colonnade.completion.generators import Generator, generator
 from colonnade.completion.layout import Layout
 from colonnade.data import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable, RunError, TrainingDiverged
-from colonnade.papers.fedpsg.generators import tabddpm, tvae
+from colonnade.papers.fedpsg.generators import Generator, generator, tabddpm, tvae
 from colonnade.papers.fedpsg.generators.copula import Empirical
 from colonnade.papers.fedpsg.generators.trained import Preparation, new_key
 
