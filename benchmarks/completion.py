@@ -1,6 +1,6 @@
 """How long completion takes: Bank, 50 % missing, 10,000 iterations, and federated against pooled training.
 
-Limits: the whole completion with masks under 10 minutes on 2 cores; federated training of VF-GAIN at most
+Limits: the whole completion with pads under 10 minutes on 2 cores; federated training of VF-GAIN at most
 twice the CPU time of pooled GAIN of the same size in the same run. CKKS is timed on fewer rounds, and told for
 each round.
 """
@@ -17,17 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.common import Page, quick
-from benchmarks.fedpsg_common import Case
-from colonnade.completion import method as procedure
-from colonnade.completion.method import FedPSG
+from benchmarks.fedpsg_common import Case, completion
 from colonnade.completion.layout import Layout
-from colonnade.completion.split.networks import drawing, words_of
+from colonnade.completion.method import CompletionMethod
+from colonnade.completion.split.rounds import Rounds
+from colonnade.completion.split.training import drawing, words_of
 from colonnade.papers.fedpsg import gain
 
 ITERATIONS = 10_000
 
 
-def pooled_gain(case: Case, method: FedPSG, iterations: int) -> tuple[float, float]:
+def pooled_gain(case: Case, method: CompletionMethod, iterations: int) -> tuple[float, float]:
     """(wall, CPU seconds) of plain GAIN on the whole table, with as many iterations, the same batch and width."""
     whole = np.concatenate([case.matrix(0), case.matrix(1)], axis=1)
     mask = np.ones(whole.shape, dtype=bool)
@@ -70,9 +70,9 @@ class Spent:
     error: float
 
 
-def federated(case: Case, method: FedPSG) -> Spent:
+def federated(case: Case, method: CompletionMethod) -> Spent:
     training = 0.0
-    train = procedure.train
+    train = Rounds.run
 
     def timed(*arguments: Any, **more: Any) -> Any:
         nonlocal training
@@ -81,7 +81,7 @@ def federated(case: Case, method: FedPSG) -> Spent:
         training += time.process_time() - started
         return history
 
-    with case.federation() as opened, patch.object(procedure, "train", timed):
+    with case.federation() as opened, patch.object(Rounds, "run", timed):
         started, spent = time.perf_counter(), time.process_time()
         error = float(method.fit(opened).quality("B")["rmse"])
         return Spent(time.perf_counter() - started, time.process_time() - spent, training, error)
@@ -92,8 +92,8 @@ def main() -> int:
     case = Case("bank", 0.5)
     iterations = ITERATIONS
     only: tuple[str, ...] = ("B",)
-    gan = FedPSG(imputer="gain", condition="none", iterations=iterations, patience=10**6, complete=only)
-    default = FedPSG(iterations=iterations, patience=10**6, complete=only)
+    gan = completion("gain", condition="none", iterations=iterations, patience=10**6, parties=only)
+    default = completion(iterations=iterations, patience=10**6, parties=only)
     # What a process does once (jax's start, imports) belongs to neither side. Another table has other shapes, so that
     # nothing that is compiled here serves below.
     small, first = Case("credit", 0.5), replace(gan, iterations=gan.local)
@@ -108,17 +108,17 @@ def main() -> int:
 
     rows = [
         ["pooled GAIN", f"{iterations}", f"{pooled_wall:.0f}", f"{pooled_cpu:.0f}", f"{pooled_cpu:.0f}", "1", "1"],
-        row("VF-GAIN, masks", iterations, found),
+        row("VF-GAIN, pads", iterations, found),
     ]
     limits = [found.wall]
     if not quick():
         regression = federated(case, default)
-        rows.append(row("regression (default), masks", iterations, regression))
+        rows.append(row("regression (default), pads", iterations, regression))
         limits.append(regression.wall)
-    few = FedPSG(imputer="gain", condition="none", iterations=500, patience=10**6, complete=only)
+    few = completion("gain", condition="none", iterations=500, patience=10**6, parties=only)
     base = federated(case, few)
-    slow = federated(case, replace(few, protect="ckks"))
-    rows.append(row("VF-GAIN, masks", 500, base, compared=False))
+    slow = federated(case, replace(few, masking="ckks"))
+    rows.append(row("VF-GAIN, pads", 500, base, compared=False))
     rows.append(row("VF-GAIN, ckks", 500, slow, compared=False))
     each = (slow.cpu - base.cpu) / 20
     page.say(

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.common import load
-from colonnade.completion.method import FedPSG
 from colonnade.completion.layout import Layout
+from colonnade.completion.method import Complete, CompletionMethod
 from colonnade.completion.quality import marginal_distance, pairwise_distance, rmse
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
+from colonnade.papers.fedpsg.method import GANS, FedPSG
 
 ALLOW = (
     "presence",
@@ -186,14 +187,22 @@ def scored_beside(case: Case) -> dict[str, Score]:
 # --- our methods --------------------------------------------------------------------------------------------------
 
 
-def completed(case: Case, method: FedPSG) -> Score:
+def completion(imputer: Any = "regression", *, n_correlated: int = 0, **options: Any) -> CompletionMethod:
+    """The paper's method for GANs and drawn columns, otherwise `Complete`, to which the paper's options say nothing."""
+    if imputer in GANS or n_correlated:
+        return FedPSG(imputer=imputer, n_correlated=n_correlated, **options)
+    papers = ("generator", "generator_steps", "condition")
+    return Complete(imputer=imputer, **{name: value for name, value in options.items() if name not in papers})
+
+
+def completed(case: Case, method: CompletionMethod) -> Score:
     """Run a method and score its expected values against the truth."""
     started = time.process_time()
     found = expected_values(case, method)
     return score(case, found, time.process_time() - started)
 
 
-def expected_values(case: Case, method: FedPSG) -> Matrix:
+def expected_values(case: Case, method: CompletionMethod) -> Matrix:
     """What a method says about the records that B lacks, in the order of the frame."""
     with tempfile.TemporaryDirectory() as folder:
         with case.federation(label=method.label is not None, home=folder) as opened:

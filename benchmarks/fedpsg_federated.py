@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from benchmarks.common import Page, load, quick
 from benchmarks.fedpsg_common import Case, Score, score
 from benchmarks.fedpsg_runs_common import ITERATIONS, STEPS, Table, run_completion, tables
-from colonnade.papers.fedpsg.drawn import choose_correlated, spearman
-from colonnade.completion.generators import generator
 from colonnade.completion.layout import Layout
-from colonnade.completion.split.networks import drawing, words_of
 from colonnade.completion.quality import rmse
+from colonnade.completion.split.training import drawing, words_of
 from colonnade.papers.fedpsg import gain
+from colonnade.papers.fedpsg.drawn import choose_correlated, spearman
+from colonnade.papers.fedpsg.generators import generator
 
 SPLITS = (1, 2, 3)
 

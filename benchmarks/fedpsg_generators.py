@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import DONOR, Case, Score, score
 from benchmarks.fedpsg_runs_common import ITERATIONS, STEPS, Table, run_completion, tables
-from colonnade.completion.generators import generator
+from colonnade.papers.fedpsg.generators import generator
 
 SPLITS = (1, 2)
 GENERATORS = ("tabddpm", "tvae", "copula")

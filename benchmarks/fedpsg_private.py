@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from benchmarks.common import Page, quick
-from benchmarks.fedpsg_common import MEAN, Case, Score, completed
+from benchmarks.fedpsg_common import MEAN, Case, Score, completed, completion
 from benchmarks.fedpsg_runs_common import Table, tables
-from colonnade.completion.method import FedPSG
 
 CELLS: tuple[tuple[Any, float | None], ...] = (
     ("regression", None),
@@ -24,7 +23,7 @@ CELLS: tuple[tuple[Any, float | None], ...] = (
     ("gain", None),
     ("gain", 8.0),
 )
-SMALL: dict[str, Any] = {"hidden": 32, "cut": 8, "iterations": 1500, "complete": ("B",)}
+SMALL: dict[str, Any] = {"hidden": 32, "cut": 8, "iterations": 1500, "parties": ("B",)}
 
 
 SPLITS = (1, 2)
@@ -35,7 +34,7 @@ def told(imputer: str, epsilon: float | None) -> str:
 
 
 def run_small(case: Case, *, imputer: Any, epsilon: float | None) -> Score:
-    return completed(case, FedPSG(imputer=imputer, epsilon=epsilon, **SMALL))
+    return completed(case, completion(imputer, epsilon=epsilon, **SMALL))
 
 
 def methods(case: Case) -> Mapping[str, Callable[[Case], Score]]:

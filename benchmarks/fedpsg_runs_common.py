@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fedpsg_common import BOOSTED, LINEAR, MEAN, Case, Score, completed, scored_beside
-from colonnade.completion.method import FedPSG
+from benchmarks.fedpsg_common import BOOSTED, LINEAR, MEAN, Case, Score, completed, completion, scored_beside
+from colonnade.completion.method import CompletionMethod
 
 ITERATIONS = {"bank": 2000, "credit": 1000, "letter": 6000}
 """Of all networks that are trained in these studies; the paper has 10,000. With early stopping."""
@@ -30,12 +30,12 @@ STEPS = 1000
 Scores = Mapping[str, Score]
 
 
-def method_for(case: Case, **options: Any) -> FedPSG:
+def method_for(case: Case, **options: Any) -> CompletionMethod:
     """A completion of B with the iterations of its table; `cgain` is given the label."""
     if options.get("imputer") == "cgain":
         options["label"] = case.label
-    return FedPSG(
-        complete=("B",),
+    return completion(
+        parties=("B",),
         iterations=ITERATIONS[case.name],
         local=LOCAL[case.name],
         generator_steps=STEPS,

@@ -26,10 +26,10 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, load, quick
 from benchmarks.mrf_common import Data, bank
-from colonnade.completion.generators import generator
 from colonnade.completion.layout import Layout, Matrix
 from colonnade.data.column import Column, Columns
 from colonnade.evaluation.fidelity import average_distance, cut
+from colonnade.papers.fedpsg.generators import generator
 
 SEED = 7
 TRIPLES = 300

@@ -100,8 +100,8 @@ def main() -> int:
     page.say(
         f"A part that needs more than {LIMIT} CPU seconds (AIM: {LIMITS['aim']}) is stopped and says so. Not compared:"
         " SmartNoise, whose synthesizers need an older opendp and pandas than the other peers; its AIM and MST are the"
-        " mechanisms of OpenDP's, both on mbi. OpenDP, GAIN and FedPSG run with their default options, but GAIN with"
-        f" its paper's 10,000 steps and FedPSG with {ITERATIONS:,}. Rows in which OpenDP drew no category (it keeps a"
+        " mechanisms of OpenDP's, both on mbi. OpenDP, GAIN and Complete run with their default options, but GAIN with"
+        f" its paper's 10,000 steps and Complete with {ITERATIONS:,}. Rows in which OpenDP drew no category (it keeps a"
         " cell for that) are left out. MPyC computes an exact matrix; ours has noise, ledger and transcript."
     )
     page.say(

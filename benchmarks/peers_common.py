@@ -33,7 +33,7 @@ NUMBERS = ("roa", "sales_growth", "liability_ratio", "asset_growth", "investors"
 CATEGORIES = ("scale", "region", "term", "removed", "unreachable", "penalty_1", "penalty_2")
 EPSILON, DELTA = 1.0, 1e-6
 ITERATIONS = 3000
-"""Of FedPSG; its default is 10,000."""
+"""Of Complete; its default is 10,000."""
 COMPLETED = ("employees", "shareholder_contribution", "roa", "roe", "operating_margin", "tax_burden", "liability_ratio")
 PLACE = "place in the complete table"
 ALLOWED = ("presence", "exact-moments", "split-training", "completion-quality")
@@ -137,7 +137,7 @@ def complete(folder: Path) -> dict[str, Any]:
     example = incomplete()
     with opened(example) as federation:
         start = time.process_time()
-        result = co.FedPSG(complete=("credit",), iterations=ITERATIONS).fit(federation)
+        result = co.Complete(parties=("credit",), iterations=ITERATIONS).fit(federation)
         cpu = time.process_time() - start
         filled = result.table("credit")
         filled[PLACE] = places(federation, example)[filled["cohort row"].to_numpy(int)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade.codec import words
+from colonnade.cli.verbs import form_of, help_of
 from colonnade.federation.catalogue import CATALOGUE, Entry
 from colonnade.federation.options import Declared
 
@@ -43,13 +43,13 @@ def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, line
     text = re.sub(r"(?<!\*)\*\*(?!\w)", r"\\*\\*", text)  # a power, not bold
     text = re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", text)  # a fitted attribute such as coef_
     text = re.sub(r"\|([^|\n]*)\|", r"\\|\1\\|", text)  # an absolute value
-    made: list[str] = []
+    marked: list[str] = []
     for line in text.split("\n"):
-        indented = line.startswith("    ") and (not made or not made[-1].startswith("    "))
-        if indented and made and not made[-1].strip() and not _in_section(made):
-            made += ["::", ""]
-        made.append(line)
-    lines[:] = made
+        indented = line.startswith("    ") and (not marked or not marked[-1].startswith("    "))
+        if indented and marked and not marked[-1].strip() and not _in_section(marked):
+            marked += ["::", ""]
+        marked.append(line)
+    lines[:] = marked
 
 
 def _in_section(lines: list[str]) -> bool:
@@ -73,26 +73,33 @@ def _classes(module: str, entries: Iterable[Entry]) -> str:
 
 
 def _verb(entry: Entry) -> str:
-    """A verb's section: what it is for, and a row for each option."""
-    command = f"papers {entry.name}" if not entry.own else entry.name
-    rows = [
-        f"| `{one.flag}` | {words(one.hint)} | {_default(one)} | {one.option.help} |"
-        for one in entry.load().declared().values()
-    ]
+    """A verb's section: what it is for, and a row for each option, as its `--help` has them."""
+    command = entry.name if entry.own else f"papers {entry.name}"
+    method = entry.load()
+    found_out = {"capacity"} if method.makes_cohort else set()
+    rows = [_row(declared, found_out=name in found_out) for name, declared in method.declared().items()]
     table = "\n".join(["| option | value | default | |", "|---|---|---|---|", *rows])
-    return f"## {command}\n`colonnade {command} --federation federation.toml ...`\n\n{entry.purpose()}\n\n{table}\n"
+    heading = "##" if entry.own else "###"
+    return f"{heading} {command}\n`colonnade {command} -f federation.toml ...`\n\n{entry.purpose()}\n\n{table}\n"
 
 
-def _default(declared: Declared) -> str:
-    return "must be given" if declared.default is MISSING else f"`{declared.default!r}`"
+def _row(declared: Declared, *, found_out: bool) -> str:
+    help_text, _, default = help_of(declared).partition(" [default: ")
+    help_text = re.sub(r"(?<![`\w])--[a-z-]+", r"`\g<0>`", help_text)
+    flags = ", ".join(f"`{flag}`" for flag in (declared.flag, declared.option.short) if flag)
+    shown = f"`{default.removesuffix(']')}`" if default else ""
+    if declared.default is MISSING:
+        shown = "found out" if found_out else "must be given"
+    value = form_of(declared) or f"or `--no-{declared.flag.removeprefix('--')}`"
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in (flags, value, shown, help_text)) + " |"
 
 
 def list_the_rest(app: Any, docname: str, source: list[str]) -> None:
     """Pages that the contents do not name yet are listed at their end, so that none is lost."""
     if docname != "index":
         return
-    here = Path(app.srcdir)
-    every = (path.relative_to(here).with_suffix("").as_posix() for path in sorted(here.rglob("*.md")))
+    folder = Path(app.srcdir)
+    every = (path.relative_to(folder).with_suffix("").as_posix() for path in sorted(folder.rglob("*.md")))
     named = set(source[0].splitlines())
     rest = [page for page in every if page not in named and page != "index" and not page.startswith("results/")]
     if rest:

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import colonnade as co
 from colonnade.cli.main import app
 from colonnade.data.simulated import five_institutions
-from colonnade.federation.config import Spec
 from colonnade.federation import catalogue
+from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
 from support.browser import DESK, PHONE, Watched, browser
 

@@ -178,7 +178,7 @@ def test_a_revoked_member_and_a_missing_list(root: Path) -> None:
     revoke(root / "authority", root / "public" / "market.pem")
     assert "member 'market' is revoked" in found(root / "coordinator" / "coordinator.toml", "fault")
     (root / "authority" / "revoked.txt").unlink()
-    assert "nobody counts as revoked" in found(root / "coordinator" / "coordinator.toml", "warning")
+    assert "none counts as revoked" in found(root / "coordinator" / "coordinator.toml", "warning")
 
 
 @pytest.mark.parametrize("sealing", [False, True], ids=["a new TLS key", "a new sealing key too"])
@@ -226,9 +226,11 @@ def test_a_reachable_coordinator_its_clock_and_its_version(root: Path, monkeypat
         honest = clock.ask_clock
 
         def shifted(seconds: float, version: str | None = None) -> None:
-            def asked(*arguments: object, **options: object) -> clock.Told:
+            def asked(*arguments: object, **options: object) -> clock.ClockReading:
                 told = honest(*arguments, **options)  # type: ignore[arg-type]
-                return clock.Told(ahead=told.ahead + seconds, within=told.within, version=version or told.version)
+                return clock.ClockReading(
+                    ahead=told.ahead + seconds, within=told.within, version=version or told.version
+                )
 
             monkeypatch.setattr(clock, "ask_clock", asked)
 

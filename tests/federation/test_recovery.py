@@ -112,14 +112,14 @@ def test_an_older_copy_is_noticed_and_made_up_for(watched: Federation, tmp_path:
             },
         )
         assert Reply.decode(party.handle(request.encode())).value["state"] == "approved"
-        noise = Describe(epsilon=0.3)._noise(federation.facts)
+        planned = federation.plan(Describe(epsilon=0.3)).stage("presence")
         ask = Request(
             kind="ask",
             job=lost.job["job"],
             seq=1,
             stage="presence",
             step="statistics.describe.presence_count",
-            arguments=noise,
+            arguments=planned.requests["clinic"][0],
         )
         assert Reply.decode(party.handle(ask.encode())).error == BeyondReservation.code
         federation.run(Describe(epsilon=0.1), name="later")
@@ -155,7 +155,7 @@ def test_a_restored_copy_answers_nothing_of_a_job_that_was_under_way(tmp_path: P
             seq=1,
             stage="presence",
             step="statistics.describe.presence_count",
-            arguments=described._noise(federation.facts),
+            arguments=federation.plan(described).stage("presence").requests["clinic"][0],
         ).encode()
         assert not Reply.decode(party.handle(ask)).error
     restore(tmp_path / "copy.db", home)

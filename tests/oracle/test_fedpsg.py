@@ -70,7 +70,7 @@ def test_refusals() -> None:
         {"epsilon": 1.0, "imputer": "mice", "n_correlated": 0},
     ):
         with pytest.raises(BadArguments):
-            FedPSG(**wrong)  # type: ignore[arg-type]
+            FedPSG(**wrong)
 
 
 def test_as_printed_sets_what_the_paper_prints_and_takes_changes() -> None:
@@ -80,3 +80,18 @@ def test_as_printed_sets_what_the_paper_prints_and_takes_changes() -> None:
     assert FedPSG.as_printed(imputer="vgain", masking="pads") == FedPSG(
         **{**printed.get_params(), "imputer": "vgain", "masking": "pads"}
     )
+
+
+@pytest.mark.parametrize("condition", ["none", "aligned"])
+def test_a_gan_knows_about_a_missing_record_what_it_says(tmp_path: Path, condition: Any) -> None:
+    """Without a condition the values of missing records have nothing to do with the others' columns."""
+    blocks, columns = curved_pair(400)
+    method = FedPSG(imputer="gain", n_correlated=0, condition=condition, parties=("right",), **QUICK)
+    known: dict[str, Any] = {"seed": 3, "allow": ALLOW, "home": tmp_path / "home"}
+    with co.Federation.local(blocks, key="id", columns=columns, **known) as opened:
+        expected = method.fit(opened).expected("right").set_index("cohort row")["high[yes]"]
+        parties: Any = opened.transport
+        u = pd.Series(blocks["left"]["u"].to_numpy(), index=parties["left"].rows)
+    strength = abs(float(np.corrcoef(u.loc[expected.index], expected)[0, 1]))
+    assert strength > 0.7 if condition == "aligned" else strength < 0.3
+    assert ("generated with nothing of what the other parties know" in method.missing_data()) == (condition == "none")

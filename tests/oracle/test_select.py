@@ -588,6 +588,7 @@ def test_refusals_name_the_cure(parties: Federation) -> None:
         ({"epsilon": 1.0, "solver": "newton"}, "cannot be private"),
         ({"criterion": "cv", "solver": "moments"}, "held-out"),
         ({"lambdas": (0.1, 0.2)}, "fall"),
+        ({"clip": {"bank": 1.0}}, "without epsilon"),
         ({"penalty": "ridge"}, "penalty"),
         ({"family": "gamma"}, "family"),
         ({"tolerance": 0.0}, "tolerance"),

@@ -18,9 +18,9 @@ SAID = {
     "cost, budget": r"\bprivacy (loss )?budgets? (spend|tracker)\b",
 }
 """Our word -> its synonyms, anywhere in docs and source."""
-GLOSSED = ("src/colonnade/alignment/align.py", "docs/alignment.md")
+GLOSSED = ("src/colonnade/alignment/align.py", "docs/alignment.md", "README.md")
 """Where `align` is explained, each of the field's names for it may stand once, so that its readers find it."""
-GLOSS = re.compile(r"\b(record linkage|private set intersection)\b")
+GLOSS = re.compile(r"\b(record linkage|private set intersection|PSI)\b")
 CLIENT = re.compile(r"\b[Cc]lients?\b(?! view|$)")
 SERVER = re.compile(r"\b[Ss]ervers?\b(?! view|$)")
 NEITHER_PARTY_NOR_COORDINATOR = re.compile(
@@ -44,7 +44,7 @@ def offenders(text: str, where: str) -> list[str]:
     found = []
     if where in GLOSSED:
         for name in dict.fromkeys(GLOSS.findall(text)):
-            text = text.replace(name, "alignment", 1)
+            text = re.sub(rf"\b{name}\b", "alignment", text, count=1)
     for number, line in enumerate(text.splitlines(), start=1):
         for ours, theirs in SAID.items():
             if hit := re.search(theirs, line):
@@ -87,7 +87,7 @@ def test_words_that_are_right_pass(line: str) -> None:
 @pytest.mark.parametrize("where", GLOSSED)
 def test_the_fields_names_of_an_alignment_stand_once_where_it_is_explained(where: str) -> None:
     text = (ROOT / where).read_text(encoding="utf-8")
-    assert sorted(GLOSS.findall(text)) == ["private set intersection", "record linkage"]
+    assert {"private set intersection", "record linkage"} <= set(GLOSS.findall(text))
     assert not offenders(text, where)
     assert offenders(f"{text}\nrecord linkage", where), "a second time is one too many"
     assert offenders("private set intersection", "docs/some.md")

@@ -97,13 +97,14 @@ class Align(Method["Aligned"]):
     normalise: Annotated[tuple[Rule, ...], Option("Which differences between two keys count for nothing.")] = ()
     epsilon: Annotated[
         float | None,
-        Option("Total privacy loss (epsilon) per record of the noisy overlap counts; None leaves the counts out."),
+        Option(
+            "Total privacy loss (epsilon) per record of the noisy overlap counts; None leaves the counts out.",
+            valid=check_epsilon,
+        ),
     ] = 1.0
 
     def check(self) -> None:
         self.normalise = check_rules(self.normalise)
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
 
     def missing_data(self) -> str:
         if self.include == UNION:

@@ -37,11 +37,11 @@ class Layout:
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        found, at = {}, 0
+        slices, start = {}, 0
         for name, column in self.columns.items():
-            found[name] = slice(at, at + width_of(column))
-            at = found[name].stop
-        return found
+            slices[name] = slice(start, start + width_of(column))
+            start = slices[name].stop
+        return slices
 
     @cached_property
     def width(self) -> int:
@@ -67,11 +67,11 @@ class Layout:
 
     def places(self, names: Iterable[str]) -> NDArray[np.intp]:
         """The places of these columns in a row, in the order of `names`."""
-        found: list[int] = []
+        places: list[int] = []
         for name in names:
-            at = self.slices[self.columns[name].name]
-            found.extend(range(at.start, at.stop))
-        return np.array(found, dtype=np.intp)
+            own = self.slices[self.columns[name].name]
+            places.extend(range(own.start, own.stop))
+        return np.array(places, dtype=np.intp)
 
     # --- there and back ------------------------------------------------------------------------------------------
 
@@ -87,15 +87,15 @@ class Layout:
         if len(sizes) > 1:
             raise BadArguments(f"columns of one table have one length, not {sorted(sizes)}; give the same records.")
         matrix = np.full((sizes.pop() if sizes else 0, self.width), np.nan, dtype=np.float32)
-        for name, column, at in self._each():
+        for name, column, place in self._each():
             given = np.asarray(values[name], dtype=np.float64)
             known = given >= 0 if column.discrete else ~np.isnan(given)
             if is_numeric(column):
                 lower, span = range_of(column)
-                matrix[known, at.start] = np.clip((given[known] - lower) / span, 0.0, 1.0)
+                matrix[known, place.start] = np.clip((given[known] - lower) / span, 0.0, 1.0)
             else:
                 codes = np.clip(given[known], 0, width_of(column) - 1)
-                matrix[known, at] = codes[:, None] == np.arange(width_of(column))
+                matrix[known, place] = codes[:, None] == np.arange(width_of(column))
         return matrix
 
     def decode(self, matrix: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -104,22 +104,22 @@ class Layout:
         A NaN is missing again: NaN, or the code -1. Of equal categories the first is taken.
         """
         rows = self.checked(matrix)
-        found: dict[str, NDArray[Any]] = {}
-        for name, column, at in self._each():
+        codes: dict[str, NDArray[Any]] = {}
+        for name, column, place in self._each():
             if not is_numeric(column):
-                lost = np.isnan(rows[:, at]).any(axis=1)
-                best = np.argmax(np.nan_to_num(rows[:, at], nan=-np.inf), axis=1)
-                found[name] = np.where(lost, -1, best).astype(np.int32)
+                lost = np.isnan(rows[:, place]).any(axis=1)
+                best = np.argmax(np.nan_to_num(rows[:, place], nan=-np.inf), axis=1)
+                codes[name] = np.where(lost, -1, best).astype(np.int32)
                 continue
             lower, span = range_of(column)
-            numbers = lower + span * np.clip(rows[:, at.start].astype(np.float64), 0.0, 1.0)
+            numbers = lower + span * np.clip(rows[:, place.start].astype(np.float64), 0.0, 1.0)
             if column.kind == "continuous":
-                found[name] = np.clip(numbers, column.lower, column.upper)
+                codes[name] = np.clip(numbers, column.lower, column.upper)
             elif column.kind == "count":
-                found[name] = np.clip(np.rint(numbers), column.lower, column.upper)
+                codes[name] = np.clip(np.rint(numbers), column.lower, column.upper)
             else:
-                found[name] = np.where(np.isnan(numbers), -1, np.rint(np.nan_to_num(numbers))).astype(np.int32)
-        return found
+                codes[name] = np.where(np.isnan(numbers), -1, np.rint(np.nan_to_num(numbers))).astype(np.int32)
+        return codes
 
     def legal(self, matrix: NDArray[Any]) -> Matrix:
         """The nearest rows that records could have: one category each, numbers in range, counts whole."""
@@ -129,10 +129,10 @@ class Layout:
         """The nearest rows that could be expected values: numbers in range, frequencies that are not negative and add
         up to 1. Every legal row is among these, so none is further from the truth than before."""
         rows = self.checked(matrix).astype(np.float64)
-        found = np.clip(rows, 0.0, 1.0)
+        expected = np.clip(rows, 0.0, 1.0)
         for name in self.one_hot:
-            found[:, self.slices[name]] = _frequencies(rows[:, self.slices[name]])
-        return found.astype(np.float32)
+            expected[:, self.slices[name]] = _frequencies(rows[:, self.slices[name]])
+        return expected.astype(np.float32)
 
     def observed(self, matrix: NDArray[Any]) -> NDArray[np.bool_]:
         """Which entries are known."""

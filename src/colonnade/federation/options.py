@@ -11,12 +11,13 @@ from __future__ import annotations
 import functools
 import math
 import typing
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 from colonnade.codec import bare, convert, hints_of, nearest, plain
 from colonnade.errors import BadArguments
+from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 
 
@@ -41,6 +42,8 @@ class Option:
     below: float = math.inf
     reads: Literal["", "named", "named or all"] = ""
     only: Mapping[str, tuple[Any, ...]] | None = None
+    valid: Callable[[float], object] | None = None
+    """Refuses a number in words of its own; an option that is annotated again keeps it."""
 
     def check(self, name: str, value: Any) -> None:
         """Refuse a number out of bounds, in a list or a table too; `name` names it in the message."""
@@ -49,6 +52,8 @@ class Option:
         for number in value if isinstance(value, tuple | list) else (value,):
             if isinstance(number, bool) or not isinstance(number, int | float):
                 continue
+            if self.valid is not None:
+                self.valid(number)
             if not (self.least <= number <= self.most and self.above < number < self.below):
                 raise BadArguments(f"{name} must be {self.range}, not {number!r}.")
 
@@ -59,7 +64,7 @@ class Option:
         low = f"at least {self.least:,g}" if self.least > -math.inf else low
         high = f"below {self.below:,g}" if self.below < math.inf else ""
         high = f"at most {self.most:,g}" if self.most < math.inf else high
-        return " and ".join(part for part in (low, high) if part)
+        return " and ".join(part for part in (low, high) if part) or "finite"
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ def option_of(hint: Any) -> Option:
     """The `Option` in an annotated type; the last one wins, so that a shared alias can be annotated again."""
     extras = typing.get_args(hint)[1:] if hint is not bare(hint) else ()
     options = [extra for extra in extras if isinstance(extra, Option)]
-    return options[-1] if options else Option("")
+    valid = next((option.valid for option in reversed(options) if option.valid is not None), None)
+    return replace(options[-1], valid=valid) if options else Option("")
 
 
 @functools.cache
@@ -194,15 +200,20 @@ def _names(value: Any) -> list[str]:
 View = Literal["client", "server"]
 Presence = Literal["known", "secret", "ignore"]
 
-Epsilon = Annotated[float, Option("Total privacy loss (epsilon) per record, over all parties' releases.")]
+Epsilon = Annotated[
+    float, Option("Total privacy loss (epsilon) per record, over all parties' releases.", valid=check_epsilon)
+]
 OptionalEpsilon = Annotated[
     float | None,
     Option(
         "Total privacy loss (epsilon) per record, over all parties' releases. Without it sums are exact, and every"
-        " party must allow that by name."
+        " party must allow that by name.",
+        valid=check_epsilon,
     ),
 ]
-Delta = Annotated[float, Option("The delta that goes with epsilon; well below one over the number of records.")]
+Delta = Annotated[
+    float, Option("The delta that goes with epsilon; well below one over the number of records.", valid=check_delta)
+]
 ColumnNames = Annotated[
     tuple[str, ...] | None,
     Option("Which columns; all by default.", reads="named or all"),

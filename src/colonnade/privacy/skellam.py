@@ -2,7 +2,7 @@
 
 Each of m parties adds its own Sk(mu / m) to an integer statistic before it is opened, so the opened value carries
 Sk(mu), of variance 2 mu. An adversary that colludes with c parties knows their shares and faces Sk(mu (m - c) / m).
-`Skellam` states such a release as a cost, `calibrate_mu` finds the mu for a target, and importing this module
+`Skellam` states such a release as a cost, `privacy.calibration` finds the mu for a target, and importing this module
 teaches the accountants the mechanism "skellam". The proofs are in `skellam.claim.md`; `skellam_sampler` draws it.
 
 - RDP at whole orders: the smaller of Lemma 2 of the SQM paper (Agarwal, Kairouz and Liu 2021) and of a bound of our
@@ -23,8 +23,7 @@ import numpy as np
 from scipy.special import gammaln, ive, logsumexp, ndtr
 
 from colonnade.errors import BadPrivacyParameter, CannotAccount, UnsafeRequest
-from colonnade.privacy import accounting
-from colonnade.privacy.cost import Cost, Relation, cost
+from colonnade.privacy.cost import Cost, cost
 from colonnade.privacy.mechanisms import Curve, register
 
 if TYPE_CHECKING:
@@ -120,55 +119,6 @@ def Skellam(
 def delta_1_bound(delta_2: float, dimension: int) -> float:
     """The L1 sensitivity of an integer vector of L2 sensitivity `delta_2`: min(delta_2^2, sqrt(dimension) delta_2)."""
     return min(delta_2 * delta_2, math.sqrt(dimension) * delta_2)
-
-
-def calibrate_mu(
-    *,
-    epsilon: float,
-    delta: float,
-    delta_1: float,
-    delta_2: float,
-    parties: int,
-    colluders: int = 0,
-    sampling: float = 1.0,
-    steps: int = 1,
-    relation: Relation = "zero-out",
-    replace_factor: float | None = None,
-    shift: Shift = "any",
-    dimension: int | None = None,
-) -> int:
-    """The smallest whole mu at which `steps` releases cost at most `epsilon`, to 1e-4 and on the safe side.
-
-    The sensitivities are those of `zero-out`; `relation="replace"` lets them grow as `replace_factor` says (2 if it
-    is not given, sqrt(2) for a single shift).
-    """
-    stated = {} if replace_factor is None else {"replace_factor": replace_factor}
-
-    def releases(mu: float) -> list[Cost]:
-        release = Skellam(
-            mu,
-            delta_1=delta_1,
-            delta_2=delta_2,
-            parties=parties,
-            colluders=colluders,
-            sampling=sampling,
-            shift=shift,
-            dimension=dimension,
-            **stated,
-        )
-        return [release.times(steps)]
-
-    def enough(mu: int) -> bool:
-        return accounting.guarantee(releases(mu), delta=delta, relation=relation).epsilon <= epsilon
-
-    scale = accounting.calibrate(releases, epsilon=epsilon, delta=delta, relation=relation, bracket=(1.0, LARGEST_MU))
-    mu = math.ceil(scale)
-    # Below 2^13 the next integer may be nearer than the tolerance; and a grid of losses is monotone but for its step.
-    while mu > 1 and mu < 2**13 and enough(mu - 1):
-        mu -= 1
-    while not enough(mu):
-        mu += max(1, mu // 2**14)
-    return mu
 
 
 @dataclass(frozen=True)

@@ -235,8 +235,8 @@ class CircuitStatistic(SharedStatistic):
         """What came with the first chunk: the noise of every member of the roster, or the sums of the local parties."""
         name = f"{self.tag}: held {what}"
         if me.kept(name):
-            kept: dict[str, Residues] = me.recall(name)
-            return kept
+            shares: dict[str, Residues] = me.recall(name)
+            return shares
         return dealt(me, f"{self.tag}: {what}", me.roster.names if what == "noise" else list(self.local), self.field)
 
     def _nodes(self, me: Party, number: int, level: int) -> dict[Node, Residues]:
@@ -257,8 +257,8 @@ class CircuitStatistic(SharedStatistic):
         """One level of a chunk, as it was put away or from this request's mail."""
         name = f"{self.tag}: chunk {number} level {level}"
         if me.kept(name):
-            kept: list[Residues] = me.recall(name)
-            return kept
+            shares: list[Residues] = me.recall(name)
+            return shares
         if level == 0:
             rows = dealt(me, f"{self.tag}: rows {number}", list(self.circuit.widths), self.field)
             arrays, widths = list(rows.values()), list(self.circuit.widths.values())
@@ -334,7 +334,7 @@ def within_memory(layout: Layout, megabytes: float) -> Layout:
     width, widest = sum(circuit.widths.values()), max(circuit.widths.values(), default=0)
     level = max(circuit.level_widths, default=0)
     holder = 4 * width + (4 * holders + 3) * widest + (8 * holders + 4) * level
-    relayed = 3 * holders * max(width, holders * level)
+    relayed = 3 * holders * (width + holders * level)
     record = 4 * len(layout.field.primes) * max(holder, relayed)
     fixed = PYTHON + layout.cohort_bytes + (opened_bytes(layout) + 16 * holders) * layout.size
     records = int(megabytes * (1 << 20) - fixed) // max(record, 1)

@@ -111,18 +111,18 @@ class ScoreMap:
     def __call__(self, encoded: NDArray[Any], *, discrete: bool) -> NDArray[np.float64]:
         """Scores, clipped whatever the map says; a cell that became empty after the check counts as nothing."""
         empty = encoded < 0 if discrete else np.isnan(encoded)
-        found = np.interp(encoded, self.points, self.levels)
-        return np.asarray(np.where(empty, 0.0, np.clip(np.nan_to_num(found), -1.0, 1.0)), dtype=np.float64)
+        scores = np.clip(np.nan_to_num(np.interp(encoded, self.points, self.levels)), -1.0, 1.0)
+        return np.asarray(np.where(empty, 0.0, scores), dtype=np.float64)
 
 
 def keep_scores(me: Party, label: str, maps: Mapping[str, ScoreMap]) -> None:
     """Remember this party's score maps for the later steps of the job that name the label."""
-    me.keep(_kept(label), {name: {"points": one.points, "levels": one.levels} for name, one in maps.items()})
+    me.keep(_kept(label), {name: {"points": score.points, "levels": score.levels} for name, score in maps.items()})
 
 
 def kept_scores(me: Party, label: str) -> dict[str, ScoreMap]:
     plain: Mapping[str, Mapping[str, NDArray[np.float64]]] = me.recall(_kept(label))
-    return {name: ScoreMap(one["points"], one["levels"]) for name, one in plain.items()}
+    return {name: ScoreMap(score["points"], score["levels"]) for name, score in plain.items()}
 
 
 def _kept(label: str) -> str:
@@ -151,8 +151,8 @@ class Design:
     discrete: Mapping[str, bool]
     maps: Mapping[str, ScoreMap] | None
 
-    def __call__(self, at: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        out = np.empty((len(at), len(self.features)))
+    def __call__(self, rows: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        out = np.empty((len(rows), len(self.features)))
         for position, feature in enumerate(self.features):
             encoded = values[feature.column]
             if self.maps is not None:
@@ -164,15 +164,15 @@ class Design:
             else:
                 indicator = (encoded == feature.category).astype(np.float64)
                 out[:, position] = np.clip((indicator - feature.centre) / feature.half, -1.0, 1.0)
-        return at, out
+        return rows, out
 
 
 def design(me: Party, wanted: Sequence[Feature]) -> NDArray[np.float64]:
     """This party's features over the whole cohort; a record that it lacks is a row of zeros."""
-    whole = np.zeros((me.facts.n, sum(feature.party == me.name for feature in wanted)))
-    for at, part in design_chunks(me, wanted):
-        whole[at] = part
-    return whole
+    cohort = np.zeros((me.facts.n, sum(feature.party == me.name for feature in wanted)))
+    for rows, values in design_chunks(me, wanted):
+        cohort[rows] = values
+    return cohort
 
 
 # --- real rows as integers whose size is certain: round at random, then clip **in integers** --------------
@@ -274,8 +274,8 @@ class CohortRows:
         start, stop = self.ranges[number]
         out = np.full((stop - start, self.width), self.fill, dtype=self.dtype)
         if len(self.ranges) == 1:
-            for at, values in rows():
-                out[at] = values
+            for places, values in rows():
+                out[places] = values
             return out
         folder = me.scratch / hashlib.sha256(self.label.encode()).hexdigest()[:32]
         try:
@@ -284,8 +284,8 @@ class CohortRows:
             file = self._file(folder, start)
             if file.exists():
                 for stored in _read(file, self._record):
-                    here = (stored["at"] >= start) & (stored["at"] < stop)
-                    out[stored["at"][here] - start] = stored["row"][here]
+                    inside = (stored["at"] >= start) & (stored["at"] < stop)
+                    out[stored["at"][inside] - start] = stored["row"][inside]
         except OSError as error:
             raise StorageError(f"sorting rows in {me.scratch} failed ({error}); free disk space.") from error
         return out
@@ -300,20 +300,20 @@ class CohortRows:
         start, stop = self.ranges[0]
         return (stop - start) * -(-len(self.ranges) // MOST_FILES)
 
-    def _file(self, folder: Path, at: int) -> Path:
-        return folder / f"{at // self._rows}.rows"
+    def _file(self, folder: Path, row: int) -> Path:
+        return folder / f"{row // self._rows}.rows"
 
     def _sort(self, folder: Path, rows: Rows) -> None:
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True, mode=0o700)
-        for at, values in rows():
-            stored = np.empty(len(at), dtype=self._record)
-            stored["at"], stored["row"] = at, values
-            bucket = at // self._rows
+        for places, values in rows():
+            stored = np.empty(len(places), dtype=self._record)
+            stored["at"], stored["row"] = places, values
+            bucket = places // self._rows
             stored = stored[np.argsort(bucket, kind="stable")]
-            found, first = np.unique(np.sort(bucket), return_index=True)
-            for number, part in zip(found.tolist(), np.split(stored, first[1:]), strict=True):
+            buckets, first = np.unique(np.sort(bucket), return_index=True)
+            for number, part in zip(buckets.tolist(), np.split(stored, first[1:]), strict=True):
                 with self._file(partial, number * self._rows).open("ab") as file:
                     part.tofile(file)
         partial.rename(folder)

@@ -56,8 +56,8 @@ class Pattern:
 
     def standardised(self, mean: Vector, scale: Vector) -> Pattern:
         sums, gram = self.about(mean)
-        here = scale[self.observed]
-        return Pattern(self.observed, self.count, sums / here, gram / np.outer(here, here))
+        own = scale[self.observed]
+        return Pattern(self.observed, self.count, sums / own, gram / np.outer(own, own))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,33 +84,33 @@ class PatternStatistics:
 
     @property
     def n(self) -> float:
-        return sum(one.count for one in self.patterns)
+        return sum(pattern.count for pattern in self.patterns)
 
     def standardised(self, mean: Vector, scale: Vector) -> PatternStatistics:
-        return PatternStatistics(self.names, tuple(one.standardised(mean, scale) for one in self.patterns))
+        return PatternStatistics(self.names, tuple(pattern.standardised(mean, scale) for pattern in self.patterns))
 
-    def only(self, kept: NDArray[np.intp]) -> PatternStatistics:
+    def only(self, columns: NDArray[np.intp]) -> PatternStatistics:
         """These coordinates alone; a pattern that shows none of them says nothing and goes."""
         place = np.full(len(self.names), -1, dtype=np.intp)
-        place[kept] = np.arange(len(kept))
+        place[columns] = np.arange(len(columns))
         patterns = []
-        for one in self.patterns:
-            here = np.flatnonzero(place[one.observed] >= 0)
-            if here.size:
-                gram = one.gram[np.ix_(here, here)]
-                patterns.append(Pattern(place[one.observed[here]], one.count, one.sums[here], gram))
-        return PatternStatistics(tuple(self.names[at] for at in kept), tuple(patterns))
+        for pattern in self.patterns:
+            inside = np.flatnonzero(place[pattern.observed] >= 0)
+            if inside.size:
+                gram = pattern.gram[np.ix_(inside, inside)]
+                patterns.append(Pattern(place[pattern.observed[inside]], pattern.count, pattern.sums[inside], gram))
+        return PatternStatistics(tuple(self.names[column] for column in columns), tuple(patterns))
 
     def available(self) -> tuple[Vector, Vector]:
         """Mean and variance of each coordinate over the records that show it."""
         width = len(self.names)
         counts, sums, squares = np.zeros(width), np.zeros(width), np.zeros(width)
-        for one in self.patterns:
-            counts[one.observed] += one.count
-            sums[one.observed] += one.sums
+        for pattern in self.patterns:
+            counts[pattern.observed] += pattern.count
+            sums[pattern.observed] += pattern.sums
         mean = sums / np.maximum(counts, 1.0)
-        for one in self.patterns:
-            squares[one.observed] += np.diag(one.about(mean)[1])
+        for pattern in self.patterns:
+            squares[pattern.observed] += np.diag(pattern.about(mean)[1])
         return mean, squares / np.maximum(counts, 1.0)
 
 
@@ -136,7 +136,7 @@ def fit_gaussian(data: PatternStatistics, *, start: tuple[Vector, Matrix] | None
     `start` is (mean, covariance); by default the available cases' means and variances, without correlation.
     """
     centre, variance = data.available()
-    flat = [name for name, one in zip(data.names, variance, strict=True) if not one > 0]
+    flat = [name for name, varies in zip(data.names, variance, strict=True) if not varies > 0]
     if flat:
         raise BadArguments(f"{', '.join(map(repr, flat))} does not vary in the records used; leave it out.")
     scale = np.sqrt(variance)
@@ -145,7 +145,7 @@ def fit_gaussian(data: PatternStatistics, *, start: tuple[Vector, Matrix] | None
     if start is not None:
         mu, sigma = (start[0] - centre) / scale, start[1] / np.outer(scale, scale)
     # Changing units moves every log-likelihood by the same constant.
-    constant = -sum(one.count * float(np.log(scale[one.observed]).sum()) for one in standard.patterns)
+    constant = -sum(pattern.count * float(np.log(scale[pattern.observed]).sum()) for pattern in standard.patterns)
     mu, sigma, trace, em_steps, newton_steps = _climb(standard, mu, sigma)
     if np.linalg.eigvalsh(correlation_of(sigma))[0] < SINGULAR:
         raise BadArguments(_singular(data, sigma))
@@ -235,18 +235,18 @@ def _moved(mu: Vector, sigma: Matrix, step: Vector) -> tuple[Vector, Matrix]:
 
 def log_likelihood(data: PatternStatistics, mu: Vector, sigma: Matrix) -> float:
     """Of everything observed, at (mu, Sigma); `LinAlgError` if Sigma is not positive definite where it is needed."""
-    return sum(_contribution(one, one.about(mu)[1], _factor(one, sigma)) for one in data.patterns)
+    return sum(_contribution(pattern, pattern.about(mu)[1], _factor(pattern, sigma)) for pattern in data.patterns)
 
 
-def _factor(one: Pattern, sigma: Matrix) -> tuple[Matrix, bool]:
-    return cho_factor(sigma[np.ix_(one.observed, one.observed)], lower=True, check_finite=False)
+def _factor(pattern: Pattern, sigma: Matrix) -> tuple[Matrix, bool]:
+    return cho_factor(sigma[np.ix_(pattern.observed, pattern.observed)], lower=True, check_finite=False)
 
 
-def _contribution(one: Pattern, products: Matrix, factor: tuple[Matrix, bool]) -> float:
+def _contribution(pattern: Pattern, products: Matrix, factor: tuple[Matrix, bool]) -> float:
     determinant = 2.0 * float(np.log(np.diag(factor[0])).sum())
-    constant = len(one.observed) * math.log(2 * math.pi)
-    spread = float(np.trace(cho_solve(factor, products, check_finite=False)))
-    return -0.5 * (one.count * (constant + determinant) + spread)
+    constant = len(pattern.observed) * math.log(2 * math.pi)
+    distance = float(np.trace(cho_solve(factor, products, check_finite=False)))
+    return -0.5 * (pattern.count * (constant + determinant) + distance)
 
 
 def em_step(data: PatternStatistics, mu: Vector, sigma: Matrix) -> tuple[float, Vector, Matrix]:
@@ -257,13 +257,13 @@ def em_step(data: PatternStatistics, mu: Vector, sigma: Matrix) -> tuple[float, 
     var(z | z_O) = Sigma - A Sigma_O. (zero on O).
     """
     value, sums, products = 0.0, np.zeros_like(mu), np.zeros_like(sigma)
-    for one in data.patterns:
-        t, d = one.about(mu)
-        factor = _factor(one, sigma)
-        value += _contribution(one, d, factor)
-        a = cho_solve(factor, sigma[one.observed], check_finite=False).T
+    for pattern in data.patterns:
+        t, d = pattern.about(mu)
+        factor = _factor(pattern, sigma)
+        value += _contribution(pattern, d, factor)
+        a = cho_solve(factor, sigma[pattern.observed], check_finite=False).T
         sums += a @ t
-        products += a @ d @ a.T + one.count * (sigma - a @ sigma[one.observed])
+        products += a @ d @ a.T + pattern.count * (sigma - a @ sigma[pattern.observed])
     shift = sums / data.n
     covariance = products / data.n - np.outer(shift, shift)
     return value, mu + shift, (covariance + covariance.T) / 2
@@ -282,30 +282,30 @@ def derivatives(data: PatternStatistics, mu: Vector, sigma: Matrix) -> tuple[Vec
     place[np.triu_indices(width)] = width + np.arange(width * (width + 1) // 2)
     score = np.zeros(width + width * (width + 1) // 2)
     information = np.zeros((len(score), len(score)))  # its upper triangle, until the end
-    for one in data.patterns:
-        seen = one.observed
-        t, d = one.about(mu)
-        k = cho_solve(_factor(one, sigma), np.eye(len(seen)), check_finite=False)
+    for pattern in data.patterns:
+        seen = pattern.observed
+        t, d = pattern.about(mu)
+        k = cho_solve(_factor(pattern, sigma), np.eye(len(seen)), check_finite=False)
         r, q = k @ t, k @ d @ k
         i, j = np.triu_indices(len(seen))
         half = np.where(i == j, 0.5, 1.0)
-        at = place[seen[i], seen[j]]
+        places = place[seen[i], seen[j]]
         score[seen] += r
-        score[at] += half * (q - one.count * k)[i, j]
-        information[np.ix_(seen, seen)] += one.count * k
-        information[np.ix_(seen, at)] += (k[:, i] * r[j] + k[:, j] * r[i]) * half
-        _add_curvature(information, at, i, j, half, np.ascontiguousarray(k), q - 0.5 * one.count * k)
+        score[places] += half * (q - pattern.count * k)[i, j]
+        information[np.ix_(seen, seen)] += pattern.count * k
+        information[np.ix_(seen, places)] += (k[:, i] * r[j] + k[:, j] * r[i]) * half
+        _add_curvature(information, places, i, j, half, np.ascontiguousarray(k), q - 0.5 * pattern.count * k)
     return score, np.triu(information) + np.triu(information, 1).T
 
 
 @numba.njit(cache=True)
-def _add_curvature(information: Any, at: Any, i: Any, j: Any, half: Any, k: Any, p: Any) -> None:
+def _add_curvature(information: Any, places: Any, i: Any, j: Any, half: Any, k: Any, p: Any) -> None:
     """tr(K A P B) for all coordinates A = (i_a, j_a) and B = (i_b, j_b) with a <= b."""
-    for a in range(at.size):
-        for b in range(a, at.size):
+    for a in range(places.size):
+        for b in range(a, places.size):
             value = k[i[a], j[b]] * p[j[a], i[b]] + k[j[a], j[b]] * p[i[a], i[b]]
             value += k[i[a], i[b]] * p[j[a], j[b]] + k[j[a], i[b]] * p[i[a], j[b]]
-            information[at[a], at[b]] += half[a] * half[b] * value
+            information[places[a], places[b]] += half[a] * half[b] * value
 
 
 def correlation_of(sigma: Matrix) -> Matrix:

@@ -126,6 +126,7 @@ class JointStatistic(ABC):
     """Its name in requests."""
     exact: ClassVar[tuple[str, str]]
     """Without noise: the name under which a party must allow the release, and what it discloses."""
+
     facts: PublicFacts
     roster: Roster
     label: str
@@ -133,9 +134,9 @@ class JointStatistic(ABC):
     def __init_subclass__(cls, **stated: Any) -> None:
         super().__init_subclass__(**stated)
         if "kind" in cls.__dict__:
-            known = _kinds.setdefault(cls.kind, cls)
-            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise BadArguments(f"{known.__module__} and {cls.__module__} both have a joint statistic {cls.kind!r}.")
+            first = _kinds.setdefault(cls.kind, cls)
+            if (first.__module__, first.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise BadArguments(f"{first.__module__} and {cls.__module__} both have a joint statistic {cls.kind!r}.")
             _kinds[cls.kind] = cls
 
     @abstractmethod
@@ -232,20 +233,20 @@ def _parsed(facts: _Same, roster: _Same, text: str) -> JointStatistic:
     """The layout that a canonical text states: a function of nothing else, so that it is parsed once a job."""
     layout = json.loads(text)
     kind = layout.pop("kind", None) if isinstance(layout, dict) else None
-    known = _kinds.get(kind) if isinstance(kind, str) else None
-    if known is None:
+    cls = _kinds.get(kind) if isinstance(kind, str) else None
+    if cls is None:
         raise BadArguments(f"this installation has no joint statistic {kind!r}; install the same version everywhere.")
-    wanted = _stated(known)
+    wanted = _stated(cls)
     for name in (*layout, *wanted):
         if name not in wanted or name not in layout:
             raise BadArguments(
                 f"the layout of a {kind} request {'lacks' if name in wanted else 'has an unknown field'} {name!r}."
             )
-    hints = hints_of(known)
+    hints = hints_of(cls)
     stated = {
         name: convert(value, hints[name], f"{name} in a {kind} request", exact=True) for name, value in layout.items()
     }
-    statistic = known(facts=facts.value, roster=roster.value, **stated)
+    statistic = cls(facts=facts.value, roster=roster.value, **stated)
     statistic.check()
     return statistic
 

@@ -323,13 +323,13 @@ class MomentsLayout(SharedStatistic):
         c^2 >= |z|^2 and B >= |z_i|. Where the constant is public (presence ignored) its square does not change and
         its products add A^2 |x|^2.
         """
-        one = self.gamma
+        unit = self.gamma
         rows = sum(integer_bounds(self.gamma, self.bound(party), 1.0)[0] for party in self.parties)
         if self.presence == "ignore":
-            return math.sqrt((rows**2 + one**2 * rows) / 2 + (one**2 * rows if self.constant else 0))
+            return math.sqrt((rows**2 + unit**2 * rows) / 2 + (unit**2 * rows if self.constant else 0))
         masks = len(self.parties) if self.presence == "secret" else 1
-        square = rows + masks * one**2
-        return math.sqrt((square**2 + one**2 * square) / 2)
+        square = rows + masks * unit**2
+        return math.sqrt((square**2 + unit**2 * square) / 2)
 
     @property
     def replace_factor(self) -> float:
@@ -440,9 +440,9 @@ class MomentsLayout(SharedStatistic):
         secret = self.presence == "secret"
 
         def stream() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-            for at, values in design_chunks(me, self.features, scores=self.scores):
+            for places, values in design_chunks(me, self.features, scores=self.scores):
                 rows = quantize(values, gamma=self.gamma, clip=self.bound(me.name), entry=1.0, randomness=me.randomness)
-                yield at, np.insert(rows, 0, self.gamma, axis=1) if secret else rows
+                yield places, np.insert(rows, 0, self.gamma, axis=1) if secret else rows
 
         wanted = CohortRows(
             label=f"{self.tag}: quantised",
@@ -760,17 +760,17 @@ class MomentsResult(Result):
         for names, matrix in zip(self.entries, self.grams, strict=True):
             mask = f"present at {feature.party}" if self.presence == "secret" else "1"
             if feature.name in names and mask in names:
-                own, one = names.index(feature.name), names.index(mask)
-                total += matrix[one, one], matrix[one, own], matrix[own, own]
+                own, count = names.index(feature.name), names.index(mask)
+                total += matrix[count, count], matrix[count, own], matrix[own, own]
                 patterns += 1
-        count, once, square = total.tolist() if patterns else (None, None, None)
+        records, once, square = total.tolist() if patterns else (None, None, None)
         return {
             "name": feature.name,
             "party": feature.party,
             "centre": feature.centre,
             "half": feature.half,
             "patterns": patterns,
-            "count": count,
+            "count": records,
             "sum": once,
             "square": square,
         }

@@ -351,14 +351,14 @@ class PartCodes:
     parts: tuple[Part, ...]
     cells: Mapping[str, Cells]
 
-    def __call__(self, at: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        codes = np.empty((len(at), len(self.parts)), dtype=np.int32)
+    def __call__(self, rows: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        codes = np.empty((len(rows), len(self.parts)), dtype=np.int32)
         cell = {name: self.cells[name].codes(values[name]) for name in _columns(self.parts)}
         for position, part in enumerate(self.parts):
             joint = np.ravel_multi_index([np.maximum(cell[name], 0) for name in part.columns], part.shape)
             complete = np.all([cell[name] >= 0 for name in part.columns], axis=0)
             codes[:, position] = np.where(complete, joint, -1)
-        return at, codes
+        return rows, codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,8 +368,8 @@ class PartCounts:
     parts: tuple[Part, ...]
     cells: Mapping[str, Cells]
 
-    def of(self, at: NDArray[np.int64], values: Values) -> NDArray[np.int64]:
-        codes = PartCodes(self.parts, self.cells)(at, values)[1]
+    def of(self, rows: NDArray[np.int64], values: Values) -> NDArray[np.int64]:
+        codes = PartCodes(self.parts, self.cells)(rows, values)[1]
         return np.concatenate(
             [
                 np.bincount(column[column >= 0], minlength=part.size)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from colonnade.errors import BadArguments
+from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import Method, Procedure, Result, method_class
-from colonnade.federation.options import ColumnNames, Option, Response
+from colonnade.federation.options import ColumnNames, Epsilon, Option, Response
 from colonnade.federation.roster import Roster
 
 
@@ -27,6 +27,8 @@ class Sample(Method[Result]):
     share: Annotated[float, Option("Which share.", above=0, below=1)] = 0.5
     weights: Annotated[tuple[float, ...], Option("One each.", least=0)] = ()
     limits: Annotated[Mapping[str, float] | None, Option("By name.", above=0)] = None
+    scale: Annotated[float, Option("Without bounds.")] = 1.0
+    epsilon: Annotated[Epsilon, Option("Said in other words.")] = 1.0
     model: Annotated[Literal["flat", "deep"], Option("Which model.")] = "flat"
     layers: Annotated[int, Option("Of a deep model.", only={"model": ("deep",)})] = 2
     columns: ColumnNames = None
@@ -62,6 +64,7 @@ def test_values_are_converted_once() -> None:
         ({"share": float("nan")}, "share must be above 0"),
         ({"weights": (1.0, -1.0)}, "weights must be at least 0, not -1.0"),
         ({"limits": {"a": 1.0, "b": 0}}, "limits must be above 0, not 0.0"),
+        ({"scale": float("inf")}, "scale must be finite, not inf"),
         ({"model": "wide"}, "model must be 'flat' or 'deep', not 'wide'"),
         ({"columns": "age"}, r"columns is a list; write \['age'\]"),
         ({"layers": 3}, "layers has no meaning with model='flat'; it belongs to model='deep': leave it out"),
@@ -73,6 +76,13 @@ def test_what_is_wrong_is_said_in_one_sentence(options: dict[str, Any], told: st
         Sample(response="y", **options)
     with pytest.raises(BadArguments, match=told):
         Sample.from_options({"response": "y", **options})
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_alias_brings_its_check_also_where_it_is_annotated_again(epsilon: float) -> None:
+    assert Sample.declared()["epsilon"].option.help == "Said in other words."
+    with pytest.raises(BadPrivacyParameter, match="epsilon must be positive and finite"):
+        Sample(response="y", epsilon=epsilon)
 
 
 def test_an_option_of_one_model_may_be_set_with_that_model() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.accounting import calibrate, guarantee
 from colonnade.privacy.calibration import Calibration, Gaussians, SkellamMus, Skellams
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
-from colonnade.privacy.skellam import LARGEST_MU, Skellam, calibrate_mu, delta_1_bound
+from colonnade.privacy.skellam import LARGEST_MU, Skellam, delta_1_bound
 
 STATED = {"delta_1": delta_1_bound(5e6, 40), "delta_2": 5e6, "parties": 5, "colluders": 2, "dimension": 40}
 MATRIX = Skellam(1, **STATED)  # type: ignore[arg-type]
@@ -51,14 +52,20 @@ def test_one_group_is_the_calibration_of_its_mechanism() -> None:
         gaussian = calibrate(lambda level, count=count: [Gaussian(level).times(count)], epsilon=0.7, delta=1e-6)
         budget = Calibration({"x": Gaussians(count=count, share=count)}, epsilon=0.7, delta=1e-6)
         assert budget["x"] == budget.scale == gaussian
-        for statistic, stated in ((MATRIX, STATED), (CELL, {**_cell()})):
-            mu = calibrate_mu(epsilon=0.7, delta=1e-6, steps=count, relation="replace", **stated)  # type: ignore[arg-type]
-            budget = Calibration({"x": SkellamMus(statistic, count)}, epsilon=0.7, delta=1e-6, relation="replace")
-            assert budget["x"] == mu
 
 
-def _cell() -> dict[str, object]:
-    return {"delta_1": 1, "delta_2": 1, "parties": 3, "colluders": 1, "shift": "single"}
+@pytest.mark.parametrize("relation", ["zero-out", "replace"])
+@pytest.mark.parametrize("count", [1, 7])
+def test_one_mu_is_the_smallest_that_is_enough(count: int, relation: Any) -> None:
+    """Integers below 2^13 exactly, larger ones to 1e-4."""
+    for statistic in (MATRIX, CELL):
+        releases = SkellamMus(statistic, count)
+        mu = Calibration({"x": releases}, epsilon=0.7, delta=1e-6, relation=relation)["x"]
+
+        def spent(mu: int, releases: SkellamMus = releases) -> float:
+            return guarantee([releases.cost(mu)], delta=1e-6, relation=relation).epsilon
+
+        assert spent(mu) <= 0.7 < spent(min(mu - 1, math.floor(mu * (1 - 2.5e-4))))
 
 
 def test_mus_keep_their_ratios_and_are_integers() -> None:

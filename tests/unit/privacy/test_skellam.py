@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import msgpack
@@ -20,11 +21,18 @@ from scipy.special import logsumexp
 
 from colonnade.errors import BadPrivacyParameter, CannotAccount, UnsafeRequest
 from colonnade.privacy.accounting import guarantee
-from colonnade.privacy.cost import Cost
+from colonnade.privacy.calibration import Calibration, SkellamMus
+from colonnade.privacy.cost import Cost, Relation
 from colonnade.privacy.mechanisms import mechanism_of, under
-from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound
+from colonnade.privacy.skellam import Skellam, delta_1_bound
 
 ORDERS = np.array([2.0, 3, 5, 10, 30])
+
+
+def mu_for(*, epsilon: float, delta: float, steps: int = 1, relation: Relation = "zero-out", **stated: Any) -> int:
+    """The mu at which so many releases cost (epsilon, delta)."""
+    releases = {"x": SkellamMus(Skellam(1, **stated), steps)}
+    return int(Calibration(releases, epsilon=epsilon, delta=delta, relation=relation)["x"])
 
 
 def skellam(mu: float, size: int = 1, **options) -> Cost:
@@ -314,7 +322,7 @@ def test_where_no_pld_is_offered():
 )
 def test_the_calibrated_mu_is_enough_and_hardly_less_is(task):
     epsilon, delta = 0.8, 1e-6
-    mu = calibrate_mu(epsilon=epsilon, delta=delta, parties=5, **task)
+    mu = mu_for(epsilon=epsilon, delta=delta, parties=5, **task)
     assert isinstance(mu, int)
     stated = {key: value for key, value in task.items() if key not in ("steps", "relation")}
 
@@ -327,9 +335,9 @@ def test_the_calibrated_mu_is_enough_and_hardly_less_is(task):
 
 
 def test_calibration_ends_at_the_largest_noise_and_at_one():
-    assert calibrate_mu(epsilon=50.0, delta=1e-5, delta_1=1, delta_2=1, parties=2) == 1
+    assert mu_for(epsilon=50.0, delta=1e-5, delta_1=1, delta_2=1, parties=2) == 1
     with pytest.raises(BadPrivacyParameter):
-        calibrate_mu(epsilon=0.01, delta=1e-6, delta_1=2.0**50, delta_2=2.0**44, parties=2)
+        mu_for(epsilon=0.01, delta=1e-6, delta_1=2.0**50, delta_2=2.0**44, parties=2)
 
 
 def test_the_l1_bound_of_integers():

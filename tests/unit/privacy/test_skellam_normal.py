@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from scipy.stats import norm
 
 from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.accounting import guarantee
+from colonnade.privacy.calibration import Calibration, SkellamMus
+from colonnade.privacy.cost import Relation
 from colonnade.privacy.mechanisms import mechanism_of, under
-from colonnade.privacy.skellam import Skellam, calibrate_mu, delta_1_bound, normal_losses, oscillation
+from colonnade.privacy.skellam import Skellam, delta_1_bound, normal_losses, oscillation
 
 
 @pytest.mark.parametrize("variance", [40.0, 1e3, 1e5])
@@ -43,6 +46,12 @@ def test_the_losses_dominate_the_exact_ones_and_hardly_exceed_them(multiplier: f
             assert exact <= losses.get_delta_for_epsilon(epsilon) <= exact * 1.01 + 1e-12
 
 
+def mu_for(*, epsilon: float, delta: float, steps: int = 1, relation: Relation = "zero-out", **stated: Any) -> int:
+    """The mu at which so many releases cost (epsilon, delta)."""
+    releases = {"x": SkellamMus(Skellam(1, **stated), steps)}
+    return int(Calibration(releases, epsilon=epsilon, delta=delta, relation=relation)["x"])
+
+
 def test_calibration_comes_close_to_the_analytic_gaussian() -> None:
     """Balle and Wang's exact condition for the Gaussian mechanism, solved here on its own."""
 
@@ -52,10 +61,10 @@ def test_calibration_comes_close_to_the_analytic_gaussian() -> None:
     needed = brentq(excess, 0.5, 50)
     delta_2, dimension = 2.0**26, 10**6
     stated = {"delta_1": delta_1_bound(delta_2, dimension), "delta_2": delta_2, "parties": 3}
-    mu = calibrate_mu(epsilon=1.0, delta=1e-5, dimension=dimension, **stated)
+    mu = mu_for(epsilon=1.0, delta=1e-5, dimension=dimension, **stated)
     sigma = math.sqrt(2 * mu) / delta_2
     assert needed <= sigma <= 1.002 * needed
-    assert sigma < 0.95 * math.sqrt(2 * calibrate_mu(epsilon=1.0, delta=1e-5, **stated)) / delta_2
+    assert sigma < 0.95 * math.sqrt(2 * mu_for(epsilon=1.0, delta=1e-5, **stated)) / delta_2
     cost = Skellam(mu, dimension=dimension, **stated)
     assert guarantee([cost], delta=1e-5).accountant == "pld"
     assert guarantee([cost], delta=1e-5).epsilon < guarantee([cost], delta=1e-5, relation="replace").epsilon

@@ -2,7 +2,7 @@
 
 `pads`: each sender adds the pads that it shares with the other members of the exchange, the opener among them (see
 `secure.pads`). The coordinator adds the senders' arrays modulo 2^64; the opener's pads are still in the sum, so that it
-is uniform to everybody else. `ckks`: senders encrypt under the opener's public key, the coordinator adds ciphertexts.
+is uniform to anyone else. `ckks`: senders encrypt under the opener's public key, the coordinator adds ciphertexts.
 
 Gradients go back from the opener sealed to each sender; with `ckks` they are also encrypted under the sender's own key.
 A value that ends each vector shows a wrong key, or a missing summand, to the opener. The coordinator's addition is not

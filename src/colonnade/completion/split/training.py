@@ -234,8 +234,8 @@ def _order(rows: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
 def validation_rows(presence: Presence, *, party: str, share: float, seed: int) -> NDArray[np.int64]:
     """A share of the records that a party and another have, chosen by a public seed; at least one, and never all.
 
-    A record that nobody else has is none of those that could be missing: an error on it would tell nothing about them.
-    Only where no record is shared they have to do.
+    A record that no other party has is none of those that could be missing: an error on it would tell nothing about
+    them. Only where no record is shared they have to do.
     """
     others = [present for other, present in presence.items() if other != party]
     shared = presence[party] & np.logical_or.reduce([*others, np.zeros_like(presence[party])])
@@ -256,7 +256,7 @@ def words_of(seed: int) -> NDArray[np.uint32]:
 
 def drawing(words: NDArray[np.uint32], *path: int) -> np.random.Generator:
     """A quick generator for one purpose. It is numpy's, outside the compiled steps: in there random numbers take more
-    time than the products, and as long to compile. Nothing here protects anybody."""
+    time than the products, and as long to compile. It protects nothing."""
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([*map(int, words), *path])))
 
 

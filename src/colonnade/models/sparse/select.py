@@ -197,6 +197,10 @@ class Select(PathOptions):
     def check(self) -> None:
         super().check()
         check_budget(self.epsilon, self.delta)
+        if self.epsilon is None and self.clip is not None:
+            raise BadArguments(
+                "clip bounds the rows of noisy moments; it has no meaning without epsilon: leave it out."
+            )
         if self.epsilon is not None and self.family == "poisson":
             raise BadArguments(
                 "no private route is known for family='poisson'; synthesize a table with Synthesize(epsilon=...) and"

@@ -150,7 +150,7 @@ class Gain:
         return self._optimiser.init(generator), self._optimiser.init(judges)
 
     def common(self, draw: np.random.Generator, count: int, batch: int) -> NDArray[np.uint16]:
-        """What decides on hints and hidden blocks, for all parties' entries: everybody draws the same."""
+        """What decides on hints and hidden blocks, for all parties' entries: all draw the same."""
         wide = sum(self.widths) + len(self.widths)
         return random_bytes(draw, count, batch, 2 * wide).view(np.uint16)
 
@@ -248,9 +248,9 @@ class Gain:
         parts = [filled, hint] + ([context] if self.kind == "cgain" else [])
         return apply(bottom, jnp.concatenate(parts, axis=1), dropout=(drawn.bottom, self.dropout))
 
-    def _reconstruction(self, logs: Array, made: Array, x: Array, observed: Array) -> Array:
+    def _reconstruction(self, logs: Array, outputs: Array, x: Array, observed: Array) -> Array:
         """Mean over the observed entries: squared error of numbers, cross-entropy of one-hot columns."""
-        lost = jnp.where(self._groups[0], -0.25 * x * logs, (made - x) ** 2)
+        lost = jnp.where(self._groups[0], -0.25 * x * logs, (outputs - x) ** 2)
         return jnp.sum(jnp.where(observed, lost, 0.0)) / jnp.maximum(jnp.sum(observed), 1.0)
 
     def _part(self, generator: Any, bottom: Layers, own: tuple[Array, ...], drawn: Drawn) -> tuple[Array, Array]:
@@ -259,9 +259,9 @@ class Gain:
         if not self.fills:
             filled = jnp.where(mask, x, NOISE / 256 * (drawn.noise.astype(jnp.float32) + 0.5))
             return self._judged(bottom, filled, hint, context, drawn), jnp.zeros(())
-        made, logs, kl = self._generate(generator, x, mask, context, drawn.noise, drawn.normal)
-        filled = jnp.where(mask, x, made)
-        local = self.alpha * (self._reconstruction(logs, made, x, observed) + self.kl * kl)
+        outputs, logs, kl = self._generate(generator, x, mask, context, drawn.noise, drawn.normal)
+        filled = jnp.where(mask, x, outputs)
+        local = self.alpha * (self._reconstruction(logs, outputs, x, observed) + self.kl * kl)
         return self._judged(bottom, filled, hint, context, drawn), local
 
     def part(

@@ -180,7 +180,7 @@ class GaussianCopula:
 
 
 def _or_nothing(condition: NDArray[Any]) -> Reals:
-    """A column of the condition that nobody has says nothing: it becomes a constant."""
+    """A column of the condition that no record has says nothing: it becomes a constant."""
     given = np.asarray(condition, dtype=np.float64)
     return np.where(np.isnan(given).all(axis=0), 0.0, given)
 

@@ -73,20 +73,20 @@ class Schedule:
         return 1 - self.beta
 
     @property
-    def kept(self) -> Reals:
+    def alpha_bar(self) -> Reals:
         """abar_t: the share of the data's variance that is left."""
         return np.asarray(np.cumprod(self.alpha))
 
     @property
-    def kept_before(self) -> Reals:
+    def alpha_bar_before(self) -> Reals:
         """abar_{t-1}; 1 before the first step."""
-        return np.concatenate([[1.0], self.kept[:-1]])
+        return np.concatenate([[1.0], self.alpha_bar[:-1]])
 
     def gaussian_posterior(self) -> tuple[Reals, Reals, Reals]:
         """(a, b, v) with q(x_{t-1} | x_t, x_0) = N(a x_0 + b x_t, v), for each t."""
-        a = np.sqrt(self.kept_before) * self.beta / (1 - self.kept)
-        b = np.sqrt(self.alpha) * (1 - self.kept_before) / (1 - self.kept)
-        return a, b, self.beta * (1 - self.kept_before) / (1 - self.kept)
+        a = np.sqrt(self.alpha_bar_before) * self.beta / (1 - self.alpha_bar)
+        b = np.sqrt(self.alpha) * (1 - self.alpha_bar_before) / (1 - self.alpha_bar)
+        return a, b, self.beta * (1 - self.alpha_bar_before) / (1 - self.alpha_bar)
 
 
 def cosine_schedule(steps: int, *, offset: float = 0.008) -> Schedule:
@@ -103,12 +103,12 @@ def log_mixed(log_x: Any, share: Any, categories: int) -> Any:
     return jnp.log(share * jnp.exp(log_x) + (1 - share) / categories + TINY)
 
 
-def log_posterior(log_x0: Any, log_xt: Any, alpha: Any, kept_before: Any, categories: int) -> Any:
+def log_posterior(log_x0: Any, log_xt: Any, alpha: Any, alpha_bar_before: Any, categories: int) -> Any:
     """log q(x_{t-1} | x_t, x_0), normalised over the last axis.
 
-    At the first step kept_before is 1, so that the answer is x_0 itself, weighted by what it makes of x_t.
+    At the first step alpha_bar_before is 1, so that the answer is x_0 itself, weighted by what it makes of x_t.
     """
-    product = log_mixed(log_xt, alpha, categories) + log_mixed(log_x0, kept_before, categories)
+    product = log_mixed(log_xt, alpha, categories) + log_mixed(log_x0, alpha_bar_before, categories)
     return product - jax.scipy.special.logsumexp(product, axis=-1, keepdims=True)
 
 
@@ -151,11 +151,11 @@ class Diffusion(Network):
 
     def _noisy(self, rows: Any, step: Any, key: jax.Array) -> tuple[Any, Any]:
         """(x_t, the numbers' noise) from q(x_t | x_0)."""
-        kept = jnp.asarray(self.schedule.kept, dtype=jnp.float32)[step][:, None]
+        alpha_bar = jnp.asarray(self.schedule.alpha_bar, dtype=jnp.float32)[step][:, None]
         noise, gumbel = self._random(len(rows), key)
-        parts = [jnp.sqrt(kept) * rows[:, : self.numbers] + jnp.sqrt(1 - kept) * noise]
+        parts = [jnp.sqrt(alpha_bar) * rows[:, : self.numbers] + jnp.sqrt(1 - alpha_bar) * noise]
         for (indicators, size), each in zip(self.parts(rows), gumbel, strict=True):
-            parts.append(drawn(jnp.log(kept * indicators + (1 - kept) / size), each))
+            parts.append(drawn(jnp.log(alpha_bar * indicators + (1 - alpha_bar) / size), each))
         return jnp.concatenate(parts, axis=1), noise
 
     def loss(self, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
@@ -166,7 +166,7 @@ class Diffusion(Network):
         predicted = self._predict(params, noisy, step, given)
         total = jnp.mean((predicted[:, : self.numbers] - noise) ** 2) if self.numbers else jnp.zeros(())
         alpha = jnp.asarray(self.schedule.alpha, dtype=jnp.float32)[step][:, None]
-        before = jnp.asarray(self.schedule.kept_before, dtype=jnp.float32)[step][:, None]
+        before = jnp.asarray(self.schedule.alpha_bar_before, dtype=jnp.float32)[step][:, None]
         parts = zip(self.parts(rows), self.parts(noisy), self.parts(predicted), strict=True)
         for (truth, size), (seen, _), (logits, _) in parts:
             log_seen = jnp.log(seen + 1e-30)
@@ -194,17 +194,19 @@ class Diffusion(Network):
         """Rows from noise, step by step."""
         schedule = self.schedule
         from_start, from_now, variance = schedule.gaussian_posterior()
-        table = np.column_stack([schedule.alpha, schedule.kept, schedule.kept_before, from_start, from_now, variance])
+        table = np.column_stack(
+            [schedule.alpha, schedule.alpha_bar, schedule.alpha_bar_before, from_start, from_now, variance]
+        )
         constants = jnp.asarray(table, dtype=jnp.float32)
         n = len(given)
 
         def back(rows: Any, step: Any) -> tuple[Any, None]:
-            alpha, kept, before, a, b, v = constants[step]
+            alpha, alpha_bar, before, a, b, v = constants[step]
             noise, gumbel = self._random(n, jax.random.fold_in(key, step))
             predicted = self._predict(params, rows, jnp.full(n, step), given)
             now = rows[:, : self.numbers]
-            start = (now - jnp.sqrt(1 - kept) * predicted[:, : self.numbers]) / jnp.sqrt(kept)
-            unknown = jnp.minimum((1 - kept) / kept * measured[step], 1.0)
+            start = (now - jnp.sqrt(1 - alpha_bar) * predicted[:, : self.numbers]) / jnp.sqrt(alpha_bar)
+            unknown = jnp.minimum((1 - alpha_bar) / alpha_bar * measured[step], 1.0)
             parts = [a * jnp.clip(start, -BOUND, BOUND) + b * now + jnp.sqrt(v + a**2 * unknown) * noise]
             for (seen, size), (logits, _), each in zip(self.parts(rows), self.parts(predicted), gumbel, strict=True):
                 chance = log_posterior(jax.nn.log_softmax(logits), jnp.log(seen + 1e-30), alpha, before, size)
