@@ -188,12 +188,21 @@ def words(hint: Any) -> str:
     if origin is Literal:
         return _listed([repr(allowed) for allowed in inner])
     if origin in (tuple, list):
-        return f"a list of {words(inner[0]).removeprefix('a ').removeprefix('an ')}s" if inner else "a list"
+        return f"a list of {_several(words(inner[0]))}" if inner else "a list"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return f"a table {{{words(inner[0])}: {words(inner[1])}}}"
     names: dict[Any, str] = {int: "an integer", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
     names[type(None)] = "None"
     return names.get(hint, getattr(origin or hint, "__name__", str(hint)))
+
+
+def _several(kind: str) -> str:
+    """The plural of what `words` says; a choice of values has none."""
+    article, _, noun = kind.partition(" ")
+    if article not in ("a", "an"):
+        return kind
+    first, space, rest = noun.partition(" ")
+    return f"{first}s{space}{rest}"
 
 
 def _listed(items: Sequence[str]) -> str:

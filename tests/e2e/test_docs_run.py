@@ -17,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 import colonnade as co
+from colonnade import papers
+from colonnade.catalogue import CATALOGUE
 from colonnade.cli.main import app
 from colonnade.data.simulated import five_institutions
 from colonnade.federation import catalogue
@@ -81,12 +83,12 @@ def test_notebooks_run_and_are_stored_without_output(
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    made = nbformat.read(notebook, as_version=4)
-    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in made.cells)
+    stored = nbformat.read(notebook, as_version=4)
+    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in stored.cells)
     nbclient.NotebookClient(
-        made, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+        stored, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
     ).execute()
-    assert any(cell.get("outputs") for cell in made.cells)
+    assert any(cell.get("outputs") for cell in stored.cells)
 
 
 # --- the site ------------------------------------------------------------------------------------------------
@@ -117,8 +119,18 @@ def test_links_lead_somewhere_and_nothing_is_loaded_from_outside(site: Path, tmp
 
 def test_the_api_reference_has_every_public_name(site: Path) -> None:
     text = (site / "reference" / "api.html").read_text(encoding="utf-8")
-    for name in co.__all__:
+    for name in [*co.__all__, *(f"papers.{name}" for name in dir(papers))]:
         assert f'id="colonnade.{name}"' in text, name
+
+
+def test_the_reference_has_every_option_of_every_method(site: Path) -> None:
+    """In the verb's own section, made from the declarations when the site is built."""
+    text = (site / "command-line.html").read_text(encoding="utf-8")
+    for entry in [*CATALOGUE.own().values(), *CATALOGUE.papers().values()]:
+        anchor = entry.name if entry.own else f"papers-{entry.name}"
+        section = text.partition(f'<section id="{anchor}">')[2].partition("</section>")[0]
+        for declared in entry.load().declared().values():
+            assert f">{declared.flag}<" in section, f"{entry.name} {declared.flag}"
 
 
 def test_every_page_is_reached_from_the_contents(site: Path) -> None:
@@ -152,7 +164,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         organisations=example.organisations,
         home=tmp_path_factory.mktemp("home"),
         runs=tmp_path_factory.mktemp("runs"),
-        allow=("presence", "exact-moments", "presence-to-coordinator", "completion-quality"),
+        allow=("presence", "exact-moments", "presence-to-coordinator", "completion-quality", "correlated-columns"),
         seed=1,
     ) as made:
         yield made
@@ -165,15 +177,21 @@ def parameters_of(public: type) -> list[str]:
     return [name for name in inspect.signature(public).parameters if name != "self"]
 
 
-@pytest.mark.parametrize("name", [name for name in co.__all__ if name != "__version__"])
-def test_a_public_docstring_has_parameters_returns_and_an_example_that_runs(name: str, federation: Federation) -> None:
-    told = inspect.getdoc(getattr(co, name)) or ""
+PUBLIC = [getattr(co, name) for name in co.__all__ if name != "__version__"]
+PAPERS = [getattr(papers, name) for name in dir(papers)]
+
+
+@pytest.mark.parametrize("public", [*PUBLIC, *PAPERS], ids=lambda public: public.__name__)
+def test_a_public_docstring_has_parameters_returns_and_an_example_that_runs(
+    public: type, federation: Federation
+) -> None:
+    text = inspect.getdoc(public) or ""
     for part in ("Parameters\n---", "Returns\n---", "Example\n---"):
-        assert part in told, f"{name} says no {part.split()[0]}"
-    parameters = told.partition("Parameters\n---")[2].partition("\nReturns\n---")[0]
-    for one in parameters_of(getattr(co, name)):
-        assert re.search(rf"\b{one}\b", parameters), f"{name} does not say what {one} is"
-    test = doctest.DocTestParser().get_doctest(told, {"co": co, "federation": federation}, name, None, 0)
+        assert part in text, f"{public.__name__} says no {part.split()[0]}"
+    parameters = text.partition("Parameters\n---")[2].partition("\nReturns\n---")[0]
+    for parameter in parameters_of(public):
+        assert re.search(rf"\b{parameter}\b", parameters), f"{public.__name__} does not say what {parameter} is"
+    test = doctest.DocTestParser().get_doctest(text, {"co": co, "federation": federation}, public.__name__, None, 0)
     assert test.examples
     failed = doctest.DocTestRunner(verbose=False).run(test).failed
     assert failed == 0

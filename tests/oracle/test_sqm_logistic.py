@@ -67,7 +67,7 @@ def test_gradients_equal_numpy_exactly_with_the_noise_off(
                 shares = job.ask(procedure.open, number=number, weights=weights.tolist())
                 got = np.empty(layout.width, dtype=np.int64)
                 got[layout.order] = join(shares, layout.field, layout.roster)
-                key = parties.transport["bank"].store.recall(job.id, f"{layout.label}: joint key")  # type: ignore[index]
+                key = parties.transport["bank"].store.recall(job.id, f"{layout.tag}: joint key")  # type: ignore[index]
                 chosen = module.poisson_batch(bytes(key), number, len(frame), 0.2)
                 batch = cohort[chosen]
                 assert 20 < len(chosen) < 110

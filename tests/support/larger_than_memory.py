@@ -84,7 +84,7 @@ def moments(federation: Federation) -> Any:
 
 def tables(federation: Federation) -> Any:
     wanted = (("x0", "x1"), ("x2", "b"), ("x3", "c"))
-    found = co.Tables(tables=wanted, bins=4, epsilon=None, memory=MEMORY - 40).fit(federation)
+    found = co.Tables(tables=wanted, bins=4, epsilon=None, memory=MEMORY - 30).fit(federation)
     return {" ".join(names): found[names].tolist() for names in wanted}
 
 

@@ -15,7 +15,9 @@ from colonnade.cli.main import app
 from colonnade.cli.verbs import COMMON, FederationFile
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "colonnade"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CLAIMS = sorted(SOURCE.rglob("*claim*.md"))
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TAUGHT = ("tutorials", "how-to", "explanation")
 """Their blocks run in tests/e2e/test_docs_run.py, with the shell's."""
@@ -55,20 +57,16 @@ def test_public_names_load_and_have_docstrings() -> None:
         colonnade.nothing  # noqa: B018
 
 
-PROTOCOL = {"plan", "execute", "options", "from_options"}
-"""What every method has for the coordinator: `federation.method.Method` says it once."""
-
-
 @pytest.mark.parametrize("name", [name for name in colonnade.__all__ if name != "__version__"])
 def test_public_methods_of_public_names_say_what_they_do(name: str) -> None:
     public = getattr(colonnade, name)
-    silent = [
+    undocumented = [
         member
         for member, value in inspect.getmembers(public)
-        if not member.startswith("_") and member not in PROTOCOL and (callable(value) or isinstance(value, property))
+        if not member.startswith("_") and (callable(value) or isinstance(value, property))
         if not inspect.getdoc(value)
     ]
-    assert silent == []
+    assert undocumented == []
 
 
 @pytest.mark.parametrize("verb", sorted(set(typer.main.get_command(app).commands) - set(CATALOGUE.names)))  # type: ignore[attr-defined]
@@ -77,10 +75,10 @@ def test_every_option_of_a_verb_is_in_the_reference(verb: str) -> None:
     command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     own = re.search(rf"^## {verb}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    told = own[1] if own else text
+    section = own[1] if own else text
     assert f"colonnade {verb}" in text
-    for option in (option for one in command.params for option in one.opts if option.startswith("--")):
-        assert option == "--help" or option in told, f"{verb} {option}"
+    for option in (option for parameter in command.params for option in parameter.opts if option.startswith("--")):
+        assert option == "--help" or option in section, f"{verb} {option}"
 
 
 def test_the_reference_of_methods_is_made_from_their_declarations() -> None:
@@ -95,13 +93,28 @@ def test_the_reference_of_methods_is_made_from_their_declarations() -> None:
 
 
 def test_each_claim_points_at_a_test_that_exists() -> None:
-    claims = list((ROOT / "src").rglob("*claim*.md"))
-    assert claims
-    for claim in claims:
+    assert CLAIMS
+    for claim in CLAIMS:
         named = re.findall(r"tests/[\w./*-]+\.py", claim.read_text())
         assert named, f"{claim} names no test"
         for name in named:
             assert list(ROOT.glob(name)), f"{claim} names {name}"
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: str(claim.relative_to(SOURCE)))
+def test_files_that_a_claim_names_exist(claim: Path) -> None:
+    """From the root, from the package, or beside the claim; a folder in a claim's title too."""
+    for name in re.findall(r"`([\w/.-]+(?:\.py|\.md|/))`", claim.read_text(encoding="utf-8")):
+        beside = [folder / name for folder in (ROOT, SOURCE, claim.parent)]
+        near = list((ROOT / "tests").rglob(name)) if name.startswith("test_") else []
+        assert near or any(path.exists() for path in beside), f"{claim.relative_to(SOURCE)} names {name}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CLAIMS], ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_say_who(page: Path) -> None:
+    """The coordinator, a party, anyone: a reader of a privacy claim must know who is meant."""
+    if page.parent.name != "results":
+        assert not re.findall(r"\b(?:whoever|somebody|nobody|anybody|everybody)\b", page.read_text(), re.IGNORECASE)
 
 
 def test_banned_words_stay_out() -> None:

@@ -71,7 +71,7 @@ class Align(Method["Aligned"]):
 
     Example
     -------
-    >>> Align(capacity={"credit": 900, "court": 500}, include="credit").include
+    >>> co.Align(capacity={"credit": 900, "court": 500}, include="credit").include
     'credit'
     """
 
@@ -104,7 +104,9 @@ class Align(Method["Aligned"]):
     ] = 1.0
 
     def check(self) -> None:
-        self.normalise = check_rules(self.normalise)
+        rules = check_rules(self.normalise)
+        if rules != self.normalise:
+            self.normalise = rules
 
     def missing_data(self) -> str:
         if self.include == UNION:

@@ -6,7 +6,7 @@ Costs, plans and message sizes are functions of these facts and of the arguments
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,16 @@ class PublicFacts:
 
     def column(self, name: str) -> Column:
         return self.columns[self.owner(name)][name]
+
+    def wanted(self, names: Collection[str] | None = None) -> dict[str, dict[str, Column]]:
+        """The named columns (all by default), party by party; a party that has none of them is left out."""
+        for name in names or ():
+            self.owner(name)
+        own = {
+            party: {name: column for name, column in columns.items() if names is None or name in names}
+            for party, columns in self.columns.items()
+        }
+        return {party: columns for party, columns in own.items() if columns}
 
     def confirmed(self) -> None:
         """Refuse drafts: a bound that was read off the data is not public."""

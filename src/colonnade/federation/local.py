@@ -38,7 +38,7 @@ def set_up(spec: Spec, home: Path, *, aligned: bool = True) -> tuple[Transport, 
         for party, source in spec.blocks.items()
     }
     homes = {party: Home(path=home / party) for party in blocks}
-    alignments = _alignments(spec, blocks, homes) if aligned else _nobody(blocks)
+    alignments = _alignments(spec, blocks, homes) if aligned else _before_alignment(blocks)
     facts = PublicFacts(
         n=next(iter(alignments.values())).n, columns={party: block.columns for party, block in blocks.items()}
     )
@@ -143,7 +143,7 @@ def _privately(blocks: Mapping[str, Block], folders: Mapping[str, Home]) -> dict
     return valid
 
 
-def _nobody(blocks: Mapping[str, Block]) -> dict[str, Alignment]:
+def _before_alignment(blocks: Mapping[str, Block]) -> dict[str, Alignment]:
     return {party: unaligned(block.n_records) for party, block in blocks.items()}
 
 
@@ -153,7 +153,7 @@ def aligned_privately(spec: Spec, home: Path) -> bool:
 
 
 def _roster(spec: Spec, blocks: Mapping[str, Block], keys: Mapping[str, bytes]) -> Roster:
-    """Everybody, and by default the first three members of different organisations as the committee."""
+    """All members, and by default the first three members of different organisations as the committee."""
     members = [
         Member(name=party, organisation=spec.organisations.get(party, party), public_key=keys[party])
         for party in blocks

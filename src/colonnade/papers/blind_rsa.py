@@ -60,6 +60,7 @@ class BlindRSA(Align):
 
     Example
     -------
+    >>> from colonnade.papers import BlindRSA
     >>> BlindRSA.as_printed(capacity={"a": 900, "b": 500}).epsilon is None
     True
     """

@@ -95,7 +95,7 @@ class Describing(Procedure["Description"]):
 
     def __init__(self, method: Describe, facts: PublicFacts, roster: Roster) -> None:
         self.method, self.facts = method, facts
-        self.wanted = _wanted(method, facts)
+        self.wanted = {party: list(columns) for party, columns in facts.wanted(method.columns).items()}
         self.noise, self.level = self._noise()
         self.sd = noise_sd(self.noise, self.level)
         level: dict[str, Any] = {"noise": self.noise, "level": self.level}
@@ -169,14 +169,6 @@ class Describing(Procedure["Description"]):
             described["edges"] = public.edges.tolist()
             described["quantiles"] = _quantiles(column, inside, public.edges)
         return described
-
-
-def _wanted(method: Describe, facts: PublicFacts) -> dict[str, list[str]]:
-    if method.columns is None:
-        return {party: list(columns) for party, columns in facts.columns.items()}
-    for name in method.columns:
-        facts.owner(name)
-    return {party: [name for name in own if name in method.columns] for party, own in facts.columns.items()}
 
 
 def _quantiles(column: Column, counts: NDArray[np.float64], edges: NDArray[np.float64]) -> dict[str, float]:

@@ -90,15 +90,8 @@ def score_features(party: str, column: Column) -> list[Feature]:
 def features(facts: PublicFacts, names: Sequence[str] | None = None, *, scores: bool = False) -> list[Feature]:
     """The features of the named columns (all by default), party by party in the order of the facts."""
     make = score_features if scores else column_features
-    for name in names or ():
-        facts.owner(name)
-    return [
-        feature
-        for party, columns in facts.columns.items()
-        for column in columns.values()
-        if names is None or column.name in names
-        for feature in make(party, column)
-    ]
+    wanted = facts.wanted(names).items()
+    return [feature for party, own in wanted for column in own.values() for feature in make(party, column)]
 
 
 @dataclass(frozen=True, eq=False)

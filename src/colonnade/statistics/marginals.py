@@ -1,79 +1,35 @@
-"""The marginal distribution of one column, with public bounds only: estimated, made private, inverted.
+"""The marginal distribution of one column, with public bounds only: made private with a pure epsilon, and inverted.
 
-A `Marginal` is a monotone distribution function on the declared domain with its inverse. Continuous columns:
-- `bernstein_marginal`: the paper's iterated Bernstein operator on noisy values of the distribution function (2.4).
-- `histogram_marginal`: noisy counts of equal bins.
-- `smooth_marginal`: the smooth density behind the same counts; the default for a pure epsilon.
-- `tree_marginal`: noisy counts of a dyadic tree, made consistent; the default for a rho of zCDP.
-- `ecdf` and `monotone_spline` are exact, hence **not private**: a party may use them for itself.
-Columns with listed values: `category_marginal`, noisy counts of the declared categories.
+A `Marginal` is a monotone distribution function on the declared domain with its inverse.
+- `binned_marginal`: noisy counts of equal bins, and the smooth density behind them.
+- `bernstein_marginal`: the copula paper's iterated Bernstein operator on noisy values of the distribution function (2.4).
+- `category_marginal`: noisy counts of the declared categories of a column with listed values.
 
-Noise is integers on integer counts: discrete Laplace for a pure `epsilon`, discrete Gaussian for a `rho` of zCDP.
-The relation is `replace`. `marginals.claim.md` has the sensitivities, and the measurements that chose the default.
+Noise is integers on integer counts, discrete Laplace. The relation is `replace`. `marginals.claim.md` has the
+sensitivities, and the measurements that chose the default.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import interpolate, optimize, special
+from scipy import optimize, special
 from scipy.interpolate import BSpline
 from scipy.linalg import cho_factor, cho_solve
 
 from colonnade.errors import BadPrivacyParameter, DomainError, EmptyParty
-from colonnade.privacy.cost import Cost, Laplace, ZeroConcentrated
-from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
+from colonnade.privacy.accounting import check_epsilon
+from colonnade.privacy.noise import discrete_laplace
 from colonnade.privacy.randomness import Randomness
-from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Method = Literal["tree", "histogram", "smooth", "bernstein"]
 
 GRID = 512
 """Intervals of the grid on which a polynomial is evaluated and inverted."""
-_FINE = 1024  # units of a count in which a distribution function that is not a count is written
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What one marginal may spend: a pure `epsilon`, or a `rho` of zCDP. Relation: replace."""
-
-    epsilon: float | None = None
-    rho: float | None = None
-
-    def __post_init__(self) -> None:
-        stated = [budget for budget in (self.epsilon, self.rho) if budget is not None]
-        if len(stated) != 1 or not 0 < stated[0] < math.inf:
-            raise BadPrivacyParameter("a marginal spends a positive epsilon or a positive rho, one of the two.")
-
-    def cost(self, **stated: Any) -> Cost:
-        stated = {"relation": "replace", **stated}
-        if self.epsilon is not None:
-            return Laplace(self.epsilon, **stated)
-        assert self.rho is not None
-        return ZeroConcentrated(self.rho, **stated)
-
-    def sd(self, *, l1: int, l2_squared: int) -> float:
-        """The standard deviation of the noise, nearly."""
-        if self.epsilon is not None:
-            return math.sqrt(2) * l1 / self.epsilon
-        assert self.rho is not None
-        return math.sqrt(l2_squared / (2 * self.rho))
-
-    def noisy(self, counts: Integers, *, l1: int, l2_squared: int, randomness: Randomness) -> Integers:
-        """Integer counts plus noise for these sensitivities; a computed scale is rounded up."""
-        if self.epsilon is not None:
-            scale = math.nextafter(l1 / self.epsilon, math.inf)
-            return counts + discrete_laplace(randomness, scale, counts.size)
-        assert self.rho is not None
-        sigma = math.nextafter(math.sqrt(math.nextafter(l2_squared / (2 * self.rho), math.inf)), math.inf)
-        return counts + discrete_gaussian(randomness, sigma, counts.size)
 
 
 # --- a distribution function and its inverse -------------------------------------------------------------
@@ -139,38 +95,19 @@ def from_curve(points: Reals, curve: Reals) -> Marginal:
     return Marginal(points, fitted)
 
 
-# --- exact estimates: not private ------------------------------------------------------------------------
-
-
-def ecdf(values: ArrayLike, x: ArrayLike) -> Reals:
-    """The share of values that are at most `x`. Not private."""
-    ordered = np.sort(_present(values))
-    return np.searchsorted(ordered, np.asarray(x, dtype=np.float64), side="right") / ordered.size
-
-
-def monotone_spline(values: ArrayLike, *, lower: float, upper: float) -> Callable[[ArrayLike], Reals]:
-    """The ECDF's points joined by a monotone cubic (Fritsch and Carlson), 0 at `lower` and 1 at `upper`. Not private.
-
-    It is held between the ECDF and 1/n above it. Without ties it lies there anyway; with ties it must jump, or one
-    replaced record could move it by more than 2/n.
-    """
-    distinct, counts = np.unique(_clipped(values, lower, upper), return_counts=True)
-    n = int(counts.sum())
-    heights = np.cumsum(counts) / n
-    inside = (distinct > lower) & (distinct < upper)
-    start = float(heights[0]) if distinct[0] == lower else 0.0
-    knots = np.concatenate([[lower], distinct[inside], [upper]])
-    curve = interpolate.PchipInterpolator(knots, np.concatenate([[start], heights[inside], [1.0]]))
-
-    def smooth(x: ArrayLike) -> Reals:
-        where = np.asarray(x, dtype=np.float64)
-        steps = np.concatenate([[0.0], heights])[np.searchsorted(distinct, where, side="right")]
-        return np.clip(curve(np.clip(where, lower, upper)), steps, np.minimum(steps + 1 / n, 1.0))
-
-    return smooth
+def from_shares(points: Reals, shares: Reals) -> Marginal:
+    """The nearest distribution of categories to noisy shares of them."""
+    cumulative = np.minimum(np.cumsum(on_simplex(shares)), 1.0)
+    cumulative[-1] = 1.0
+    return Marginal(points, cumulative, discrete=True)
 
 
 # --- noisy estimates --------------------------------------------------------------------------------------
+
+
+def noisy_counts(counts: Integers, *, l1: int, epsilon: float, randomness: Randomness) -> Integers:
+    """Integer counts plus noise for this L1 sensitivity; a computed scale is rounded up."""
+    return counts + discrete_laplace(randomness, math.nextafter(l1 / check_epsilon(epsilon), math.inf), counts.size)
 
 
 def bernstein_marginal(
@@ -181,113 +118,57 @@ def bernstein_marginal(
     epsilon: float,
     order: int = 2,
     degree: int | None = None,
-    cdf: Callable[[Reals], Reals] | None = None,
-    sensitivity: float = 1.0,
     randomness: Randomness,
 ) -> Marginal:
     """The paper's private marginal: noise of scale (l + 1) / epsilon on the counts below l + 1 public nodes.
 
-    A replaced record moves each count by at most 1. With another distribution function `cdf` (a spline, or EVCDS's),
-    `sensitivity` must bound what a replaced record moves n cdf(x) by, at any x: 2 for `monotone_spline`.
+    A replaced record moves each count by at most 1.
     """
     inside = _clipped(values, lower, upper)
-    spent = Budget(epsilon=epsilon)
+    size = 1 + (bernstein_degree(inside.size, epsilon, order) if degree is None else degree)
+    counts = np.searchsorted(np.sort(inside), np.linspace(lower, upper, size), side="right").astype(np.int64)
+    noisy = noisy_counts(counts, l1=size, epsilon=epsilon, randomness=randomness)
+    basis = iterated_basis(size - 1, order, np.linspace(0.0, 1.0, GRID + 1))
+    return from_curve(np.linspace(lower, upper, GRID + 1), basis @ (noisy / inside.size))
+
+
+def binned_marginal(
+    values: ArrayLike,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    smooth: bool = True,
+    bins: int | None = None,
+    randomness: Randomness,
+) -> Marginal:
+    """Noisy counts of equal bins (L1 2), and the density that explains them if that is `smooth` (`smooth_density`).
+
+    n is public, so the total is known: the running sum is tied to n at its end.
+    """
+    inside = _clipped(values, lower, upper)
     n = inside.size
-    order_degree = bernstein_degree(n, epsilon, order) if degree is None else degree
-    nodes = np.linspace(lower, upper, order_degree + 1)
-    if cdf is None:
-        unit, moved = 1, 1
-        counts = np.searchsorted(np.sort(inside), nodes, side="right").astype(np.int64)
-    else:
-        if not sensitivity >= 1:
-            raise BadPrivacyParameter(f"one record moves n F by at least 1, so sensitivity {sensitivity!r} is wrong.")
-        # Rounding to units of 1/1024 of a record can add one unit.
-        unit, moved = _FINE, math.ceil(sensitivity * _FINE) + 1
-        counts = np.rint(np.clip(cdf(nodes), 0.0, 1.0) * (n * unit)).astype(np.int64)
-    noisy = spent.noisy(
-        counts, l1=moved * (order_degree + 1), l2_squared=moved**2 * (order_degree + 1), randomness=randomness
-    )
-    basis = iterated_basis(order_degree, order, np.linspace(0.0, 1.0, GRID + 1))
-    return from_curve(np.linspace(lower, upper, GRID + 1), basis @ (noisy / (n * unit)))
-
-
-def tree_marginal(
-    values: ArrayLike,
-    *,
-    lower: float,
-    upper: float,
-    budget: Budget,
-    depth: int | None = None,
-    randomness: Randomness,
-) -> Marginal:
-    """Noisy counts of all nodes of a dyadic tree, fitted by least squares, then by isotonic regression.
-
-    A replaced record leaves one node of each level and enters another: L1 2 depth, squared L2 2 depth.
-    """
-    inside = _clipped(values, lower, upper)
-    levels = tree_depth(inside.size, budget) if depth is None else depth
-    if levels < 1:
-        raise BadPrivacyParameter(f"a tree needs a depth of at least 1, not {levels}.")
-    leaves = _bins(inside, lower, upper, 2**levels)
-    noisy = budget.noisy(dyadic_counts(leaves), l1=2 * levels, l2_squared=2 * levels, randomness=randomness)
-    return _from_bins(consistent_leaves(noisy.astype(np.float64), levels), lower, upper, inside.size)
-
-
-def tree_depth(n: int, budget: Budget) -> int:
-    """From public facts: leaves are halved while one would still hold the sd of its noise, were the column uniform."""
-    depth = 2
-    while depth < 9 and n / 2 ** (depth + 1) > budget.sd(l1=2 * (depth + 1), l2_squared=2 * (depth + 1)):
-        depth += 1
-    return depth
-
-
-def histogram_marginal(
-    values: ArrayLike,
-    *,
-    lower: float,
-    upper: float,
-    budget: Budget,
-    bins: int | None = None,
-    randomness: Randomness,
-) -> Marginal:
-    """Noisy counts of equal bins: L1 2, squared L2 2."""
-    noisy, n = _noisy_bins(values, lower, upper, budget, bins, randomness)
-    return _from_bins(noisy, lower, upper, n)
-
-
-def smooth_marginal(
-    values: ArrayLike,
-    *,
-    lower: float,
-    upper: float,
-    budget: Budget,
-    bins: int | None = None,
-    randomness: Randomness,
-) -> Marginal:
-    """The counts of `histogram_marginal`, and the smooth density that explains them (`smooth_density`)."""
-    noisy, n = _noisy_bins(values, lower, upper, budget, bins, randomness)
-    cells = smooth_density(noisy, n=n, variance=budget.sd(l1=2, l2_squared=2) ** 2)
-    return _from_bins(noisy, lower, upper, n) if cells is None else _from_bins(n * cells, lower, upper, n)
-
-
-def _noisy_bins(
-    values: ArrayLike, lower: float, upper: float, budget: Budget, bins: int | None, randomness: Randomness
-) -> tuple[Reals, int]:
-    """(Noisy counts, the number of records)."""
-    inside = _clipped(values, lower, upper)
-    size = histogram_bins(inside.size, budget) if bins is None else bins
+    size = histogram_bins(n, epsilon) if bins is None else bins
     if size < 1:
         raise BadPrivacyParameter(f"a histogram needs at least 1 bin, not {size}.")
-    noisy = budget.noisy(_bins(inside, lower, upper, size), l1=2, l2_squared=2, randomness=randomness)
-    return noisy.astype(np.float64), inside.size
+    counts = noisy_counts(equal_bins(inside, lower, upper, size), l1=2, epsilon=epsilon, randomness=randomness) * 1.0
+    density = smooth_density(counts, n=n, variance=_bin_sd(epsilon) ** 2) if smooth else None
+    running = np.concatenate([[0.0], np.cumsum(counts if density is None else n * density)])
+    running += np.linspace(0.0, 1.0, running.size) * (n - running[-1])
+    return from_curve(np.linspace(lower, upper, running.size), running / n)
 
 
-def histogram_bins(n: int, budget: Budget) -> int:
+def _bin_sd(epsilon: float) -> float:
+    """The standard deviation of the noise of one bin, nearly."""
+    return math.sqrt(2) * 2 / epsilon
+
+
+def histogram_bins(n: int, epsilon: float) -> int:
     """From public facts: an error of about 1 / bins within bins balances noise of about sd sqrt(bins) / n."""
-    return int(np.clip(round(0.7 * (n / budget.sd(l1=2, l2_squared=2)) ** (2 / 3)), 4, 512))
+    return int(np.clip(round(0.7 * (n / _bin_sd(epsilon)) ** (2 / 3)), 4, 512))
 
 
-def category_marginal(codes: ArrayLike, *, categories: int, budget: Budget, randomness: Randomness) -> Marginal:
+def category_marginal(codes: ArrayLike, *, categories: int, epsilon: float, randomness: Randomness) -> Marginal:
     """Noisy counts of the declared categories 0 ... categories - 1, projected onto the probabilities.
 
     One declared category is known without looking: the budget buys nothing there, and nothing is drawn.
@@ -299,40 +180,8 @@ def category_marginal(codes: ArrayLike, *, categories: int, budget: Budget, rand
     if categories == 1:
         return Marginal(np.zeros(1), np.ones(1), discrete=True)
     counts = np.bincount(clipped, minlength=categories).astype(np.int64)
-    noisy = budget.noisy(counts, l1=2, l2_squared=2, randomness=randomness)
-    chances = on_simplex(noisy / given.size)
-    cumulative = np.minimum(np.cumsum(chances), 1.0)
-    cumulative[-1] = 1.0
-    return Marginal(np.arange(categories, dtype=np.float64), cumulative, discrete=True)
-
-
-def private_marginal(
-    values: ArrayLike,
-    *,
-    lower: float,
-    upper: float,
-    budget: Budget,
-    method: Method | None = None,
-    randomness: Randomness,
-) -> Marginal:
-    """The private marginal of a continuous column by name.
-
-    The default is what measured best (`marginals.claim.md`): smoothed bins for a pure epsilon, a tree for a rho. The
-    tree's noise grows with its depth under Laplace, with the root of it under Gaussian noise.
-    """
-    if method is None:
-        method = "tree" if budget.epsilon is None else "smooth"
-    if method == "tree":
-        return tree_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
-    if method == "histogram":
-        return histogram_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
-    if method == "smooth":
-        return smooth_marginal(values, lower=lower, upper=upper, budget=budget, randomness=randomness)
-    if method != "bernstein":
-        raise BadPrivacyParameter(f"method must be 'tree', 'histogram', 'smooth' or 'bernstein', not {method!r}.")
-    if budget.epsilon is None:
-        raise BadPrivacyParameter("the Bernstein marginal has Laplace noise; state its budget as a pure epsilon.")
-    return bernstein_marginal(values, lower=lower, upper=upper, epsilon=budget.epsilon, randomness=randomness)
+    noisy = noisy_counts(counts, l1=2, epsilon=epsilon, randomness=randomness)
+    return from_shares(np.arange(categories, dtype=np.float64), noisy / given.size)
 
 
 def on_simplex(shares: ArrayLike) -> Reals:
@@ -343,14 +192,7 @@ def on_simplex(shares: ArrayLike) -> Reals:
     return np.asarray(np.maximum(given - excess[np.flatnonzero(falling > excess)[-1]], 0.0), dtype=np.float64)
 
 
-def _from_bins(counts: Reals, lower: float, upper: float, n: int) -> Marginal:
-    """n is public, so the total is known: the running sum is tied to n at its end."""
-    running = np.concatenate([[0.0], np.cumsum(counts)])
-    running += np.linspace(0.0, 1.0, running.size) * (n - running[-1])
-    return from_curve(np.linspace(lower, upper, counts.size + 1), running / n)
-
-
-def _bins(values: Reals, lower: float, upper: float, size: int) -> Integers:
+def equal_bins(values: Reals, lower: float, upper: float, size: int) -> Integers:
     """Counts of [lower, ...), ..., [..., upper]: the edges are public and every value lies in exactly one bin."""
     cell = np.floor((values - lower) / (upper - lower) * size).astype(np.int64)
     return np.bincount(np.clip(cell, 0, size - 1), minlength=size).astype(np.int64)

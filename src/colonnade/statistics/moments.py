@@ -23,7 +23,7 @@ from colonnade.data.sources import chunk_rows
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.method import Method, Procedure, Result, method_class
 from colonnade.federation.options import (
     ColumnNames,
     Delta,
@@ -86,7 +86,7 @@ SHOWN_ENTRIES = 40
 """Rows and columns of a matrix in the report."""
 
 
-@dataclass(kw_only=True)
+@method_class
 class Moments(Method["MomentsResult"]):
     """Compute counts, sums and products of columns across parties, with noise unless no epsilon is given.
 

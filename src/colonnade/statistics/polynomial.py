@@ -24,7 +24,7 @@ from colonnade.codec import plain
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.method import Method, Procedure, Result, method_class
 from colonnade.federation.options import Delta, Option, OptionalEpsilon, RelationOption, View, ViewOption
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
@@ -127,7 +127,7 @@ def _formula(output: Sequence[tuple[float, Mapping[str, int]]]) -> str:
     return text or "0"
 
 
-@dataclass(kw_only=True)
+@method_class
 class PolynomialSum(Method["PolynomialResult"]):
     """Sum a polynomial of columns over the records, across parties, with noise unless no epsilon is given.
 

@@ -22,7 +22,7 @@ from colonnade.codec import plain
 from colonnade.errors import BadArguments, ModulusTooSmall, TooFewHolders
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.method import Method, Procedure, Result, method_class
 from colonnade.federation.options import Delta, OptionalEpsilon, RelationOption, View, ViewOption
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
@@ -128,7 +128,7 @@ def unmask(replies: Mapping[str, NDArray[np.uint64]], *, shape: SecureSum, roste
 LABEL = "presence total"
 
 
-@dataclass(kw_only=True)
+@method_class
 class PresenceTotal(Method["Coverage"]):
     """Add up how many records each party has, without any party's own number.
 

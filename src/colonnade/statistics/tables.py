@@ -26,7 +26,7 @@ from colonnade.data.aggregation import Values
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result
+from colonnade.federation.method import Method, Procedure, Result, method_class
 from colonnade.federation.options import Delta, Option, OptionalEpsilon, RelationOption, View, ViewOption
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
@@ -57,7 +57,7 @@ MOST_ROWS = 500
 """A table in the report shows no more rows than this; result.json has all."""
 
 
-@dataclass(kw_only=True)
+@method_class
 class Tables(Method["TablesResult"]):
     """Count records in the cells of contingency tables across parties, with noise unless no epsilon is given.
 

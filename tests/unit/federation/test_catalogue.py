@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.base import clone
 
 import colonnade
 from colonnade.errors import PackageNotNamed, SchemaError, UnknownMethod
@@ -23,6 +24,7 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.stage import stage
 from colonnade.federation.step import _registry, registered
 from colonnade.statistics.describe import Describe
+from colonnade.statistics.polynomial import Polynomial
 from support import steps
 from support.plugin import installed
 from support.small import three_parties
@@ -39,6 +41,28 @@ def test_a_method_is_called_as_it_is_listed(name: str) -> None:
     assert issubclass(cls, Method)
     assert cls.name == name
     assert CATALOGUE.entry(name).purpose() == cls.purpose()
+
+
+SAMPLES: dict[str, Any] = {
+    "capacity": {"a": 5, "b": 7},
+    "tables": (("a", "b"),),
+    "response": "sued",
+    "polynomial": Polynomial.of([(0.5, {"a": 2}), (-1, {"b": 1})]),
+    "columns": ("a", "b"),
+    "normalise": ("case", "spaces"),
+}
+"""Options that must be given, and lists that a method may put in order."""
+
+
+@pytest.mark.parametrize("name", CATALOGUE.names)
+def test_scikit_learn_can_clone_a_method(name: str) -> None:
+    """Its `clone` wants every option back as the very object that it gave."""
+    cls = CATALOGUE.load(name)
+    method = cls(**{option: SAMPLES[option] for option in cls.declared() if option in SAMPLES})
+    copy = clone(method)
+    assert type(copy) is cls
+    assert copy == method
+    assert copy.set_params(**method.get_params()).options() == method.options()
 
 
 def test_an_unknown_name_proposes_the_nearest() -> None:

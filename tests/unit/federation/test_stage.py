@@ -95,6 +95,18 @@ def test_a_stage_prices_equal_requests_once(tmp_path: Path, monkeypatch: pytest.
         assert planned.costs["clinic"] == Laplace(0.1).times(50)
 
 
+def test_every_round_of_a_joint_release_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds that repeat one request are so many releases, whoever makes them together. (Chunks of one release are
+    different requests with equal costs, and count once.)"""
+    joint = Laplace(0.1, joint="(this job) rounds")
+    with three_parties(tmp_path) as federation:
+        monkeypatch.setitem(steps.noisy_zero.__dict__, "cost", joint)
+        rounds = asking(federation, {"clinic": [{"epsilon": 0.1}] * 50})
+        assert rounds.costs["clinic"] == joint.times(50)
+        chunks = asking(federation, {"clinic": [{"epsilon": 0.1, "mark": str(number)} for number in range(50)]})
+        assert chunks.costs["clinic"] == joint
+
+
 def test_a_stage_without_a_cost_for_each_count_is_refused() -> None:
     with pytest.raises(RunError, match="a count and a cost for the same parties"):
         Stage(name="s", step="x", counts={"a": 1}, costs={}, audience="", discloses="")

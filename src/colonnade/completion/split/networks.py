@@ -1,4 +1,4 @@
-"""Dense layers, their optimiser, and noisy sums of gradients: what split networks are made of. jax, float32.
+"""What split networks are made of: dense layers, their optimiser, and iterations with or without noise. jax, float32.
 
 The trained state of a network is one pytree; a party keeps it between steps as one vector of float32.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,7 +110,7 @@ def shaped(like: Any) -> Callable[[NDArray[np.float32]], Any]:
     return restore
 
 
-# --- private training ---------------------------------------------------------------------------------------------
+# --- iterations ---------------------------------------------------------------------------------------------------
 
 
 def noisy_sum(
@@ -134,3 +136,123 @@ def noisy_sum(
     total = jnp.sum(jax.vmap(clipped)(jnp.arange(batch)), axis=0)
     integers = jnp.rint(total * (gamma / clip)).astype(jnp.int32) + noise
     return unravel(integers * (clip / gamma) / batch)
+
+
+class SplitNetwork(ABC):
+    """One party's part of a network that is split between parties: a frozen dataclass, compiled once for each shape.
+
+    Q iterations run in one call, on Q batches of B rows; `draws` are what is random in them. The sum of the parties'
+    parts of a batch goes into one loss or two (a GAN's: the discriminator's, then the generator's), and all move at the
+    same time, along gradients at the same point.
+    """
+
+    @abstractmethod
+    def weights_of(self, state: Any) -> tuple[Any, ...]:
+        """What each loss moves."""
+
+    @abstractmethod
+    def part(self, weights: tuple[Any, ...], data: Any, rows: Array, draws: Any) -> tuple[Array, Array | float]:
+        """(this party's part of the sum, what it adds to the last loss) for some rows."""
+
+    @abstractmethod
+    def losses(self, weights: tuple[Any, ...], data: Any, rows: Array, others: Array, draws: Any) -> tuple[Array, ...]:
+        """At the active party, averaged over records; `others` is the sum of the other parties' parts."""
+
+    @abstractmethod
+    def moved(self, state: Any, moves: Sequence[Any]) -> Any:
+        """The state after one step along the gradients of the losses."""
+
+    @partial(jax.jit, static_argnums=0)
+    def partials(self, state: Any, data: Any, rows: Array, *draws: Any) -> Array:
+        """This party's part of the sum for Q batches (Q x B). Weights stand still: all batches are one."""
+        flat = jax.tree.map(lambda draw: draw.reshape(rows.size, draw.shape[-1]), draws)
+        part, _ = self.part(self.weights_of(state), data, rows.reshape(-1), flat)
+        return part.reshape(*rows.shape, part.shape[-1])
+
+    @partial(jax.jit, static_argnums=0)
+    def lead(self, state: Any, data: Any, rows: Array, others: Array, *draws: Any) -> tuple[Any, Array, Array]:
+        """Q iterations at the active party: (state, gradients for the others (Q x losses x B x cut), losses).
+
+        `others` (Q x B x cut) is the sum of the other parties' parts as it was when the round began.
+        """
+
+        def iteration(state: Any, given: Any) -> tuple[Any, tuple[Array, Array]]:
+            values, moves, slopes = self._leading(state, data, *given)
+            return self.moved(state, moves), (jnp.stack(slopes), jnp.stack(values))
+
+        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, draws))
+        return state, slopes, losses
+
+    @partial(jax.jit, static_argnums=0)
+    def follow(self, state: Any, data: Any, rows: Array, slopes: Array, *draws: Any) -> Any:
+        """Q iterations at another party, along the gradients that the active party sent."""
+
+        def iteration(state: Any, given: Any) -> tuple[Any, None]:
+            return self.moved(state, self._following(state, data, *given)), None
+
+        return jax.lax.scan(iteration, state, (rows, slopes, draws))[0]
+
+    def _leading(self, state: Any, data: Any, rows: Array, others: Array, draws: Any) -> tuple[Any, Any, Any]:
+        """(value, gradient of the weights, gradient of the others' sum) of each loss."""
+        weights = self.weights_of(state)
+
+        def loss(k: int, own: Any, probe: Array) -> Array:
+            return self.losses((*weights[:k], own, *weights[k + 1 :]), data, rows, others + probe, draws)[k]
+
+        slope = jax.value_and_grad(loss, argnums=(1, 2))
+        each = [slope(k, own, jnp.zeros_like(others)) for k, own in enumerate(weights)]
+        return [value for value, _ in each], [move for _, (move, _) in each], [probe for _, (_, probe) in each]
+
+    def _following(self, state: Any, data: Any, rows: Array, slopes: Array, draws: Any, scale: int = 1) -> list[Any]:
+        """The gradient of the weights, of each loss. Gradients come for the first loss alone if no sender needs more."""
+        weights = self.weights_of(state)
+
+        def along(k: int, own: Any) -> Array:
+            part, added = self.part((*weights[:k], own, *weights[k + 1 :]), data, rows, draws)
+            return jnp.sum(part * slopes[-k]) * scale + k * added
+
+        return [jax.grad(along, argnums=1)(k, own) for k, own in enumerate(weights)]
+
+    # --- with noise (Q x weights); `training.py` has the claim ------------------------------------------------------
+
+    @partial(jax.jit, static_argnums=(0, 1, 2))
+    def private_lead(
+        self, clip: float, gamma: int, noise: Array, state: Any, data: Any, rows: Array, others: Array, *draws: Any
+    ) -> tuple[Any, Array, Array]:
+        def iteration(state: Any, given: Any) -> tuple[Any, tuple[Array, Array]]:
+            *batch, noise = given
+
+            def record(row: Array) -> tuple[Any, Any, Any]:
+                return self._leading(state, data, *jax.tree.map(lambda array: array[row][None], batch))
+
+            size = len(batch[0])
+            moves = self._noisy(lambda row: record(row)[1], size, state, clip, gamma, noise)
+            values, _, slopes = jax.vmap(record)(jnp.arange(size))
+            told = jnp.stack([slope[:, 0] for slope in slopes]) / size, jnp.stack([value.mean() for value in values])
+            return self.moved(state, moves), told
+
+        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, draws, noise))
+        return state, slopes, losses
+
+    @partial(jax.jit, static_argnums=(0, 1, 2))
+    def private_follow(
+        self, clip: float, gamma: int, noise: Array, state: Any, data: Any, rows: Array, slopes: Array, *draws: Any
+    ) -> Any:
+        def iteration(state: Any, given: Any) -> tuple[Any, None]:
+            batch, slopes, draws, noise = given
+            size = len(batch)
+
+            def moves(row: Array) -> list[Any]:
+                alone, own = jax.tree.map(lambda array: array[row][None], (batch, draws))
+                return self._following(state, data, alone, slopes[:, row][:, None], own, size)
+
+            return self.moved(state, self._noisy(moves, size, state, clip, gamma, noise)), None
+
+        return jax.lax.scan(iteration, state, (rows, slopes, draws, noise))[0]
+
+    def _noisy(
+        self, moves: Callable[[Array], list[Any]], size: int, state: Any, clip: float, gamma: int, noise: Array
+    ) -> list[Any]:
+        """The noisy mean of the records' gradients. The last loss has the first of the noise."""
+        like = self.weights_of(state)[::-1]
+        return list(noisy_sum(lambda row: tuple(moves(row)[::-1]), size, like, clip, gamma, noise)[::-1])

@@ -5,12 +5,11 @@
 Each bottom ends in the slice of the top's first layer that belongs to it, so only the sum a is needed to go on. The
 loss is squared error over the known entries of y. Since a one-hot column's squared error is proper, y_hat are
 frequencies.
-
-All functions are compiled once for a shape and run many iterations in one call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,12 +23,12 @@ from numpy.typing import NDArray
 from colonnade.completion.split.networks import (
     Array,
     Layers,
+    SplitNetwork,
     adam,
     apply,
     dense,
     falling,
     leaky,
-    noisy_sum,
     random_bytes,
 )
 from colonnade.completion.split.training import drawing
@@ -67,7 +66,7 @@ class Data(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Regressor:
+class Regressor(SplitNetwork):
     """The shape of one party's part. `inputs` or `outputs` may be 0."""
 
     inputs: int
@@ -123,13 +122,6 @@ class Regressor:
         return apply(layers, leaky(total), dropout=None if drawn is None else (drawn, self.dropout))
 
     @partial(jax.jit, static_argnums=0)
-    def partials(self, state: State, data: Data, rows: Array, drawn: Drawn) -> Array:
-        """This party's part of the sum for Q batches of rows (Q x B). Weights stand still: all batches are one."""
-        flat = rows.reshape(-1)
-        dropped = None if drawn.bottom is None else drawn.bottom.reshape(flat.size, -1)
-        return self._bottom(state.bottom, data, flat, dropped).reshape(*rows.shape, self.cut)
-
-    @partial(jax.jit, static_argnums=0)
     def outputs_of(self, state: State, data: Data, rows: Array) -> Array:
         """This party's part of the sum for some rows, without dropout."""
         return self._bottom(state.bottom, data, rows, None)
@@ -141,94 +133,23 @@ class Regressor:
 
     # --- backward ------------------------------------------------------------------------------------------------
 
-    def _loss(self, layers: Any, data: Data, rows: Array, others: Array, drawn: Drawn) -> Array:
-        """Squared errors summed over entries, averaged over records; a record's loss depends on that record alone."""
-        total = self._bottom(layers[0], data, rows, drawn.bottom) + others
-        predicted = self._top(layers[1], total, drawn.top)
-        return jnp.sum(jnp.where(data.observed[rows], predicted - data.y[rows], 0.0) ** 2) / rows.shape[0]
+    def weights_of(self, state: State) -> tuple[Any, ...]:
+        return ((state.bottom, state.top),)
 
-    @partial(jax.jit, static_argnums=0)
-    def lead(self, state: State, data: Data, rows: Array, others: Array, drawn: Drawn) -> tuple[State, Array, Array]:
-        """Q iterations at the active party: (state, gradients for the others (Q x 1 x B x cut), losses).
+    def part(self, weights: tuple[Any, ...], data: Data, rows: Array, draws: tuple[Drawn]) -> tuple[Array, float]:
+        return self._bottom(weights[0][0], data, rows, draws[0].bottom), 0.0
 
-        `others` (Q x B x cut) is the sum of the other parties' parts as it was when the round began.
-        """
+    def losses(
+        self, weights: tuple[Any, ...], data: Data, rows: Array, others: Array, draws: tuple[Drawn]
+    ) -> tuple[Array]:
+        """Squared errors summed over entries; a record's loss depends on that record alone."""
+        total = self.part(weights, data, rows, draws)[0] + others
+        predicted = self._top(weights[0][1], total, draws[0].top)
+        return (jnp.sum(jnp.where(data.observed[rows], predicted - data.y[rows], 0.0) ** 2) / rows.shape[0],)
 
-        def iteration(state: State, given: tuple[Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
-            batch, rest, drawn = given
-
-            def loss(layers: tuple[Layers, Layers], probe: Array) -> Array:
-                return self._loss(layers, data, batch, rest + probe, drawn)
-
-            value, (moves, slopes) = jax.value_and_grad(loss, argnums=(0, 1))(
-                (state.bottom, state.top), jnp.zeros_like(rest)
-            )
-            return self._moved(state, moves), (slopes[None], value)
-
-        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, drawn))
-        return state, slopes, losses
-
-    @partial(jax.jit, static_argnums=0)
-    def follow(self, state: State, data: Data, rows: Array, slopes: Array, drawn: Drawn) -> State:
-        """Q iterations at another party, along the gradients that the active party sent."""
-
-        def iteration(state: State, given: tuple[Array, Array, Drawn]) -> tuple[State, None]:
-            batch, slope, drawn = given
-
-            def along(bottom: Layers) -> Array:
-                return jnp.sum(self._bottom(bottom, data, batch, drawn.bottom) * slope[0])
-
-            return self._moved(state, (jax.grad(along)(state.bottom), state.top)), None
-
-        return jax.lax.scan(iteration, state, (rows, slopes, drawn))[0]
-
-    def _moved(self, state: State, gradient: tuple[Layers, Layers]) -> State:
+    def moved(self, state: State, moves: Sequence[Any]) -> State:
         layers = (state.bottom, state.top)
-        change, optimiser = self._optimiser.update(gradient, state.optimiser, layers)
+        change, optimiser = self._optimiser.update(moves[0], state.optimiser, layers)
         rate = falling(state.schedule, state.optimiser[0].count)
         bottom, top = jax.tree_util.tree_map(lambda weights, move: weights - rate * move, layers, change)
         return State(bottom, top, optimiser, state.schedule)
-
-    # --- with noise (`training.py` has the claim); there is no dropout then ----------------------------------------
-
-    @partial(jax.jit, static_argnums=(0, 1, 2))
-    def private_lead(
-        self, clip: float, gamma: int, state: State, data: Data, *given: Any
-    ) -> tuple[State, Array, Array]:
-        """`lead` with noise (Q x weights), which is the last of `given`."""
-
-        def iteration(state: State, given: tuple[Array, Array, Drawn, Array]) -> tuple[State, tuple[Array, Array]]:
-            batch, rest, _, noise = given
-            layers = (state.bottom, state.top)
-
-            def loss(layers: Any, probe: Array, row: Array) -> Array:
-                return self._loss(layers, data, batch[row][None], rest[row][None] + probe[None], Drawn(None, None))
-
-            nothing = jnp.zeros(rest.shape[1])
-            (move,) = noisy_sum(
-                lambda row: (jax.grad(loss)(layers, nothing, row),), batch.shape[0], (layers,), clip, gamma, noise
-            )
-            each = jnp.arange(batch.shape[0])
-            values, slopes = jax.vmap(jax.value_and_grad(loss, argnums=1), (None, None, 0))(layers, nothing, each)
-            return self._moved(state, move), (slopes[None] / batch.shape[0], jnp.mean(values))
-
-        state, (slopes, losses) = jax.lax.scan(iteration, state, given)
-        return state, slopes, losses
-
-    @partial(jax.jit, static_argnums=(0, 1, 2))
-    def private_follow(self, clip: float, gamma: int, state: State, data: Data, *given: Any) -> State:
-        """`follow` with noise (Q x weights), which is the last of `given`."""
-
-        def iteration(state: State, given: tuple[Array, Array, Drawn, Array]) -> tuple[State, None]:
-            batch, slope, _, noise = given
-
-            def along(bottom: Any, row: Array) -> Array:
-                own = self._bottom(bottom, data, batch[row][None], None)
-                return jnp.sum(own[0] * slope[0, row]) * batch.shape[0]
-
-            (move,) = noisy_sum(
-                lambda row: (jax.grad(along)(state.bottom, row),), batch.shape[0], (state.bottom,), clip, gamma, noise
-            )
-            return self._moved(state, (move, state.top)), None
-
-        return jax.lax.scan(iteration, state, given)[0]

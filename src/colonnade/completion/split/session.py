@@ -222,7 +222,7 @@ class Session(ABC):
         backward = backward / np.float32(training.batch)
         given = (self.state, self.data, training.batches(self.rows, last), backward, *self.draws(last))
         if training.mu:
-            self.state = self.model.private_follow(training.clip, training.gamma, *given, self._noise(me))
+            self.state = self.model.private_follow(training.clip, training.gamma, self._noise(me), *given)
         else:
             self.state = self.model.follow(*given)
 
@@ -263,7 +263,7 @@ class Session(ABC):
         others = opened[:trained].reshape(training.local, training.batch, training.cut)
         given = (self.state, self.data, training.batches(self.rows, number), others, *self.draws(number))
         if training.mu:
-            led = self.model.private_lead(training.clip, training.gamma, *given, self._noise(me))
+            led = self.model.private_lead(training.clip, training.gamma, self._noise(me), *given)
         else:
             led = self.model.lead(*given)
         self.state, slopes, losses = led

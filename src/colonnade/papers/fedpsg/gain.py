@@ -26,6 +26,7 @@ The hints, hidden blocks and batches follow from a public key; they are no secre
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
@@ -36,7 +37,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from colonnade.completion.split.networks import Array, Layers, apply, dense, leaky, noisy_sum, random_bytes
+from colonnade.completion.split.networks import Array, Layers, SplitNetwork, apply, dense, leaky, random_bytes
 from colonnade.completion.split.training import drawing
 
 Kind = Literal["gain", "vgain", "cgain"]
@@ -84,7 +85,7 @@ class Data(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gain:
+class Gain(SplitNetwork):
     """One party's part. `widths`, `hide` and `given` (places among all entries) are those of all parties; `place` is
     this party's; `groups` its one-hot columns. A party that is not completed has no generator (`fills`)."""
 
@@ -253,9 +254,18 @@ class Gain:
         lost = jnp.where(self._groups[0], -0.25 * x * logs, (outputs - x) ** 2)
         return jnp.sum(jnp.where(observed, lost, 0.0)) / jnp.maximum(jnp.sum(observed), 1.0)
 
-    def _part(self, generator: Any, bottom: Layers, own: tuple[Array, ...], drawn: Drawn) -> tuple[Array, Array]:
-        """(this party's part of the sum, alpha x reconstruction + KL) of one batch."""
-        x, observed, mask, hint, context = own
+    def weights_of(self, state: State) -> tuple[Any, ...]:
+        return (state.bottom, state.top), state.generator
+
+    def part(
+        self, weights: tuple[Any, ...], data: Data, rows: Array, draws: tuple[Array, Drawn]
+    ) -> tuple[Array, Array]:
+        """(this party's part of the sum, alpha x reconstruction + KL)."""
+        common, drawn = draws
+        return self._part(weights, self._own(data, rows, *self._bits(common)), drawn)
+
+    def _part(self, weights: tuple[Any, ...], own: tuple[Array, ...], drawn: Drawn) -> tuple[Array, Array]:
+        ((bottom, _), generator), (x, observed, mask, hint, context) = weights, own
         if not self.fills:
             filled = jnp.where(mask, x, NOISE / 256 * (drawn.noise.astype(jnp.float32) + 0.5))
             return self._judged(bottom, filled, hint, context, drawn), jnp.zeros(())
@@ -264,85 +274,26 @@ class Gain:
         local = self.alpha * (self._reconstruction(logs, outputs, x, observed) + self.kl * kl)
         return self._judged(bottom, filled, hint, context, drawn), local
 
-    def part(
-        self, generator: Any, bottom: Layers, data: Data, batch: Array, common: Array, drawn: Drawn
-    ) -> tuple[Array, Array]:
-        """`_part` of some rows."""
-        return self._part(generator, bottom, self._own(data, batch, *self._bits(common)), drawn)
-
     def losses(
-        self,
-        generator: Any,
-        bottom: Layers,
-        top: Layers,
-        data: Data,
-        batch: Array,
-        rest: Array,
-        common: Array,
-        drawn: Drawn,
+        self, weights: tuple[Any, ...], data: Data, rows: Array, others: Array, draws: tuple[Array, Drawn]
     ) -> tuple[Array, Array]:
-        """(the discriminator's, the generator's) loss at the active party; `rest` is the sum of the others' parts."""
+        """(the discriminator's, the generator's)."""
+        common, drawn = draws
         hinted, shown = self._bits(common)
-        mask = data.masks[batch] & shown
-        part, local = self._part(generator, bottom, self._own(data, batch, hinted, shown), drawn)
-        logits = apply(top, leaky(part + rest), dropout=(drawn.top, self.dropout))
+        mask = data.masks[rows] & shown
+        part, local = self._part(weights, self._own(data, rows, hinted, shown), drawn)
+        logits = apply(weights[0][1], leaky(part + others), dropout=(drawn.top, self.dropout))
         cross = optax.sigmoid_binary_cross_entropy(logits, mask.astype(jnp.float32))
         judged = jnp.sum(jnp.where(hinted, 0.0, cross)) / jnp.maximum(jnp.sum(~hinted), 1.0)
         return judged, jnp.sum(jnp.where(mask, 0.0, -jax.nn.log_sigmoid(logits))) / mask.size + local
 
-    # --- what parties do -----------------------------------------------------------------------------------------
-
-    @partial(jax.jit, static_argnums=0)
-    def partials(self, state: State, data: Data, rows: Array, common: Array, drawn: Drawn) -> Array:
-        """This party's part of the sum for Q batches (Q x B). Weights stand still: all batches are one."""
-        bits, *draws = (array.reshape(rows.size, array.shape[-1]) for array in (common, *drawn))
-        part, _ = self.part(state.generator, state.bottom, data, rows.reshape(-1), bits, Drawn(*draws))
-        return part.reshape(*rows.shape, self.cut)
-
-    @partial(jax.jit, static_argnums=0)
-    def lead(
-        self, state: State, data: Data, rows: Array, others: Array, common: Array, drawn: Drawn
-    ) -> tuple[State, Array, Array]:
-        """Q iterations at the active party: (state, gradients of both losses (Q x 2 x B x cut), losses (Q x 2))."""
-
-        def iteration(state: State, given: tuple[Array, Array, Array, Drawn]) -> tuple[State, tuple[Array, Array]]:
-            batch, rest, common, drawn = given
-
-            def judge(judges: tuple[Layers, Layers], probe: Array) -> Array:
-                return self.losses(state.generator, *judges, data, batch, rest + probe, common, drawn)[0]
-
-            def fool(generator: Any, probe: Array) -> Array:
-                return self.losses(generator, state.bottom, state.top, data, batch, rest + probe, common, drawn)[1]
-
-            nothing = jnp.zeros_like(rest)
-            judged, (judge_move, judge_slope) = jax.value_and_grad(judge, argnums=(0, 1))(
-                (state.bottom, state.top), nothing
-            )
-            fooled, (move, slope) = jax.value_and_grad(fool, argnums=(0, 1))(state.generator, nothing)
-            moved = self.moved(state, move, judge_move)
-            return moved, (jnp.stack([judge_slope, slope]), jnp.stack([judged, fooled]))
-
-        state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, common, drawn))
-        return state, slopes, losses
-
-    @partial(jax.jit, static_argnums=0)
-    def follow(self, state: State, data: Data, rows: Array, slopes: Array, common: Array, drawn: Drawn) -> State:
-        """Q iterations at another party, along both gradients; along the first alone if no sender has a generator."""
-
-        def iteration(state: State, given: tuple[Array, Array, Array, Drawn]) -> tuple[State, None]:
-            batch, slope, common, drawn = given
-
-            def judge(bottom: Layers) -> Array:
-                return jnp.sum(self.part(state.generator, bottom, data, batch, common, drawn)[0] * slope[0])
-
-            def fool(generator: Any) -> Array:
-                part, local = self.part(generator, state.bottom, data, batch, common, drawn)
-                return jnp.sum(part * slope[-1]) + local
-
-            moved = self.moved(state, jax.grad(fool)(state.generator), (jax.grad(judge)(state.bottom), state.top))
-            return moved, None
-
-        return jax.lax.scan(iteration, state, (rows, slopes, common, drawn))[0]
+    def moved(self, state: State, moves: Sequence[Any]) -> State:
+        judge_move, move = moves
+        judges = (state.bottom, state.top)
+        change, generator_optimiser = self._optimiser.update(move, state.generator_optimiser, state.generator)
+        judge_change, judge_optimiser = self._optimiser.update(judge_move, state.judge_optimiser, judges)
+        bottom, top = optax.apply_updates(judges, judge_change)
+        return State(optax.apply_updates(state.generator, change), bottom, top, generator_optimiser, judge_optimiser)
 
     @partial(jax.jit, static_argnums=0)
     def _impute(self, state: State, data: Data, rows: Array, noise: Array, normal: Array) -> Array:
@@ -351,78 +302,3 @@ class Gain:
     def impute(self, state: State, data: Data, rows: Array, draw: np.random.Generator) -> NDArray[np.float32]:
         """What the generator says about every entry of some rows."""
         return np.asarray(self._impute(state, data, rows, *self.fresh(draw, len(rows))))
-
-    def moved(self, state: State, move: Any, judge_move: tuple[Layers, Layers]) -> State:
-        judges = (state.bottom, state.top)
-        change, generator_optimiser = self._optimiser.update(move, state.generator_optimiser, state.generator)
-        judge_change, judge_optimiser = self._optimiser.update(judge_move, state.judge_optimiser, judges)
-        bottom, top = optax.apply_updates(judges, judge_change)
-        return State(optax.apply_updates(state.generator, change), bottom, top, generator_optimiser, judge_optimiser)
-
-    # --- with noise (`completion.split.training` has the claim) ----------------------------------------------------
-
-    @partial(jax.jit, static_argnums=(0, 1, 2))
-    def private_lead(
-        self, clip: float, gamma: int, state: State, data: Data, *given: Any
-    ) -> tuple[State, Array, Array]:
-        """`lead` with noise (Q x weights), which is the last of `given`."""
-
-        def iteration(state: State, given: tuple[Array, Array, Array, Drawn, Array]) -> tuple[State, Any]:
-            batch, rest, bits, draws, noise = given
-            nothing = jnp.zeros(rest.shape[1])
-
-            def record(row: Array) -> tuple[Any, Any]:
-                """(value, (moves, slope)) of the discriminator's and of the generator's loss."""
-                alone, single = batch[row][None], Drawn(*(draw[row][None] for draw in draws))
-
-                def both(generator: Any, judges: Any, probe: Array) -> tuple[Array, Array]:
-                    bottom, top = judges
-                    return self.losses(generator, bottom, top, data, alone, rest[row] + probe, bits[row][None], single)
-
-                def judge(judges: Any, probe: Array) -> Array:
-                    return both(state.generator, judges, probe)[0]
-
-                def fool(generator: Any, probe: Array) -> Array:
-                    return both(generator, (state.bottom, state.top), probe)[1]
-
-                return (
-                    jax.value_and_grad(judge, argnums=(0, 1))((state.bottom, state.top), nothing),
-                    jax.value_and_grad(fool, argnums=(0, 1))(state.generator, nothing),
-                )
-
-            def moves(row: Array) -> tuple[Any, Any]:
-                (_, (judge_move, _)), (_, (move, _)) = record(row)
-                return move, judge_move
-
-            like = (state.generator, (state.bottom, state.top))
-            move, judge_move = noisy_sum(moves, batch.shape[0], like, clip, gamma, noise)
-            (judged, (_, judge_slope)), (fooled, (_, slope)) = jax.vmap(record)(jnp.arange(batch.shape[0]))
-            slopes, losses = jnp.stack([judge_slope, slope]), jnp.stack([judged.mean(), fooled.mean()])
-            return self.moved(state, move, judge_move), (slopes / batch.shape[0], losses)
-
-        state, (slopes, losses) = jax.lax.scan(iteration, state, given)
-        return state, slopes, losses
-
-    @partial(jax.jit, static_argnums=(0, 1, 2))
-    def private_follow(self, clip: float, gamma: int, state: State, data: Data, *given: Any) -> State:
-        """`follow` with noise (Q x weights), which is the last of `given`."""
-
-        def iteration(state: State, given: tuple[Array, Array, Array, Drawn, Array]) -> tuple[State, None]:
-            batch, slope, bits, draws, noise = given
-
-            def moves(row: Array) -> tuple[Any, Any]:
-                alone, single = batch[row][None], Drawn(*(draw[row][None] for draw in draws))
-
-                def along(generator: Any, bottom: Any, loss: int) -> Array:
-                    part, local = self.part(generator, bottom, data, alone, bits[row][None], single)
-                    return jnp.sum(part[0] * slope[-loss, row]) * batch.shape[0] + loss * local
-
-                return (
-                    jax.grad(lambda generator: along(generator, state.bottom, 1))(state.generator),
-                    (jax.grad(lambda bottom: along(state.generator, bottom, 0))(state.bottom), state.top),
-                )
-
-            like = (state.generator, (state.bottom, state.top))
-            return self.moved(state, *noisy_sum(moves, batch.shape[0], like, clip, gamma, noise)), None
-
-        return jax.lax.scan(iteration, state, given)[0]

@@ -60,10 +60,10 @@ class FedPSG(CompletionMethod):
 
     Example
     -------
-    >>> from colonnade import papers
-    >>> method = papers.FedPSG(imputer="mean", generator="copula", condition="none", parties=("market",))
+    >>> from colonnade.papers import FedPSG
+    >>> method = FedPSG(imputer="mean", n_correlated=2, generator="copula", condition="none", parties=("market",))
     >>> len(method.fit(federation).chosen["market"])
-    5
+    2
     """
 
     name: ClassVar[str] = "fedpsg"

@@ -64,6 +64,7 @@ class SQMLogistic(BinaryOptions):
 
     Example
     -------
+    >>> from colonnade.papers import SQMLogistic
     >>> SQMLogistic.as_printed(response="failed", epsilon=2.0).rounds
     8000
     """

@@ -45,10 +45,10 @@ from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, method_class
-from colonnade.federation.options import ColumnNames, Delta, FileFormat, Option, Rows
+from colonnade.federation.options import ColumnNames, Delta, Epsilon, FileFormat, Option, Rows
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
-from colonnade.papers.vcds.budget import Accounting, RankNoise, budget_notes, rank_budget, units
+from colonnade.papers.vcds.budget import RankBudget
 from colonnade.papers.vcds.latent import (
     LatentCorrelation,
     Mask,
@@ -69,7 +69,6 @@ from colonnade.papers.vcds.releases import (
     release_presence,
     release_ranks,
 )
-from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.statistics.marginals import LARGEST_DEGREE, Marginal
 from colonnade.synthesis.copula.model import GaussianCopula, stepwise
@@ -102,7 +101,7 @@ class RankSynthesizer(Method[SyntheticTable]):
     }
 
     epsilon: Annotated[
-        float,
+        Epsilon,
         Option(
             "Total privacy loss (epsilon) per record, over all parties' releases; with nominal accounting the paper's"
             " epsilon, which is not what a record loses."
@@ -110,7 +109,7 @@ class RankSynthesizer(Method[SyntheticTable]):
     ] = 1.0
     delta: Delta = 1e-6
     accounting: Annotated[
-        Accounting,
+        Literal["record", "nominal"],
         Option(
             "What epsilon means: a record's total, or nominal, the paper's budget of comparisons. Plan, result and"
             " ledgers state what a record loses either way."
@@ -125,7 +124,7 @@ class RankSynthesizer(Method[SyntheticTable]):
         ),
     ] = "theorem"
     noise: Annotated[
-        RankNoise,
+        Literal["exact", "skellam"],
         Option("Flip every comparison of two records (exact), or add noise of the same moments to the ranks."),
     ] = "exact"
     columns: ColumnNames = None
@@ -168,8 +167,6 @@ class RankSynthesizer(Method[SyntheticTable]):
     file_format: FileFormat = "parquet"
 
     def check(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
         if self.columns is not None:
             if not self.columns:
                 raise BadArguments("columns names no column; leave it out to take all of them.")
@@ -346,20 +343,12 @@ class RankProcedure(Procedure[SyntheticTable]):
 
     def __init__(self, method: RankSynthesizer, facts: PublicFacts, roster: Roster) -> None:
         self.method, self.facts = method, facts
-        self.held = _held(method, facts)
-        self.columns = Columns(facts.column(name) for names in self.held.values() for name in names)
-        self.budget = budget = rank_budget(
-            n=facts.n,
-            widths={party: len(names) for party, names in self.held.items()},
-            epsilon=method.epsilon,
-            delta=method.delta,
-            accounting=method.accounting,
-            split=method.split,
-            noise=method.noise,
-            rounds=method.rounds,
-            each_round=method.each_round,
-        )
-        widest = max(len(names) for names in self.held.values())
+        wanted = facts.wanted(method.columns)
+        self.held = {party: list(columns) for party, columns in wanted.items()}
+        self.columns = Columns(column for columns in wanted.values() for column in columns.values())
+        widths = {party: len(names) for party, names in self.held.items()}
+        widest = max(widths.values())
+        self.budget = budget = RankBudget(method, facts.n, widths)
         asked: dict[str, Any] = {"facts": facts, "roster": roster}
         noise = {"epsilon_0": budget.epsilon_0, "noise": budget.noise}
         marginal = {
@@ -395,16 +384,7 @@ class RankProcedure(Procedure[SyntheticTable]):
             **asked,
         )
         self.stages = (self.presence, self.ranks, self.marginals)
-        self.spent = units(budget, method.delta)
-        self.notes = budget_notes(
-            budget,
-            self.spent,
-            epsilon=method.epsilon,
-            delta=method.delta,
-            accounting=method.accounting,
-            presence=PRESENCE,
-            overlap=Overlap(method.expected, tuple(self.held)),
-        )
+        self.notes = budget.notes(Overlap(method.expected, tuple(self.held)))
 
     @abstractmethod
     def run(self, job: Job) -> SyntheticTable: ...
@@ -460,7 +440,7 @@ class RankProcedure(Procedure[SyntheticTable]):
         fresh: bool = True,
     ) -> SyntheticTable:
         """The result, with its cost in all three units."""
-        method, spent = self.method, self.spent
+        method, budget = self.method, self.budget
         names = list(model.columns)
         pairs = [[names[a], names[b]] for a, b in correlation.unmeasured]
         if pairs:
@@ -471,7 +451,7 @@ class RankProcedure(Procedure[SyntheticTable]):
             )
         if method.accounting == "nominal":
             notes = (
-                f"Epsilon {method.epsilon:g} is nominal and protects no record: a record loses {spent.record}.",
+                f"Epsilon {method.epsilon:g} is nominal and protects no record: a record loses {budget.record}.",
                 *notes,
             )
         return SyntheticTable(
@@ -482,7 +462,7 @@ class RankProcedure(Procedure[SyntheticTable]):
             fresh=fresh,
             rows=method.rows or self.facts.n,
             seed=int(job.generator(f"{method.name}: rows").integers(2**62)),
-            cost=f"{spent.record}, who is present held fixed; unbounded: {PRESENCE}",
+            cost=f"{budget.record}, who is present held fixed; unbounded: {PRESENCE}",
             simulated=job.simulated,
             file_format=method.file_format,
             released=(f"{PRESENCE}: which pseudonymous records a party has; seen by: coordinator",),
@@ -490,22 +470,12 @@ class RankProcedure(Procedure[SyntheticTable]):
             details={
                 "accounting": method.accounting,
                 "epsilon_asked": method.epsilon,
-                "units": spent.to_dict(),
-                "epsilon_of_a_marginal": self.budget.marginal,
-                "rounds": self.budget.rounds,
+                "units": budget.units(),
+                "epsilon_of_a_marginal": budget.marginal,
+                "rounds": budget.rounds,
                 "unmeasured_pairs": pairs,
             },
         )
-
-
-def _held(method: RankSynthesizer, facts: PublicFacts) -> dict[str, list[str]]:
-    for name in method.columns or ():
-        facts.owner(name)
-    wanted = {
-        party: [name for name in columns if method.columns is None or name in method.columns]
-        for party, columns in facts.columns.items()
-    }
-    return {party: names for party, names in wanted.items() if names}
 
 
 class VCDSProcedure(RankProcedure):

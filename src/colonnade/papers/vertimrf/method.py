@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ import numpy as np
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure
+from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import ColumnNames, Delta, Epsilon, FileFormat, Option, Rows
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
@@ -76,7 +75,7 @@ AVERAGE_COUNT = 20.0
 """d_c of phase 5: a coarse cross-party table has at least this many records a cell."""
 
 
-@dataclass(kw_only=True)
+@method_class
 class VertiMRF(Method[SyntheticTable]):
     """Draw a synthetic table from each party's own model and from sketches or perturbed values of every record.
 

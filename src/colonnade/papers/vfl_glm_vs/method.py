@@ -80,6 +80,7 @@ class VFLGLMVS(PathOptions):
 
     Example
     -------
+    >>> from colonnade.papers import VFLGLMVS
     >>> VFLGLMVS.as_printed(response="profit_growth").damping
     'paper'
     """

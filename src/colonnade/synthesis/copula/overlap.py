@@ -55,9 +55,9 @@ class Overlap:
         return self._part[party]
 
     def notes(
-        self, noise: Callable[[str, str, float], float], *, warn: float, left: Callable[[float, float], bool]
+        self, noise: Callable[[str, str, float], float], *, warn: float, leave: float
     ) -> tuple[str, ...]:
-        """`noise(a, b, shared)`: the sd of a correlation between the two; `left(sd, shared)`: is it not estimated?"""
+        """`noise(a, b, shared)`: the sd of a correlation between the two; above `leave` it is not estimated."""
         if not self._shared:
             return ()
         size = {pair: noise(*pair, shared) for pair, shared in self._shared.items()}
@@ -73,7 +73,7 @@ class Overlap:
         whose = "expected to be shared" if self.stated else "shared; state what you expect with expected="
         head = f"Forecast by pair of parties (noise of a correlation, part of the records {whose})"
         notes = [f"{head}: {listed(order, figures)}."]
-        lost = [pair for pair in order if left(size[pair], self._shared[pair])]
+        lost = [pair for pair in order if size[pair] > leave]
         poor = [pair for pair in order if size[pair] > warn and pair not in lost]
         if poor:
             notes.append(f"WARNING: above {warn}, and poor: {listed(poor)}.")

@@ -284,7 +284,7 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
             f" pair of parties that shares less than {_share(least / WARN)}; with less than"
             f" {_share(least / LEAVE)} it is above {LEAVE}, and the pair is left to maximum-determinant completion.",
             *Overlap(self.options.expected, layout.parties).notes(
-                lambda _a, _b, shared: least / shared, warn=WARN, left=lambda sd, _: sd > LEAVE
+                lambda _a, _b, shared: least / shared, warn=WARN, leave=LEAVE
             ),
         ]
         if least > WARN:

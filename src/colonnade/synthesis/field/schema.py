@@ -57,9 +57,7 @@ class Schema:
     @classmethod
     def declared(cls, facts: PublicFacts, *, bins: int, columns: Sequence[str] | None = None) -> Schema:
         """Declared cuts where a column has them, else `bins` cells of equal width between its bounds."""
-        for name in columns or ():
-            facts.owner(name)
-        names = tuple(name for own in facts.columns.values() for name in own if columns is None or name in columns)
+        names = tuple(name for own in facts.wanted(columns).values() for name in own)
         public = {name: cells(facts.column(name), bins=bins) for name in names}
         edges = {name: tuple(map(float, cut.edges)) for name, cut in public.items() if cut.edges is not None}
         return cls(facts, edges, names).checked()

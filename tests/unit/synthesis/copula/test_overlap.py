@@ -15,7 +15,7 @@ from support.small import three_parties
 
 
 def forecast(overlap: Overlap, least: float) -> str:
-    return "\n".join(overlap.notes(lambda _a, _b, shared: least / shared, warn=WARN, left=lambda sd, _: sd > LEAVE))
+    return "\n".join(overlap.notes(lambda _a, _b, shared: least / shared, warn=WARN, leave=LEAVE))
 
 
 def test_pairs_are_listed_with_their_noise_and_sorted_into_poor_and_left() -> None:
@@ -32,7 +32,7 @@ def test_without_a_statement_all_records_are_shared_and_the_plan_asks_for_one() 
     assert "a & b 0.004 (100 %)" in text
     assert "state what you expect" in text
     assert "WARNING" not in text
-    assert Overlap({"a": 0.5}, ("a",)).notes(lambda *_: 1.0, warn=WARN, left=lambda *_: False) == ()
+    assert Overlap({"a": 0.5}, ("a",)).notes(lambda *_: 1.0, warn=WARN, leave=LEAVE) == ()
 
 
 @pytest.mark.parametrize(
