@@ -29,8 +29,8 @@ class Meter:
 
     def __call__(self, progress: Progress) -> None:
         now = (progress.bytes, progress.seconds, time.process_time())
-        known = self.phases.setdefault(progress.phase, [0.0, 0.0, 0.0])
-        self.phases[progress.phase] = [
+        known = self.phases.setdefault(progress.stage, [0.0, 0.0, 0.0])
+        self.phases[progress.stage] = [
             one + after - before for one, after, before in zip(known, now, self._before, strict=True)
         ]
         self._before = now

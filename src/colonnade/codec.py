@@ -31,7 +31,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 @functools.cache
-def hints_of(kind: type) -> dict[str, Any]:
+def hints_of(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields, annotations included."""
     return typing.get_type_hints(kind, include_extras=True)
 

@@ -13,12 +13,12 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import UnsafeRequest
 from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
-from colonnade.secure.field import BLOCK_ROWS
+from colonnade.secure.field import BATCH_ROWS
 from colonnade.statistics import circuit, moments
 from support.asking import asking
 
 PARTIES = ("clinic", "court", "bank")
-N, GAMMA = 2 * BLOCK_ROWS + 700, 64
+N, GAMMA = 2 * BATCH_ROWS + 700, 64
 
 
 def gridded(n: int = N) -> dict[str, pd.DataFrame]:
@@ -67,7 +67,7 @@ def test_moments_of_three_chunks_equal_pooled_products(
         monkeypatch.setattr(moments, "MAXIMUM_ENTRIES", 20)
     with open_federation(tmp_path, blocks) as federation:
         layout = method.layout(federation.facts, federation.roster)
-        assert [stop - start for start, stop in layout.chunks] == [BLOCK_ROWS, BLOCK_ROWS, layout.facts.n % BLOCK_ROWS]
+        assert [stop - start for start, stop in layout.chunks] == [BATCH_ROWS, BATCH_ROWS, layout.facts.n % BATCH_ROWS]
         assert len(layout.rounds) > 1 or tiles == 2048
         result = method.fit(federation)
         scratch = list((tmp_path / "home").glob("*/scratch/*"))

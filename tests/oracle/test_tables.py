@@ -79,9 +79,7 @@ MANY = (
 
 @pytest.mark.parametrize("share_bytes", [1 << 25, 700])
 @pytest.mark.parametrize("holders", [3, 5])
-def test_tables_equal_counting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holders: int, share_bytes: int
-) -> None:
+def test_tables_equal_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holders: int, share_bytes: int) -> None:
     """Within a party, over two and over three parties; in one chunk of rows and in several."""
     monkeypatch.setattr(circuit, "SHARE_BYTES", share_bytes)
     tables: tuple[tuple[str, ...], ...] = MANY

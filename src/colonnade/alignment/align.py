@@ -104,9 +104,7 @@ class Align(Method["Aligned"]):
     ] = 1.0
 
     def check(self) -> None:
-        rules = check_rules(self.normalise)
-        if rules != self.normalise:
-            self.normalise = rules
+        self.normalise = check_rules(self.normalise)
 
     def missing_data(self) -> str:
         if self.include == UNION:

@@ -281,10 +281,10 @@ class Federation:
     ) -> tuple[Any, RunFolder]:
         """Propose a plan (that of a method, or the very one that was confirmed), run it, write the result, close."""
         plan = planned if isinstance(planned, Plan) else self.plan(planned)
-        if plan.run is None and isinstance(planned, Plan):
+        if plan.run is None:
             raise RunError("a plan that was read from a file cannot run; make it with `federation.plan(method)`.")
         with self.open(plan, name=name, progress=progress) as job:
-            result = plan.run(job) if plan.run is not None else planned.execute(job)  # type: ignore  # TRANSITION
+            result = plan.run(job)
             result.write(job.run)
         return result, job.run
 
@@ -306,14 +306,14 @@ class Federation:
         if described.get("closing"):
             self._finished(run, progress)
             return None, run
-        resumed = CATALOGUE.make(described["method"], described["options"])
-        plan = self.plan(resumed)
+        plan = self.plan(CATALOGUE.make(described["method"], described["options"]))
+        assert plan.run is not None
         if plan.fingerprint != run.plan().fingerprint:
             raise RunError(f"the facts have changed since {path} was planned; start a new run.")
         self.handshake()
         run.update(state="running", resumed=time.time())
         with self._job(plan, run, progress) as job:
-            result = plan.run(job) if plan.run is not None else resumed.execute(job)  # type: ignore  # TRANSITION
+            result = plan.run(job)
             result.write(run)
         return result, run
 

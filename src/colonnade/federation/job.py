@@ -26,7 +26,6 @@ from colonnade.federation.requester import Signer
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import JOB, Stage
-from colonnade.federation.step import Step
 from colonnade.federation.transports import Transport
 from colonnade.federation.wire import digest
 from colonnade.privacy.cost import Cost, Relation
@@ -140,17 +139,11 @@ class Job:
         named = {party for stage in self.plan.stages for party in stage.costs}
         return [party for party in self._transport.parties if party in named]
 
-    def ask(
-        self, stage: Stage | Step, *, parties: Sequence[str] | None = None, phase: str | None = None, **later: Any
-    ) -> dict[str, Any]:
+    def ask(self, stage: Stage, *, parties: Sequence[str] | None = None, **later: Any) -> dict[str, Any]:
         """{party: value}: the next request of a stage, to all of its parties that have one left (or to `parties`).
 
         `later` are the arguments that the plan could not know; the stage names them.
         """
-        if isinstance(stage, Step):  # TRANSITION
-            name = phase or self._phase_of(stage)
-            wanted = self.plan.stage(name).parties if parties is None else parties
-            return self.ask_each(stage, dict.fromkeys(wanted, later), phase=name)
         if parties is None:
             asked = self._asked.get(stage.name, {})
             parties = [party for party, count in stage.counts.items() if asked.get(party, 0) < count]
@@ -158,23 +151,23 @@ class Job:
                 raise RunError(f"stage {stage.name!r} has no request left; the plan reserved {stage.rounds} of them.")
         return self.ask_each(stage, dict.fromkeys(parties, later))
 
-    def ask_each(
-        self, stage: Stage | Step, later: Mapping[str, Mapping[str, Any]], *, phase: str | None = None
-    ) -> dict[str, Any]:
+    def ask_each(self, stage: Stage, later: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Like `ask`, with each party's own later arguments. Parties work in parallel; pending mail goes along."""
-        if isinstance(stage, Step):  # TRANSITION
-            name, step, arguments = phase or self._phase_of(stage), stage.name, later
-        else:
-            name, step, asked = stage.name, stage.step, self._asked.setdefault(stage.name, {})
-            arguments = {party: stage.arguments(party, asked.get(party, 0), own) for party, own in later.items()}
-            for party in later:
-                asked[party] = asked.get(party, 0) + 1
+        asked = self._asked.setdefault(stage.name, {})
+        arguments = {party: stage.arguments(party, asked.get(party, 0), own) for party, own in later.items()}
         requests: dict[str, Request] = {}
         for party, own in arguments.items():
+            asked[party] = asked.get(party, 0) + 1
             self._seq[party] += 1
             waiting, self._pending[party] = self._pending[party], []
             requests[party] = Request(
-                kind="ask", job=self.id, seq=self._seq[party], stage=name, step=step, arguments=own, mail=waiting
+                kind="ask",
+                job=self.id,
+                seq=self._seq[party],
+                stage=stage.name,
+                step=stage.step,
+                arguments=own,
+                mail=waiting,
             )
         replies = self._exchange(requests)
         for party in arguments:
@@ -187,19 +180,13 @@ class Job:
         self._rounds += 1
         if self._progress is not None:
             elapsed = time.monotonic() - self._started
-            self._progress(Progress(name, self._rounds, self.plan.rounds(), self._bytes, elapsed))
+            self._progress(Progress(stage.name, self._rounds, self.plan.rounds(), self._bytes, elapsed))
         return {party: replies[party].value for party in arguments}
 
     def roll_call(self, parties: Sequence[str]) -> None:
         """Raise `PartyLost` unless they all answer now. Asked before an opening, it keeps every holder from letting its
         share go while another one is lost."""
         self._exchange(dict.fromkeys(parties, Request(kind="hello", job=self.id, arguments={})))
-
-    def _phase_of(self, step: Step) -> str:  # TRANSITION
-        names = [one.name for one in self.plan.stages if one.step == step.name]
-        if len(names) != 1:
-            raise RunError(f"{len(names)} phases of the plan have step {step.name}; say which with phase=.")
-        return names[0]
 
     def _exchange(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
         """Send to all at once; wait for all, so that no party is left in the middle of a round."""

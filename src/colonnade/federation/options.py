@@ -119,7 +119,11 @@ class Options:
         for name, declared in self.declared().items():
             if declared.option.only and getattr(self, name) != declared.default:
                 self._belongs(name, declared.option.only)
+        checked = self.get_params()
         self.check()
+        for name, value in checked.items():  # scikit-learn's `clone` wants every object back that it gave
+            if getattr(self, name) is not value and getattr(self, name) == value:
+                object.__setattr__(self, name, value)
 
     def _belongs(self, name: str, only: Mapping[str, tuple[Any, ...]]) -> None:
         for other, values in only.items():
@@ -131,7 +135,7 @@ class Options:
                 )
 
     def check(self) -> None:
-        """What the options must satisfy together, beyond what each declares."""
+        """What the options must satisfy together, beyond what each declares; it may normalise a value."""
 
     # --- as scikit-learn has them ---------------------------------------------------------------------------
 

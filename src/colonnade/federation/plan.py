@@ -112,10 +112,3 @@ def of_first_format(plain: Mapping[str, Any]) -> dict[str, Any]:
     """A plan that the first version wrote, whose stages were phases: for records of what was spent."""
     others = {name: value for name, value in plain.items() if name != "phases"}
     return {"missing_data": "", **others, "stages": plain["phases"]}
-
-
-# TRANSITION: old names, until every family asks stages.
-from colonnade.federation.stage import JOB as JOB  # noqa: E402
-from colonnade.federation.stage import Stage as Phase  # noqa: E402, F401
-from colonnade.federation.stage import audience_of as audience_of  # noqa: E402
-from colonnade.federation.stage import stage as phase  # noqa: E402, F401

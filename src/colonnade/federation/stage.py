@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from colonnade.errors import RunError
+from colonnade.federation import wire
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public, Step
@@ -105,17 +106,19 @@ def stage(
 ) -> Stage:
     """A stage with its costs, from the arguments of all its requests: {party: [arguments of each request]}.
 
-    A party without requests takes no part. Requests that share one arguments object repeat a release: its price counts
-    as often, also if it is a joint one (equal joint costs of different requests are one release, and count once).
+    A party without requests takes no part. Equal requests repeat a release: its price counts as often, also if it is a
+    joint one. (Different requests with equal joint costs are parts of one release, which counts once.)
     """
     asked = {party: each for party, each in requests.items() if each}
     costs = {}
     for party, each in asked.items():
         public = Public(job=JOB, party=party, facts=facts, roster=roster)
-        repeats = Counter(map(id, each))
-        distinct = {id(arguments): arguments for arguments in each}
+        objects = {id(arguments): arguments for arguments in each}
+        contents = {place: wire.digest(wire.encode(dict(arguments))) for place, arguments in objects.items()}
+        repeats = Counter(contents[id(arguments)] for arguments in each)
+        distinct = {contents[place]: arguments for place, arguments in objects.items()}
         costs[party] = compose(
-            step.price(public, step.check(arguments)).times(repeats[place]) for place, arguments in distinct.items()
+            step.price(public, step.check(arguments)).times(repeats[content]) for content, arguments in distinct.items()
         )
     return Stage(
         name=name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -192,6 +193,11 @@ def feature_matrix(
         else:
             out[:, place] = codes == feature.category
     return out
+
+
+def consecutive(widths: Sequence[int]) -> list[slice]:
+    """Places of these widths, one after another."""
+    return [slice(first, last) for first, last in itertools.pairwise(itertools.accumulate(widths, initial=0))]
 
 
 def columns_of(facts: PublicFacts, wanted: Sequence[Feature]) -> Columns:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.data.column import Column
+from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.stage import stage
@@ -133,15 +134,19 @@ def domain_of(feature: Feature) -> tuple[float, float]:
 
 
 def stretched(
-    feature: Feature, standard: tuple[float, float], stretch: float, *, discrete: bool
-) -> tuple[float, float]:
-    """A range made wider about its centre. A numeric one never exceeds its domain; a listed value is never clipped."""
-    low, high = standard
-    centre, half = (low + high) / 2, (high - low) / 2 * stretch
-    least, most = domain_of(feature)
-    farthest = max(most - centre, centre - least)
-    half = max(half, farthest) if discrete else min(half, farthest)
-    return float(centre - half), float(centre + half)
+    facts: PublicFacts, declared: Sequence[Feature], standard: Ranges, stretch: Mapping[str, float]
+) -> Ranges:
+    """Ranges made wider about their centres, `stretch[party]` times. A numeric one never exceeds its domain; a listed
+    value is never clipped."""
+    ranges = {}
+    for feature in declared:
+        low, high = standard[feature.name]
+        centre, half = (low + high) / 2, (high - low) / 2 * stretch[feature.party]
+        least, most = domain_of(feature)
+        farthest = max(most - centre, centre - least)
+        half = max(half, farthest) if facts.column(feature.column).discrete else min(half, farthest)
+        ranges[feature.name] = (float(centre - half), float(centre + half))
+    return ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +189,5 @@ def block_norms(me: Party, *, layout: dict[str, Any], level: float) -> Release:
 def cells_of_lengths(rows: NDArray[np.float64]) -> NDArray[np.int64]:
     """How many rows in [-1, 1] have a root mean square in each of equal cells of [0, 1]."""
     share = np.sqrt(np.einsum("ij,ij->i", rows, rows) / rows.shape[1])
-    return np.bincount(np.minimum((share * NORM_BINS).astype(np.int64), NORM_BINS - 1), minlength=NORM_BINS).astype(
-        np.int64
-    )
+    cells = np.minimum((share * NORM_BINS).astype(np.int64), NORM_BINS - 1)
+    return np.bincount(cells, minlength=NORM_BINS).astype(np.int64)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -73,13 +73,8 @@ class Budget:
         return None if self.period_days is None else now - DAY * self.period_days
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; `from_dict` is its inverse."""
+        """Plain values."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Budget:
-        """A budget from plain values."""
-        return cls(**plain)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ remainder theorem into integers of either sign.
 
 Matrix products go through BLAS. A centred residue r has |r| <= (p - 1) / 2 < 2^20, so a product is below 2^40
 and a sum of 4096 products below 2^52: float64 holds every partial sum exactly, in whatever order BLAS adds.
-After each block of rows the sum is reduced modulo p, which keeps it exact for any number of rows.
+After each batch of rows the sum is reduced modulo p, which keeps it exact for any number of rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from colonnade.privacy.randomness import Randomness
 Residues = NDArray[np.int32]
 
 #: Rows in one BLAS call: 4096 * 2^40 = 2^52, one bit below what float64 holds exactly.
-BLOCK_ROWS = 4096
+BATCH_ROWS = 4096
 _WORDS = 1 << 16
 
 
@@ -233,7 +233,7 @@ class Field:
     def tile_for(self, memory: int) -> int:
         """The widest tile for which `gram_tiles` works within `memory` bytes beside its input."""
         # w^2: a product and a sum in float64, two tiles of residues (the caller may still hold the last); w: two blocks
-        square, linear = 16 + 8 * len(self.primes), 16 * BLOCK_ROWS
+        square, linear = 16 + 8 * len(self.primes), 16 * BATCH_ROWS
         width = int((math.sqrt(linear * linear + 4 * square * memory) - linear) / (2 * square))
         if width < 1:
             raise SecureError(f"{memory} bytes do not hold one column of a block: allow at least {1 << 20}.")
@@ -278,10 +278,10 @@ def _contract(left: Residues, right: Residues, p: int, out: Residues) -> None:
     symmetric = right is left
     total = np.zeros(out.shape)
     product = np.empty(out.shape)
-    rows = min(BLOCK_ROWS, len(left))
+    rows = min(BATCH_ROWS, len(left))
     space = [np.empty(rows * left.shape[1]), np.empty(0 if symmetric else rows * right.shape[1])]
-    for start in range(0, len(left), BLOCK_ROWS):
-        stop = min(start + BLOCK_ROWS, len(left))
+    for start in range(0, len(left), BATCH_ROWS):
+        stop = min(start + BATCH_ROWS, len(left))
         a = _centred(left[start:stop], p, space[0])
         b = a if symmetric else _centred(right[start:stop], p, space[1])
         np.matmul(a.T, b, out=product)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from colonnade.errors import ModulusTooSmall, SecureError, TooFewHolders
 from colonnade.privacy.randomness import Randomness
-from colonnade.secure.field import BLOCK_ROWS, Field, Residues, keyed_uniform
+from colonnade.secure.field import BATCH_ROWS, Field, Residues, keyed_uniform
 from colonnade.secure.shamir import check_holders, lagrange_weights
 
 SEED_BYTES = 32
@@ -53,15 +53,15 @@ class Shape:
 
     @property
     def blocks(self) -> int:
-        return -(-self.records // BLOCK_ROWS)
+        return -(-self.records // BATCH_ROWS)
 
     def rows(self, block: int) -> slice:
         """The records of a block."""
-        return slice(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.records))
+        return slice(block * BATCH_ROWS, min((block + 1) * BATCH_ROWS, self.records))
 
     def words(self, block: int) -> slice:
         """Where a block lies in a layer of packed residues: every block begins a new word."""
-        words_of_block = -(-BLOCK_ROWS * self.width // 3)
+        words_of_block = -(-BATCH_ROWS * self.width // 3)
         rows = self.rows(block)
         return slice(block * words_of_block, block * words_of_block - (-(rows.stop - rows.start) * self.width // 3))
 

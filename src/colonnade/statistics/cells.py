@@ -43,7 +43,7 @@ class Cells:
 
 
 def cells(column: Column, *, bins: int) -> Cells:
-    """One cell per category, per whole number of a short count, or `bins` cells between the declared bounds."""
+    """One cell per category, per integer of a short count, or `bins` cells between the declared bounds."""
     if bins < 1:
         raise BadPrivacyParameter(f"bins must be at least 1, not {bins}.")
     extra = ("missing",) if column.missing else ()
@@ -64,7 +64,7 @@ def _edges(column: Column, bins: int) -> NDArray[np.float64]:
     if column.cuts is not None:
         return np.array([column.lower, *column.cuts, column.upper])
     if column.kind == "count":
-        # Cells of whole numbers: [a, b) with whole a and b; the top value needs an edge above it.
+        # Cells of integers: [a, b) with integer a and b; the top value needs an edge above it.
         values = int(column.upper - column.lower) + 1
         return np.unique(np.floor(np.linspace(column.lower, column.upper + 1, min(bins, values) + 1)))
     return np.linspace(column.lower, column.upper, bins + 1)

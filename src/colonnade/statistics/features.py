@@ -178,9 +178,9 @@ _PIECE = 1 << 16
 
 
 def stochastic_round(values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
-    """A whole number next to each value, its expectation the value (up to 2^-53).
+    """An integer next to each value, its expectation the value (up to 2^-53).
 
-    Rounding protects nobody: the bounds that the noise rests on are enforced after it. So a stream under one fresh
+    Rounding protects no one: the bounds that the noise rests on are enforced after it. So a stream under one fresh
     key decides, which is faster than the operating system's generator.
     """
     stream = Cipher(algorithms.AES(randomness.bytes(32)), modes.CTR(bytes(16))).encryptor()

@@ -2,7 +2,7 @@
 
 A `Marginal` is a monotone distribution function on the declared domain with its inverse.
 - `binned_marginal`: noisy counts of equal bins, and the smooth density behind them.
-- `bernstein_marginal`: the copula paper's iterated Bernstein operator on noisy values of the distribution function (2.4).
+- `bernstein_marginal`: the copula paper's iterated Bernstein operator on noisy values of F (its equation 2.4).
 - `category_marginal`: noisy counts of the declared categories of a column with listed values.
 
 Noise is integers on integer counts, discrete Laplace. The relation is `replace`. `marginals.claim.md` has the
@@ -139,7 +139,6 @@ def binned_marginal(
     upper: float,
     epsilon: float,
     smooth: bool = True,
-    bins: int | None = None,
     randomness: Randomness,
 ) -> Marginal:
     """Noisy counts of equal bins (L1 2), and the density that explains them if that is `smooth` (`smooth_density`).
@@ -148,10 +147,8 @@ def binned_marginal(
     """
     inside = _clipped(values, lower, upper)
     n = inside.size
-    size = histogram_bins(n, epsilon) if bins is None else bins
-    if size < 1:
-        raise BadPrivacyParameter(f"a histogram needs at least 1 bin, not {size}.")
-    counts = noisy_counts(equal_bins(inside, lower, upper, size), l1=2, epsilon=epsilon, randomness=randomness) * 1.0
+    exact = equal_bins(inside, lower, upper, histogram_bins(n, epsilon))
+    counts = noisy_counts(exact, l1=2, epsilon=epsilon, randomness=randomness).astype(np.float64)
     density = smooth_density(counts, n=n, variance=_bin_sd(epsilon) ** 2) if smooth else None
     running = np.concatenate([[0.0], np.cumsum(counts if density is None else n * density)])
     running += np.linspace(0.0, 1.0, running.size) * (n - running[-1])
@@ -176,9 +173,9 @@ def category_marginal(codes: ArrayLike, *, categories: int, epsilon: float, rand
     if categories < 1:
         raise DomainError("a discrete column needs at least one declared category.")
     given = _present(codes)
-    clipped = np.clip(np.rint(given), 0, categories - 1).astype(np.int64)
     if categories == 1:
         return Marginal(np.zeros(1), np.ones(1), discrete=True)
+    clipped = np.clip(np.rint(given), 0, categories - 1).astype(np.int64)
     counts = np.bincount(clipped, minlength=categories).astype(np.int64)
     noisy = noisy_counts(counts, l1=2, epsilon=epsilon, randomness=randomness)
     return from_shares(np.arange(categories, dtype=np.float64), noisy / given.size)
@@ -333,13 +330,9 @@ class _Fit:
     def variances(self, shares: Reals) -> Reals:
         return np.asarray(self.variance + self.n * shares * (1 - shares))
 
-    def slopes(self, cells: Reals) -> Reals:
-        """Of the expected counts in theta."""
-        return self.n * self.binned(cells[:, None] * (self.basis - cells @ self.basis))
-
     def curvature(self, cells: Reals, penalty: float) -> tuple[Reals, Reals, Reals]:
-        """(Slopes, their weighted products, the same with the penalty)."""
-        slopes = self.slopes(cells)
+        """(Slopes of the expected counts in theta, their weighted products, the same with the penalty)."""
+        slopes = self.n * self.binned(cells[:, None] * (self.basis - cells @ self.basis))
         plain = (slopes / self.variances(self.binned(cells))[:, None]).T @ slopes
         ridge = 1e-8 * max(float(np.trace(plain)) / len(plain), 1.0)
         return slopes, plain, plain + penalty * self.rough + ridge * np.eye(len(plain))

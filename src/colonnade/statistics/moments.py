@@ -47,7 +47,7 @@ from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
-from colonnade.secure.field import BLOCK_ROWS, Field, Residues
+from colonnade.secure.field import BATCH_ROWS, Field, Residues
 from colonnade.secure.seeded import Shape, Share, materialize
 from colonnade.statistics.features import (
     CohortRows,
@@ -237,8 +237,8 @@ class MomentsLayout(SharedStatistic):
             raise BadArguments(
                 "gamma must be an integer from 1 to 2^26, mu from 0 to 2^90, tile and opening at least 1."
             )
-        if self.records < 0 or (self.records < self.facts.n and self.records % BLOCK_ROWS):
-            raise BadArguments(f"records must be a multiple of {BLOCK_ROWS}, at least n, or 0.")
+        if self.records < 0 or (self.records < self.facts.n and self.records % BATCH_ROWS):
+            raise BadArguments(f"records must be a multiple of {BATCH_ROWS}, at least n, or 0.")
         if not self.features:
             raise BadArguments("moments need at least one column; name some with columns=.")
         for party in self.parties:
@@ -411,8 +411,8 @@ class MomentsLayout(SharedStatistic):
     def chunks(self) -> list[tuple[int, int]]:
         """The cohort's rows in ranges whose shares travel together; blocks of records never straddle two of them."""
         widest = max(self.width(party) for party in self.parties)
-        fitting = MAXIMUM_MAIL // self.packed_bytes(BLOCK_ROWS, widest) * BLOCK_ROWS
-        rows = self.records or max(BLOCK_ROWS, fitting)
+        fitting = MAXIMUM_MAIL // self.packed_bytes(BATCH_ROWS, widest) * BATCH_ROWS
+        rows = self.records or max(BATCH_ROWS, fitting)
         return [(start, min(start + rows, self.facts.n)) for start in range(0, self.facts.n, rows)]
 
     def packed_bytes(self, records: int, width: int) -> int:
@@ -565,9 +565,9 @@ def within_memory(layout: MomentsLayout, megabytes: int) -> MomentsLayout:
     records = stop - start
     while True:
         left = (megabytes << 20) - PYTHON - _resident(layout, records)
-        if left >= each * least or records <= BLOCK_ROWS:
+        if left >= each * least or records <= BATCH_ROWS:
             break
-        records = max(BLOCK_ROWS, records // 2 // BLOCK_ROWS * BLOCK_ROWS)
+        records = max(BATCH_ROWS, records // 2 // BATCH_ROWS * BATCH_ROWS)
     if left < each * least:
         raise too_little_memory(PYTHON + _resident(layout, records) + each * least)
     opening = min(layout.opening, left // each)
@@ -585,7 +585,7 @@ def _resident(layout: MomentsLayout, records: int) -> int:
             mail[place] += layout.packed_bytes(records, width)
     widest = max(widths.values())
     own = 16 * records * widest  # the dealer's numbers, and the share that it packs
-    block = 4 * primes * min(n, BLOCK_ROWS) * (2 * sum(widths.values()) + widest)
+    block = 4 * primes * min(n, BATCH_ROWS) * (2 * sum(widths.values()) + widest)
     # Where rows are sorted on disk: a chunk of the block in some ten copies. Keys, positions and masks have length n.
     sorting = 0 if records >= n else 80 * min(n, chunk_rows(widest)) * widest
     holder = own + 4 * max(mail) + block + sorting + 32 * n

@@ -56,6 +56,11 @@ def _complete(tag: str, senders: Sequence[str], received: Mapping[str, Any]) -> 
     return {sender: received[sender] for sender in senders}
 
 
+def received_from(me: Party, tag: str, senders: Sequence[str]) -> dict[str, Any]:
+    """What each of these members sent under a tag; all of it, or an error."""
+    return _complete(tag, senders, me.received(tag))
+
+
 # --- small arrays: every holder gets its whole share -------------------------------------------------------
 
 
@@ -85,7 +90,7 @@ def _send(me: Party, tag: str, shares: Sequence[Residues]) -> None:
 def dealt(me: Party, tag: str, senders: Sequence[str], field: Field) -> dict[str, Residues]:
     """What the named members dealt to this holder; all of it, or an error."""
     _holder(me)
-    received = _complete(tag, senders, me.received(tag))
+    received = received_from(me, tag, senders)
     for sender, residues in received.items():
         if not isinstance(residues, np.ndarray):
             raise SecureError(f"{sender!r} sent something other than shares; check its installation.")

@@ -101,8 +101,8 @@ def test_every_round_of_a_joint_release_counts(tmp_path: Path, monkeypatch: pyte
     joint = Laplace(0.1, joint="(this job) rounds")
     with three_parties(tmp_path) as federation:
         monkeypatch.setitem(steps.noisy_zero.__dict__, "cost", joint)
-        rounds = asking(federation, {"clinic": [{"epsilon": 0.1}] * 50})
-        assert rounds.costs["clinic"] == joint.times(50)
+        for each in ([{"epsilon": 0.1}] * 50, [{"epsilon": 0.1} for _ in range(50)]):
+            assert asking(federation, {"clinic": each}).costs["clinic"] == joint.times(50)
         chunks = asking(federation, {"clinic": [{"epsilon": 0.1, "mark": str(number)} for number in range(50)]})
         assert chunks.costs["clinic"] == joint
 

@@ -14,7 +14,7 @@ from scipy import stats
 from colonnade.errors import ModulusTooSmall, SecureError
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.secure import field as field_module
-from colonnade.secure.field import BLOCK_ROWS, PRIMES, Field, is_prime, primes_for, transpose
+from colonnade.secure.field import BATCH_ROWS, PRIMES, Field, is_prime, primes_for, transpose
 
 BITS = st.sampled_from([0, 19, 20, 40, 61, 62, 83, 150, 330])
 
@@ -149,7 +149,7 @@ def test_multiplication_is_right_for_every_pair_near_the_edges() -> None:
 
 def test_gram_is_exact_where_every_product_is_extreme() -> None:
     """All residues +-(p - 1) / 2, two full blocks and a rest: sums reach 4096 (p - 1)^2 / 4, just below 2^52."""
-    rows = 2 * BLOCK_ROWS + 5
+    rows = 2 * BATCH_ROWS + 5
     field = Field(PRIMES[:3])
     for signs in ([1, 1], [1, -1], [-1, -1]):
         residues = field.zeros((rows, 2))
@@ -163,10 +163,10 @@ def test_gram_is_exact_where_every_product_is_extreme() -> None:
         assert field.matmul(transpose(residues), residues.copy()).tolist() == expected
 
 
-@pytest.mark.parametrize(("block", "exact"), [(BLOCK_ROWS, True), (1 << 17, False)])
+@pytest.mark.parametrize(("block", "exact"), [(BATCH_ROWS, True), (1 << 17, False)])
 def test_the_block_size_is_what_makes_it_exact(block: int, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large residues with random low bits. Planted bug: blocks of 2^17 rows, whose sums of 2^57 float64 rounds."""
-    monkeypatch.setattr(field_module, "BLOCK_ROWS", block)
+    monkeypatch.setattr(field_module, "BATCH_ROWS", block)
     field, p = Field(PRIMES[:1]), PRIMES[0]
     low_bits = SimulatedRandomness(10).below(1000, 2 << 17).reshape(-1, 2)
     values = (p - 1) // 2 - low_bits
@@ -198,7 +198,7 @@ def test_matrix_products_agree_with_python(rows: int, left: int, right: int, bit
 
 def test_any_number_of_blocks_stays_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     # oracle: int64 arithmetic in slices; 1500 blocks of one row each
-    monkeypatch.setattr(field_module, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(field_module, "BATCH_ROWS", 1)
     field = Field(PRIMES[:1])
     a = field.uniform((1500, 3), SimulatedRandomness(1))
     exact = sum(np.multiply.outer(row, row) % PRIMES[0] for row in a[0].astype(np.int64))
@@ -208,7 +208,7 @@ def test_any_number_of_blocks_stays_exact(monkeypatch: pytest.MonkeyPatch) -> No
 def test_tiles_cover_the_upper_triangle_within_the_memory_limit() -> None:
     field = Field(primes_for(61))
     columns_in_all, limit = 200, 5 << 20
-    a = field.uniform((BLOCK_ROWS, columns_in_all), SimulatedRandomness(2))  # a full block, the largest there is
+    a = field.uniform((BATCH_ROWS, columns_in_all), SimulatedRandomness(2))  # a full block, the largest there is
     whole = field.gram(a)
     tile = field.tile_for(limit)
     assert 50 < tile < 100

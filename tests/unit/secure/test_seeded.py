@@ -12,7 +12,7 @@ from scipy import stats
 
 from colonnade.errors import ModulusTooSmall, SecureError, TooFewHolders
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.secure.field import BLOCK_ROWS, Field, primes_for
+from colonnade.secure.field import BATCH_ROWS, Field, primes_for
 from colonnade.secure.seeded import SEED_BYTES, Dealing, PackedShare, SeedShare, Shape, deal_seeded, materialize
 from colonnade.secure.shamir import reconstruct
 
@@ -34,7 +34,7 @@ def test_all_shares_together_give_the_numbers(data: st.DataObject) -> None:
     holders = data.draw(st.integers(2 * threshold + 1, 6))
     degree = data.draw(st.sampled_from([threshold, 2 * threshold]))
     first = data.draw(st.integers(0, 6))
-    records, width = data.draw(st.sampled_from([(1, 1), (7, 3), (BLOCK_ROWS + 5, 2), (0, 4), (2 * BLOCK_ROWS, 1)]))
+    records, width = data.draw(st.sampled_from([(1, 1), (7, 3), (BATCH_ROWS + 5, 2), (0, 4), (2 * BATCH_ROWS, 1)]))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     largest = data.draw(st.sampled_from([3, 2**14, 2**40]))
     values = rng.integers(-largest, largest + 1, size=(records, width))
@@ -68,7 +68,7 @@ def test_any_degree_of_the_shares_are_uniform(holders: int, threshold: int, degr
 
 
 def test_streams_of_blocks_primes_and_seeds_differ() -> None:
-    shape = Shape((2 * BLOCK_ROWS, 1))
+    shape = Shape((2 * BATCH_ROWS, 1))
     field = Field(primes_for(61))
     one = SeedShare(field, shape, bytes(SEED_BYTES))
     other = SeedShare(field, shape, b"\1" + bytes(SEED_BYTES - 1))

@@ -204,7 +204,7 @@ class SplitNetwork(ABC):
         return [value for value, _ in each], [move for _, (move, _) in each], [probe for _, (_, probe) in each]
 
     def _following(self, state: Any, data: Any, rows: Array, slopes: Array, draws: Any, scale: int = 1) -> list[Any]:
-        """The gradient of the weights, of each loss. Gradients come for the first loss alone if no sender needs more."""
+        """The gradient of the weights, of each loss; `slopes` has the first loss alone if no sender needs more."""
         weights = self.weights_of(state)
 
         def along(k: int, own: Any) -> Array:
@@ -228,8 +228,8 @@ class SplitNetwork(ABC):
             size = len(batch[0])
             moves = self._noisy(lambda row: record(row)[1], size, state, clip, gamma, noise)
             values, _, slopes = jax.vmap(record)(jnp.arange(size))
-            told = jnp.stack([slope[:, 0] for slope in slopes]) / size, jnp.stack([value.mean() for value in values])
-            return self.moved(state, moves), told
+            means = jnp.stack([value.mean() for value in values])
+            return self.moved(state, moves), (jnp.stack([slope[:, 0] for slope in slopes]) / size, means)
 
         state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, draws, noise))
         return state, slopes, losses

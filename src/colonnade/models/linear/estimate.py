@@ -1,14 +1,6 @@
-"""A regression from exact pattern moments: maximum likelihood, or a baseline.
+"""A regression from exact pattern moments: maximum likelihood, or one of the paper's three baselines, for comparison.
 
-The baselines are the paper's three, for comparison:
-
-- `"complete-case"`: only records that every party has;
-- `"mean"`: every missing block at the mean of the records that have it, then taken as if observed;
-- `"single"`: only the response holder's columns.
-
-Each is ordinary least squares on a table without gaps, whose moments follow from the pattern moments. Complete cases
-are few, and biased unless records are missing completely at random; mean imputation is biased always; a single party
-omits what the others know.
+A baseline is ordinary least squares on a table without gaps, whose moments follow from the pattern moments.
 """
 
 from __future__ import annotations
@@ -19,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from colonnade.data.column import Column
 from colonnade.errors import BadArguments, NotEstimable, SchemaError
@@ -31,15 +22,17 @@ from colonnade.models.linear.gaussian import Coefficients, discriminant, regress
 from colonnade.models.linear.result import Regression, as_logit, in_own_units
 from colonnade.models.matrix import columns_of
 from colonnade.statistics.features import Feature, features
-from colonnade.statistics.gaussian_em import GaussianFit, Pattern, PatternStatistics, Vector, fit_gaussian
+from colonnade.statistics.gaussian_em import GaussianFit, Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
 Family = Literal["gaussian", "binomial"]
 Missing = Literal["em", "complete-case", "mean", "single"]
 BASELINES = {
-    "complete-case": "only records that every party has, biased unless records are missing completely at random",
-    "mean": "missing blocks stand at their mean, which biases the estimates",
-    "single": "only the response holder's columns, which omits what the others know",
+    "complete-case": "Only records that every party has are used: right if records are missing completely at random.",
+    "mean": "Every record with the response is used, and the blocks that it lacks are filled in with their means: a"
+    " baseline, biased; its intervals are too short.",
+    "single": "Only the response holder's own columns are used, of all its records; what other parties have or lack"
+    " plays no part: a baseline, which omits what they know.",
 }
 MAXIMUM_FEATURES = 120
 """The information matrix has about p^2 / 2 rows: 120 features take 0.4 GB and half a minute."""
@@ -259,56 +252,45 @@ def _baseline(observed: Observed, kind: Missing) -> Regression:
         unused="are not complete" if kind == "complete-case" else "lack the response",
         covariance="nonrobust",
         basis="of least squares on a table without gaps, as if it had been observed so.",
-        remarks=(f"missing={kind!r} is a baseline for comparison: {BASELINES[kind]}.",),
+        remarks=(f"missing={kind!r} is for comparison. {BASELINES[kind]}",),
     )
 
 
 def without_gaps(observed: Observed, kind: Missing) -> Observed:
     """The moments of a baseline's table."""
     data, parties, dropped = observed.data, observed.parties, observed.dropped
-    places: NDArray[np.intp] = np.arange(len(data.names))
+    features = observed.features
     if kind == "single":
-        response_party = observed.features[observed.target].party
-        places = np.array(
-            [place for place in places if observed.features[place].party == response_party], dtype=np.intp
-        )
-        if len(places) < 2:
+        response_party = features[observed.target].party
+        own = np.array([feature.party == response_party for feature in features])
+        if own.sum() < 2:
             raise NotEstimable(f"{response_party!r} has no covariate beside the response; missing='single' needs one.")
-        parties, dropped = (response_party,), ()
-        data = _pooled(data.only(places))
+        parties, dropped, features = (response_party,), (), tuple(itertools.compress(features, own))
+        data = _pooled(data.only(np.flatnonzero(own)))
     elif kind == "complete-case":
-        complete = tuple(pattern for pattern in data.patterns if len(pattern.observed) == len(places))
-        if not complete or complete[0].count <= len(places):
-            count = round(complete[0].count) if complete else 0
+        width = len(data.names)
+        complete = tuple(pattern for pattern in data.patterns if len(pattern.observed) == width)
+        count = round(sum(pattern.count for pattern in complete))
+        if count <= width:
             raise NotEstimable(
-                f"{count} records are complete, too few for {len(places)} coefficients; leave out the party with the"
-                " fewest records, or take missing='em'."
+                f"{count} records are complete, too few for {width} coefficients; leave out the party with the fewest"
+                " records, or take missing='em'."
             )
         data = PatternStatistics(data.names, complete)
     else:
-        data = _pooled(data, data.available()[0])
-    return replace(
-        observed,
-        data=data,
-        features=tuple(observed.features[place] for place in places),
-        dropped=dropped,
-        parties=parties,
-        patterns=(((True,) * len(parties), round(data.n)),),
-    )
+        data = _pooled(data)
+    patterns = (((True,) * len(parties), round(data.n)),)
+    return replace(observed, data=data, features=features, dropped=dropped, parties=parties, patterns=patterns)
 
 
-def _pooled(data: PatternStatistics, mean: Vector | None = None) -> PatternStatistics:
-    """All records as one pattern; what a record lacks is at the mean."""
-    width = len(data.names)
-    total = np.zeros((1 + width, 1 + width))
-    for pattern in data.patterns:
-        put = np.zeros((1 + width, 1 + len(pattern.observed)))
-        put[0, 0] = 1.0
-        if mean is not None:
-            put[1:, 0] = mean
-            put[1 + pattern.observed, 0] = 0.0
-        put[1 + pattern.observed, 1 + np.arange(len(pattern.observed))] = 1.0
-        sums = pattern.sums[None, :]
-        total += put @ np.block([[np.array([[pattern.count]]), sums], [sums.T, pattern.gram]]) @ put.T
-    every = Pattern(np.arange(width), float(total[0, 0]), total[0, 1:], total[1:, 1:])
-    return PatternStatistics(data.names, (every,))
+def _pooled(data: PatternStatistics) -> PatternStatistics:
+    """All records as one pattern; what a record lacks is at the mean of the records that have it."""
+    mean, _ = data.available()
+    sums, gram = np.zeros(len(mean)), np.zeros((len(mean), len(mean)))
+    for pattern in data.patterns:  # about the mean, what is lacking adds nothing
+        own_sums, own_gram = pattern.about(mean)
+        sums[pattern.observed] += own_sums
+        gram[np.ix_(pattern.observed, pattern.observed)] += own_gram
+    every = np.arange(len(mean))
+    back = Pattern(every, data.n, sums, gram).about(-mean)
+    return PatternStatistics(data.names, (Pattern(every, data.n, *back),))

@@ -25,7 +25,6 @@ draws, so the same release gives the same estimate.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -35,6 +34,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve
 
 from colonnade.errors import NotEstimable
 from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.matrix import consecutive
 from colonnade.models.private_scales import Clipping
 from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
 
@@ -69,12 +69,6 @@ class FactoredMoments:
         return 1 + self.n_own
 
     @property
-    def blocks(self) -> list[slice]:
-        """Each other party's columns, counted from the first of them."""
-        ends = np.cumsum((0, *self.widths))
-        return [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
-
-    @property
     def weight(self) -> float:
         """Of the Gram matrix's own corner in the moments of w: both know them, and the noise decides."""
         summed = len(self.own) * self.own_sd**2
@@ -102,16 +96,7 @@ class FactoredMoments:
     def moved(self, shift: Matrix) -> FactoredMoments:
         """The statistics of shift @ (1, w, x); `shift` mixes (1, w) and rescales x (absent blocks stay 0)."""
         head = shift[: self.head, : self.head]
-        return FactoredMoments(
-            self.names,
-            self.n_own,
-            self.widths,
-            shift @ self.gram @ shift.T,
-            self.masks,
-            tuple(head @ m @ head.T for m in self.own),
-            self.gram_sd,
-            self.own_sd,
-        )
+        return replace(self, gram=shift @ self.gram @ shift.T, own=tuple(head @ m @ head.T for m in self.own))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +123,7 @@ class Factors:
 
 def factors(data: FactoredMoments) -> Factors:
     """Moments of w, B and C from the statistics."""
-    head, pairs, blocks = data.head, data.pairs(), data.blocks
+    head, pairs, blocks = data.head, data.pairs(), consecutive(data.widths)
     total = data.total()
     count = float(total[0, 0])
     mean = total[0, 1:] / count
@@ -201,10 +186,9 @@ def regression(data: FactoredMoments, target: int) -> tuple[Factors, Coefficient
     raw = factors(data)
     check_factors(data, raw)
     size, head = len(data.gram), data.head
-    centre = np.eye(size)
-    centre[1:head, 0] = -raw.mean
-    standard = np.diag(np.concatenate([[1.0], 1 / np.sqrt(np.diag(raw.sigma))]))
-    shift = standard @ centre
+    mu, scale = raw.mu, np.sqrt(np.diag(raw.sigma))
+    shift = np.diag(np.concatenate([[1.0], 1 / scale]))
+    shift[1:head, 0] = -raw.mean / scale[: head - 1]
     moved = data.moved(shift)
     law = factors(moved)
     sigma = law.sigma
@@ -218,29 +202,19 @@ def regression(data: FactoredMoments, target: int) -> tuple[Factors, Coefficient
     noise = _noise(gradient.gram, shift) * data.gram_sd**2
     noise += sum(_noise(pattern, shift[:head, :head]) for pattern in gradient.own.swapaxes(0, 1)) * data.own_sd**2
 
-    # y = mu_y + s_y (alpha + sum beta_j (x_j - mu_j) / s_j), alpha = 0 up to its error.
-    scale = np.sqrt(np.diag(raw.sigma))
-    slope = scale[target] / scale[others]
-    back = np.zeros((len(others) + 1, len(others) + 1))
-    back[0, 0], back[0, 1:] = scale[target], -slope * raw.mu[others]
-    back[1:, 1:] = np.diag(slope)
-    params = back @ np.concatenate([[0.0], beta])
-    params[0] += raw.mu[target]
     residual = float(v @ sigma @ v)
-    p = len(others)
-    correction = law.count / (law.count - p - 1)
-    sampled = correction * back @ sampling @ back.T
-    return (
-        raw,
+    correction = law.count / (law.count - len(others) - 1)
+    sampled, total = (
         Coefficients(
             names=tuple(data.names[place] for place in others),
-            params=params,
-            cov=sampled + back @ noise @ back.T,
-            sigma2=correction * residual * float(raw.sigma[target, target]),
+            params=np.concatenate([[0.0], beta]),  # the intercept at the fitted means
+            cov=cov,
+            sigma2=correction * residual,
             rsquared=1.0 - residual,
-        ),
-        sampled,
+        ).in_units(mu[others], scale[others], (mu[target], scale[target]))
+        for cov in (correction * sampling, correction * sampling + noise)
     )
+    return raw, total, sampled.cov
 
 
 def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np.intp], inverse: Matrix) -> Gradient:
@@ -249,7 +223,7 @@ def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np
     About the mean of w:  d beta = Sxx^-1 (dSigma v)_x  and, for the intercept at the fitted means, v'd mu with
     mu_x = B_0 + B'mu_w.
     """
-    head, size, pairs, blocks = data.head, len(data.gram), data.pairs(), data.blocks
+    head, size, pairs, blocks = data.head, len(data.gram), data.pairs(), consecutive(data.widths)
     inner, count = law.slopes[1:], law.count
     many = len(others) + 1
     gradient = Gradient(
@@ -267,11 +241,7 @@ def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np
             u = np.zeros(size - 1)
             u[others] = inverse[k - 1]
             by_sigma = (np.outer(u, v) + np.outer(v, u)) / 2
-            ww, wx, xx = (
-                by_sigma[: head - 1, : head - 1],
-                by_sigma[: head - 1, head - 1 :],
-                by_sigma[head - 1 :, head - 1 :],
-            )
+            (ww, wx), (_, xx) = (np.split(rows, [head - 1], axis=1) for rows in np.split(by_sigma, [head - 1]))
             by_covariance = ww + wx @ inner.T + inner @ wx.T + inner @ xx @ inner.T
             by_slopes[1:] = 2 * law.covariance @ (wx + inner @ xx)
             by_residual = xx
@@ -360,8 +330,7 @@ def unclipped(data: FactoredMoments, clipping: Clipping, *, draws: int = DRAWS) 
 def _corrected(
     data: FactoredMoments, latest: FactoredMoments, law: Factors, clipping: Clipping, draws: int
 ) -> FactoredMoments:
-    head = data.head
-    blocks = [slice(0, head - 1), *(slice(head - 1 + block.start, head - 1 + block.stop) for block in data.blocks)]
+    head, blocks = data.head, consecutive((data.n_own, *data.widths))
     gram, own = data.gram.copy(), [m.copy() for m in data.own]
     for number, mask in enumerate(data.masks):
         count = float(latest.own[number][0, 0])

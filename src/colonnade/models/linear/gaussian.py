@@ -16,7 +16,7 @@ With others it is not consistent for the logistic coefficients.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,18 @@ class Coefficients:
     cov: Matrix
     sigma2: float
     rsquared: float
+
+    def in_units(self, centre: Vector, scale: Vector, response: tuple[float, float] = (0.0, 1.0)) -> Coefficients:
+        """The same of other values, value = centre + scale * value here, of the covariates and of the `response`.
+
+        y = c_y + s_y (alpha + sum beta_j (x_j - c_j) / s_j) is affine, so nothing is approximate.
+        """
+        slope = response[1] / scale
+        back = np.diag(np.concatenate([[response[1]], slope]))
+        back[0, 1:] = -slope * centre
+        params = back @ self.params
+        params[0] += response[0]
+        return replace(self, params=params, cov=back @ self.cov @ back.T, sigma2=self.sigma2 * response[1] ** 2)
 
 
 def regression(data: PatternStatistics, fit: GaussianFit, target: int) -> Coefficients:
@@ -63,31 +75,16 @@ def regression(data: PatternStatistics, fit: GaussianFit, target: int) -> Coeffi
     jacobian = np.zeros((1 + p, width + len(i)))
     jacobian[0, :width] = w
     jacobian[1:, width:] = cho_solve(inside, _applied(w, i, j)[others])
-    try:
-        standard = jacobian @ cho_solve(cho_factor(information), jacobian.T)
-    except LinAlgError as error:
-        raise BadArguments(
-            "the records do not determine the coefficients (the information matrix is singular): too few of them show"
-            " the columns together; leave out the party with the fewest records."
-        ) from error
-
-    # Back to the given units: y = mu_y + s_y (alpha + sum beta_j (x_j - mu_j) / s_j).
-    slope = deviations[target] / deviations[others]
-    back = np.zeros((1 + p, 1 + p))
-    back[0, 0] = deviations[target]
-    back[0, 1:] = -slope * fit.mu[others]
-    back[1:, 1:] = np.diag(slope)
-    params = back @ np.concatenate([[0.0], beta])
-    params[0] += fit.mu[target]
     residual = float(w @ correlation @ w)
     correction = n / (n - p - 1)
-    return Coefficients(
+    standard = Coefficients(
         names=tuple(data.names[place] for place in others),
-        params=params,
-        cov=correction * back @ standard @ back.T,
-        sigma2=correction * residual * float(fit.sigma[target, target]),
+        params=np.concatenate([[0.0], beta]),
+        cov=correction * _delta_method(information, jacobian),
+        sigma2=correction * residual,
         rsquared=1.0 - residual,
     )
+    return standard.in_units(fit.mu[others], deviations[others], (fit.mu[target], deviations[target]))
 
 
 def discriminant(data: PatternStatistics, fit: GaussianFit, target: int) -> Coefficients:
@@ -107,7 +104,6 @@ def discriminant(data: PatternStatistics, fit: GaussianFit, target: int) -> Coef
             f"one of the two classes has {min(pi, 1 - pi) * n:.0f} records, too few for {len(others)} covariates; leave"
             " columns out."
         )
-    standard = data.standardised(centre, scale)
     a, d, omega = conditional(mu, sigma, target)
     beta = np.linalg.solve(omega, d)
     middle = a + d / 2
@@ -126,26 +122,27 @@ def discriminant(data: PatternStatistics, fit: GaussianFit, target: int) -> Coef
     jacobian[0, others], jacobian[0, target] = -beta, float(beta @ d)
     jacobian[0, width:] = -middle @ dbeta - (0.5 - pi) * (beta @ dd)
     jacobian[1:, width:] = dbeta
-    _, information = derivatives(standard, mu, sigma)
-    try:
-        cov = jacobian @ cho_solve(cho_factor(information), jacobian.T)
-    except LinAlgError as error:
-        raise NotEstimable(
-            "the records do not determine the coefficients (the information matrix is singular); leave out the party"
-            " with the fewest records."
-        ) from error
+    _, information = derivatives(data.standardised(centre, scale), mu, sigma)
+    cov = _delta_method(information, jacobian)
     cov[0, 0] += 1 / (n * pi * (1 - pi))  # of logit(pi), which the records' x say nothing about
-    back = np.eye(1 + len(others))
-    back[0, 1:] = -centre[others] / scale[others]
-    back[1:, 1:] = np.diag(1 / scale[others])
-    params = np.concatenate([[math.log(pi / (1 - pi)) - float(beta @ middle)], beta])
-    return Coefficients(
+    standard = Coefficients(
         names=tuple(data.names[place] for place in others),
-        params=back @ params,
-        cov=back @ cov @ back.T,
+        params=np.concatenate([[math.log(pi / (1 - pi)) - float(beta @ middle)], beta]),
+        cov=cov,
         sigma2=1.0,
         rsquared=float(c @ np.linalg.solve(sigma[np.ix_(others, others)], c)) / s2,
     )
+    return standard.in_units(centre[others], scale[others])
+
+
+def _delta_method(information: Matrix, jacobian: Matrix) -> Matrix:
+    try:
+        return np.asarray(jacobian @ cho_solve(cho_factor(information), jacobian.T))
+    except LinAlgError as error:
+        raise BadArguments(
+            "the records do not determine the coefficients (the information matrix is singular): too few of them show"
+            " the columns together; leave out the party with the fewest records."
+        ) from error
 
 
 def conditional(mu: Vector, sigma: Matrix, target: int) -> tuple[Vector, Vector, Matrix]:

@@ -20,11 +20,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from colonnade.errors import BadArguments, NotEstimable, PartyLost, UnsafeRequest
+from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
@@ -34,7 +33,6 @@ from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.linear.estimate import response_patterns
 from colonnade.models.linear.factored import DRAWS, FactoredMoments, regression, unclipped
-from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.result import Regression, in_own_units
 from colonnade.models.matrix import columns_of
 from colonnade.models.private_scales import (
@@ -54,6 +52,7 @@ from colonnade.statistics.features import Feature, design_chunks, features, inte
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
 from colonnade.statistics.joint import colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout
+from colonnade.statistics.shares import received_from
 
 SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.17, "moments": 0.77}
 """Of the budget, as 1 / noise multiplier squared. With five parties of four columns the error is flat about these."""
@@ -122,7 +121,14 @@ class PrivateFit(Procedure[Regression]):
             pooled=True,
         )
         noiseless.check()
-        self.levels = _calibrated(noiseless, self.columns, epsilon=epsilon, delta=delta)
+        counts = {"spread": sum(map(len, self.columns.values())), "norms": len(self.columns), "own": 1}
+        releases: dict[str, Releases] = {
+            name: Gaussians(count=count, share=SHARES[name], replace_factor=math.sqrt(2))
+            for name, count in counts.items()
+        }
+        gram = noiseless.release(1, colluders=colluders(roster, "client"))
+        releases["moments"] = Skellams(gram, share=SHARES["moments"])
+        self.levels = Calibration(releases, epsilon=epsilon, delta=delta, bracket=(1e-3, 1e6))
         """Noise multipliers of the local releases, of a column ("spread"), a party ("norms") and the response holder
         ("own"); and mu of the moments."""
         self.layout = replace(noiseless, mu=self.levels["moments"])
@@ -195,15 +201,7 @@ class PrivateFit(Procedure[Regression]):
             party: max(length_quantile(lengths[party], self.width(party), self.quantile), 0.5) / self.bounds[party]
             for party in self.parties
         }
-        return {
-            feature.name: stretched(
-                feature,
-                standard[feature.name],
-                stretch[feature.party],
-                discrete=self.facts.column(feature.column).discrete,
-            )
-            for feature in self.features
-        }
+        return stretched(self.facts, self.features, standard, stretch)
 
     def assembled(
         self, ranged: Sequence[Feature], gram: Matrix, own: Matrix
@@ -271,9 +269,12 @@ class PrivateFit(Procedure[Regression]):
             newton_steps=0,
         )
         noise_share = 1 - np.diag(sampling) / np.diag(coefficients.cov)
+        covariates = tuple(name for name in names if name != self.response)
+        order = [0, *(coefficients.names.index(name) + 1 for name in covariates)]
+        params, cov = coefficients.params[order], coefficients.cov[np.ix_(order, order)]
         result = in_own_units(
             fit,
-            _reordered(coefficients, [name for name in names if name != self.response]),
+            replace(coefficients, names=covariates, params=params, cov=cov),
             features=tuple(ranged[place] for place in places),
             response=names.index(self.response),
             columns=columns_of(self.facts, self.features),
@@ -282,7 +283,6 @@ class PrivateFit(Procedure[Regression]):
             cohort=self.facts.n,
             simulated=simulated,
         )
-        shares = pd.Series(noise_share, index=["const", *coefficients.names])[list(result.params.index)]
         return replace(
             result,
             nobs=min(round(law.count), self.facts.n),
@@ -291,8 +291,8 @@ class PrivateFit(Procedure[Regression]):
             basis="delta method, sampling and privacy noise together; valid if whether a block is missing depends on"
             f" nothing but columns of {self.response_party!r}, and the columns are jointly Gaussian.",
             remarks=(
-                f"Privacy noise makes up {shares.min():.0%} to {shares.max():.0%} of the variances. Counts of records"
-                " are noisy, and there is no likelihood.",
+                f"Privacy noise makes up {noise_share.min():.0%} to {noise_share.max():.0%} of the variances. Counts of"
+                " records are noisy, and there is no likelihood.",
             ),
         )
 
@@ -305,29 +305,6 @@ class PrivateFit(Procedure[Regression]):
                 present = dict(zip(self.others, mask, strict=True)) | {self.response_party: True}
                 patterns.append((tuple(present[party] for party in self.parties), count))
         return tuple(patterns)
-
-
-def _calibrated(
-    noiseless: MomentsLayout, columns: Mapping[str, Sequence[Any]], *, epsilon: float, delta: float
-) -> Calibration:
-    """The noise at which all four releases together cost (epsilon, delta)."""
-    counts = {"spread": sum(map(len, columns.values())), "norms": len(columns), "own": 1}
-    releases: dict[str, Releases] = {
-        name: Gaussians(count=count, share=SHARES[name], replace_factor=math.sqrt(2)) for name, count in counts.items()
-    }
-    gram = noiseless.release(1, colluders=colluders(noiseless.roster, "client"))
-    releases["moments"] = Skellams(gram, share=SHARES["moments"])
-    return Calibration(releases, epsilon=epsilon, delta=delta, bracket=(1e-3, 1e6))
-
-
-def _reordered(coefficients: Coefficients, names: Sequence[str]) -> Coefficients:
-    order = np.array([0, *(coefficients.names.index(name) + 1 for name in names)])
-    return replace(
-        coefficients,
-        names=tuple(names),
-        params=coefficients.params[order],
-        cov=coefficients.cov[np.ix_(order, order)],
-    )
 
 
 # --- the parties' steps -----------------------------------------------------------------------------------
@@ -381,12 +358,7 @@ def own_moments(me: Party, *, layout: dict[str, Any], others: list[Any], level: 
 
 def _pattern_numbers(me: Party, others: Sequence[str]) -> NDArray[np.int64]:
     """For each record of the cohort, its pattern among the others, counted as `itertools.product` does."""
-    received = me.received(PRESENCE) if others else {}
-    missing = [party for party in others if party not in received]
-    if missing:
-        raise PartyLost(f"{', '.join(missing)} did not say which records it has; resume when it is back.")
     number = np.zeros(me.facts.n, dtype=np.int64)
-    for party in others:
-        bits = np.unpackbits(np.asarray(received[party], dtype=np.uint8), count=me.facts.n)
-        number = 2 * number + bits
+    for packed in received_from(me, PRESENCE, others).values():
+        number = 2 * number + np.unpackbits(np.asarray(packed, dtype=np.uint8), count=me.facts.n)
     return number

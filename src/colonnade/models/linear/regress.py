@@ -15,7 +15,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import ColumnNames, Delta, Gamma, Option, OptionalEpsilon, Response
 from colonnade.federation.roster import Roster
-from colonnade.models.linear.estimate import Family, Missing, MomentFit, estimate, regression_columns
+from colonnade.models.linear.estimate import BASELINES, Family, Missing, MomentFit, estimate, regression_columns
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.result import Regression
 from colonnade.statistics.joint import check_budget
@@ -50,7 +50,7 @@ class Regress(Method[Regression]):
     """Explain one column by the others from incomplete records, with standard errors.
 
     Without epsilon the moments are exact: every party must allow "exact-moments". Either way it must allow "presence"
-    (the share holders, and with epsilon the response holder, see the mask).
+    (the share holders, and with epsilon the response holder, see the mask). With epsilon, gamma is at most 2^14.
 
     Returns
     -------
@@ -94,14 +94,7 @@ class Regress(Method[Regression]):
             most=0.9999,
         ),
     ] = 0.98
-    gamma: Annotated[
-        MomentGamma,
-        Option(
-            "The scale of quantisation; coefficients are exact up to about 1/gamma. At most 2^14 is used with epsilon.",
-            least=1,
-            most=2**26,
-        ),
-    ] = 2**20
+    gamma: MomentGamma = 2**20
     minimum_joint: Annotated[
         int, Option("Records that each pair of parties must have together, for each of their features.", least=2)
     ] = 10
@@ -110,27 +103,12 @@ class Regress(Method[Regression]):
         check_budget(self.epsilon, self.delta)
 
     def missing_data(self) -> str:
-        if self.missing == "complete-case":
-            return "Only records that every party has are used: right if records are missing completely at random."
-        if self.missing == "mean":
-            return (
-                "Every record with the response is used, and the blocks that it lacks are filled in with their means: a"
-                " baseline, biased; its intervals are too short."
-            )
-        if self.missing == "single":
-            return (
-                "Only the response holder's own columns are used, of all its records; what other parties have or lack"
-                " plays no part: a baseline, which omits what they know."
-            )
+        if self.missing != "em":
+            return BASELINES[self.missing]
+        used = "Every record with the response is used, with the blocks that it has"
         if self.epsilon is not None:
-            return (
-                "Every record with the response is used, with the blocks that it has: right if whether a block is"
-                " missing depends on the response holder's columns only."
-            )
-        return (
-            "Every record with the response is used, with the blocks that it has, by EM: right if records are missing"
-            " at random."
-        )
+            return f"{used}: right if whether a block is missing depends on the response holder's columns only."
+        return f"{used}, by EM: right if records are missing at random."
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Regression]:
         names = regression_columns(facts, self.response, self.columns, binary=self.family == "binomial")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 from scipy.stats import norm
 
+from colonnade.codec import plain
 from colonnade.data.column import Column
 from colonnade.errors import BadArguments, UnknownColumn
 from colonnade.federation.method import Result
@@ -25,7 +25,7 @@ from colonnade.formatting import number, share
 from colonnade.models.linear.gaussian import Coefficients, conditional
 from colonnade.privacy.accounting import guarantee
 from colonnade.statistics.features import Feature
-from colonnade.statistics.gaussian_em import GaussianFit
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector
 
 WIDTH = 94
 SHOWN_PATTERNS = 12
@@ -54,8 +54,8 @@ class Regression(Result):
     cohort: int
     trace: tuple[float, ...]
     steps: tuple[int, int]
-    mu: NDArray[np.float64]
-    sigma: NDArray[np.float64]
+    mu: Vector
+    sigma: Matrix
     features: tuple[Feature, ...]
     columns: Mapping[str, Column]
     parties: tuple[str, ...]
@@ -152,17 +152,24 @@ class Regression(Result):
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """E[response | what each row shows]. A column may be empty in some rows, or not be there at all."""
-        others = [place for place in range(len(self.features)) if place != self._target]
-        values = self._encoded(frame)[:, others]
-        mu, sigma = self.mu[others], self.sigma[np.ix_(others, others)]
-        cross = self.sigma[others, self._target]
-        out = np.empty(len(frame))
-        for rows, seen in _patterns_of(values):
-            slope = np.linalg.solve(sigma[np.ix_(seen, seen)], cross[seen])
-            out[rows] = self.mu[self._target] + (values[np.ix_(rows, seen)] - mu[seen]) @ slope
+        others = np.delete(np.arange(len(self.features)), self._target)
+        sigma, cross = self.sigma[np.ix_(others, others)], self.sigma[others, self._target]
+        return self._predicted(frame, self.mu[self._target], self.mu[others], sigma, cross)
+
+    def _predicted(
+        self, frame: pd.DataFrame, base: float, centre: Vector, matrix: Matrix, vector: Vector
+    ) -> pd.Series[float]:
+        """base + (x - centre)' matrix^-1 vector, each over the covariates that a row shows."""
+        values = np.delete(self._encoded(frame), self._target, axis=1)
+        masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
+        out = np.full(len(frame), base)
+        for pattern, mask in enumerate(masks):
+            rows, seen = index.reshape(-1) == pattern, np.flatnonzero(mask)
+            slope = np.linalg.solve(matrix[np.ix_(seen, seen)], vector[seen])
+            out[rows] += (values[np.ix_(rows, seen)] - centre[seen]) @ slope
         return pd.Series(out, index=frame.index, name=self.response)
 
-    def _encoded(self, frame: pd.DataFrame) -> NDArray[np.float64]:
+    def _encoded(self, frame: pd.DataFrame) -> Matrix:
         if not any(feature.column in frame.columns for feature in self.features if feature.name != self.response):
             raise UnknownColumn("the frame has none of the columns on which the model was fitted; check its names.")
         values = np.full((len(frame), len(self.features)), np.nan)
@@ -171,11 +178,8 @@ class Regression(Result):
                 continue
             column = self.columns[feature.column]
             codes = replace(column, missing=True).encode(frame[feature.column]).astype(np.float64)
-            if column.discrete:
-                codes[codes < 0] = np.nan
-            values[:, place] = codes
-            if feature.category is not None:
-                values[:, place] = np.where(np.isnan(codes), np.nan, codes == feature.category)
+            own = codes if feature.category is None else codes == feature.category
+            values[:, place] = np.where(codes < 0, np.nan, own) if column.discrete else own
         return values
 
     # --- for people -------------------------------------------------------------------------------------------
@@ -224,15 +228,21 @@ class Regression(Result):
         return ["Regression Results".center(WIDTH).rstrip(), "=" * WIDTH, *lines, "=" * WIDTH]
 
     def _coefficients(self, alpha: float) -> list[str]:
-        ends = f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"
-        titles = "".join(title.rjust(11) for title in ("coef", "std err", "z", "P>|z|", *ends))
-        label = WIDTH - len(titles)
-        lines = [" " * label + titles, "-" * WIDTH]
+        head = ("", "coef", "std err", "z", "P>|z|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]")
+        label = WIDTH - 11 * (len(head) - 1)
+        lines = [
+            _short(name, label - 1).ljust(label) + "".join(cell.rjust(11) for cell in cells)
+            for name, *cells in (head, *self._rows(alpha))
+        ]
+        return [lines[0], "-" * WIDTH, *lines[1:], "=" * WIDTH]
+
+    def _rows(self, alpha: float = 0.05) -> tuple[tuple[str, ...], ...]:
+        """The coefficient table as text; a coefficient without an error has no z."""
+        rows = []
         for name, coef, error, z, p, low, high in self.table(alpha).itertuples(name=None):
-            numbers = (f"{coef:.4g}", f"{error:.3g}", f"{z:.3f}", f"{p:.3f}", f"{low:.4g}", f"{high:.4g}")
-            cells = "".join(text.rjust(11) for text in numbers)
-            lines.append(_short(str(name), label - 1).ljust(label) + cells)
-        return [*lines, "=" * WIDTH]
+            ratio = f"{z if error > 0 else math.nan:.3f}"
+            rows.append((str(name), f"{coef:.4g}", f"{error:.3g}", ratio, f"{p:.3f}", f"{low:.4g}", f"{high:.4g}"))
+        return tuple(rows)
 
     def _missingness(self) -> list[str]:
         lines = ["Missingness (records used)"]
@@ -268,9 +278,13 @@ class Regression(Result):
 
     def view(self) -> View:
         title = f"{self.response}, explained by {len(self.params) - 1} features"
-        head = ("", "coef", "std err", "z", "P>|z|", "95 % from", "to")
-        rows = self._rows()
-        table = Table(title="Coefficients", head=head, rows=rows, numeric=tuple(range(1, 7)), shown=SHOWN_COEFFICIENTS)
+        table = Table(
+            title="Coefficients",
+            head=("", "coef", "std err", "z", "P>|z|", "95 % from", "to"),
+            rows=self._rows(),
+            numeric=tuple(range(1, 7)),
+            shown=SHOWN_COEFFICIENTS,
+        )
         return View(
             title=title,
             quality=self._quality(),
@@ -287,13 +301,6 @@ class Regression(Result):
             sections=(Section(title="Missing blocks", blocks=self._missing_blocks()),),
             terminal=(replace(table, title=title, shown=None),),
         )
-
-    def _rows(self) -> tuple[tuple[str, ...], ...]:
-        rows = []
-        for name, coef, error, _, p, low, high in self.table().itertuples(name=None):
-            z = coef / error if error > 0 else math.nan
-            rows.append((str(name), f"{coef:.4g}", f"{error:.3g}", f"{z:.2f}", f"{p:.3f}", f"{low:.4g}", f"{high:.4g}"))
-        return tuple(rows)
 
     def _quality(self) -> str:
         tested = self.pvalues.drop("const")
@@ -362,43 +369,20 @@ class Regression(Result):
         super().write(run)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "response": self.response,
-            "model": self.model,
-            "method": self.method,
-            "nobs": self.nobs,
-            "cohort": self.cohort,
-            "params": _numbers(self.params),
-            "bse": _numbers(self.bse),
-            "pvalues": _numbers(self.pvalues),
-            "conf_int": {str(name): [float(low), float(high)] for name, low, high in self.conf_int().itertuples()},
+        stated = ["response", "model", "method", "nobs", "cohort", "sigma2", "rsquared", "rsquared_adj", "trace"]
+        stated += ["parties", "released", "cost", "notes", "simulated"]
+        return {name: plain(getattr(self, name)) for name in stated} | {
+            "params": self.params.to_dict(),
+            "bse": self.bse.to_dict(),
+            "pvalues": self.pvalues.to_dict(),
+            "conf_int": self.conf_int().T.to_dict("list"),
             "cov_params": self.cov.to_numpy().tolist(),
-            "sigma2": self.sigma2,
             "loglik": None if self.noisy else self.loglik,
-            "rsquared": self.rsquared,
-            "rsquared_adj": self.rsquared_adj,
-            "trace": list(self.trace),
             "mean": self.mu.tolist(),
             "covariance": self.sigma.tolist(),
             "features": [feature.name for feature in self.features],
-            "parties": list(self.parties),
             "patterns": [{"present": list(mask), "count": count} for mask, count in self.patterns],
-            "released": list(self.released),
-            "cost": self.cost,
-            "notes": list(self.notes),
-            "simulated": self.simulated,
         }
-
-
-def _patterns_of(values: NDArray[np.float64]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.intp]]]:
-    """(the rows of a pattern, the columns that it shows)."""
-    masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
-    for pattern, mask in enumerate(masks):
-        yield index.reshape(-1) == pattern, np.flatnonzero(mask)
-
-
-def _numbers(series: pd.Series[float]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in series.items()}
 
 
 def _line(label: str, value: str, width: int) -> str:
@@ -426,27 +410,18 @@ def in_own_units(
     dropped: tuple[str, ...] = (),
     simulated: bool,
 ) -> Regression:
-    """From features to the columns' own units: value = centre + half * feature is affine, so nothing is approximate."""
+    """From features to the columns' own units: value = centre + half * feature."""
     centre = np.array([feature.centre for feature in features])
     half = np.array([feature.half for feature in features])
     others = np.delete(np.arange(len(features)), response)
-    slope = half[response] / half[others]
-    back = np.zeros((len(features), len(features)))
-    back[0, 0], back[0, 1:] = half[response], -slope * centre[others]
-    back[1:, 1:] = np.diag(slope)
-    params = back @ coefficients.params
-    params[0] += centre[response]
-    names = ["const", *coefficients.names]
+    own = coefficients.in_units(centre[others], half[others], (centre[response], half[response]))
     # A density in own units is the density of features divided by the scales of what a record shows.
     owner = np.array([parties.index(feature.party) for feature in features])
     moved = sum(count * float(np.log(half[np.array(mask)[owner]]).sum()) for mask, count in patterns)
     return Regression(
         response=features[response].name,
-        params=pd.Series(params, index=names, name="coef"),
-        cov=pd.DataFrame(back @ coefficients.cov @ back.T, index=names, columns=names),
-        sigma2=coefficients.sigma2 * half[response] ** 2,
+        **_estimates(own),
         loglik=fit.loglik - moved,
-        rsquared=coefficients.rsquared,
         nobs=sum(count for _, count in patterns),
         cohort=cohort,
         trace=tuple(value - moved for value in fit.trace),
@@ -462,6 +437,17 @@ def in_own_units(
     )
 
 
+def _estimates(own: Coefficients) -> dict[str, Any]:
+    """Coefficients as the fields of a `Regression`."""
+    names = ["const", *own.names]
+    return {
+        "params": pd.Series(own.params, index=names, name="coef"),
+        "cov": pd.DataFrame(own.cov, index=names, columns=names),
+        "sigma2": own.sigma2,
+        "rsquared": own.rsquared,
+    }
+
+
 # --- a binary response ------------------------------------------------------------------------------------
 
 
@@ -475,13 +461,8 @@ class LogitRegression(Regression):
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """P(response = its second category | what each row shows). A column may be empty, or not be there at all."""
         a, d, omega = conditional(self.mu, self.sigma, self._target)
-        pi = float(self.mu[self._target])
-        values = np.delete(self._encoded(frame), self._target, axis=1)
-        score = np.full(len(frame), math.log(pi / (1 - pi)))
-        for rows, seen in _patterns_of(values):
-            beta = np.linalg.solve(omega[np.ix_(seen, seen)], d[seen])
-            score[rows] += (values[np.ix_(rows, seen)] - a[seen] - d[seen] / 2) @ beta
-        return pd.Series(expit(score), index=frame.index, name=self.response)
+        log_odds = self._predicted(frame, float(logit(self.mu[self._target])), a + d / 2, omega, d)
+        return pd.Series(expit(log_odds), index=frame.index, name=self.response)
 
     @property
     def _unit(self) -> str:
@@ -491,20 +472,14 @@ class LogitRegression(Regression):
 def as_logit(gaussian: Regression, coefficients: Coefficients) -> LogitRegression:
     """The discriminant model in the columns' own units, from the Gaussian one."""
     others = [feature for feature in gaussian.features if feature.name != gaussian.response]
-    back = np.eye(1 + len(others))
-    back[0, 1:] = [-feature.centre / feature.half for feature in others]
-    back[1:, 1:] = np.diag([1 / feature.half for feature in others])
-    names = list(gaussian.params.index)
+    centre, half = (np.array([getattr(feature, name) for feature in others]) for name in ("centre", "half"))
     target, n = gaussian._target, gaussian.nobs
     pi, s2 = float(gaussian.mu[target]), float(gaussian.sigma[target, target])
     # The response is Bernoulli, not Gaussian: its factor of the likelihood is exchanged.
     moved = n * (pi * math.log(pi) + (1 - pi) * math.log(1 - pi)) + n / 2 * (math.log(2 * math.pi * s2) + 1)
     changed = replace(
         gaussian,
-        params=pd.Series(back @ coefficients.params, index=names, name="coef"),
-        cov=pd.DataFrame(back @ coefficients.cov @ back.T, index=names, columns=names),
-        sigma2=coefficients.sigma2,
-        rsquared=coefficients.rsquared,
+        **_estimates(coefficients.in_units(centre, half)),
         loglik=gaussian.loglik + moved,
         trace=tuple(value + moved for value in gaussian.trace),
         model="family=binomial",

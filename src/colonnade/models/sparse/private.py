@@ -11,7 +11,6 @@ does not depend on 1 and 2, and all three are calibrated together. The claim is 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +23,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.options import Presence, View
 from colonnade.federation.roster import Roster
-from colonnade.models.matrix import norm_bounds
+from colonnade.models.matrix import consecutive, norm_bounds
 from colonnade.models.private_scales import (
     RANGES,
     Clipping,
@@ -141,15 +140,7 @@ class ScaledMoments:
         Never less than SPAN deviations.
         """
         stretch = {party: self._stretch(party, counts) for party, counts in lengths.items()}
-        return {
-            feature.name: stretched(
-                feature,
-                standard[feature.name],
-                stretch[feature.party],
-                discrete=self.facts.column(feature.column).discrete,
-            )
-            for feature in self.features
-        }
+        return stretched(self.facts, self.features, standard, stretch)
 
     def _stretch(self, party: str, lengths: Counts) -> float:
         """How many deviations are mapped to 1."""
@@ -176,8 +167,7 @@ class ScaledMoments:
             longest[feature.party] += min(max(map(abs, ends)), 1.0) ** 2
         bounds = {party: self.bounds[party] for party in self.columns}
         norms = [math.inf if longest[party] <= bound**2 else bound for party, bound in bounds.items()]
-        edges = np.cumsum([0, *(self.width(party) for party in self.columns)]).tolist()
-        blocks = tuple(slice(first, last) for first, last in itertools.pairwise(edges))
+        blocks = tuple(consecutive([self.width(party) for party in self.columns]))
         return Clipped(Clipping(np.array(narrowed), tuple(norms)), blocks, tuple(values))
 
 

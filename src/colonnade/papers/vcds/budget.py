@@ -49,11 +49,11 @@ class RankBudget:
         if n < 2:
             raise NotEstimable("the cohort has one record, and ranks compare two; join more records.")
         self.options, self.n, self.widths = options, n, widths
-        self.columns, self.rounds = sum(widths.values()), options.rounds
+        self.columns, self.rounds = sum(widths.values()), options.iterations
         self.noise: Noise = "response" if options.noise == "exact" else "skellam"
         if options.accounting == "nominal":
             half = options.epsilon / 2
-            own = half if options.each_round else half / self.rounds
+            own = half if options.per_iteration else half / self.rounds
             self.epsilon_0, self.marginal = (
                 comparison_budget(part, split=options.split, parties=len(widths), total_columns=self.columns)
                 for part in (own, half)

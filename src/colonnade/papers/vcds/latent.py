@@ -1,7 +1,7 @@
 """What the coordinator computes from released ranks. All of it is post-processing and costs nothing.
 
 **The latent correlation.** `rank_covariance` are covariances of debiased ranks over the records that two columns share.
-The noise of two columns is independent, so only the diagonal carries it; `rank_variance` is what is known instead.
+The noise of two columns is independent, so only the diagonal carries it; the variance of true ranks is known instead.
 Continuous columns: Spearman's rho, then r = 2 sin(pi rho / 6). (sin(pi tau / 2) on noisy ranks attenuates.) Columns
 with ties: the Hermite bridge of `statistics.latent_correlation`.
 
@@ -21,7 +21,7 @@ makes EVCDS private with a known constant: noise on F (a count moves by 1) is en
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,18 +53,11 @@ SCARCE, LEAVE = 0.1, 0.05
 # --- the latent correlation ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class RankCovariance:
-    """Covariances of uniform scores (R - 1/2) / n over shared records, and how many records each pair shares."""
+def rank_covariance(ranks: ArrayLike) -> tuple[Reals, NDArray[np.int64]]:
+    """(covariances of uniform scores (R - 1/2) / n over shared records, how many records each pair shares).
 
-    scores: Reals
-    shared: NDArray[np.int64]
-
-
-def rank_covariance(ranks: ArrayLike) -> RankCovariance:
-    """From debiased ranks, records x columns, NaN where a record is absent; each column is ranked on its own.
-
-    A pair that shares fewer than two records gets 0. The diagonal still holds the noise.
+    From debiased ranks, records x columns, NaN where a record is absent; each column is ranked on its own. A pair that
+    shares fewer than two records gets 0. The diagonal still holds the noise.
     """
     given = np.asarray(ranks, dtype=np.float64)
     if given.ndim != 2:
@@ -78,16 +71,7 @@ def rank_covariance(ranks: ArrayLike) -> RankCovariance:
     products = scores.T @ scores
     divisor = np.maximum(shared, 1.0)
     covariance = np.where(shared >= 2, products / divisor - sums * sums.T / divisor**2, 0.0)
-    return RankCovariance(covariance, np.rint(shared).astype(np.int64))
-
-
-def rank_variance(n: int, probabilities: Sequence[float] | Reals | None = None) -> float:
-    """The variance of the true mid-ranks: (n^2 - 1) / 12, less sum (m^3 - m) / (12 n) for ties of m = n p records."""
-    without_ties = (n * n - 1) / 12
-    if probabilities is None:
-        return without_ties
-    sizes = n * np.asarray(probabilities, dtype=np.float64)
-    return max(without_ties - float((sizes**3 - sizes).sum()) / (12 * n), 0.0)
+    return covariance, np.rint(shared).astype(np.int64)
 
 
 def latent_from_spearman(rho: ArrayLike) -> Reals:
@@ -128,25 +112,24 @@ class LatentCorrelation:
 def latent_correlation(ranks: Reals, marginals: Mapping[str, Marginal]) -> LatentCorrelation:
     """From debiased ranks over the records that two columns share.
 
-    The noise of two columns is independent, so it biases no covariance, and the variance of the true ranks is known:
-    the noisy diagonal is not used. Two continuous columns: 2 sin(pi rho / 6); otherwise the Hermite bridge. Pairs that
-    share fewer than `MINIMUM_SHARED` records, or a small part of the cohort that leaves an error above `LEAVE`, get
-    the entries of the largest determinant: their errors would spoil the repair of all others.
+    The noise of two columns is independent, so it biases no covariance, and the variance of n true ranks without ties
+    is known, (n^2 - 1) / 12: the noisy diagonal is not used. Two continuous columns: 2 sin(pi rho / 6); otherwise the
+    Hermite bridge. Pairs that share fewer than `MINIMUM_SHARED` records, or a small part of the cohort that leaves an
+    error above `LEAVE`, get the entries of the largest determinant: their errors would spoil the repair of all others.
     """
-    covariance = rank_covariance(ranks)
+    covariance, shared = rank_covariance(ranks)
     coefficients = hermite_coefficients(marginals)
-    latent = invert_bridge(covariance.scores, coefficients)
+    latent = invert_bridge(covariance, coefficients)
     smooth = np.flatnonzero([not marginal.discrete for marginal in marginals.values()])
-    sizes = np.diag(covariance.shared)[smooth]
-    deviation = np.sqrt([rank_variance(int(size)) / size**2 for size in sizes])
+    sizes = np.diag(shared)[smooth]
+    deviation = np.sqrt((sizes * sizes - 1) / 12 / sizes**2)
     both = np.ix_(smooth, smooth)
-    rho = covariance.scores[both] / np.outer(deviation, deviation)
+    rho = covariance[both] / np.outer(deviation, deviation)
     limit = LARGEST_CORRELATION
     latent[both] = np.clip(latent_from_spearman(rho), -limit, limit)
     np.fill_diagonal(latent, 1.0)
-    error = sampling_error(coefficients, covariance.shared)
-    scarce = (covariance.shared < SCARCE * len(ranks)) & (error > LEAVE)
-    measured = (covariance.shared >= MINIMUM_SHARED) & ~scarce
+    scarce = (shared < SCARCE * len(ranks)) & (sampling_error(coefficients, shared) > LEAVE)
+    measured = (shared >= MINIMUM_SHARED) & ~scarce
     np.fill_diagonal(measured, True)
     matrix = complete(latent, measured).correlation
     largest = float(np.abs(matrix - np.eye(len(matrix))).max(initial=0.0))

@@ -32,7 +32,6 @@ What this costs, and what the paper's epsilon does not mean, is in `claim.md`.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -99,6 +98,9 @@ class RankSynthesizer(Method[SyntheticTable]):
         "noise": "exact",
         "marginals": "bernstein",
     }
+    iterations = 1
+    """How often ranks are released; IEVCDS makes it an option, and the next one."""
+    per_iteration = False
 
     epsilon: Annotated[
         Epsilon,
@@ -191,16 +193,6 @@ class RankSynthesizer(Method[SyntheticTable]):
     def missing_data(self) -> str:
         return SHARED
 
-    @property
-    def rounds(self) -> int:
-        """How often ranks are released."""
-        return 1
-
-    @property
-    def each_round(self) -> bool:
-        """Does every round get the nominal budget of one?"""
-        return False
-
 
 @method_class
 class VCDS(RankSynthesizer):
@@ -236,6 +228,7 @@ class AdjustedSynthesizer(RankSynthesizer):
 
     rests_on: ClassVar[tuple[str, ...]] = ("vcds",)
     printed: ClassVar[Mapping[str, Any]] = {**RankSynthesizer.printed, "draws": "adjusted", "sweeps": 0}
+    imputation = "conditional"
 
     draws: Annotated[
         Literal["fresh", "adjusted"],
@@ -244,6 +237,9 @@ class AdjustedSynthesizer(RankSynthesizer):
     sweeps: Annotated[
         int, Option("Passes of the adjustment's Gibbs sampler after the paper's sequential one.", least=0)
     ] = 5
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> AdjustedProcedure:
+        return AdjustedProcedure(self, facts, roster)
 
 
 @method_class
@@ -268,9 +264,6 @@ class EVCDS(AdjustedSynthesizer):
             f"{SHARED} Marginals are moved to what the other columns say about absent records, which hardly corrects"
             " them where records are missing at random."
         )
-
-    def procedure(self, facts: PublicFacts, roster: Roster) -> EVCDSProcedure:
-        return EVCDSProcedure(self, facts, roster)
 
 
 @method_class
@@ -322,17 +315,6 @@ class IEVCDS(AdjustedSynthesizer):
             " round on: nearly right if records are missing at random, the better the more the other columns say."
         )
 
-    @property
-    def rounds(self) -> int:
-        return self.iterations
-
-    @property
-    def each_round(self) -> bool:
-        return self.per_iteration
-
-    def procedure(self, facts: PublicFacts, roster: Roster) -> IEVCDSProcedure:
-        return IEVCDSProcedure(self, facts, roster)
-
 
 # --- the coordinator's procedures ----------------------------------------------------------------------------------
 
@@ -368,9 +350,9 @@ class RankProcedure(Procedure[SyntheticTable]):
         self.ranks = stage(
             "perturbed ranks",
             release_ranks,
-            {party: [{"columns": names, **noise}] * method.rounds for party, names in self.held.items()},
+            {party: [{"columns": names, **noise}] * method.iterations for party, names in self.held.items()},
             later={"imputed": "values that the coordinator imputes from earlier releases; they cost nothing"}
-            if method.rounds > 1
+            if method.iterations > 1
             else None,
             discloses="a perturbed rank of each present record in each column",
             reply_bytes=8 * facts.n * widest,
@@ -386,9 +368,6 @@ class RankProcedure(Procedure[SyntheticTable]):
         self.stages = (self.presence, self.ranks, self.marginals)
         self.notes = budget.notes(Overlap(method.expected, tuple(self.held)))
 
-    @abstractmethod
-    def run(self, job: Job) -> SyntheticTable: ...
-
     def ask_presence(self, job: Job) -> Mask:
         """Which record has which column; a column that cannot be ranked is refused before anything is spent on it."""
         replies = job.ask(self.presence)
@@ -401,10 +380,10 @@ class RankProcedure(Procedure[SyntheticTable]):
                 )
         return present
 
-    def ask_ranks(self, job: Job, present: Mask, *, imputed: Mapping[str, Reals] | None = None) -> Reals:
+    def ask_ranks(self, job: Job, present: Mask, imputed: Mapping[str, Reals] | None = None) -> Reals:
         """Debiased ranks, records x columns, NaN where a record has neither a value nor an imputed one."""
         if imputed is None:
-            replies = job.ask(self.ranks)
+            imputed, replies = {}, job.ask(self.ranks)
         else:
             own = {
                 party: {"imputed": {name: imputed[name] for name in names if name in imputed}}
@@ -415,9 +394,9 @@ class RankProcedure(Procedure[SyntheticTable]):
         ranks = np.full(released.shape, np.nan)
         for place, name in enumerate(self.columns):
             ranked = present[:, place]
-            if imputed is not None and name in imputed:
+            if name in imputed:
                 ranked = ranked | ~np.isnan(imputed[name])
-            perturbed = PerturbedRanks(released[ranked, place], self.budget.epsilon_0, self.budget.noise, self.facts.n)
+            perturbed = PerturbedRanks(released[ranked, place], self.budget.epsilon_0, self.budget.noise)
             ranks[ranked, place] = perturbed.debiased
         return ranks
 
@@ -489,73 +468,38 @@ class VCDSProcedure(RankProcedure):
 
 
 class AdjustedProcedure(RankProcedure):
-    """What EVCDS and IEVCDS end with."""
+    """Algorithm 2, which is one round, and Algorithm 3."""
 
-    def __init__(self, method: AdjustedSynthesizer, facts: PublicFacts, roster: Roster) -> None:
-        super().__init__(method, facts, roster)
-        self.draws, self.sweeps = method.draws, method.sweeps
+    method: AdjustedSynthesizer
 
-    def adjusted_table(
-        self, job: Job, order: Reals, marginals: Mapping[str, Marginal], correlation: LatentCorrelation
-    ) -> SyntheticTable:
-        """The table of a fitted copula, by `draws`; `order` are the ranks that adjusted rows follow."""
+    def run(self, job: Job) -> SyntheticTable:
+        method = self.method
+        present = self.ask_presence(job)
+        ranks = self.ask_ranks(job, present)
+        marginals = observed = self.ask_marginals(job)
+        for number in range(1, method.iterations + 1):
+            correlation = latent_correlation(ranks, marginals)
+            order = latent_order(ranks, marginals)
+            what = "latent" if method.name == "evcds" else f"latent rows of round {number}"
+            draw = job.generator(f"{method.name}: {what}")
+            fixed = present if method.imputation == "conditional" else None
+            latent = adjusted_latent(correlation.matrix, order, draw, present=fixed, sweeps=method.sweeps)
+            marginals = moved_marginals(observed, latent, present)
+            if number < method.iterations:
+                ranks = self.ask_ranks(job, present, imputed_values(self.columns, marginals, latent, present))
         copula = GaussianCopula(self.columns, marginals, correlation.matrix)
-        if self.draws == "fresh":
+        if method.draws == "fresh":
             return self.table(job, copula, correlation)
-        name = self.method.name
-        draw = job.generator(f"{name}: adjusted rows")
-        pool = adjusted_latent(correlation.matrix, order, draw, sweeps=self.sweeps)
+        draw = job.generator(f"{method.name}: adjusted rows")
+        pool = adjusted_latent(correlation.matrix, order, draw, sweeps=method.sweeps)
         note = (
             "draws='adjusted': each row imitates one record of the cohort. Their order is random, but anyone who knows"
             " a record may recognise its row; fresh rows belong to nobody."
         )
         # The order is what protects here, so it does not come from a generator of post-processing.
-        shuffle = SystemRandomness() if job.seed is None else SimulatedRandomness(job.seed, f"{name}: shuffle")
+        shuffle = SystemRandomness() if job.seed is None else SimulatedRandomness(job.seed, f"{method.name}: shuffle")
         shuffled = pool[np.argsort(shuffle.words(len(pool)))]
         return self.table(job, AdjustedRows(copula, shuffled), correlation, notes=(note,), fresh=False)
-
-
-class EVCDSProcedure(AdjustedProcedure):
-    """Algorithm 2."""
-
-    def run(self, job: Job) -> SyntheticTable:
-        present = self.ask_presence(job)
-        ranks = self.ask_ranks(job, present)
-        observed = self.ask_marginals(job)
-        correlation = latent_correlation(ranks, observed)
-        order = latent_order(ranks, observed)
-        latent = adjusted_latent(correlation.matrix, order, job.generator("evcds: latent"), sweeps=self.sweeps)
-        return self.adjusted_table(job, order, moved_marginals(observed, latent, present), correlation)
-
-
-class IEVCDSProcedure(AdjustedProcedure):
-    """Algorithm 3."""
-
-    def __init__(self, method: IEVCDS, facts: PublicFacts, roster: Roster) -> None:
-        super().__init__(method, facts, roster)
-        self.iterations, self.imputation = method.iterations, method.imputation
-
-    def run(self, job: Job) -> SyntheticTable:
-        present = self.ask_presence(job)
-        ranks = self.ask_ranks(job, present)
-        observed = self.ask_marginals(job)
-        correlation, order, latent = self._adjusted(job, 1, ranks, observed, present)
-        for number in range(2, self.iterations + 1):
-            marginals = moved_marginals(observed, latent, present)
-            imputed = imputed_values(self.columns, marginals, latent, present)
-            ranks = self.ask_ranks(job, present, imputed=imputed)
-            correlation, order, latent = self._adjusted(job, number, ranks, marginals, present)
-        return self.adjusted_table(job, order, moved_marginals(observed, latent, present), correlation)
-
-    def _adjusted(
-        self, job: Job, number: int, ranks: Reals, marginals: Mapping[str, Marginal], present: Mask
-    ) -> tuple[LatentCorrelation, Reals, Reals]:
-        """(correlation, ranks to follow, latent rows) of one round."""
-        correlation = latent_correlation(ranks, marginals)
-        order = latent_order(ranks, marginals)
-        draw = job.generator(f"ievcds: latent rows of round {number}")
-        ranked = present if self.imputation == "conditional" else None
-        return correlation, order, adjusted_latent(correlation.matrix, order, draw, present=ranked, sweeps=self.sweeps)
 
 
 @dataclass(frozen=True, eq=False)

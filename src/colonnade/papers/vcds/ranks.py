@@ -145,14 +145,12 @@ def binomial_profile(n: int, columns: int, epsilon_0: float) -> BinomialProfile:
 class PerturbedRanks:
     """The release: integers, one for each present record, in the order of the records.
 
-    `response`: the record's noisy number of wins. `skellam`: its noisy doubled mid-rank, with noise for `cohort`
-    records where that is stated (see `perturbed_ranks`).
+    `response`: the record's noisy number of wins. `skellam`: its noisy doubled mid-rank.
     """
 
     released: Integers
     epsilon_0: float
     noise: Noise = "response"
-    cohort: int | None = None
 
     @property
     def debiased(self) -> Reals:
@@ -164,33 +162,17 @@ class PerturbedRanks:
         # The true sum is public; centring on it makes the covariance that of comparisons.
         return np.asarray(self.released / 2 + ((n + 1) / 2 - self.released.mean() / 2))
 
-    @property
-    def noise_variance(self) -> float:
-        """The variance of each debiased rank without ties; `tie_variance` is what ties add to flipped comparisons."""
-        return rank_noise_variance(self.released.size, self.epsilon_0, noise=self.noise, cohort=self.cohort)
-
 
 def rank_noise_variance(n: int, epsilon_0: float, *, noise: Noise = "response", cohort: int | None = None) -> float:
     """(n - 1) s^2 with s^2 = theta (1 - theta) / (1 - 2 theta)^2; two records covary by -s^2, if not tied.
 
-    For Skellam noise n s^2 (or `cohort` s^2) is rounded up to the next half before centring.
+    Each other record of the same value adds 1/4 under flipped comparisons: a fair coin has variance 1/4 / (1 - 2
+    theta)^2 once debiased, and that is s^2 + 1/4. For Skellam noise n s^2 (or `cohort` s^2) is rounded up to the next
+    half before centring.
     """
     if noise == "skellam":
         return _skellam_mu(n if cohort is None else cohort, epsilon_0) / 2 * (1 - 1 / n)
     return (n - 1) * _pair_variance(epsilon_0)
-
-
-def tie_variance(tied: ArrayLike) -> Reals:
-    """What `tied` other records of the same value add to the variance of a debiased rank under flipped comparisons.
-
-    A fair coin has variance 1/4 / (1 - 2 theta)^2 once debiased, and that is s^2 + 1/4.
-    """
-    return np.asarray(tied, dtype=np.float64) / 4
-
-
-def mid_ranks(values: ArrayLike) -> Reals:
-    """Ranks 1 ... n, with equal values at the mean of their ranks."""
-    return doubled_mid_ranks(values) / 2
 
 
 def doubled_mid_ranks(values: ArrayLike) -> Integers:
@@ -224,9 +206,7 @@ def perturbed_ranks(
         raise BadPrivacyParameter(f"a cohort of {cohort} records cannot have {given.size} of them present.")
     if noise == "skellam":
         mu = _skellam_mu(given.size if cohort is None else cohort, epsilon_0)
-        return PerturbedRanks(
-            doubled_mid_ranks(given) + skellam(stream, mu, given.size), float(epsilon_0), noise, cohort
-        )
+        return PerturbedRanks(doubled_mid_ranks(given) + skellam(stream, mu, given.size), float(epsilon_0), noise)
     if noise != "response":
         raise BadPrivacyParameter(f"noise must be 'response' or 'skellam', not {noise!r}.")
     order, _, end = _runs(given)
@@ -234,7 +214,7 @@ def perturbed_ranks(
     wins = np.empty(order.size, dtype=np.int64)
     # In sorted order a record wins against all before it and loses to all after it, but for the flips.
     wins[order] = np.arange(order.size) - lost_to_below + won_from_above
-    return PerturbedRanks(wins, float(epsilon_0), noise, cohort)
+    return PerturbedRanks(wins, float(epsilon_0), noise)
 
 
 def _checked(values: ArrayLike) -> Reals:

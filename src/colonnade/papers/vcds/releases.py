@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,10 @@ from colonnade.privacy.randomness import Randomness
 from colonnade.statistics.marginals import (
     GRID,
     LARGEST_DEGREE,
-    Budget,
     Marginal,
     bernstein_marginal,
+    binned_marginal,
     category_marginal,
-    private_marginal,
 )
 from colonnade.synthesis.copula.model import as_points, bounds_of, listed_values, stepwise, values_of
 
@@ -88,15 +87,19 @@ def release_ranks(
     A column with fewer than two values has no ranks, and zeros are released.
     """
     _shown(me, columns)
-    released = np.zeros((me.facts.n, len(columns)), dtype=np.int64)
+    n = me.facts.n
+    released = np.zeros((n, len(columns)), dtype=np.int64)
     for place, name in enumerate(columns):
         values = encoded(me, name)
-        if imputed is not None:
-            values = np.where(np.isnan(values), _imputed(imputed, name, me.facts.n), values)
+        if imputed is not None and name in imputed:
+            given = np.asarray(imputed[name], dtype=np.float64)
+            if given.shape != (n,):
+                raise BadArguments(f"imputed values of {name!r} must be one number for each of the {n} records.")
+            values = np.where(np.isnan(values), given, values)
         present = np.flatnonzero(~np.isnan(values))
         if present.size >= 2:
             released[present, place] = perturbed_ranks(
-                values[present], epsilon_0=epsilon_0, noise=noise, cohort=me.facts.n, randomness=me.randomness
+                values[present], epsilon_0=epsilon_0, noise=noise, cohort=n, randomness=me.randomness
             ).released
     return Release(released, "a perturbed rank of each present record in each column")
 
@@ -105,15 +108,11 @@ def marginals_cost(
     public: Public, *, columns: list[str], epsilon: float, method: MarginalMethod, order: int, degree: int | None
 ) -> Cost:
     _own(public, columns)
-    _check_marginals(order, degree)
-    return Laplace(epsilon, relation="replace", count=len(columns))
-
-
-def _check_marginals(order: int, degree: int | None) -> None:
     if not 1 <= order <= LARGEST_ORDER:
         raise BadArguments(f"order must be an integer from 1 to {LARGEST_ORDER}, not {order!r}.")
     if degree is not None and not 1 <= degree <= LARGEST_DEGREE:
         raise BadArguments(f"degree must be an integer from 1 to {LARGEST_DEGREE}, or None, not {degree!r}.")
+    return Laplace(epsilon, relation="replace", count=len(columns))
 
 
 @step(cost=marginals_cost)
@@ -130,13 +129,12 @@ def release_marginals(
         column = me.block.columns[name]
         values = encoded(me, name)
         values = as_points(column, values[~np.isnan(values)])
-        if values.size:
+        curves[name] = np.zeros(public_points(column).size)
+        if values.size:  # if nothing is present the coordinator knows, and does not ask
             marginal = column_marginal(
                 column, values, epsilon=epsilon, method=method, order=order, degree=degree, randomness=me.randomness
             )
             curves[name] = marginal.cumulative if marginal.discrete else marginal.cdf(public_points(column))
-        else:  # the coordinator knows that nothing is present, and does not ask
-            curves[name] = np.zeros(public_points(column).size)
     return Release(curves, "noisy distribution functions of the columns of the present records")
 
 
@@ -151,16 +149,13 @@ def column_marginal(
     randomness: Randomness,
 ) -> Marginal:
     """The paper's Bernstein marginal, or one of bins, of a continuous column; noisy counts of listed values."""
-    budget = Budget(epsilon=epsilon)
+    private: dict[str, Any] = {"epsilon": epsilon, "randomness": randomness}
     if stepwise(column):
-        codes = values - listed_values(column)[0]
-        return category_marginal(codes, categories=values_of(column), budget=budget, randomness=randomness)
+        return category_marginal(values - listed_values(column)[0], categories=values_of(column), **private)
     lower, upper = bounds_of(column)
-    if method != "bernstein":
-        return private_marginal(values, lower=lower, upper=upper, budget=budget, method=method, randomness=randomness)
-    return bernstein_marginal(
-        values, lower=lower, upper=upper, epsilon=epsilon, order=order, degree=degree, randomness=randomness
-    )
+    if method == "bernstein":
+        return bernstein_marginal(values, lower=lower, upper=upper, order=order, degree=degree, **private)
+    return binned_marginal(values, lower=lower, upper=upper, smooth=method == "smooth", **private)
 
 
 def encoded(me: Party, name: str) -> Reals:
@@ -187,10 +182,3 @@ def _shown(me: Party, columns: Sequence[str]) -> None:
     """Refuse what shows who is present, or holds it fixed, in a job that has not paid for showing it."""
     if not me.kept(_SHOWN) or not set(columns) <= set(me.recall(_SHOWN)):
         raise UnsafeRequest("this rests on who is present; ask for the presence of the same columns first.")
-
-
-def _imputed(imputed: Mapping[str, NDArray[np.float64]], name: str, n: int) -> Reals:
-    values = np.asarray(imputed[name], dtype=np.float64) if name in imputed else np.full(n, np.nan)
-    if values.shape != (n,):
-        raise BadArguments(f"imputed values of {name!r} must be one number for each of the {n} records.")
-    return values

@@ -54,9 +54,7 @@ class Overlap:
     def part(self, party: str) -> float:
         return self._part[party]
 
-    def notes(
-        self, noise: Callable[[str, str, float], float], *, warn: float, leave: float
-    ) -> tuple[str, ...]:
+    def notes(self, noise: Callable[[str, str, float], float], *, warn: float, leave: float) -> tuple[str, ...]:
         """`noise(a, b, shared)`: the sd of a correlation between the two; above `leave` it is not estimated."""
         if not self._shared:
             return ()

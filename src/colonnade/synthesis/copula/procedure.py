@@ -16,21 +16,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from colonnade.data.column import Column, Columns
+from colonnade.data.column import Columns
 from colonnade.errors import BadPrivacyParameter, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
-from colonnade.federation.options import View
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.calibration import Calibration, Skellams
 from colonnade.privacy.cost import Cost
-from colonnade.privacy.skellam import Skellam
 from colonnade.statistics.joint import account_notes, colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout
-from colonnade.synthesis.copula.estimate import LEAVE, WARN, Estimate, estimate, forecast
+from colonnade.synthesis.copula.estimate import LEAVE, WARN, estimate, forecast
 from colonnade.synthesis.copula.model import GaussianCopula
 from colonnade.synthesis.copula.overlap import Overlap
 from colonnade.synthesis.copula.scores import (
@@ -61,33 +59,31 @@ class CopulaReleases:
 
     def __init__(self, options: Synthesize, facts: PublicFacts, roster: Roster) -> None:
         roster.require_committee()
-        noiseless = _clipped(
-            MomentsLayout(
-                facts=facts,
-                roster=roster,
-                names=options.columns,
-                presence=options.presence,
-                gamma=options.gamma,
-                patterns=options.patterns,
-                scores=SCORES,
-            ),
-            options.clip or {},
+        self.columns = facts.wanted(options.columns)
+        clip = dict(options.clip or {})
+        if strangers := sorted(set(clip) - set(self.columns)):
+            raise BadPrivacyParameter(f"clip names {strangers[0]!r}, which has none of the columns; leave it out.")
+        noiseless = MomentsLayout(
+            facts=facts,
+            roster=roster,
+            names=options.columns,
+            presence=options.presence,
+            gamma=options.gamma,
+            clip={party: clip.get(party, default_clip(len(own))) for party, own in self.columns.items()},
+            patterns=options.patterns,
+            scores=SCORES,
         )
-        self.columns: dict[str, dict[str, Column]] = {
-            party: {
-                feature.column: facts.column(feature.column) for feature in noiseless.features if feature.party == party
-            }
-            for party in noiseless.parties
-        }
+        noiseless.check()
         self.sigma, self.depth, self.layout = 0.0, DEEPEST, noiseless
         self.calibration: Calibration | None = None
         if options.epsilon is not None:
             all_columns = [column for own in self.columns.values() for column in own.values()]
             self.depth = _depth(options, options.epsilon, facts.n, len(all_columns))
+            moments = noiseless.release(1, colluders=colluders(roster, options.view))
             self.calibration = Calibration(
                 {
                     "marginals": MarginalReleases.of(all_columns, depth=self.depth, share=options.marginal_share),
-                    "moments": Skellams(_skellam(noiseless, options.view), share=1 - options.marginal_share),
+                    "moments": Skellams(moments, share=1 - options.marginal_share),
                 },
                 epsilon=options.epsilon,
                 delta=options.delta,
@@ -128,16 +124,6 @@ class CopulaReleases:
         }
 
 
-def _clipped(layout: MomentsLayout, clip: Mapping[str, float]) -> MomentsLayout:
-    """With the norm of each party's row of scores, as stated or by default."""
-    owned = {party: sum(feature.party == party for feature in layout.features) for party in layout.parties}
-    if strangers := sorted(set(clip) - set(owned)):
-        raise BadPrivacyParameter(f"clip names {strangers[0]!r}, which has none of the columns; leave it out.")
-    clipped = replace(layout, clip={party: float(clip.get(party, default_clip(size))) for party, size in owned.items()})
-    clipped.check()
-    return clipped
-
-
 def default_clip(columns: int) -> float:
     """The norm to which a party's row of scores is clipped: its square is p / 3 + 0.35 (sqrt(p) + 1), at most p.
 
@@ -148,19 +134,6 @@ def default_clip(columns: int) -> float:
     there.
     """
     return math.sqrt(min(columns, columns * SCORE_VARIANCE + 0.35 * (math.sqrt(columns) + 1)))
-
-
-def _skellam(noiseless: MomentsLayout, view: View) -> Cost:
-    """What the moments cost, with any mu."""
-    return Skellam(
-        1,
-        delta_1=noiseless.delta_1,
-        delta_2=noiseless.delta_2,
-        parties=len(noiseless.roster.names),
-        colluders=colluders(noiseless.roster, view),
-        replace_factor=noiseless.replace_factor,
-        dimension=noiseless.dimension,
-    )
 
 
 def _depth(options: Synthesize, epsilon: float, n: int, columns: int) -> int:
@@ -181,7 +154,10 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
         self.options = options
         self.releases = CopulaReleases(options, facts, roster)
         self.stages = self.releases.stages
-        self.notes = (*self._forecasts(), *self.releases.moments.notes, *self._accounts())
+        self.notes = (*self._forecasts(), *self.releases.moments.notes)
+        if options.epsilon is not None:
+            costs = self.releases.costs
+            self.notes += account_notes(roster, view=options.view, delta=options.delta, releases=costs)
 
     def run(self, job: Job) -> SyntheticTable:
         released = self.releases.ask_marginals(job)
@@ -189,12 +165,6 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
         moments = self.releases.moments.run(job)
         marginals = {name: marginal for own in released.values() for name, marginal in own.marginals.items()}
         estimated = estimate(moments, marginals, correlation=self.options.correlation)
-        seed = int(job.generator("synthetic rows").integers(2**63))
-        return self._table(job, released, estimated, noise_sd=moments.noise_sd, seed=seed)
-
-    def _table(
-        self, job: Job, released: Mapping[str, PartyMarginals], estimated: Estimate, *, noise_sd: float, seed: int
-    ) -> SyntheticTable:
         options, sigma, depth = self.options, self.releases.sigma, self.releases.depth
         columns = Columns(column for own in self.releases.columns.values() for column in own.values())
         unbounded = dict.fromkeys(leaf for cost in job.plan.costs() for leaf in cost.leaves() if leaf.unbounded)
@@ -203,8 +173,8 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
             cohort=job.facts.n,
             model=GaussianCopula(columns, estimated.marginals, estimated.correlation),
             drawn_from="a Gaussian copula",
-            rows=job.facts.n if options.rows is None else options.rows,
-            seed=seed,
+            rows=options.rows or job.facts.n,
+            seed=int(job.generator("synthetic rows").integers(2**63)),
             cost=str(job.plan.total(relation=options.relation)),
             simulated=job.simulated,
             file_format=options.file_format,
@@ -219,7 +189,7 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                     "noise sd of a tree's node": sigma * math.sqrt(depth),
                     "knots of a continuous column": 2**depth - 1,
                 },
-                "noise sd of a product": noise_sd,
+                "noise sd of a product": moments.noise_sd,
                 "records present": {party: round(max(own.present, 0.0)) for party, own in released.items()},
                 **estimated.to_dict(),
             },
@@ -236,12 +206,6 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
 
     # --- the plan's notes ------------------------------------------------------------------------------------------
 
-    def _accounts(self) -> tuple[str, ...]:
-        if self.options.epsilon is None:
-            return ()
-        roster = self.releases.layout.roster
-        return account_notes(roster, view=self.options.view, delta=self.options.delta, releases=self.releases.costs)
-
     def _forecasts(self) -> tuple[str, ...]:
         options, layout, depth = self.options, self.releases.layout, self.releases.depth
         notes = [
@@ -250,12 +214,8 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
         ]
         if layout.mu:
             notes += self._pair_forecasts(layout)
-        ordered = [
-            column.name
-            for own in self.releases.columns.values()
-            for column in own.values()
-            if column.kind == "categorical"
-        ]
+        every = (column for own in self.releases.columns.values() for column in own.values())
+        ordered = [column.name for column in every if column.kind == "categorical"]
         if ordered:
             notes.append(
                 f"Categorical columns keep their marginal and only the association along their declared order:"
@@ -275,8 +235,7 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
 
     def _pair_forecasts(self, layout: MomentsLayout) -> list[str]:
         """How much noise a correlation will carry, as far as it is known before the overlap is."""
-        sd = math.sqrt(2 * layout.mu) / layout.gamma**2
-        least = float(forecast(sd, layout.facts.n))
+        least = float(forecast(layout.noise_sd, layout.facts.n))
         notes = [
             f"Forecast: a correlation of two continuous columns carries noise with standard deviation {least:.3g}"
             f" where both parties have all {layout.facts.n} records, and {least:.3g} / f where they share the part"

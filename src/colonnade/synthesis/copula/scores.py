@@ -27,7 +27,7 @@ from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.cost import Cost, GaussianCell, Unbounded, compose
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.statistics.features import ScoreMap, keep_scores
-from colonnade.statistics.marginals import Marginal, from_curve, on_simplex
+from colonnade.statistics.marginals import Marginal, equal_bins, from_curve, from_shares
 from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts
 from colonnade.synthesis.copula.model import bounds_of, listed_values, stepwise, values_of
 
@@ -81,9 +81,7 @@ def _marginal(column: Column, leaves: Reals, present: float) -> Marginal:
     """A column about which the noise says nothing is uniform on its domain."""
     if stepwise(column):
         shares = leaves / present if present >= 1 else np.full(leaves.size, 1 / leaves.size)
-        cumulative = np.minimum(np.cumsum(on_simplex(shares)), 1.0)
-        cumulative[-1] = 1.0
-        return Marginal(listed_values(column), cumulative, discrete=True)
+        return from_shares(listed_values(column), shares)
     points = np.linspace(*bounds_of(column), leaves.size + 1)
     running = np.concatenate([[0.0], np.cumsum(leaves)])
     if running[-1] < 1:
@@ -202,11 +200,9 @@ def released_size(column: Column, depth: int) -> int:
 
 def count(column: Column, encoded: NDArray[Any], *, depth: int) -> Integers:
     """Exact counts of encoded values in the column's cells; a cell that became empty is in none of them."""
-    size = values_of(column) if stepwise(column) else 2**depth
     values = encoded[encoded >= 0] if column.discrete else encoded[~np.isnan(encoded)]
-    if stepwise(column):
-        cell = np.rint(values - (0.0 if column.lower is None else column.lower)).astype(np.int64)
-    else:
-        lower, upper = bounds_of(column)
-        cell = np.floor((values - lower) / (upper - lower) * size).astype(np.int64)
+    if not stepwise(column):
+        return equal_bins(values, *bounds_of(column), 2**depth)
+    size = values_of(column)
+    cell = np.rint(values - (0.0 if column.lower is None else column.lower)).astype(np.int64)
     return np.bincount(np.clip(cell, 0, size - 1), minlength=size).astype(np.int64)
