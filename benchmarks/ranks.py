@@ -18,6 +18,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page

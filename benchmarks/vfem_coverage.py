@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.common import Page, quick
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.models.linear.gaussian import Coefficients, regression
-from colonnade.papers.vfem.model import Units, as_regression, block_moments, climb, covariance, starting_model
+from colonnade.papers.vfem.model import Units, as_regression, block_moments, climb, starting_model
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]
@@ -122,12 +122,12 @@ def independent(data: PatternStatistics) -> Coefficients | None:
     scale = np.sqrt(variance)
     moments = block_moments(data.standardised(centre, scale), OWNERS, COVARIATES, PARTIES)
     try:
-        model = climb(moments, starting_model(moments, "mean")).model
+        model, trace, steps = climb(moments, starting_model(moments, "mean"))
     except NotEstimable:
         return None
     units = Units(centre[:-1], scale[:-1], (float(centre[-1]), float(scale[-1])))
-    found = covariance(model, moments.terms(model))
-    return as_regression(model, found, units, n=data.n, names=NAMES[:-1], target=COVARIATES)[2]
+    terms = moments.terms(model)
+    return as_regression(model, terms, units, names=NAMES[:-1], target=COVARIATES, trace=trace, steps=steps)[1]
 
 
 @dataclass(frozen=True)

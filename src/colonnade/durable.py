@@ -1,4 +1,4 @@
-"""Durable records: one SQLite file, and append-only tables whose rows are chained by their hashes.
+"""Durable records: complete files, one SQLite file, and append-only tables whose rows are chained by their hashes.
 
 The ledger and the transcript are chains. A chain row is a JSON body with the hash of the row before it, so an
 edit, a deletion or a swap inside it is found by `verify`. Triggers refuse UPDATE and DELETE. The owner of the
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,19 @@ GENESIS = "0" * 64
 def canonical(body: Mapping[str, Any]) -> str:
     """One spelling for one value, so that a hash of it means something."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, cure: str = "free disk space.") -> Iterator[Path]:
+    """Gives the path to write to; the file is then at `path` complete or not at all, also if the process dies."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise StorageError(f"writing {path} failed ({error}); {cure}") from error
 
 
 class Database:

@@ -30,8 +30,8 @@ from colonnade.federation.step import Step, _registry
 from colonnade.federation.transports import Transport, certificates
 from colonnade.federation.transports.certificates import AUTHORITY, REVOKED
 from colonnade.federation.transports.network import Network
-from colonnade.privacy.ledger import Budget
 from colonnade.privacy.cost import Laplace
+from colonnade.privacy.ledger import Budget
 from colonnade.secure.sealed import Identity, unseal
 from colonnade.statistics.moments import Moments
 from support import steps
@@ -348,8 +348,8 @@ def test_the_coordinator_cannot_read_sealed_messages(tmp_path: Path) -> None:
             ),
         )
         with federation.open(plan) as job:
-            job.ask(steps.send_greeting)
-            assert job.ask(steps.read_greetings)["bank"] == dict.fromkeys(PARTIES, 6)
+            job.ask(plan.stage("send"))
+            assert job.ask(plan.stage("read"))["bank"] == dict.fromkeys(PARTIES, 6)
         canary = np.arange(4).tobytes()
         assert len(overheard.mail) == 6
         passed = b"".join(data for came in overheard.reached.values() for data in came)

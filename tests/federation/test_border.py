@@ -258,9 +258,9 @@ def test_sealed_mail_reaches_its_recipient_and_nobody_else(federation: Federatio
         ),
     )
     with federation.open(plan) as job:
-        job.ask(steps.send_greeting)
+        job.ask(plan.stage("send"))
         pending = {name: list(mail) for name, mail in job._pending.items()}
-        answers = job.ask(steps.read_greetings)
+        answers = job.ask(plan.stage("read"))
     assert answers == {name: dict.fromkeys(federation.roster.names, 6) for name in federation.roster.names}
     for name, mail in pending.items():
         assert {one.recipient for one in mail} == {name}
@@ -279,7 +279,7 @@ def test_tampered_or_redirected_mail_is_refused(federation: Federation) -> None:
         ),
     )
     with federation.open(plan) as job:
-        job.ask(steps.send_greeting)
+        job.ask(plan.stage("send"))
         good, letter = job._pending["clinic"]
         changed = replace(letter, sealed=letter.sealed[:-1] + bytes([letter.sealed[-1] ^ 1]))
         stolen = replace(job._pending["bank"][0], recipient="clinic")
@@ -287,7 +287,7 @@ def test_tampered_or_redirected_mail_is_refused(federation: Federation) -> None:
         for mail in ([good, changed], [stolen], [renamed], [good, good]):
             job._pending["clinic"] = mail
             with pytest.raises(SealBroken):
-                job.ask(steps.read_greetings, parties=["clinic"])
+                job.ask(plan.stage("read"), parties=["clinic"])
 
 
 def test_mail_that_was_read_is_not_read_again(federation: Federation) -> None:
@@ -303,12 +303,12 @@ def test_mail_that_was_read_is_not_read_again(federation: Federation) -> None:
         ),
     )
     with federation.open(plan) as job:
-        job.ask(steps.send_greeting)
+        job.ask(plan.stage("send"))
         first = {name: list(mail) for name, mail in job._pending.items()}
-        job.ask(steps.read_greetings)
-        job.ask(steps.send_greeting)
+        job.ask(plan.stage("read"))
+        job.ask(plan.stage("send"))
         second, job._pending = job._pending, first
         with pytest.raises(SealBroken):
-            job.ask(steps.read_greetings)
+            job.ask(plan.stage("read"))
         job._pending = second
-        assert set(job.ask(steps.read_greetings)) == set(federation.roster.names)
+        assert set(job.ask(plan.stage("read"))) == set(federation.roster.names)

@@ -57,6 +57,7 @@ def two_rounds(federation: Federation, step: Step, mark: Path) -> Plan:
                 facts=federation.facts,
                 roster=federation.roster,
                 discloses="a test",
+                later={"mark": "a file, or any text"},
             ),
         ),
     )
@@ -69,14 +70,15 @@ def test_a_party_killed_around_its_debit(tmp_path: Path, step: Step) -> None:
         plan = two_rounds(federation, step, mark)
         mark.touch()
         with federation.open(plan, name="run") as job:
-            first = job.ask(step, epsilon=0.25, mark=str(mark))
+            first = job.ask(plan.stage("stage"))
             mark.unlink()
             with pytest.raises(PartyLost, match="nothing is debited twice"):
-                job.ask(step, epsilon=0.25, mark=str(mark))
+                job.ask(plan.stage("stage"))
             # The coordinator starts the round over: the parties that had answered send the same bytes again.
             job._seq = dict.fromkeys(job._seq, 0)
-            again = job.ask(step, epsilon=0.25, mark=str(mark))
-            second = job.ask(step, epsilon=0.25, mark=str(mark))
+            job._asked.clear()
+            again = job.ask(plan.stage("stage"))
+            second = job.ask(plan.stage("stage"))
         assert first == again
         assert set(second.values()).isdisjoint(first.values())
     for ledger in ledgers(tmp_path).values():
@@ -145,7 +147,7 @@ def test_a_party_that_stays_silent_is_given_up(tmp_path: Path) -> None:
         plan = two_rounds(federation, steps.sleeps, tmp_path)
         federation.timeout = 3
         with pytest.raises(PartyLost, match="did not answer within 3 s"), federation.open(plan) as job:
-            job.ask(steps.sleeps, epsilon=0.25, mark=str(tmp_path))
+            job.ask(plan.stage("stage"))
 
 
 def test_the_disk_is_full_while_the_ledger_is_written(tmp_path: Path) -> None:
@@ -161,8 +163,8 @@ def test_the_disk_is_full_while_the_ledger_is_written(tmp_path: Path) -> None:
         here.database.execute("PRAGMA max_page_count = 1073741823")
         here.database.execute("DROP TABLE filler")
         job = _reopened(federation, plan, tmp_path / "runs" / "run")
-        job.ask(steps.noisy_zero, epsilon=0.25, mark="x" * 1000)
-        job.ask(steps.noisy_zero, epsilon=0.25, mark="")
+        job.ask(plan.stage("stage"), mark="x" * 1000)
+        job.ask(plan.stage("stage"), mark="")
         job.finish()
         job.release()
         assert here.ledger.verify()
@@ -171,9 +173,9 @@ def test_the_disk_is_full_while_the_ledger_is_written(tmp_path: Path) -> None:
 
 def _ask_until_the_disk_is_full(federation: Federation, plan: Plan) -> None:
     with federation.open(plan, name="run") as job:
-        job.ask(steps.noisy_zero, epsilon=0.25, mark="x" * 1000)
+        job.ask(plan.stage("stage"), mark="x" * 1000)
         _fill(federation.transport["clinic"].database)  # type: ignore[index]
-        job.ask(steps.noisy_zero, epsilon=0.25, mark="")
+        job.ask(plan.stage("stage"), mark="")
 
 
 def _fill(database: Database) -> None:

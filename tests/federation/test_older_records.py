@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from colonnade.cli.main import app
 from colonnade.errors import NotApproved, RunError
 from colonnade.federation import wire
 from colonnade.federation.coordinator import Federation
@@ -57,6 +59,21 @@ def test_an_older_run_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
         run.write_json("job.json", {**run.job, "format": 99})
         with pytest.raises(RunError, match=r"\(99, here 2\)"):
             RunFolder.open(run.path)
+
+
+def test_the_command_line_refuses_it_in_one_sentence(tmp_path: Path) -> None:
+    """Report, index and resume alike; nothing is written."""
+    with three_parties(tmp_path) as federation:
+        _, new = federation.run(Describe(), name="new")
+        run = aged(federation.run(Describe(), name="old")[1])
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    for command in (["report", run.path], ["report", tmp_path / "runs"], ["resume", run.path]):
+        done = CliRunner().invoke(app, [str(word) for word in command])
+        assert done.exit_code != 0
+        assert "in another format (1, here 2)" in " ".join(done.stderr.split()), command
+        assert "Traceback" not in done.output
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+    assert CliRunner().invoke(app, ["report", str(new.path)]).exit_code == 0
 
 
 def test_what_an_older_run_has_cost_is_still_read(tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def test_peer_mail_passes(federation: Federation) -> None:
         ),
     )
     with federation.open(plan) as job:
-        job.ask(steps.send_greeting)
-        assert job.ask(steps.read_greetings)["court"] == dict.fromkeys(federation.roster.names, 6)
+        job.ask(plan.stage("send"))
+        assert job.ask(plan.stage("read"))["court"] == dict.fromkeys(federation.roster.names, 6)
 
 
 def test_a_stranger_is_lost(federation: Federation) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 import colonnade
+import colonnade.papers
 from colonnade.catalogue import CATALOGUE
 from colonnade.cli.main import app
 from colonnade.cli.verbs import COMMON, FederationFile
@@ -79,6 +82,46 @@ def test_every_option_of_a_verb_is_in_the_reference(verb: str) -> None:
     assert f"colonnade {verb}" in text
     for option in (option for parameter in command.params for option in parameter.opts if option.startswith("--")):
         assert option == "--help" or option in section, f"{verb} {option}"
+
+
+def commands(group: Any, context: Any) -> Iterator[Any]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield command
+        if hasattr(command, "list_commands"):
+            yield from commands(command, context)
+
+
+def test_flags_that_pages_name_are_flags() -> None:
+    """Of any command; those of other programs are said with their program. The changelog names old ones too."""
+    root = typer.main.get_command(app)
+    context = root.make_context("colonnade", [], resilient_parsing=True)
+    known = {"--help"}
+    for command in (root, *commands(root, context)):
+        known |= {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    for page in PAGES:
+        if page.name == "CHANGELOG.md" or page.parent.name == "results":
+            continue
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if not re.search(r"podman|systemctl|useradd|pip install|\.claim|--(value|by|network)\b", line):
+                for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", line):
+                    assert flag in known, f"{page.name} names {flag}"
+
+
+OLD = re.compile(
+    r"\b(CopulaSQM|copula-sqm|SQMPCA|SparseGLM|PatternMoments|Contingency\(|VFEMResult|FedPSGResult|askers|cross_party|"
+    r"vertimrf-f[mo]|co\.(VFEM|VertiMRF|VCDS|EVCDS|IEVCDS|SQMLogistic|FedPSG))\b"
+)
+"""Names of 0.1; the changelog and the results' index translate them."""
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CLAIMS], ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_have_the_names_of_today(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for module, name in re.findall(r"\b(co|papers)\.([A-Z]\w+)", text):
+        assert hasattr(colonnade if module == "co" else colonnade.papers, name), f"{page.name} names {module}.{name}"
+    if page.name != "CHANGELOG.md" and page.parent.name != "results":
+        assert OLD.findall(text) == []
 
 
 def test_the_reference_of_methods_is_made_from_their_declarations() -> None:

@@ -445,6 +445,5 @@ def write_overlap(folder: Path, plain: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     stored = json.loads((folder / OVERLAP).read_text()) if (folder / OVERLAP).is_file() else {}
     earlier = stored if stored.get("cohort") == plain["cohort"] else {}
-    partial = folder / f"{OVERLAP}.partial"
-    partial.write_text(json.dumps({**earlier, **plain}, indent=2) + "\n", encoding="utf-8")
-    partial.replace(folder / OVERLAP)
+    with whole_file(folder / OVERLAP) as partial:
+        partial.write_text(json.dumps({**earlier, **plain}, indent=2) + "\n", encoding="utf-8")

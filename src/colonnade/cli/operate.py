@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -311,14 +310,11 @@ def check(
 def _source(path: Path) -> Source:
     """A table by its path, or the source that a .toml file names: a database, say."""
     from colonnade.data.sources import open_source
-    from colonnade.federation.config import located
+    from colonnade.federation.config import located, read_toml
 
     if path.suffix.lower() != ".toml":
         return open_source(path)
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise SchemaError(f"{path} cannot be read ({error}); see docs/sources.md for an example.") from error
+    settings = read_toml(path, example="docs/sources.md")
     if "source" not in settings:
         raise SchemaError(f'{path} has no field source; add for example source = {{ duckdb = "...", query = "..." }}.')
     return open_source(located(settings["source"], path.parent))

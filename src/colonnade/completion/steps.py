@@ -6,7 +6,6 @@ column of truth values beside each column that says which entries were generated
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +25,8 @@ from colonnade.completion.split.session import (
     presence_of,
 )
 from colonnade.completion.split.training import Regression, validation_rows
-from colonnade.errors import BadArguments, StorageError, UnsafeRequest
+from colonnade.durable import whole_file
+from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.step import Release, step
 from colonnade.privacy.cost import Unbounded
@@ -178,20 +178,12 @@ def _write_expected(me: Party, layout: Layout, completed: Matrix, lacking: NDArr
 def _write(me: Party, table: pd.DataFrame, name: str) -> str:
     """As a complete file or not at all, in the party's own folder."""
     folder = me.home / "completed"
-    partial = folder / f"{name}.partial"
-    try:
+    with whole_file(folder / name, cure="free disk space, or let this party write there.") as partial:
         folder.mkdir(parents=True, exist_ok=True)
         if name.endswith(".csv"):
             table.to_csv(partial, index=False)
         else:
             table.to_parquet(partial, index=False)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.rename(folder / name)
-    except OSError as error:
-        raise StorageError(
-            f"writing {folder / name} failed ({error}); free disk space, or let this party write there."
-        ) from error
     return f"completed/{name}"
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,12 +141,8 @@ class Home:
     def _write(self, name: str, text: str) -> None:
         """Whole or not at all, also when the process dies in between."""
         self.path.mkdir(parents=True, exist_ok=True)
-        partial = self.path / f"{name}.partial"
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(self.path / name)
+        with whole_file(self.path / name) as partial:
+            partial.write_text(text, encoding="utf-8")
 
 
 def keys_digest(keys: Iterable[Any]) -> str:

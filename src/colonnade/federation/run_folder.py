@@ -8,7 +8,6 @@ costs.json     what it cost, composed over all parties  result.json, view.json, 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade.durable import Head
-from colonnade.errors import RunError, StorageError
+from colonnade.durable import Head, whole_file
+from colonnade.errors import RunError
 from colonnade.federation.plan import Plan, of_first_format
 
 FORMAT = 2
@@ -117,15 +116,8 @@ class RunFolder:
     def write(self, name: str, text: str) -> Path:
         """Whole or not at all."""
         path = self.path / name
-        partial = path.with_name(path.name + ".partial")
-        try:
-            with partial.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.rename(path)
-        except OSError as error:
-            raise StorageError(f"writing {path} failed ({error}); free disk space.") from error
+        with whole_file(path) as partial:
+            partial.write_text(text, encoding="utf-8")
         return path
 
 

@@ -17,7 +17,7 @@ from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.options import Option, Presence, View
 from colonnade.formatting import number
-from colonnade.statistics.features import Feature, features
+from colonnade.statistics.features import Design, Feature, features
 from colonnade.statistics.joint import account_notes
 from colonnade.statistics.moments import MomentsLayout, MomentsResult
 
@@ -180,19 +180,12 @@ def feature_matrix(
                 " give a frame of the columns."
             )
         return array
-    out = np.zeros((len(rows), len(wanted)))
     encoded: dict[str, NDArray[Any]] = {}
-    for place, feature in enumerate(wanted):
-        if feature.column not in encoded:
-            if feature.column not in rows.columns:
-                raise UnknownColumn(f"the frame has no column {feature.column!r}, on which the model was fitted.")
-            encoded[feature.column] = columns[feature.column].encode(rows[feature.column])
-        codes = encoded[feature.column]
-        if feature.category is None:
-            out[:, place] = np.clip((codes - feature.centre) / feature.half, -1.0, 1.0)
-        else:
-            out[:, place] = codes == feature.category
-    return out
+    for name in dict.fromkeys(feature.column for feature in wanted):
+        if name not in rows.columns:
+            raise UnknownColumn(f"the frame has no column {name!r}, on which the model was fitted.")
+        encoded[name] = columns[name].encode(rows[name])
+    return Design(tuple(wanted), {}, None)(np.arange(len(rows)), encoded)[1]
 
 
 def consecutive(widths: Sequence[int]) -> list[slice]:

@@ -189,5 +189,5 @@ def block_norms(me: Party, *, layout: dict[str, Any], level: float) -> Release:
 def cells_of_lengths(rows: NDArray[np.float64]) -> NDArray[np.int64]:
     """How many rows in [-1, 1] have a root mean square in each of equal cells of [0, 1]."""
     share = np.sqrt(np.einsum("ij,ij->i", rows, rows) / rows.shape[1])
-    cells = np.minimum((share * NORM_BINS).astype(np.int64), NORM_BINS - 1)
-    return np.bincount(cells, minlength=NORM_BINS).astype(np.int64)
+    cell = np.minimum((share * NORM_BINS).astype(np.int64), NORM_BINS - 1)
+    return np.bincount(cell, minlength=NORM_BINS).astype(np.int64)

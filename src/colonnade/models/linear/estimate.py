@@ -134,13 +134,13 @@ class Observed:
 
     @classmethod
     def of(cls, moments: MomentsResult, *, response: str, columns: Mapping[str, Column], gamma: int) -> Observed:
-        names = [feature.name for feature in moments.features]
+        names = tuple(feature.name for feature in moments.features)
         patterns = []
         for entries, gram in zip(moments.entries, moments.grams, strict=True):
             if gram[0, 0] > 0.5:
                 shown = np.array([names.index(name) for name in entries[1:]], dtype=np.intp)
                 patterns.append(Pattern(shown, float(gram[0, 0]), gram[0, 1:], gram[1:, 1:]))
-        data = PatternStatistics(tuple(names), tuple(patterns))
+        data = PatternStatistics(names, tuple(patterns))
         _, variance = data.available()
         constant = variance < COARSE / gamma**2
         for feature in itertools.compress(moments.features, constant):
@@ -190,28 +190,24 @@ def check_joint_records(moments: MomentsResult, minimum: int, *, pairs: bool = T
     Covariances of a pair are estimated from its joint records alone. With few of them for each column, the estimates
     exist, and their standard errors are too small.
     """
-    width = {party: sum(feature.party == party for feature in moments.features) for party in moments.parties}
-    counts = moments.counts
-    for first, second in itertools.combinations_with_replacement(range(len(moments.parties)), 2):
-        if first != second and not pairs:
-            continue
-        together = [mask[first] and mask[second] for mask in moments.patterns]
-        count = round(float(counts[together].sum()))
-        a, b = moments.parties[first], moments.parties[second]
-        both, needed = f"{a!r} and {b!r} together", minimum * (width[a] + width[b])
-        if first == second:
-            both, needed = f"{a!r}", minimum * width[a]
-        if count == 0:
-            raise BadArguments(
-                f"no record with the response is at {both}, so nothing tells how the columns there are related; leave"
-                " a party out with columns=."
-            )
-        if count < needed:
-            raise BadArguments(
-                f"only {count} records with the response are at {both}, and {needed} are needed ({minimum} for each"
-                " feature): standard errors would be too small; leave columns or a party out with columns=, or lower"
-                " minimum_joint."
-            )
+    masks = np.array(moments.patterns)
+    for size in (1, 2) if pairs else (1,):
+        for places in itertools.combinations(range(len(moments.parties)), size):
+            group = [moments.parties[place] for place in places]
+            count = round(float(moments.counts[masks[:, places].all(axis=1)].sum()))
+            needed = minimum * sum(feature.party in group for feature in moments.features)
+            who = " and ".join(map(repr, group)) + " together" * (size - 1)
+            if count == 0:
+                raise BadArguments(
+                    f"no record with the response is at {who}, so nothing tells how the columns there are related;"
+                    " leave a party out with columns=."
+                )
+            if count < needed:
+                raise BadArguments(
+                    f"only {count} records with the response are at {who}, and {needed} are needed ({minimum} for each"
+                    " feature): standard errors would be too small; leave columns or a party out with columns=, or"
+                    " lower minimum_joint."
+                )
 
 
 # --- estimates ----------------------------------------------------------------------------------------------
@@ -252,7 +248,7 @@ def _baseline(observed: Observed, kind: Missing) -> Regression:
         unused="are not complete" if kind == "complete-case" else "lack the response",
         covariance="nonrobust",
         basis="of least squares on a table without gaps, as if it had been observed so.",
-        remarks=(f"missing={kind!r} is for comparison. {BASELINES[kind]}",),
+        remarks=(f"missing={kind!r} is a baseline for comparison. {BASELINES[kind]}",),
     )
 
 
@@ -266,7 +262,7 @@ def without_gaps(observed: Observed, kind: Missing) -> Observed:
         if own.sum() < 2:
             raise NotEstimable(f"{response_party!r} has no covariate beside the response; missing='single' needs one.")
         parties, dropped, features = (response_party,), (), tuple(itertools.compress(features, own))
-        data = _pooled(data.only(np.flatnonzero(own)))
+        data = pooled(data.only(np.flatnonzero(own)))
     elif kind == "complete-case":
         width = len(data.names)
         complete = tuple(pattern for pattern in data.patterns if len(pattern.observed) == width)
@@ -278,12 +274,12 @@ def without_gaps(observed: Observed, kind: Missing) -> Observed:
             )
         data = PatternStatistics(data.names, complete)
     else:
-        data = _pooled(data)
+        data = pooled(data)
     patterns = (((True,) * len(parties), round(data.n)),)
     return replace(observed, data=data, features=features, dropped=dropped, parties=parties, patterns=patterns)
 
 
-def _pooled(data: PatternStatistics) -> PatternStatistics:
+def pooled(data: PatternStatistics) -> PatternStatistics:
     """All records as one pattern; what a record lacks is at the mean of the records that have it."""
     mean, _ = data.available()
     sums, gram = np.zeros(len(mean)), np.zeros((len(mean), len(mean)))

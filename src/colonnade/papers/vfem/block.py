@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
-from colonnade.papers.vfem.model import BlockParameters, about, own_likelihood
-from colonnade.statistics.features import Feature, design_chunks, features
-from colonnade.statistics.gaussian_em import Matrix, Vector
+from colonnade.papers.vfem.model import BlockParameters, own_moments
+from colonnade.statistics.features import Feature, features
+from colonnade.statistics.features import design as cohort_features
+from colonnade.statistics.gaussian_em import Matrix, PatternStatistics, Vector
 
 Mask = NDArray[np.bool_]
 Groups = tuple[tuple[int, ...], ...]
@@ -92,11 +93,6 @@ class Design:
 # --- groups -----------------------------------------------------------------------------------------------
 
 
-def alone(places: Sequence[int]) -> Groups:
-    """Every party by itself: of the plain exchange."""
-    return tuple((place,) for place in places)
-
-
 def chosen_groups(masks: Mask, others: Sequence[int], widths: Sequence[int]) -> Groups:
     """The groups that keep the most cells of the records in `masks` (record x party); the coarsest of equals."""
     if len(others) > MOST:
@@ -135,15 +131,6 @@ def used_blocks(masks: Mask, groups: Groups) -> Mask:
 
 
 # --- a party's block --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MissingTerm:
-    """Of the records that lack a block: the sum of r/tau, the sum of (r/tau)^2 - 1/tau; and s2."""
-
-    score_sum: float
-    variance_excess: float
-    sigma2: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,29 +184,28 @@ class OwnBlock:
         width = self.x.shape[1]
         return BlockParameters(np.zeros(width), np.zeros(width), self.products / len(self.own_rows))
 
-    def likelihood(self, block: BlockParameters) -> float:
-        count = float(len(self.own_rows))
-        return own_likelihood(block, *about(count, np.zeros(len(block.mu)), self.products, block.mu))
+    @cached_property
+    def own(self) -> PatternStatistics:
+        """The moments of the covariates, which have sum 0."""
+        return own_moments(float(len(self.own_rows)), np.zeros(len(self.centre)), self.products)
 
-    def predictor(self, block: BlockParameters) -> Vector:
-        """x'beta of the party's records."""
-        return np.asarray(self.x @ block.beta)
-
-    def maximised(self, block: BlockParameters, e: Vector, missing: MissingTerm) -> tuple[Vector, Vector, Matrix]:
+    def maximised(
+        self, block: BlockParameters, e: Vector, *, score_sum: float, variance_excess: float, sigma2: float
+    ) -> tuple[Vector, Vector, Matrix]:
         """The gradient (7), and mean and covariance by equation (6), from the residuals e = s2 r/tau of the party's
-        records.
+        records, and of those that lack the block the sum of r/tau and the sum of (r/tau)^2 - 1/tau.
 
         Records that lack the block have conditional mean mu + g r/tau, g = Sigma beta, and conditional covariance
-        Sigma - g g'/tau, so three numbers stand for all of them.
+        Sigma - g g'/tau, so these numbers and s2 stand for all of them.
         """
         n = self.n
-        gain, s2, count = block.gain, missing.sigma2, n - len(self.own_rows)
-        gradient = (self.x.T @ e + s2 * (missing.score_sum * block.mu + missing.variance_excess * gain)) / n
-        mean = (count * block.mu + gain * missing.score_sum) / n  # the party's own records have sum 0
+        gain, count = block.gain, n - len(self.own_rows)
+        gradient = (self.x.T @ e + sigma2 * (score_sum * block.mu + variance_excess * gain)) / n
+        mean = (count * block.mu + gain * score_sum) / n  # the party's own records have sum 0
         shift = block.mu - mean
-        products = about(float(len(self.own_rows)), np.zeros(len(mean)), self.products, mean)[2]
-        products += count * (np.outer(shift, shift) + block.sigma) + missing.variance_excess * np.outer(gain, gain)
-        cross = missing.score_sum * np.outer(shift, gain)
+        products = self.own.patterns[0].about(mean)[1]
+        products += count * (np.outer(shift, shift) + block.sigma) + variance_excess * np.outer(gain, gain)
+        cross = score_sum * np.outer(shift, gain)
         return gradient, mean, (products + cross + cross.T) / n
 
     def sums(self, block: BlockParameters, scores: Vector, score_sums: Vector, weights: Vector) -> dict[str, Any]:
@@ -291,11 +277,8 @@ def _standardised(me: Party, design: Design) -> OwnBlock:
     if patterns[0] < 0:
         patterns, index = patterns[1:], index - 1
     mine = [feature for feature in design.features if feature.party == me.name]
-    values = np.zeros((me.facts.n, len(mine)))
-    for rows, part in design_chunks(me, design.features):
-        values[rows] = part
     own_rows = np.flatnonzero(used & masks[:, place])
-    own = values[own_rows]
+    own = cohort_features(me, mine)[own_rows]
     if len(own_rows) < 2 + len(mine):
         raise NotEstimable(
             f"only {len(own_rows)} of the records used are here, for {len(mine)} features; leave this party out."

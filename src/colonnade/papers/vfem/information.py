@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +26,12 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Stage, stage
 from colonnade.federation.step import Public, Release, step
+from colonnade.models.matrix import consecutive
 from colonnade.papers.vfem.block import Design, forget, own_block
 from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.statistics.features import quantize
 from colonnade.statistics.gaussian_em import Matrix, Vector
-from colonnade.statistics.joint import JointStages, open_shares
+from colonnade.statistics.joint import JointStages
 from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.shares import deal_large
 
@@ -81,15 +83,8 @@ class SecureGram(WeightedGram):
             discloses="secret shares of weighted columns",
             reply_bytes=self.layout.packed_bytes(design.facts.n, widest),
         )
-        self.open = joint.stage(
-            "open",
-            open_shares,
-            roster.committee,
-            [{"number": 0}],
-            audience="coordinator",
-            discloses="shares of one weighted Gram matrix, which the coordinator joins",
-            reply_bytes=4 * len(self.layout.field.primes) * self.layout.openings[0],
-        )
+        discloses = "shares of one weighted Gram matrix, which the coordinator joins"
+        self.open = replace(joint.open_stage(), discloses=discloses)
         self.joint, self.stages = joint, (self.share, self.open)
 
     def run(self, job: Job, *, weight: float) -> Matrix:
@@ -138,11 +133,8 @@ class SketchedGram(WeightedGram):
         mean = np.concatenate([part["mean"] for part in parts])
         # Only products of deviations are sketched; the means' part of a product is exact.
         gram = sketch.T @ sketch + replies[self.design.response_party]["weight"] * np.outer(mean, mean)
-        start = 0
-        for part in parts:
-            own = slice(start, start + len(part["gram"]))
+        for part, own in zip(parts, consecutive([len(part["gram"]) for part in parts]), strict=True):
             gram[own, own] = part["gram"]
-            start = own.stop
         return self.ordered(gram)
 
 

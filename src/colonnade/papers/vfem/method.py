@@ -37,10 +37,9 @@ from colonnade.papers.vfem.model import (
     BlockParameters,
     Terms,
     Units,
-    about,
     as_regression,
-    covariance,
     estimate_independent,
+    own_moments,
 )
 from colonnade.papers.vfem.steps import (
     Masking,
@@ -52,7 +51,6 @@ from colonnade.papers.vfem.steps import (
     response_terms,
     terms,
 )
-from colonnade.statistics.gaussian_em import GaussianFit
 
 STARTING = 40
 """At most so many iterations on complete or mean-imputed records; they only choose where EM begins."""
@@ -297,7 +295,6 @@ class Rounds(Procedure[Regression]):
         high, low = max(own["high"] for own in prepared.values()), min(own["low"] for own in prepared.values())
         climb = _Climb(job, self, eta=2 / (high + low))
         climb.up(method.init, most=STARTING, tolerance=0.0)
-        climb.restore()
         trace = climb.up("em", most=method.iterations, tolerance=method.tolerance)
         model, units, partial = self._model(climb.terms())
         gram = self.information.run(job, weight=max(1 / model.tau(mask) for mask in partial.masks))
@@ -358,10 +355,7 @@ class Rounds(Procedure[Regression]):
             score_sum=np.concatenate([[np.sum(sums / tau)], *(part["score_sum"] for part in parts)]),
             first=np.column_stack([lacks @ (counts / tau), *(part["first"] for part in parts)]),
             second=np.column_stack([every @ (sums / tau**2), *(part["second"] for part in parts)]),
-            seen=tuple(
-                about(part["count"], np.zeros(len(part["mu"])), part["products"], np.asarray(part["mu"]))
-                for part in parts
-            ),
+            own=tuple(own_moments(part["count"], np.zeros(len(part["mu"])), part["products"]) for part in parts),
         )
         units = Units(
             np.concatenate([part["centre"] for part in parts]),
@@ -375,18 +369,9 @@ class Rounds(Procedure[Regression]):
     ) -> Regression:
         features = tuple(self.design.features)
         target = [feature.name for feature in features].index(self.design.response)
-        n = float(evaluated.counts.sum())
         names = [feature.name for feature in self.design.covariates]
-        mu, sigma, coefficients = as_regression(
-            model, covariance(model, evaluated), units, n=n, names=names, target=target
-        )
-        scales = [float(np.log(units.scale[place]).sum()) for place in model.places]
-        constant = -sum(seen[0] * scale for seen, scale in zip(evaluated.seen, scales, strict=True))
-        constant -= n * math.log(units.response[1])
-        values = tuple(value + constant for value in trace)
         return in_own_units(
-            GaussianFit(mu, sigma, values[-1], values, iterations, 0),
-            coefficients,
+            *as_regression(model, evaluated, units, names=names, target=target, trace=trace, steps=(iterations, 0)),
             features=features,
             response=target,
             columns=columns_of(job.facts, features),
@@ -401,12 +386,8 @@ class _Climb:
     """The rounds as the coordinator sees them: step lengths go out, log-likelihoods come back."""
 
     def __init__(self, job: Job, rounds: Rounds, eta: float) -> None:
-        self._job, self._rounds, self._eta, self._first = job, rounds, eta, eta
+        self._job, self._rounds, self._first = job, rounds, eta
         self.iterations = 0
-
-    def restore(self) -> None:
-        """The paper's step length again."""
-        self._eta = self._first
 
     def _value(self, mode: Mode, *, retreat: bool) -> float:
         """All parties move, or move less; then the value there."""
@@ -422,7 +403,10 @@ class _Climb:
         return float(next(iter(replies.values()))["value"])
 
     def up(self, mode: Mode, *, most: int, tolerance: float) -> list[float]:
-        """Climb until what is left to gain is below `tolerance` (extrapolated from the last two gains)."""
+        """Climb until what is left to gain is below `tolerance` (extrapolated from the last two gains).
+
+        It begins with the paper's step length."""
+        self._eta = self._first
         trace = [self._value(mode, retreat=False)]
         gains: list[float] = []
         while len(trace) < most:

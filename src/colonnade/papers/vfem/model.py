@@ -19,7 +19,6 @@ of `papers/vfem/method.py` reach in hundreds of rounds, and none of them asks a 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,15 +26,16 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from colonnade.data.column import Column
 from colonnade.errors import NotEstimable
-from colonnade.models.linear.estimate import Observed, check_joint_records
+from colonnade.models.linear.estimate import Observed, check_joint_records, pooled
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.result import Regression
+from colonnade.models.matrix import consecutive
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Pattern, PatternStatistics, Vector, derivatives
+from colonnade.statistics.gaussian_em import log_likelihood as gaussian_likelihood
 from colonnade.statistics.moments import MomentsResult
 
 
@@ -57,6 +57,15 @@ class BlockParameters:
         """beta'Sigma beta: what the block explains of the response, and hides where it is missing."""
         return float(self.beta @ self.sigma @ self.beta)
 
+    def likelihood(self, own: PatternStatistics) -> float:
+        """Of the party's covariates, from their moments where it has them. A party computes it alone."""
+        return gaussian_likelihood(own, self.mu, self.sigma) if len(self.beta) else 0.0
+
+
+def own_moments(count: float, sums: Vector, products: Matrix) -> PatternStatistics:
+    """The moments of one party's covariates over the records that it has: all of them have one pattern."""
+    return PatternStatistics(("",) * len(sums), (Pattern(np.arange(len(sums)), count, sums, products),))
+
 
 @dataclass(frozen=True, eq=False)
 class BlockModel:
@@ -67,8 +76,7 @@ class BlockModel:
     @cached_property
     def places(self) -> list[slice]:
         """Where each block is among all covariates."""
-        ends = np.cumsum([0, *(len(block.beta) for block in self.blocks)])
-        return [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
+        return consecutive([len(block.beta) for block in self.blocks])
 
     @property
     def width(self) -> int:
@@ -97,14 +105,14 @@ class BlockModel:
 
     def moved(self, step: Vector) -> BlockModel:
         theta, p = self.vector + step, self.width
-        blocks, start = [], 1 + 2 * p
-        for block, place in zip(self.blocks, self.places, strict=True):
-            size = len(block.beta)
+        beta, mu, triangles = np.split(theta[1:-1], [p, 2 * p])
+        blocks = []
+        for place in self.places:
+            size = place.stop - place.start
+            own, triangles = np.split(triangles, [size * (size + 1) // 2])
             upper = np.zeros((size, size))
-            upper[np.triu_indices(size)] = theta[start : start + size * (size + 1) // 2]
-            start += size * (size + 1) // 2
-            shifted = slice(1 + place.start, 1 + place.stop), slice(1 + p + place.start, 1 + p + place.stop)
-            blocks.append(BlockParameters(theta[shifted[0]], theta[shifted[1]], upper + np.triu(upper, 1).T))
+            upper[np.triu_indices(size)] = own
+            blocks.append(BlockParameters(beta[place], mu[place], upper + np.triu(upper, 1).T))
         return BlockModel(float(theta[0]), float(theta[-1]), tuple(blocks))
 
 
@@ -115,7 +123,7 @@ class Terms:
     `masks`, `counts`, `sums`, `squares`: the patterns, and their numbers of records, sums of r and sums of r^2. With
     d = (1, x), missing blocks of x at their mean: `gram` = sum d d'/tau and `score_sum` = sum r d/tau over all records;
     `first[k]` = sum d/tau over the records that lack block k; `second[k]` = sum r d/tau^2 over those, and in its last
-    row over all. `seen` has, for each party, count, sums and products of its covariates about mu_k where it has them.
+    row over all. `own` are the moments of each party's covariates where it has them.
     """
 
     masks: tuple[tuple[bool, ...], ...]
@@ -126,28 +134,18 @@ class Terms:
     score_sum: Vector
     first: Matrix
     second: Matrix
-    seen: tuple[tuple[float, Vector, Matrix], ...]
+    own: tuple[PatternStatistics, ...]
 
 
 def log_likelihood(model: BlockModel, terms: Terms) -> float:
     tau = np.array([model.tau(mask) for mask in terms.masks])
     value = residual_likelihood(tau, terms.counts, terms.squares)
-    return value + sum(own_likelihood(block, *seen) for block, seen in zip(model.blocks, terms.seen, strict=True))
+    return value + sum(block.likelihood(own) for block, own in zip(model.blocks, terms.own, strict=True))
 
 
 def residual_likelihood(tau: Vector, counts: Vector, squares: Vector) -> float:
     """Of the response given what is seen, from its residuals' squares per pattern."""
     return -0.5 * float(np.sum(counts * np.log(2 * math.pi * tau) + squares / tau))
-
-
-def own_likelihood(block: BlockParameters, count: float, sums: Vector, products: Matrix) -> float:
-    """Of a party's covariates alone; `products` are about mu_k. A party computes it alone."""
-    if not len(block.beta):
-        return 0.0
-    factor = cho_factor(block.sigma, lower=True)
-    determinant = 2 * float(np.log(np.diag(factor[0])).sum())
-    distance = float(np.trace(cho_solve(factor, products)))
-    return -0.5 * (count * (len(block.beta) * math.log(2 * math.pi) + determinant) + distance)
 
 
 def score_and_information(model: BlockModel, terms: Terms) -> tuple[Vector, Matrix]:
@@ -187,9 +185,7 @@ def score_and_information(model: BlockModel, terms: Terms) -> tuple[Vector, Matr
         mixed[j[off] + 1 + place.start, s[off]] -= slope[k] * 2 * block.beta[i[off]]
         info[np.ix_(b, b)] -= 2 * slope[k] * block.sigma
         if len(b):
-            count, sums, products = terms.seen[k]
-            own_moments = PatternStatistics(("",) * len(b), (Pattern(np.arange(len(b)), count, sums, products),))
-            own_score, own = derivatives(own_moments, np.zeros(len(b)), block.sigma)
+            own_score, own = derivatives(terms.own[k], block.mu, block.sigma)
             both = np.concatenate([m, s])
             score[both] += own_score
             info[np.ix_(both, both)] += own
@@ -221,12 +217,6 @@ def covariance(model: BlockModel, terms: Terms) -> Matrix:
     return np.asarray(cho_solve(factor, np.eye(len(info))[:, :b])[:b] * np.outer(scale[:b], scale[:b]))
 
 
-def about(count: float, sums: Vector, products: Matrix, mean: Vector) -> tuple[float, Vector, Matrix]:
-    """Moments about a mean, from moments about 0."""
-    cross = np.outer(sums, mean)
-    return count, sums - count * mean, products - cross - cross.T + count * np.outer(mean, mean)
-
-
 # --- back to given units ----------------------------------------------------------------------------------
 
 
@@ -240,21 +230,23 @@ class Units:
 
 
 def as_regression(
-    model: BlockModel, cov: Matrix, units: Units, *, n: float, names: Sequence[str], target: int
-) -> tuple[Vector, Matrix, Coefficients]:
-    """Mean and covariance of (x, y), y in place `target`, and the regression, in the units given.
+    model: BlockModel,
+    terms: Terms,
+    units: Units,
+    *,
+    names: Sequence[str],
+    target: int,
+    trace: Sequence[float],
+    steps: tuple[int, int],
+) -> tuple[GaussianFit, Coefficients]:
+    """The Gaussian of (x, y), y in place `target`, and the regression, in the units given; `steps` of EM and Newton.
 
     `sigma2` and `cov` carry n / (n - p - 1), as in ordinary least squares.
     """
-    p = model.width
+    p, n = model.width, float(terms.counts.sum())
     if n <= p + 1:
         raise NotEstimable(f"{n:.0f} records cannot determine {p + 1} coefficients; leave columns out.")
     centre, scale = units.response
-    slope = scale / units.scale
-    back = np.zeros((1 + p, 1 + p))
-    back[0, 0], back[0, 1:], back[1:, 1:] = scale, -slope * units.centre, np.diag(slope)
-    params = back @ np.concatenate([[model.intercept], model.beta])
-    params[0] += centre
     explained = sum(block.variance for block in model.blocks)
     others = np.delete(np.arange(1 + p), target)
     mu, sigma = np.zeros(1 + p), np.zeros((1 + p, 1 + p))
@@ -264,14 +256,20 @@ def as_regression(
     sigma[others, target] = sigma[target, others] = model.sigma @ model.beta * units.scale * scale
     sigma[target, target] = (model.sigma2 + explained) * scale**2
     correction = n / (n - p - 1)
-    coefficients = Coefficients(
+    standard = Coefficients(
         names=tuple(names),
-        params=params,
-        cov=correction * back @ cov @ back.T,
-        sigma2=correction * model.sigma2 * scale**2,
+        params=np.concatenate([[model.intercept], model.beta]),
+        cov=correction * covariance(model, terms),
+        sigma2=correction * model.sigma2,
         rsquared=explained / (model.sigma2 + explained),
     )
-    return mu, sigma, coefficients
+    # Changing units moves every log-likelihood by the same constant.
+    scales = (float(np.log(units.scale[place]).sum()) for place in model.places)
+    constant = n * math.log(scale) + sum(own.n * log_scale for own, log_scale in zip(terms.own, scales, strict=True))
+    values = tuple(value - constant for value in trace)
+    return GaussianFit(mu, sigma, values[-1], values, *steps), standard.in_units(
+        units.centre, units.scale, (centre, scale)
+    )
 
 
 # --- the exact solver: from pattern moments ----------------------------------------------------------------
@@ -301,99 +299,75 @@ def estimate_independent(
     scale = np.sqrt(variance)
     owners = [feature.party for feature in observed.features]
     standard = block_moments(data.standardised(centre, scale), owners, target, observed.parties)
-    fit = climb(standard, starting_model(standard, init))
-    cov = covariance(fit.model, standard.terms(fit.model))
+    model, trace, steps = climb(standard, starting_model(standard, init))
     others = np.delete(np.arange(len(scale)), target)
     units = Units(centre[others], scale[others], (float(centre[target]), float(scale[target])))
     names = [data.names[place] for place in others]
-    mu, sigma, coefficients = as_regression(fit.model, cov, units, n=data.n, names=names, target=target)
-    # Changing units moves every log-likelihood by the same constant.
-    constant = -sum(pattern.count * float(np.log(scale[pattern.observed]).sum()) for pattern in data.patterns)
-    trace = tuple(value + constant for value in fit.trace)
-    return observed.result(GaussianFit(mu, sigma, trace[-1], trace, fit.em_steps, fit.newton_steps), coefficients)
+    fit = as_regression(model, standard.terms(model), units, names=names, target=target, trace=trace, steps=steps)
+    return observed.result(*fit)
 
 
 def block_moments(data: PatternStatistics, owners: Sequence[str], target: int, parties: Sequence[str]) -> BlockMoments:
-    """Pattern moments over (1, x, y); every pattern shows the response."""
+    """Pattern moments over (x, y); every pattern shows the response."""
     others = np.delete(np.arange(len(data.names)), target)
-    column = np.full(len(data.names), -1, dtype=np.intp)
-    column[others] = np.arange(len(others))
-    masks, seen, grams = [], [], []
-    for pattern in data.patterns:
-        has = {owners[int(place)] for place in pattern.observed}
-        order = np.argsort(np.where(pattern.observed == target, len(data.names), pattern.observed))  # the response last
-        gram = np.block([[np.array([[pattern.count]]), pattern.sums[None, :]], [pattern.sums[:, None], pattern.gram]])
-        entries = np.concatenate([[0], 1 + order])
-        masks.append(tuple(party in has for party in parties))
-        seen.append(column[pattern.observed[order[:-1]]])
-        grams.append(gram[np.ix_(entries, entries)])
-    widths = tuple(sum(owners[int(place)] == party for place in others) for party in parties)
-    return BlockMoments(widths, tuple(masks), tuple(seen), tuple(grams))
+    owner = np.array(owners)
+    masks = tuple(tuple(np.isin(parties, owner[pattern.observed]).tolist()) for pattern in data.patterns)
+    widths = tuple(int(np.sum(owner[others] == party)) for party in parties)
+    return BlockMoments(widths, masks, data.only(np.append(others, target)))
 
 
 def starting_model(data: BlockMoments, init: Init) -> BlockModel:
     """The paper's: coefficients from complete cases or mean imputation, available-case moments, s2 = var(y) = 1."""
-    ends = np.cumsum([0, *data.widths])
-    places = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
     p = sum(data.widths)
-    if init == "complete-case":
-        complete = [gram for mask, gram in zip(data.masks, data.grams, strict=True) if all(mask)]
-        count = complete[0][0, 0] if complete else 0.0
-        if count <= p + 1:
-            raise NotEstimable(
-                f"{count:.0f} records are complete, and {p + 2} are needed to start from them; take init='mean'."
-            )
-        total = complete[0]
-    else:
-        total = np.sum([data.filled(number, np.zeros(p)) for number in range(len(data.masks))], axis=0)
-    start = model_of(total, places)
+    chosen = [number for number, mask in enumerate(data.masks) if init == "mean" or all(mask)]
+    total = sum((data.filled(number, np.zeros(p)) for number in chosen), np.zeros((2 + p, 2 + p)))
+    if init == "complete-case" and total[0, 0] <= p + 1:
+        raise NotEstimable(
+            f"{total[0, 0]:.0f} records are complete, and {p + 2} are needed to start from them; take init='mean'."
+        )
+    start = model_of(total, consecutive(data.widths))
     blocks = []
-    for block, (count, sums, products) in zip(start.blocks, data.own, strict=True):
-        mean = sums / max(count, 1.0)
-        blocks.append(BlockParameters(block.beta, mean, products / max(count, 1.0) - np.outer(mean, mean)))
+    for block, own in zip(start.blocks, data.own, strict=True):
+        mean, _ = own.available()
+        products = own.patterns[0].about(mean)[1]
+        blocks.append(BlockParameters(block.beta, mean, products / max(own.n, 1.0)))
     return BlockModel(start.intercept, 1.0, tuple(blocks))
 
 
 @dataclass(frozen=True, eq=False)
 class BlockMoments:
-    """Pattern moments over (1, x, y), with the party of each covariate: what `solver="exact"` computes from.
+    """Pattern moments over (x, y), with the party of each covariate: what `solver="exact"` computes from.
 
-    `masks` say who has a pattern's records, `grams` are over (1, its seen covariates, y), `seen` the places of these
-    among all covariates.
+    `masks` say who has the records of each pattern of `data`, in which the response is the last coordinate.
     """
 
     widths: tuple[int, ...]
     masks: tuple[tuple[bool, ...], ...]
-    seen: tuple[NDArray[np.intp], ...]
-    grams: tuple[Matrix, ...]
-
-    @property
-    def n(self) -> float:
-        return float(sum(gram[0, 0] for gram in self.grams))
+    data: PatternStatistics
 
     @cached_property
-    def own(self) -> tuple[tuple[float, Vector, Matrix], ...]:
-        """Count, sums and products of each party's covariates over the records that it has."""
-        moments, start = [], 0
-        for party, width in enumerate(self.widths):
-            total = np.zeros((1 + width, 1 + width))
-            for mask, seen, gram in zip(self.masks, self.seen, self.grams, strict=True):
-                if mask[party]:
-                    own = [0, *(1 + np.flatnonzero((seen >= start) & (seen < start + width)))]
-                    total += gram[np.ix_(own, own)]
-            moments.append((float(total[0, 0]), total[0, 1:], total[1:, 1:]))
-            start += width
-        return tuple(moments)
+    def own(self) -> tuple[PatternStatistics, ...]:
+        """The moments of each party's covariates over the records that it has."""
+        columns = np.arange(sum(self.widths))
+        return tuple(pooled(self.data.only(columns[place])) for place in consecutive(self.widths))
 
     def filled(self, number: int, mu: Vector) -> Matrix:
         """The Gram matrix of (1, x, y) of one pattern, with missing blocks at their mean."""
-        seen, p = self.seen[number], sum(self.widths)
-        put = np.zeros((2 + p, 2 + len(seen)))
-        put[1 : 1 + p, 0] = mu
-        put[1 + seen, 0] = 0.0
-        put[0, 0] = put[-1, -1] = 1.0
-        put[1 + seen, 1 + np.arange(len(seen))] = 1.0
-        return np.asarray(put @ self.grams[number] @ put.T)
+        seen = 1 + self.data.patterns[number].observed
+        put = np.zeros((2 + len(mu), 1 + len(seen)))
+        put[1:-1, 0] = mu
+        put[seen, 0] = 0.0
+        put[0, 0] = 1.0
+        put[seen, 1 + np.arange(len(seen))] = 1.0
+        return np.asarray(put @ self._grams[number] @ put.T)
+
+    @cached_property
+    def _grams(self) -> list[Matrix]:
+        """Of each pattern, over (1, what it shows)."""
+        return [
+            np.block([[np.full((1, 1), pattern.count), pattern.sums[None]], [pattern.sums[:, None], pattern.gram]])
+            for pattern in self.data.patterns
+        ]
 
     def terms(self, model: BlockModel) -> Terms:
         p, parties = model.width, len(self.widths)
@@ -410,9 +384,8 @@ class BlockMoments:
             score_sum += moved[:-1] / tau
             first[lacking] += filled[0, :-1] / tau
             second[np.append(lacking, True)] += moved[:-1] / tau**2
-        seen = tuple(about(*own, block.mu) for own, block in zip(self.own, model.blocks, strict=True))
-        counts = np.array([total[0, 0] for total in self.grams])
-        return Terms(self.masks, counts, sums, squares, gram, score_sum, first, second, seen)
+        counts = np.array([pattern.count for pattern in self.data.patterns])
+        return Terms(self.masks, counts, sums, squares, gram, score_sum, first, second, self.own)
 
     def em_step(self, model: BlockModel) -> BlockModel:
         """Equation (6): expected moments of complete records, then their regression, means and covariances.
@@ -453,16 +426,11 @@ def model_of(total: Matrix, places: Sequence[slice]) -> BlockModel:
 # --- the climb --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class BlockFit:
-    model: BlockModel
-    trace: tuple[float, ...]
-    em_steps: int
-    newton_steps: int
+def climb(data: BlockMoments, start: BlockModel) -> tuple[BlockModel, list[float], tuple[int, int]]:
+    """Equation (6), then Newton's method on the exact information; only steps that do not lower the likelihood.
 
-
-def climb(data: BlockMoments, start: BlockModel) -> BlockFit:
-    """Equation (6), then Newton's method on the exact information; only steps that do not lower the likelihood."""
+    Returns the model, the log-likelihood after each step, and the numbers of EM and Newton steps.
+    """
     model, terms = start, data.terms(start)
     trace, em_steps, newton_steps = [log_likelihood(model, terms)], 0, 0
     for _ in range(MAXIMUM_ROUNDS):
@@ -490,7 +458,7 @@ def climb(data: BlockMoments, start: BlockModel) -> BlockFit:
                     if score @ step < NEAR**2:
                         break
                 last = log_likelihood(model, data.terms(model))
-                return BlockFit(model, (*trace, max(trace[-1], last)), em_steps, newton_steps)
+                return model, [*trace, max(trace[-1], last)], (em_steps, newton_steps)
             better = _search(data, model, step, trace[-1])
             if better is None:
                 break

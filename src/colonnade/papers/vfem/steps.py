@@ -11,20 +11,17 @@ one (`retreat`): all parameters return to where they were, and take less of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import BadArguments, NotEstimable, PartyLost, SecureError, UnsafeRequest
+from colonnade.errors import BadArguments, NotEstimable, SecureError, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.step import Public, Release, step
 from colonnade.papers.vfem.block import (
     Design,
-    MissingTerm,
     OwnBlock,
-    alone,
     chosen_groups,
     keep_masks,
     own_block,
@@ -36,6 +33,7 @@ from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.secure.pads import FixedPoint, fixed_point, masked, pad_label
 from colonnade.statistics.gaussian_em import Vector
 from colonnade.statistics.joint import binding
+from colonnade.statistics.shares import received_from
 
 Masking = Literal["masked", "plain"]
 Mode = Literal["complete-case", "mean", "em"]
@@ -66,14 +64,12 @@ def announce(me: Party, *, names: list[str]) -> Release:
 def prepare(me: Party, *, names: list[str], masking: Masking) -> Release:
     """Form groups, standardise; state what the step length depends on. A party with too few records only says so."""
     design = Design.of(me.facts, names)
-    received = me.received(MASK)
-    if missing := [party for party in design.parties if party not in received]:
-        raise PartyLost(f"{', '.join(missing)} did not send a mask; resume when they are back.")
-    masks = unpacked_masks(design, received)
+    masks = unpacked_masks(design, received_from(me, MASK, design.parties))
     with_response = masks[:, design.parties.index(design.response_party)]
     others = [design.parties.index(party) for party in design.others]
     widths = [design.width(party) for party in design.parties]
-    groups = alone(others) if masking == "plain" else chosen_groups(masks[with_response], others, widths)
+    alone = tuple((place,) for place in others)
+    groups = alone if masking == "plain" else chosen_groups(masks[with_response], others, widths)
     used = used_blocks(masks, groups)
     keep_masks(me, design, used, groups)
     me.keep("vfem masking", masking)
@@ -150,8 +146,8 @@ def predictors(
     now = _parameters(state, eta)
     # Mean and variance, which stand for the block where it is missing, and the likelihood of its own columns go along
     # in the sums, so that no party sees them alone.
-    rest = [float(now.mu @ now.beta), now.variance, block.likelihood(now) / block.n]
-    vector = np.append(block.predictor(now), rest)
+    rest = [float(now.mu @ now.beta), now.variance, now.likelihood(block.own) / block.n]
+    vector = np.append(block.x @ now.beta, rest)
     if not np.isfinite(vector).all():
         raise NotEstimable("the estimates of this party left all bounds; leave columns out, or take solver='exact'.")
     if masking == "masked":
@@ -166,10 +162,8 @@ def _moved(block: OwnBlock, now: BlockParameters, received: dict[str, Any], stat
     if received["mode"] != "em":
         gradient = block.x.T @ e / received["count"]
         return {**state, "base": now.beta, "gradient": gradient}
-    missing = MissingTerm(
-        received["score_sum"][block.place], received["variance_excess"][block.place], received["sigma2"]
-    )
-    gradient, mu, sigma = block.maximised(now, e, missing)
+    missing = {name: received[name][block.place] for name in ("score_sum", "variance_excess")}
+    gradient, mu, sigma = block.maximised(now, e, sigma2=received["sigma2"], **missing)
     return {**state, "base": now.beta, "gradient": gradient, "mu": mu, "sigma": sigma}
 
 
@@ -203,23 +197,11 @@ def _under_pads(
 # --- the rounds: the response holder ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Totals:
-    """Of the other parties, over the cohort: the sum of their predictors where they are used; by party (a group's at
-    its first one) the means and variances that stand for them where they are not; the likelihood of their columns / n.
-    """
-
-    predictor: Vector
-    means: Vector
-    variances: Vector
-    likelihood: float
-
-
-def _totals(me: Party, design: Design, block: OwnBlock, masking: Masking) -> Totals:
-    """What the response holder adds up, group by group."""
-    received = me.received(PREDICTOR)
-    if missing := [party for party in design.others if party not in received]:
-        raise PartyLost(f"no predictor came from {', '.join(missing)}; resume when they are back.")
+def _totals(me: Party, design: Design, block: OwnBlock, masking: Masking) -> tuple[Vector, Vector, Vector, float]:
+    """What the response holder adds up, group by group, over the cohort: the sum of the others' predictors where they
+    are used; by party (a group's at its first one) the means and variances that stand for them where they are not; the
+    likelihood of their columns / n."""
+    received = received_from(me, PREDICTOR, design.others)
     kind = np.dtype(np.float64 if masking == "plain" else np.uint64)
 
     def numbers(added: NDArray[Any]) -> Vector:
@@ -241,7 +223,7 @@ def _totals(me: Party, design: Design, block: OwnBlock, masking: Masking) -> Tot
         values = numbers(added)
         predictor[rows] += values[:-2]
         means[group[0]], variances[group[0]] = values[-2:]
-    return Totals(predictor, means, variances, float(numbers(likelihood)[0]))
+    return predictor, means, variances, float(numbers(likelihood)[0])
 
 
 @step(
@@ -260,10 +242,10 @@ def residuals(
     block, state = _response_state(me, design, round_number, retreat)
     now, r, tau, others = _evaluated(me, design, block, state, eta, masking)
     sums, squares = _per_pattern(block, r)
-    intercept, _, sigma2 = _own(state, eta)
+    intercept, sigma2 = _own(state, eta)
     message: dict[str, Any] = {"mode": mode, "eta": eta}
     if mode == "em":
-        value = residual_likelihood(tau, block.counts, squares) + block.n * others + block.likelihood(now)
+        value = residual_likelihood(tau, block.counts, squares) + block.n * others + now.likelihood(block.own)
         share = sigma2 / tau
         message |= {
             "score_sum": block.lacks.T @ (sums / tau),
@@ -299,31 +281,30 @@ def _response_state(me: Party, design: Design, round_number: int, retreat: bool)
     return block, me.recall("vfem before") if retreat else state
 
 
-def _own(state: dict[str, Any], eta: float) -> tuple[float, float, float]:
-    """Intercept, its gradient, and s2."""
+def _own(state: dict[str, Any], eta: float) -> tuple[float, float]:
+    """Intercept and s2."""
     intercept, gradient, sigma2 = state["own"]
-    return intercept + eta * gradient, gradient, sigma2
+    return intercept + eta * gradient, sigma2
 
 
 def _evaluated(
     me: Party, design: Design, block: OwnBlock, state: dict[str, Any], eta: float, masking: Masking
 ) -> tuple[BlockParameters, Vector, Vector, float]:
     """The response holder's block, r over the cohort, tau per pattern, and the others' own likelihoods / n."""
-    others = _totals(me, design, block, masking)
+    predictor, means, variances, likelihood = _totals(me, design, block, masking)
     now = _parameters(state, eta)
-    intercept, _, sigma2 = _own(state, eta)
+    intercept, sigma2 = _own(state, eta)
     assert block.response is not None
-    r = block.response - others.predictor
-    r[block.own_rows] -= block.predictor(now) + (intercept + block.lacks @ others.means)[block.index[block.own_rows]]
-    return now, r, sigma2 + block.lacks @ others.variances, others.likelihood
+    r = block.response - predictor
+    r[block.own_rows] -= block.x @ now.beta + (intercept + block.lacks @ means)[block.index[block.own_rows]]
+    return now, r, sigma2 + block.lacks @ variances, likelihood
 
 
 def _per_pattern(block: OwnBlock, r: Vector) -> tuple[Vector, Vector]:
     """Sums of r and of r^2."""
     index, own = block.index[block.own_rows], r[block.own_rows]
-    sums: Vector = np.bincount(index, weights=own, minlength=len(block.masks)).astype(np.float64)
-    squares: Vector = np.bincount(index, weights=own * own, minlength=len(block.masks)).astype(np.float64)
-    return sums, squares
+    sums, squares = (np.bincount(index, weights=values, minlength=len(block.masks)) for values in (own, own * own))
+    return np.asarray(sums, dtype=np.float64), np.asarray(squares, dtype=np.float64)
 
 
 # --- after the rounds -------------------------------------------------------------------------------------
@@ -346,7 +327,7 @@ def response_terms(me: Party, *, names: list[str], round_number: int, eta: float
     for party in design.others:
         own = scores[block.rows[design.parties.index(party)]]
         me.send(party, RESIDUALS, {"scores": own, "score_sums": score_sums, "weights": weights})
-    intercept, _, sigma2 = _own(state, eta)
+    intercept, sigma2 = _own(state, eta)
     value = {
         **_estimates(block, now, scores[block.own_rows], score_sums, weights),
         "intercept": intercept,

@@ -54,7 +54,7 @@ def test_the_answer_has_the_numbers_and_escapes_names() -> None:
     assert "900 records of 1,000; 300 of them are complete" in page
     assert "region[<b>]" not in page
     assert "region[&lt;b&gt;]" in page
-    assert coefficients(view).rows[1] == ("age", "0.5", "0.25", "2.00", "0.046", "0.01001", "0.99")
+    assert coefficients(view).rows[1] == ("age", "0.5", "0.25", "2.000", "0.046", "0.01001", "0.99")
     assert view.tables()[0].rows == coefficients(view).rows
     assert View.from_dict(view.to_dict()) == view
 
