@@ -35,7 +35,7 @@ from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.procedure import FieldSynthesis
 from colonnade.synthesis.field.rounds import EXACT_SD
 from colonnade.synthesis.field.sample import sample_cells
-from colonnade.synthesis.field.schema import Schema, TableQuery, summed
+from colonnade.synthesis.field.schema import Schema, TableQuery
 from colonnade.synthesis.method import Synthesize
 from colonnade.synthesis.table import SyntheticTable
 
@@ -219,12 +219,11 @@ class Pooled:
         return measured
 
     def exact(self, query: TableQuery) -> NDArray[np.float64]:
-        shape = tuple(self._schema.sizes[name] for name in query.columns)
-        flat = np.ravel_multi_index([self._codes[name] for name in query.columns], shape)
-        table = np.bincount(flat, minlength=math.prod(shape)).reshape(shape)
-        bins = zip(shape, query.bins, strict=True)
-        maps = [np.arange(size) if coarse is None else np.array(coarse) for size, coarse in bins]
-        return np.asarray(summed(table, maps), dtype=np.float64)
+        bins = zip(query.columns, query.maps(), strict=True)
+        codes = [self._codes[name] if coarse is None else coarse[self._codes[name]] for name, coarse in bins]
+        sizes = zip(query.columns, query.bins, strict=True)
+        shape = tuple(self._schema.sizes[name] if coarse is None else max(coarse) + 1 for name, coarse in sizes)
+        return np.bincount(np.ravel_multi_index(codes, shape), minlength=math.prod(shape)).reshape(shape).astype(float)
 
 
 def field_method(data: Data, **options: Any) -> Synthesize:

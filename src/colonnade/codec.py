@@ -153,7 +153,7 @@ def record(kind: type[T], plain: Any, where: str, *, cure: str = "") -> T:
     absent = [name for name, field in known.items() if required(field) and name not in plain]
     if absent:
         raise BadArguments(f"{where} lacks {', '.join(absent)}.{cure}")
-    hints = hints_of(kind)
+    hints = hints_of(kind)  # type: ignore[arg-type]
     return kind(**{name: convert(value, hints[name], f"{name} in {where}") for name, value in plain.items()})
 
 

@@ -34,6 +34,7 @@ from colonnade.alignment.lists import (
     terms,
 )
 from colonnade.data.cohort import Alignment, Cohort
+from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, SealBroken
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home

@@ -25,6 +25,7 @@ from colonnade.data.cohort import Alignment
 from colonnade.data.column import Columns
 from colonnade.data.keys import key_name, with_key
 from colonnade.data.sources import open_source
+from colonnade.durable import whole_file
 from colonnade.errors import RosterError, RunError, SchemaError, SourceError
 from colonnade.federation.config import Consortium, PartyFile
 from colonnade.federation.facts import PublicFacts

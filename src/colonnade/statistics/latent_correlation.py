@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,30 +28,30 @@ _PAIRS = 1 << 13  # pairs of columns inverted at once: their products of coeffic
 # --- from scores to the latent scale ---------------------------------------------------------------------
 
 
-def uniform_coefficients(terms: int = TERMS) -> Reals:
-    """c_1 ... c_terms of g = Phi, the score of a continuous column.
+def uniform_coefficients() -> Reals:
+    """c_1 ... c_TERMS of g = Phi, the score of a continuous column.
 
     By parts c_m = int phi^2 h_(m-1) / sqrt(m) = E h_(m-1)(Z / sqrt 2) / (2 sqrt(pi m)), and E He_k(Z / sqrt 2) =
     (-1/2)^(k/2) (k - 1)!! for even k. The quotient of two such terms is a short product, so nothing overflows.
     """
-    coefficients = np.zeros(terms)
+    coefficients = np.zeros(TERMS)
     expected = 1.0
-    for m in range(1, terms + 1, 2):
+    for m in range(1, TERMS + 1, 2):
         coefficients[m - 1] = expected / (2 * math.sqrt(math.pi * m))
         expected *= -0.5 * math.sqrt(m / (m + 1))  # from k = m - 1 to k + 2: (k + 1) / sqrt((k + 1)(k + 2))
     return coefficients
 
 
-def category_coefficients(probabilities: ArrayLike, terms: int = TERMS) -> Reals:
+def category_coefficients(probabilities: ArrayLike) -> Reals:
     """The same for an ordered column: g is the mid-distribution score P(below) + P(equal) / 2 of its category."""
     chances = np.asarray(probabilities, dtype=np.float64)
     if chances.ndim != 1 or not chances.size or np.any(chances < 0) or not math.isclose(chances.sum(), 1, abs_tol=1e-6):
         raise DomainError("category probabilities must be at least 0 and sum to 1; normalise them first.")
     edges = np.cumsum(chances)
-    return step_coefficients(special.ndtri(np.clip(edges[:-1], 0, 1)), edges - chances / 2, terms)
+    return step_coefficients(special.ndtri(np.clip(edges[:-1], 0, 1)), edges - chances / 2)
 
 
-def step_coefficients(thresholds: ArrayLike, levels: ArrayLike, terms: int = TERMS) -> Reals:
+def step_coefficients(thresholds: ArrayLike, levels: ArrayLike) -> Reals:
     """The same for a step function of Z: levels[i] between thresholds[i - 1] and thresholds[i].
 
     int_a^b h_m phi = (h_(m-1)(a) phi(a) - h_(m-1)(b) phi(b)) / sqrt(m), so a jump at t adds its height times
@@ -61,25 +60,16 @@ def step_coefficients(thresholds: ArrayLike, levels: ArrayLike, terms: int = TER
     t, jumps = np.asarray(thresholds, dtype=np.float64), np.diff(np.asarray(levels, dtype=np.float64))
     inside = np.isfinite(t)
     t, jumps = t[inside], jumps[inside]
-    coefficients = np.zeros(terms)
+    coefficients = np.zeros(TERMS)
     before, now = np.zeros(t.size), np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
-    for m in range(1, terms + 1):
+    for m in range(1, TERMS + 1):
         coefficients[m - 1] = float(jumps @ now) / math.sqrt(m)
         before, now = now, (t * now - math.sqrt(m - 1) * before) / math.sqrt(m)
     return coefficients
 
 
-def bridge(coefficients: ArrayLike, correlation: ArrayLike) -> Reals:
-    """Score covariances of all pairs of columns at latent correlations: sum_m c_jm c_km r^m."""
-    c, r = np.asarray(coefficients, dtype=np.float64), np.asarray(correlation, dtype=np.float64)
-    total = np.zeros(r.shape)
-    for m in range(c.shape[1] - 1, -1, -1):
-        total = (total + np.multiply.outer(c[:, m], c[:, m])) * r
-    return total
-
-
 def invert_bridge(covariance: ArrayLike, coefficients: ArrayLike) -> Reals:
-    """The latent correlations at which `bridge` gives `covariance`, within +-0.999; the diagonal is 1.
+    """The latent correlations r with sum_m c_jm c_km r^m = `covariance`, within +-0.999; the diagonal is 1.
 
     A column without variance (one category) is correlated with nothing. Bisection, as the bridge is monotone.
     """
@@ -112,32 +102,27 @@ def _bisect(wanted: Reals, products: Reals) -> Reals:
 # --- a proper correlation matrix -------------------------------------------------------------------------
 
 
+def floored(matrix: Reals, floor: float) -> Reals:
+    """The symmetric part, with eigenvalues of at least `floor`."""
+    given = (matrix + matrix.T) / 2
+    values, vectors = linalg.eigh(given)
+    return np.asarray(given if values[0] >= floor else (vectors * np.maximum(values, floor)) @ vectors.T)
+
+
 def repair(matrix: ArrayLike, *, floor: float = EIGENVALUE_FLOOR) -> Reals:
     """Eigenvalues raised to `floor`, then rescaled to ones on the diagonal; a matrix that has them is unchanged."""
-    given = np.asarray(matrix, dtype=np.float64)
-    given = (given + given.T) / 2
-    values, vectors = linalg.eigh(given)
-    if values[0] < floor:
-        given = (vectors * np.maximum(values, floor)) @ vectors.T
+    given = floored(np.asarray(matrix, dtype=np.float64), floor)
     scale = 1 / np.sqrt(np.diag(given))
     repaired = given * np.outer(scale, scale)
     np.fill_diagonal(repaired, 1.0)
     return np.asarray((repaired + repaired.T) / 2)
 
 
-@dataclass(frozen=True, eq=False)
-class Completion:
-    """A correlation matrix, and the factor by which the measured entries had to shrink to have a completion at all."""
-
-    correlation: Reals
-    factor: float
-
-
-def complete(matrix: ArrayLike, measured: ArrayLike, *, floor: float = EIGENVALUE_FLOOR) -> Completion:
-    """The correlation matrix of largest determinant with the `measured` entries (Dempster 1972).
+def complete(matrix: ArrayLike, measured: ArrayLike, *, floor: float = EIGENVALUE_FLOOR) -> tuple[Reals, float]:
+    """The correlation matrix of largest determinant with the `measured` entries (Dempster 1972), and 1.
 
     Its inverse is 0 at every other entry. Noisy entries may have no positive completion: then they shrink
-    together by the least of a few factors at which one is found.
+    together by the largest of a few factors at which one is found, which is returned instead of 1.
     """
     given, fixed = np.asarray(matrix, dtype=np.float64), np.array(measured, dtype=bool)
     if given.ndim != 2 or given.shape[0] != given.shape[1] or fixed.shape != given.shape or (fixed != fixed.T).any():
@@ -146,12 +131,12 @@ def complete(matrix: ArrayLike, measured: ArrayLike, *, floor: float = EIGENVALU
     stated = np.where(fixed, (given + given.T) / 2, 0.0)
     np.fill_diagonal(stated, 1.0)
     if fixed.all():
-        return Completion(repair(stated, floor=floor), 1.0)
+        return repair(stated, floor=floor), 1.0
     for factor in (1.0, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.0):
         target = factor * stated + (1 - factor) * np.eye(len(given))
         start = _positive_completion(target, fixed, floor)
         if start is not None:
-            return Completion(_raise_determinant(start, fixed), factor)
+            return _raise_determinant(start, fixed), factor
     raise AssertionError("the identity is a completion")  # pragma: no cover - factor = 0 always has one
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from colonnade.errors import BadArguments, BadPrivacyParameter
+from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import (
@@ -27,7 +27,7 @@ from colonnade.federation.roster import Roster
 from colonnade.statistics.joint import check_budget
 from colonnade.synthesis.copula.overlap import Expected
 from colonnade.synthesis.copula.procedure import CopulaSynthesis
-from colonnade.synthesis.field.procedure import FieldSynthesis
+from colonnade.synthesis.field.procedure import MISSING_DATA, FieldSynthesis, check_split
 from colonnade.synthesis.table import SyntheticTable
 
 if TYPE_CHECKING:
@@ -192,18 +192,12 @@ class Synthesize(Method[SyntheticTable]):
             raise BadArguments('EM needs the moments of each pattern; choose presence="known", or correlation="pairs".')
         if self.patterns is not None and self.presence != "known":
             raise BadArguments('patterns of presence are used where it is known; choose presence="known".')
-        if self.split is not None and (
-            len(self.split) != 3 or not all(0 < share < 1 for share in self.split) or abs(sum(self.split) - 1) > 1e-9
-        ):
-            raise BadPrivacyParameter(f"split must be three positive shares that add up to 1, not {self.split!r}.")
+        if self.split is not None:
+            check_split(self.split)
 
     def missing_data(self) -> str:
         if self.model == "field":
-            return (
-                "A table of columns counts the records that all its parties have, and is scaled to the whole cohort:"
-                " right if records are missing completely at random. An empty cell of a record that is there is a value"
-                " of its own."
-            )
+            return MISSING_DATA
         pairs = "a pair of columns is measured on the records that have both: right if records are missing completely"
         if self.presence == "secret" or self.correlation == "pairs":
             return f"{pairs.capitalize()} at random."

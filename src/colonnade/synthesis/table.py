@@ -7,8 +7,7 @@ empty.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -18,12 +17,14 @@ import pandas as pd
 
 from colonnade.codec import convert
 from colonnade.data.column import Columns
-from colonnade.errors import BadArguments, StorageError
+from colonnade.durable import whole_file
+from colonnade.errors import BadArguments
 from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.view import Figure, Figures, Items, Section, Table, Text, View
+from colonnade.federation.view import ChartName, Figure, Figures, Items, Section, Table, Text, View
 from colonnade.formatting import number
 from colonnade.statistics.cells import cells
+from colonnade.statistics.quantiles import quantiles
 
 Format = Literal["parquet", "csv"]
 Source = int | np.random.Generator
@@ -78,6 +79,7 @@ class SyntheticTable(Result):
     released: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    _marginals: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_rows(self.rows)
@@ -101,26 +103,32 @@ class SyntheticTable(Result):
 
     def write(self, run: RunFolder) -> None:
         """synthetic.parquet (or .csv), model.npz, result.json and view.json."""
-        tally = Tally(self.columns)
-        write_rows(run.path / self.file, self.model, self.rows, self.seed, file_format=self.file_format, tally=tally)
-        _all_or_nothing(run.path / "model.npz", lambda path: _save_arrays(path, self.model.to_arrays()))
-        run.write_json("result.json", {"kind": self.kind, **self._described(tally.to_dict())})
-        run.write_json("view.json", self._view(tally.to_dict()).to_dict())
+        write_rows(run.path / self.file, self._counted(), file_format=self.file_format)
+        with whole_file(run.path / "model.npz") as partial, partial.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **dict(self.model.to_arrays()))
+        super().write(run)
+
+    def _counted(self) -> Iterator[pd.DataFrame]:
+        """The rows of the run folder, counted as they pass; after the last one `_marginals` holds the counts."""
+        public = {name: cells(column, bins=TALLY_BINS) for name, column in self.columns.items()}
+        counts = {name: np.zeros(len(own), dtype=np.int64) for name, own in public.items()}
+        for batch in self.model.batches(self.rows, self.seed):
+            for name, own in public.items():
+                counts[name] += own.count(self.columns[name].encode(batch[name]))
+            yield batch
+        for name, own in public.items():
+            edges = None if own.edges is None else own.edges.tolist()
+            self._marginals[name] = {"labels": list(own.labels), "edges": edges, "counts": counts[name].tolist()}
+
+    @property
+    def marginals(self) -> dict[str, dict[str, Any]]:
+        """Counts of the run folder's rows in the public cells of each column; they are drawn again if need be."""
+        if not self._marginals:
+            for _ in self._counted():
+                pass
+        return self._marginals
 
     def to_dict(self) -> dict[str, Any]:
-        return self._described(self._counted())
-
-    def view(self) -> View:
-        return self._view(self._counted())
-
-    def _counted(self) -> dict[str, Any]:
-        """The marginals of the rows that the run folder has, drawn once more."""
-        tally = Tally(self.columns)
-        for _ in tally.of(self.model.batches(self.rows, self.seed)):
-            pass
-        return tally.to_dict()
-
-    def _described(self, marginals: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "method": self.method,
             "cohort": self.cohort,
@@ -128,7 +136,7 @@ class SyntheticTable(Result):
             "file": self.file,
             "seed": self.seed,
             "columns": self.columns.to_dict()["columns"],
-            "marginals": dict(marginals),
+            "marginals": self.marginals,
             "cost": self.cost,
             "released": list(self.released),
             "notes": list(self.notes),
@@ -138,7 +146,8 @@ class SyntheticTable(Result):
 
     # --- what people see -------------------------------------------------------------------------------------------
 
-    def _view(self, marginals: Mapping[str, Mapping[str, Any]]) -> View:
+    def view(self) -> View:
+        marginals = self.marginals
         title = f"A synthetic table of {number(self.rows)} rows and {len(self.columns)} columns"
         whose = "No row belongs to a record" if self.fresh else "Each row imitates a record, in random order"
         lead = Text(
@@ -162,12 +171,10 @@ class SyntheticTable(Result):
 
 
 def _chart(name: str, marginal: Mapping[str, Any]) -> Figure:
+    counts, edges = marginal["counts"], marginal["edges"]
     data = {"labels": marginal["labels"], "noise": 0.0}
-    if marginal["edges"] is None:
-        data["values"] = marginal["counts"]
-    else:
-        data |= {"counts": marginal["counts"], "edges": marginal["edges"]}
-    chart: Literal["bars", "histogram"] = "bars" if marginal["edges"] is None else "histogram"
+    data |= {"values": counts} if edges is None else {"counts": counts, "edges": edges}
+    chart: ChartName = "bars" if edges is None else "histogram"
     return Figure(chart=chart, data=data, label=f"Synthetic counts of {name}", title=name)
 
 
@@ -178,18 +185,9 @@ def _typical(marginal: Mapping[str, Any]) -> str:
     if edges is None:
         ordered = sorted(zip(marginal["labels"], counts, strict=True), key=lambda pair: -pair[1])[:3]
         return ", ".join(f"{label} {100 * count / total:.0f} %" for label, count in ordered)
-    low, high = (_quantile(edges, counts, level) for level in (0.25, 0.75))
+    inside = np.asarray(counts[: len(edges) - 1], dtype=np.float64)
+    low, high = quantiles(inside, np.asarray(edges), np.array([0.25, 0.75]))
     return f"{low:.4g} to {high:.4g}"
-
-
-def _quantile(edges: Sequence[float], counts: Sequence[float], level: float) -> float:
-    """Linear within a cell."""
-    left = level * sum(counts)
-    for index, count in enumerate(counts):
-        if count > 0 and left <= count:
-            return edges[index] + (edges[index + 1] - edges[index]) * left / count
-        left -= count
-    return edges[-1]
 
 
 def check_rows(rows: int) -> int:
@@ -212,84 +210,26 @@ def frame_of(model: Sampler, rows: int, source: Source) -> pd.DataFrame:
 # --- files -------------------------------------------------------------------------------------------------------
 
 
-class Tally:
-    """Counts of drawn rows in the public cells of each column, taken while they are written."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-        self._cells = {name: cells(column, bins=TALLY_BINS) for name, column in columns.items()}
-        self._counts = {name: np.zeros(len(public), dtype=np.int64) for name, public in self._cells.items()}
-
-    def of(self, batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """The same batches, counted as they pass."""
-        for batch in batches:
-            for name, public in self._cells.items():
-                self._counts[name] += public.count(self._columns[name].encode(batch[name]))
-            yield batch
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            name: {
-                "labels": list(public.labels),
-                "edges": None if public.edges is None else public.edges.tolist(),
-                "counts": self._counts[name].tolist(),
-            }
-            for name, public in self._cells.items()
-        }
-
-
-def write_rows(
-    path: Path,
-    model: Sampler,
-    rows: int,
-    source: Source,
-    *,
-    file_format: Format = "parquet",
-    tally: Tally | None = None,
-) -> None:
+def write_rows(path: Path, batches: Iterator[pd.DataFrame], *, file_format: Format) -> None:
     """Stream rows into a file, whole or not at all."""
-    batches = model.batches(check_rows(rows), source)
-    if tally is not None:
-        batches = tally.of(batches)
-    write = _parquet if file_format == "parquet" else _csv
-    _all_or_nothing(path, lambda partial: write(partial, batches))
+    with whole_file(path) as partial:
+        if file_format == "parquet":
+            _parquet(partial, batches)
+        else:
+            with partial.open("w", encoding="utf-8", newline="") as file:
+                for number, batch in enumerate(batches):
+                    batch.to_csv(file, index=False, header=number == 0)
 
 
 def _parquet(path: Path, batches: Iterator[pd.DataFrame]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    writer = None
-    try:
+    first = pa.Table.from_pandas(next(batches), preserve_index=False)
+    with pq.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
         for batch in batches:
-            table = pa.Table.from_pandas(batch, preserve_index=False)
-            writer = writer or pq.ParquetWriter(path, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _csv(path: Path, batches: Iterator[pd.DataFrame]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        for number, batch in enumerate(batches):
-            batch.to_csv(file, index=False, header=number == 0)
-
-
-def _save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    with path.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **dict(arrays))
-
-
-def _all_or_nothing(path: Path, write: Callable[[Path], None]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        write(partial)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.rename(path)
-    except OSError as error:
-        raise StorageError(f"writing {path} failed ({error}); free disk space.") from error
+            writer.write_table(pa.Table.from_pandas(batch, preserve_index=False))
 
 
 def read_table(run: RunFolder) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from colonnade.errors import DomainError
 from colonnade.privacy.randomness import SimulatedRandomness, simulated_generator
 from colonnade.statistics.latent_correlation import (
     LARGEST_CORRELATION,
-    bridge,
     category_coefficients,
     complete,
     invert_bridge,
@@ -27,12 +26,18 @@ COINS, THREE, ONE = [0.5, 0.5], [0.2, 0.5, 0.3], [1.0]
 # --- the bridge ------------------------------------------------------------------------------------------
 
 
+def bridge(coefficients: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+    """Score covariances of all pairs of columns at latent correlations: sum_m c_jm c_km r^m."""
+    powers = correlation[..., None] ** np.arange(1, coefficients.shape[1] + 1)
+    return np.asarray(np.einsum("jm,km,jkm->jk", coefficients, coefficients, powers))
+
+
 def test_coefficients_against_quadrature() -> None:
     """c_m = int g h_m phi for m = 1 ... 9, by adaptive quadrature over each step."""
     edges = [-12.0, *special.ndtri([0.2, 0.7]), 12.0]
     levels = [0.1, 0.45, 0.85]
-    uniform, three = uniform_coefficients(9), category_coefficients(THREE, 9)
-    assert np.allclose(three, step_coefficients(edges[1:-1], levels, 9))
+    uniform, three = uniform_coefficients(), category_coefficients(THREE)
+    assert np.allclose(three, step_coefficients(edges[1:-1], levels))
     for m in range(1, 10):
 
         def hermite(z: float, m: int = m) -> float:
@@ -88,18 +93,18 @@ def test_completion_has_a_zero_in_the_inverse_and_keeps_what_is_known() -> None:
     """Oracle: the optimality condition; and for a chain the product r_12 r_23."""
     known = np.ones((3, 3), dtype=bool)
     known[0, 2] = known[2, 0] = False
-    chain = complete([[1, 0.9, 0], [0.9, 1, 0.8], [0, 0.8, 1]], known)
-    assert chain.correlation[0, 2] == pytest.approx(0.72)
+    chain, _ = complete([[1, 0.9, 0], [0.9, 1, 0.8], [0, 0.8, 1]], known)
+    assert chain[0, 2] == pytest.approx(0.72)
     generator = simulated_generator(SimulatedRandomness(6))
     full = np.corrcoef(generator.standard_normal((12, 30)))
     known = np.ones((12, 12), dtype=bool)
     for a, b in ((slice(0, 3), slice(6, 9)), (slice(3, 6), slice(9, 12)), (slice(0, 3), slice(9, 12))):
         known[a, b] = known[b, a] = False
-    found = complete(full, known)
-    assert found.factor == 1
-    assert np.allclose(found.correlation[known], full[known])
-    assert np.abs(np.linalg.inv(found.correlation)[~known]).max() < 1e-7
-    assert np.linalg.slogdet(found.correlation)[1] > np.linalg.slogdet(full)[1]
+    found, factor = complete(full, known)
+    assert factor == 1
+    assert np.allclose(found[known], full[known])
+    assert np.abs(np.linalg.inv(found)[~known]).max() < 1e-7
+    assert np.linalg.slogdet(found)[1] > np.linalg.slogdet(full)[1]
 
 
 def test_known_entries_without_a_completion_shrink() -> None:
@@ -107,9 +112,9 @@ def test_known_entries_without_a_completion_shrink() -> None:
     known = np.ones((4, 4), dtype=bool)
     known[0, 2] = known[2, 0] = known[1, 3] = known[3, 1] = False
     c = 0.99
-    found = complete([[1, c, 0, -c], [c, 1, c, 0], [0, c, 1, c], [-c, 0, c, 1]], known)
-    assert 0.5 < found.factor < 0.75  # cos(pi / 4) = 0.707 is the largest that a frustrated 4-cycle allows
-    assert np.linalg.eigvalsh(found.correlation)[0] > 0
-    assert np.allclose(complete(np.ones((3, 3)), np.zeros((3, 3))).correlation, np.eye(3))
+    found, factor = complete([[1, c, 0, -c], [c, 1, c, 0], [0, c, 1, c], [-c, 0, c, 1]], known)
+    assert 0.5 < factor < 0.75  # cos(pi / 4) = 0.707 is the largest that a frustrated 4-cycle allows
+    assert np.linalg.eigvalsh(found)[0] > 0
+    assert np.allclose(complete(np.ones((3, 3)), np.zeros((3, 3)))[0], np.eye(3))
     with pytest.raises(DomainError):
         complete(np.eye(2), np.array([[True, True], [False, True]]))

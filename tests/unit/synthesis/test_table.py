@@ -41,7 +41,7 @@ def test_rows_do_not_depend_on_how_they_are_cut_into_batches(tmp_path: Path) -> 
     whole = frame_of(model, 1000, 3)
     pieces = pd.concat(list(model.batches(1000, 3, size=77)), ignore_index=True)
     pd.testing.assert_frame_equal(whole, pieces)
-    write_rows(tmp_path / "rows.parquet", model, 1000, 3)
+    write_rows(tmp_path / "rows.parquet", model.batches(1000, 3), file_format="parquet")
     assert len(pd.read_parquet(tmp_path / "rows.parquet")) == 1000
 
 
@@ -64,7 +64,7 @@ def test_an_unknown_format_and_a_folder_that_is_gone_are_refused(tmp_path: Path)
     with pytest.raises(BadArguments, match="format must be"):
         made(file_format="xlsx")
     with pytest.raises(StorageError, match="free disk space"):
-        write_rows(tmp_path / "gone" / "rows.csv", mixed_copula(), 10, 1, file_format="csv")
+        write_rows(tmp_path / "gone" / "rows.csv", mixed_copula().batches(10, 1), file_format="csv")
 
 
 # --- what people see ---------------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import DomainError
 from colonnade.statistics.latent_correlation import (
     LARGEST_CORRELATION,
-    TERMS,
     category_coefficients,
     complete,
     invert_bridge,
@@ -81,7 +80,7 @@ def latent_from_spearman(rho: ArrayLike) -> Reals:
 
 def hermite_coefficients(marginals: Mapping[str, Marginal]) -> Reals:
     """Of each column's uniform score F (mid-distribution where F jumps), for the bridge."""
-    continuous = uniform_coefficients(TERMS)
+    continuous = uniform_coefficients()
     return np.array(
         [
             category_coefficients(marginal.probabilities) if marginal.discrete else continuous
@@ -131,7 +130,7 @@ def latent_correlation(ranks: Reals, marginals: Mapping[str, Marginal]) -> Laten
     scarce = (shared < SCARCE * len(ranks)) & (sampling_error(coefficients, shared) > LEAVE)
     measured = (shared >= MINIMUM_SHARED) & ~scarce
     np.fill_diagonal(measured, True)
-    matrix = complete(latent, measured).correlation
+    matrix, _ = complete(latent, measured)
     largest = float(np.abs(matrix - np.eye(len(matrix))).max(initial=0.0))
     if largest > limit:
         matrix = matrix * (limit / largest)

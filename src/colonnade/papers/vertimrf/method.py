@@ -16,7 +16,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.papers.vertimrf.frequency_oracle import (
     FrequencyOracle,
+    Reports,
     column_bins,
     column_categories,
     paper_claim,
@@ -39,14 +41,14 @@ from colonnade.papers.vertimrf.frequency_oracle import (
 )
 from colonnade.papers.vertimrf.local_fields import LocalAnswer, local_mrf
 from colonnade.papers.vertimrf.recovery import Recover, consistent, marginal_of, normalised, recover
-from colonnade.papers.vertimrf.sketches import FMSketches, sketch_epsilon
-from colonnade.privacy.accounting import calibrate, check_delta, check_epsilon
+from colonnade.papers.vertimrf.sketches import FMSketches, Sketches, sketch_epsilon
+from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_laplace
 from colonnade.statistics.describe import presence_count
-from colonnade.synthesis.field.fit import NEEDS, MarkovField, Measurement, fit, require_inference
-from colonnade.synthesis.field.graph import Names, Triangulation, falling, greedy_graph, triangulate, within_limit
-from colonnade.synthesis.field.procedure import size_note
+from colonnade.synthesis.field.fit import NEEDS, Measurement, fit, require_inference
+from colonnade.synthesis.field.graph import Names, falling, greedy_graph, triangulate, within_limit
+from colonnade.synthesis.field.procedure import MISSING_DATA, check_split, size_note
 from colonnade.synthesis.field.sample import synthetic_table
 from colonnade.synthesis.field.schema import (
     CUTS_SHARE,
@@ -154,11 +156,9 @@ class VertiMRF(Method[SyntheticTable]):
     file_format: FileFormat = "parquet"
 
     def check(self) -> None:
-        check_epsilon(self.epsilon)
-        if check_delta(self.delta) == 0:
+        if self.delta == 0:
             raise BadPrivacyParameter("VertiMRF has no pure guarantee; choose a delta above 0, below 1/n.")
-        if len(self.split) != 3 or not all(0 < share < 1 for share in self.split) or abs(sum(self.split) - 1) > 1e-9:
-            raise BadPrivacyParameter(f"split must be three positive shares that add up to 1, not {self.split!r}.")
+        check_split(self.split)
         if self.records == "noisy" and not self.complete:
             raise BadArguments("records='noisy' counts the records of one party; it goes with complete=True.")
 
@@ -190,11 +190,7 @@ class VertiMRF(Method[SyntheticTable]):
 
     def missing_data(self) -> str:
         if not self.complete:
-            return (
-                "A table of columns counts the records that all its parties have, and is scaled to the whole cohort:"
-                " right if records are missing completely at random. An empty cell of a record that is there is a value"
-                " of its own."
-            )
+            return MISSING_DATA
         counted = "with every value" if self.encoder == "fm" else "with the last value"
         return (
             "All parties are stated to have all records. A record that a party lacks all the same counts in the encoded"
@@ -214,26 +210,9 @@ class VertiMRF(Method[SyntheticTable]):
 # --- the coordinator's procedure --------------------------------------------------------------------------------
 
 
-class Encoded(Protocol):
-    """The encoded columns: CarEst."""
-
-    def tables(self, queries: Sequence[TableQuery], *, records: int) -> list[Measurement]:
-        """The estimated counts of each table, with the standard deviation of one count; any table may be asked for."""
-        ...
-
-
-class Encoder(Protocol):
-    """LocEnc, as the coordinator sees it."""
-
-    @property
-    def stages(self) -> tuple[Stage, ...]: ...
-
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-    def encode(self, job: Job, schema: Schema) -> Encoded:
-        """Have the parties encode their columns."""
-        ...
+Encoder = FMSketches | FrequencyOracle
+"""LocEnc, as the coordinator sees it: `encode` has the parties encode their columns, and of what they send `tables`
+(CarEst) estimates the counts of any table, with the standard deviation of one count."""
 
 
 class SixPhases(Procedure[SyntheticTable]):
@@ -342,9 +321,16 @@ class SixPhases(Procedure[SyntheticTable]):
             answers = job.ask(self.local, **given_schema(self.local, schema))
             local = [LocalAnswer.read(answers[party]) for party in schema.parties]
         encoded = self.encoder.encode(job, schema)
-        total = self._record_count(job)
+        total = self.facts.n
+        if method.records == "noisy":  # then every party has every record, and the first one counts them
+            total = max(int(job.ask(self.count)[schema.parties[0]]), 1)
         local = [answer.scaled(total) for answer in local]
-        histograms = self._value_distributions(job, schema)
+        values = job.ask(self.values, **given_schema(self.values, schema))
+        histograms = {
+            name: np.maximum(np.asarray(values[party][name], dtype=np.float64), 0.0)
+            for party in schema.parties
+            for name in schema.of(party)
+        }
         pairs = self._cross_tables(encoded, schema, total)
         linked = graph_com(
             schema.sizes, [answer.cliques for answer in local], pair_scores(pairs, total), limit=method.max_clique
@@ -353,8 +339,11 @@ class SixPhases(Procedure[SyntheticTable]):
         chances = local_chances(schema, local, histograms)
         cross = [self._recovered(pairs[pair], schema, histograms, chances, total) for pair in linked]
         own = local_measurements(local, schema, histograms, total)
-        field = init_mrf(graph, own, cross, total=total, iterations=method.iterations)
-        field = opt_mrf(graph, own, cross, total=total, start=field, iterations=method.iterations)
+        # Phase 4, InitMRF: the union of the local marginal sets; cross-party tables keep their place without weight.
+        unweighted = [replace(table, sd=math.inf) for table in cross]
+        field = fit(graph, [*own, *unweighted], total=total, iterations=method.iterations)
+        # Phase 5, OptMRF: from the initial field on, cross-party tables have their weight too.
+        field = fit(graph, [*own, *cross], total=total, iterations=method.iterations, start=field)
         return synthetic_table(
             job,
             schema,
@@ -372,21 +361,7 @@ class SixPhases(Procedure[SyntheticTable]):
             },
         )
 
-    def _record_count(self, job: Job) -> int:
-        """n, or what the first party says: every party has every record where the count is noisy."""
-        if self.method.records == "public":
-            return self.facts.n
-        return max(int(job.ask(self.count)[self.schema.parties[0]]), 1)
-
-    def _value_distributions(self, job: Job, schema: Schema) -> dict[str, Reals]:
-        answers = job.ask(self.values, **given_schema(self.values, schema))
-        return {
-            name: np.maximum(np.asarray(answers[party][name], dtype=np.float64), 0.0)
-            for party in schema.parties
-            for name in schema.of(party)
-        }
-
-    def _cross_tables(self, encoded: Encoded, schema: Schema, total: int) -> dict[Names, Measurement]:
+    def _cross_tables(self, encoded: Sketches | Reports, schema: Schema, total: int) -> dict[Names, Measurement]:
         """CarEst of every pair of different parties; without local fields, of every pair."""
         maps = column_bins(schema, self.method.bins)
         pairs = [
@@ -462,27 +437,6 @@ def local_measurements(
     if local:
         return [Measurement(columns, table, answer.sd) for answer in local for columns, table in answer.tables.items()]
     return [Measurement((name,), normalised(histograms[name]) * total, math.sqrt(total)) for name in schema.names]
-
-
-def init_mrf(
-    graph: Triangulation, own: Sequence[Measurement], cross: Sequence[Measurement], *, total: float, iterations: int
-) -> MarkovField:
-    """Phase 4, InitMRF: the union of the local marginal sets; cross-party tables keep their place without weight."""
-    unweighted = [Measurement(table.columns, table.counts, math.inf) for table in cross]
-    return fit(graph, [*own, *unweighted], total=total, iterations=iterations)
-
-
-def opt_mrf(
-    graph: Triangulation,
-    own: Sequence[Measurement],
-    cross: Sequence[Measurement],
-    *,
-    total: float,
-    start: MarkovField,
-    iterations: int,
-) -> MarkovField:
-    """Phase 5, OptMRF: from the initial field on, cross-party tables have their weight too."""
-    return fit(graph, [*own, *cross], total=total, iterations=iterations, start=start)
 
 
 def against_the_floor(linked: Sequence[Measurement], total: float) -> list[str]:

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from colonnade.data.aggregation import Values
 from colonnade.data.sources import ROWS
-from colonnade.errors import PartyLost
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
@@ -40,6 +39,7 @@ from colonnade.papers.vertimrf.frequency_oracle import check_bins, column_bins
 from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.privacy.randomness import Randomness
 from colonnade.statistics.cells import Cells
+from colonnade.statistics.shares import received_from
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.schema import Integers, Schema, TableQuery, given_schema
 
@@ -219,13 +219,8 @@ def sketched_columns(
 ) -> Release:
     """Sketch-based LocEnc: for each column, t x values levels."""
     layout = Schema.from_dict(me.facts, schema)
-    parts = me.received("fm key")
-    missing = [party for party in me.roster.data_parties if party not in parts]
-    if missing:
-        raise PartyLost(
-            f"{', '.join(missing)} sent no part of the key; nothing is sketched. Resume when they are back."
-        )
-    key = hashlib.sha256(b"".join(parts[party] for party in me.roster.data_parties)).digest()
+    parts = received_from(me, "fm key", me.roster.data_parties)
+    key = hashlib.sha256(b"".join(parts.values())).digest()
     maps, names = column_bins(layout, bins), layout.of(me.name)
     minimum = Smallest(tuple((layout.cells[name], maps[name]) for name in names), names, key, sketches)
     smallest = me.aggregate(names, minimum)

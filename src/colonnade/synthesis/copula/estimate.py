@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, special
+from scipy import optimize, special
 
 from colonnade.errors import NotEstimable
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, em_step
@@ -27,6 +27,7 @@ from colonnade.statistics.latent_correlation import (
     EIGENVALUE_FLOOR,
     TERMS,
     complete,
+    floored,
     invert_bridge,
     repair,
     step_coefficients,
@@ -139,7 +140,9 @@ def estimate(
     owner = np.array([moments.parties.index(feature.party) for feature in moments.features])
     mode, used, reason = _choose(moments, visible_patterns(moments), correlation)
     pairs = available(moments, used, owner)
-    noise = _pair_noise(moments, pairs)
+    # The sd that noise gives one correlation of two continuous columns, for each pair of parties.
+    noise = forecast(moments.noise_sd * np.sqrt(pairs.terms), np.maximum(pairs.shared, 0.5))
+    noise[pairs.shared <= 0.5] = math.inf
     names = [feature.column for feature in moments.features]
     present = {name: LatentScore(marginals[name], score_factor(marginals[name]), 0.0, 1.0) for name in names}
     clipping = _clipping(moments, pairs, np.array([score.variance for score in present.values()]), owner)
@@ -154,10 +157,13 @@ def estimate(
     entry_noise = _entry_noise(moments, pairs, owner, coefficients, scale)
     shrunk, weight = shrink(raw, entry_noise, owner)
     measured = ~((noise > LEAVE) & ~np.eye(len(noise), dtype=bool))
-    completion = complete(repair_within(shrunk, owner), measured[np.ix_(owner, owner)], floor=_floor(entry_noise))
+    for party in range(len(noise)):  # a completion keeps each party's own block: it must be a correlation matrix
+        own = np.ix_(owner == party, owner == party)
+        shrunk[own] = repair(shrunk[own])
+    completion, factor = complete(shrunk, measured[np.ix_(owner, owner)], floor=_floor(entry_noise))
     completed = [(a, b) for a in range(len(noise)) for b in range(a + 1, len(noise)) if not measured[a, b]]
     return Estimate(
-        correlation=repair(completion.correlation),
+        correlation=repair(completion),
         marginals={name: shifted(marginals[name], score.mean, score.deviation) for name, score in latent.items()},
         mode=mode,
         reason=reason,
@@ -168,7 +174,7 @@ def estimate(
         patterns=len(used),
         moved=tuple(moved),
         shrinkage=weight,
-        factor=completion.factor,
+        factor=factor,
     )
 
 
@@ -178,12 +184,6 @@ def estimate(
 def forecast(noise_sd: Reals | float, shared: Reals | float) -> Reals:
     """Noise on one entry of the Gram matrix, as noise on a latent correlation from `shared` records."""
     return np.asarray(np.divide(noise_sd, shared) / SLOPE, dtype=np.float64)
-
-
-def _pair_noise(moments: MomentsResult, pairs: Available) -> Reals:
-    """The sd that noise gives one correlation of two continuous columns, for each pair of parties."""
-    size = forecast(moments.noise_sd * np.sqrt(pairs.terms), np.maximum(pairs.shared, 0.5))
-    return np.where(pairs.shared > 0.5, size, math.inf)
 
 
 def visible_patterns(moments: MomentsResult) -> list[int]:
@@ -250,12 +250,13 @@ def _scarcest(moments: MomentsResult, visible: list[int]) -> tuple[float, float]
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Available:
     """Available-case moments of the scores, and for each pair of parties the records that both have (`shared`), out of
-    `terms` noisy counts."""
+    `terms` noisy counts, and what to divide by (`divisor`): as many, but at least twice their noise."""
 
     mean: Reals
     covariance: Reals
     shared: Reals
     terms: Reals
+    divisor: Reals
 
 
 def available(moments: MomentsResult, used: list[int], owner: NDArray[np.intp]) -> Available:
@@ -279,13 +280,15 @@ def available(moments: MomentsResult, used: list[int], owner: NDArray[np.intp]) 
             sums[np.ix_(np.flatnonzero(pattern), columns)] += gram[0, 1:]
             counts += np.outer(pattern, pattern) * gram[0, 0]
             terms += np.outer(pattern, pattern)
-    shared = np.maximum(counts, np.maximum(2 * moments.noise_sd * np.sqrt(terms), 1.0))
-    together = shared[np.ix_(owner, owner)]
+    divisor = np.maximum(counts, np.maximum(2 * moments.noise_sd * np.sqrt(terms), 1.0))
+    together = divisor[np.ix_(owner, owner)]
     means = sums[owner].T / together  # means[j, k]: of column j over the records at both
-    covariance = products / together - means * means.T
-    own = shared[owner, owner]
     return Available(
-        mean=sums[owner, np.arange(size)] / own, covariance=covariance, shared=np.maximum(counts, 0.0), terms=terms
+        mean=np.diag(means),
+        covariance=products / together - means * means.T,
+        shared=np.maximum(counts, 0.0),
+        terms=terms,
+        divisor=divisor,
     )
 
 
@@ -318,13 +321,6 @@ def gaussian_moments(moments: MomentsResult, used: list[int], pairs: Available) 
         if change < 1e-6 * typical:
             break
     return mean, covariance
-
-
-def floored(matrix: Reals, floor: float) -> Reals:
-    values, vectors = linalg.eigh((matrix + matrix.T) / 2)
-    if values[0] >= floor:
-        return np.asarray((matrix + matrix.T) / 2)
-    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
 
 
 # --- the latent scale --------------------------------------------------------------------------------------------
@@ -465,8 +461,7 @@ def _entry_noise(
     moments: MomentsResult, pairs: Available, owner: NDArray[np.intp], coefficients: Reals, scale: Reals
 ) -> Reals:
     """The sd that noise gives each latent correlation near 0: that of the covariance over the bridge's slope."""
-    shared = np.maximum(pairs.shared, np.maximum(2 * moments.noise_sd * np.sqrt(pairs.terms), 1.0))
-    each = (moments.noise_sd * np.sqrt(pairs.terms) / shared)[np.ix_(owner, owner)]
+    each = (moments.noise_sd * np.sqrt(pairs.terms) / pairs.divisor)[np.ix_(owner, owner)]
     slope = np.abs(coefficients[:, 0])
     return np.asarray(each * np.outer(scale, scale) / np.maximum(np.outer(slope, slope), 1e-6), dtype=np.float64)
 
@@ -477,41 +472,25 @@ def shrink(raw: Reals, noise: Reals, owner: NDArray[np.intp]) -> tuple[Reals, fl
     Also the mean weight that entries keep: 1 without noise.
     """
     shrunk, weights = raw.copy(), np.ones_like(raw)
-    for a in range(owner.max(initial=0) + 1):
-        for b in range(a, owner.max(initial=0) + 1):
-            rows, columns = np.flatnonzero(owner == a), np.flatnonzero(owner == b)
-            i, j = (index.ravel() for index in np.meshgrid(rows, columns, indexing="ij"))
-            if a == b:
-                i, j = i[i < j], j[i < j]
-            if not i.size:
-                continue
-            values, weight = drawn_together(raw[i, j], noise[i, j])
-            shrunk[i, j] = shrunk[j, i] = values
-            weights[i, j] = weights[j, i] = weight
+    for a, b in itertools.combinations_with_replacement(range(owner.max(initial=0) + 1), 2):
+        block = (owner[:, None] == a) & (owner == b)
+        i, j = np.nonzero(np.triu(block, 1) if a == b else block)
+        values, weight = drawn_together(raw[i, j], noise[i, j])
+        shrunk[i, j] = shrunk[j, i] = values
+        weights[i, j] = weights[j, i] = weight
     off = ~np.eye(len(raw), dtype=bool)
     return shrunk, float(weights[off].mean()) if off.any() else 1.0
 
 
 def drawn_together(values: Reals, error: Reals) -> tuple[Reals, Reals]:
     """(posterior means, weights of the values) under values ~ N(truth, error^2), truth ~ N(t, tau^2)."""
-    if not np.any(error > 0):
+    if values.size < 2 or not np.any(error > 0):
         return values, np.ones_like(values)
     precision = 1 / np.maximum(error, 1e-9) ** 2
     centre = float(np.average(values, weights=precision))
     tau = max(float(np.average((values - centre) ** 2 - error**2, weights=precision**2)), 0.0)
-    if values.size < 2:
-        return values, np.ones_like(values)
     weight = tau / (tau + error**2)
     return np.asarray(weight * values + (1 - weight) * centre), np.asarray(weight)
-
-
-def repair_within(matrix: Reals, owner: NDArray[np.intp]) -> Reals:
-    """Each party's own block a correlation matrix: a completion keeps these blocks."""
-    repaired = matrix.copy()
-    for party in range(owner.max(initial=0) + 1):
-        own = np.flatnonzero(owner == party)
-        repaired[np.ix_(own, own)] = repair(matrix[np.ix_(own, own)])
-    return repaired
 
 
 def _floor(noise: Reals) -> float:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from colonnade.errors import BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
@@ -43,6 +44,11 @@ LEAST_LIMIT, CELLS_A_RECORD, LARGEST_LIMIT = 131_072, 2.5, 1 << 20
 """Of the field's cells by default. With few records noise says where a field ends, and the first suffices; with many
 the limit does, and more records bear more cells."""
 
+MISSING_DATA = (
+    "A table of columns counts the records that all its parties have, and is scaled to the whole cohort: right if"
+    " records are missing completely at random. An empty cell of a record that is there is a value of its own."
+)
+
 Counting = Callable[[int, Sequence[TableQuery]], list[Measurement]]
 """The noisy tables of a round, by its number."""
 
@@ -50,6 +56,12 @@ Counting = Callable[[int, Sequence[TableQuery]], list[Measurement]]
 def cell_limit(n: int) -> int:
     """The most cells of a field with n records, unless `max_clique` says otherwise."""
     return min(max(LEAST_LIMIT, math.ceil(CELLS_A_RECORD * n)), LARGEST_LIMIT)
+
+
+def check_split(split: tuple[float, ...]) -> None:
+    """Shares of a budget."""
+    if len(split) != 3 or not all(0 < share < 1 for share in split) or abs(sum(split) - 1) > 1e-9:
+        raise BadPrivacyParameter(f"split must be three positive shares that add up to 1, not {split!r}.")
 
 
 def size_note(schema: Schema, limit: int) -> str:

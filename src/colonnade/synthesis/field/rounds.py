@@ -31,7 +31,7 @@ from colonnade.privacy.skellam import Skellam
 from colonnade.secure.bgw import Product, cross, lift, open_product
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.seeded import Shape, Share, materialize
-from colonnade.statistics.joint import JointStatistic, account_notes, binding, colluders, field_for, once
+from colonnade.statistics.joint import EXACT, JointStatistic, account_notes, binding, colluders, field_for, once
 from colonnade.statistics.shares import deal_large, deal_large_noise, dealt_large, join, messages, shares_of
 from colonnade.statistics.tables import CELL, TablesLayout
 from colonnade.synthesis.field.fit import Measurement
@@ -91,7 +91,7 @@ class Round(JointStatistic):
 
     @cached_property
     def schema(self) -> Schema:
-        return Schema(self.facts, self.edges, self.names).checked()
+        return Schema(self.facts, self.edges, self.names)
 
     @property
     def parties(self) -> Names:
@@ -234,7 +234,7 @@ class TableRounds:
     def notes(self, delta: float) -> tuple[str, ...]:
         """The noise of a count in each round, and a person's total under both views and both relations."""
         if not any(self.mus):
-            return ("Exact: no noise is added, and no privacy is claimed for the result.",)
+            return (EXACT,)
         noise = (
             f"A count of the {words} carries noise with standard deviation {math.sqrt(2 * mu):.4g} ({count} tables)."
             for words, mu, count in zip(OPENED, self.mus, self.units, strict=False)

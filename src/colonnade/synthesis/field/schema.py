@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import plain, record
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
@@ -60,21 +61,16 @@ class Schema:
         names = tuple(name for own in facts.wanted(columns).values() for name in own)
         public = {name: cells(facts.column(name), bins=bins) for name in names}
         edges = {name: tuple(map(float, cut.edges)) for name, cut in public.items() if cut.edges is not None}
-        return cls(facts, edges, names).checked()
+        return cls(facts, edges, names)
 
     @classmethod
-    def from_dict(cls, facts: PublicFacts, plain: Mapping[str, Any]) -> Schema:
-        try:
-            names = tuple(str(name) for name in plain["names"])
-            edges = {str(name): tuple(map(float, cut)) for name, cut in plain["edges"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadArguments(f"the cells of a request cannot be read ({error}).") from error
-        return cls(facts, edges, names).checked()
+    def from_dict(cls, facts: PublicFacts, stated: Mapping[str, Any]) -> Schema:
+        return record(cls, {**stated, "facts": facts}, "the cells of a request")
 
     def to_dict(self) -> dict[str, Any]:
-        return {"names": list(self.names), "edges": {name: list(cut) for name, cut in self.edges.items()}}
+        return {"names": plain(self.names), "edges": plain(self.edges)}
 
-    def checked(self) -> Schema:
+    def __post_init__(self) -> None:
         if not self.names or len(set(self.names)) != len(self.names):
             raise BadArguments("a field needs at least one column, and each once.")
         for name in self.names:
@@ -85,7 +81,6 @@ class Schema:
                 raise BadArguments(f"the edges of column {name!r} must be at least two rising numbers.")
             if len(self.cells[name]) > MAXIMUM_CELLS:
                 raise BadArguments(f"column {name!r} has {len(self.cells[name]):,} cells; declare cuts or group them.")
-        return self
 
     @cached_property
     def cells(self) -> dict[str, Cells]:
@@ -169,16 +164,6 @@ def equal_mass(chances: Reals, bins: int) -> Integers:
     return np.unique(raw, return_inverse=True)[1].astype(np.int64)
 
 
-def summed(table: NDArray[np.generic], bins: Sequence[Integers]) -> NDArray[np.generic]:
-    """A table of cells, summed into the bins of each axis."""
-    for axis, bin_of in enumerate(bins):
-        moved = np.moveaxis(table, axis, 0)
-        coarse = np.zeros((int(bin_of.max()) + 1, *moved.shape[1:]), dtype=table.dtype)
-        np.add.at(coarse, bin_of, moved)
-        table = np.moveaxis(coarse, 0, axis)
-    return table
-
-
 # --- which table --------------------------------------------------------------------------------------------------
 
 
@@ -193,12 +178,9 @@ class TableQuery:
     @classmethod
     def of(cls, columns: Sequence[str], bins: Mapping[str, Integers] | None = None, *, units: int = 1) -> TableQuery:
         """`bins` that keep every cell apart are left out."""
-        coarse: list[tuple[int, ...] | None] = []
-        for name in columns:
-            bin_of = None if bins is None else bins[name]
-            apart = bin_of is None or int(bin_of.max()) + 1 == bin_of.size
-            coarse.append(None if apart or bin_of is None else tuple(bin_of.tolist()))
-        return cls(tuple(columns), tuple(coarse), units)
+        coarse = {name: bin_of for name, bin_of in (bins or {}).items() if int(bin_of.max()) + 1 < bin_of.size}
+        kept = tuple(tuple(coarse[name].tolist()) if name in coarse else None for name in columns)
+        return cls(tuple(columns), kept, units)
 
     def maps(self) -> tuple[Integers | None, ...]:
         return tuple(None if bins is None else np.array(bins, dtype=np.int64) for bins in self.bins)
@@ -263,7 +245,7 @@ class PrivateCuts:
             for party, tree in job.ask(self.stage).items():
                 column = job.facts.column(self.columns[party][turn])
                 edges[column.name] = _quantile_edges(column, np.asarray(tree, dtype=np.float64), self.cells)
-        return replace(self.schema, edges=edges).checked()
+        return replace(self.schema, edges=edges)
 
 
 def given_schema(asked: Stage, schema: Schema) -> dict[str, Any]:

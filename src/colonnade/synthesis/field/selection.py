@@ -41,11 +41,11 @@ def pair_scores(pairs: Sequence[Measurement], chances: Mapping[str, Reals], *, t
     """The debiased R-score of each measured pair, in the bins that it was measured in."""
     scores = {}
     for pair in pairs:
-        coarse: list[Reals] = []
-        for axis, name in enumerate(pair.columns):
-            bins = None if pair.bins is None else pair.bins[axis]
-            coarse.append(chances[name] if bins is None else np.asarray(np.bincount(bins, chances[name]), dtype=float))
-        scores[pair.columns] = r_score(pair.counts / total, coarse[0], coarse[1], sd=pair.sd / total)
+        first, second = (
+            chances[name] if bins is None else np.bincount(bins, chances[name]).astype(np.float64)
+            for name, bins in zip(pair.columns, pair.bins or (None, None), strict=True)
+        )
+        scores[pair.columns] = r_score(pair.counts / total, first, second, sd=pair.sd / total)
     return scores
 
 
