@@ -34,8 +34,8 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.home import Home, open_party
 from colonnade.federation.messages import Transcript
 from colonnade.federation.method import Method
-from colonnade.federation.stage import JOB
 from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.stage import JOB
 from colonnade.federation.transports import certificates
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST
 from colonnade.papers.vfem.method import VFEM

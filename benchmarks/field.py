@@ -16,8 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
 from colonnade.privacy.randomness import SystemRandomness
-from colonnade.secure.field import Field
-from colonnade.secure.field import primes_for
+from colonnade.secure.field import Field, primes_for
 from colonnade.secure.shamir import share
 
 RECORDS, COLUMNS, LIMIT = 195_666, 117, 4.0

@@ -1,8 +1,8 @@
 """Colonnade: statistics across institutions that hold different columns about the same people or firms.
 
 The layers, lowest first; each imports only from those before it:
-errors, codec, formatting, durable, data, privacy, secure, federation, audit, statistics, alignment, synthesis, models,
-completion, papers, catalogue, evaluation, console, cli.
+errors, codec, formatting, view, durable, data, privacy, secure, federation, audit, statistics, alignment, synthesis,
+models, completion, papers, catalogue, evaluation, console, cli.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from colonnade.evaluation.page import page, paragraph, section
+from colonnade.view.page import page, paragraph, section
 from support.browser import PHONE, Watched
 
 if TYPE_CHECKING:

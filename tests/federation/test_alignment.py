@@ -33,9 +33,9 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.home import open_party
 from colonnade.federation.job import Progress
 from colonnade.federation.stage import Stage
-from colonnade.federation.view import View
 from colonnade.papers import blind_rsa
 from colonnade.papers.blind_rsa import BlindRSA
+from colonnade.view.blocks import View
 from support.small import COLUMNS, three_overlapping_blocks
 
 

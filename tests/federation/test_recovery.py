@@ -15,6 +15,7 @@ from colonnade.errors import BeyondReservation, CorruptRecord, NotApproved, RunE
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
+from colonnade.federation.policy import Policy
 from colonnade.federation.recovery import backup, recover, restore, verify
 from colonnade.federation.requester import Signer
 from colonnade.federation.run_folder import RunFolder, newest_heads
@@ -204,3 +205,10 @@ def test_a_damaged_copy_is_refused(watched: Federation, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["ledger", "restore", str(tmp_path / "good.db"), str(home)])
     assert done.exit_code == 0, done.output
     assert json.loads((home / "party.json").read_text())["name"] == "clinic"
+
+
+def test_a_policy_that_the_first_version_stored_is_read() -> None:
+    """party.json of 0.1 says `askers`; without this its ledger could not be shown."""
+    stored = Policy(requesters=("agency",)).to_dict()
+    old = {"askers" if name == "requesters" else name: value for name, value in stored.items()}
+    assert Policy.from_dict(old) == Policy(requesters=("agency",))

@@ -15,8 +15,8 @@ from colonnade.completion.method import CompletionMethod
 from colonnade.completion.result import Completion
 from colonnade.completion.split.training import validation_rows
 from colonnade.errors import NotEstimable, RunError
-from colonnade.federation.view import Table
 from colonnade.papers.fedpsg.method import FedPSG
+from colonnade.view.blocks import Table
 from support.split import curved_pair
 
 ALLOW = ("presence", "split-training", "completion-quality", "linear-predictors", "exact-moments", "exact-marginals")

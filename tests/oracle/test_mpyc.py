@@ -10,8 +10,7 @@ import pytest
 
 from colonnade.privacy.randomness import SystemRandomness
 from colonnade.secure import bgw
-from colonnade.secure.field import Field
-from colonnade.secure.field import primes_for
+from colonnade.secure.field import Field, primes_for
 from colonnade.secure.shamir import lagrange_weights, reconstruct, share
 
 thresha = pytest.importorskip("mpyc.thresha")

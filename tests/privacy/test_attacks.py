@@ -74,7 +74,7 @@ def test_the_command_prints_claims_beside_bounds_and_its_exit_code_says_whether_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing"], "there are attacks on describe"),
+        (["nothing"], "it has align, describe"),
         (["describe", "--planted", "silent-member"], "each party adds its own noise"),
         (["vcds", "--planted", "noise/1.4"], "its claim falls as it is"),
         (["describe", "--planted", "less"], "no bug to plant"),

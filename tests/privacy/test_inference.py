@@ -13,7 +13,6 @@ from colonnade.audit.inference import (
     attribute_inference,
     one_run_audit,
     one_run_p_value,
-    success_interval,
 )
 from colonnade.errors import BadPrivacyParameter
 
@@ -97,8 +96,6 @@ def test_a_blind_guess_proves_nothing() -> None:
     result = attribute_inference(50, 100, values=2, claimed_epsilon=0.5, delta=1e-6)
     assert result.epsilon_lower_bound == 0.0
     assert not result.refuted
-    exact = stats.binomtest(50, 100).proportion_ci(0.95, method="exact")
-    assert success_interval(50, 100) == pytest.approx((exact.low, exact.high))
 
 
 def test_nonsense_is_refused() -> None:

@@ -17,8 +17,12 @@ from scipy import stats
 
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import GaussianCell, Laplace, RandomizedResponse
-from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
-from colonnade.privacy.noise import generalized_randomized_response, randomized_response
+from colonnade.privacy.noise import (
+    discrete_gaussian,
+    discrete_laplace,
+    generalized_randomized_response,
+    randomized_response,
+)
 from colonnade.privacy.randomness import SystemRandomness
 
 TOO_SMALL = 1.4

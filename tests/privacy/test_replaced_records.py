@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.federation.step import Public
-from colonnade.models.private_scales import block_norms, cells_of_lengths
 from colonnade.models.linear.private import own_moments, own_sensitivity
+from colonnade.models.private_scales import block_norms, cells_of_lengths
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.mechanisms import under
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import DEPTH, marginal, presence_count
+from colonnade.statistics.features import quantize
 from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.quantiles import dyadic_counts
-from colonnade.statistics.features import quantize
 from colonnade.synthesis.copula.scores import count, release_marginals
 from support.small import COLUMNS
 

@@ -19,7 +19,7 @@ from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
-from colonnade.papers.vcds.attacks import nominal_ranks, right_rank_guesses
+from colonnade.papers.vcds.attacks import nominal_ranks
 from colonnade.papers.vcds.budget import RankBudget
 from colonnade.papers.vcds.method import EVCDS, VCDS
 from colonnade.papers.vcds.ranks import binomial_profile
@@ -50,8 +50,9 @@ def p_value(right: int, guesses: int, epsilon: float) -> float:
 
 
 def stated_power(n: int, guesses: int, epsilon_0: float) -> float:
-    """The chance that this attack refutes the claim: a guess errs if Binomial(M, theta) exceeds M / 2."""
-    right = right_rank_guesses(n, WIDTH, epsilon_0)
+    """The chance that this attack refutes the claim: a guess errs if Bin(M, 1 / (1 + e^eps0)) exceeds M / 2."""
+    comparisons = (n - 1) * WIDTH
+    right = stats.binom.cdf(comparisons // 2, comparisons, 1 / (1 + math.exp(epsilon_0)))
     needed = next(k for k in range(guesses + 1) if p_value(k, guesses, NOMINAL) <= ALPHA)
     return float(stats.binom.sf(needed - 1, guesses, right))
 

@@ -19,7 +19,7 @@ from colonnade.federation.method import Method, Procedure, Result, method_class
 from colonnade.federation.options import Epsilon
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Release, step
-from colonnade.federation.view import Text, View
+from colonnade.view.blocks import Text, View
 from colonnade.privacy.cost import Laplace
 from colonnade.privacy.noise import discrete_laplace
 

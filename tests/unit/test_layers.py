@@ -16,6 +16,7 @@ LAYERS = (
     "errors",
     "codec",
     "formatting",
+    "view",
     "durable",
     "data",
     "privacy",

@@ -1,6 +1,6 @@
 """What the software says of a method is what the method does: the contradictions of the first version, each with a test
-that compares the statement with the behaviour. (What methods say of missing blocks: tests/oracle/test_missing_blocks.py,
-test_regress_missing_data.py and tests/unit/statistics/test_missing_data.py.)"""
+that compares the statement with the behaviour. (What methods say of missing blocks: tests/oracle/test_missing_blocks.py
+and test_regress_missing_data.py, tests/unit/statistics/test_missing_data.py.)"""
 
 from __future__ import annotations
 

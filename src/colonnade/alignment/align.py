@@ -45,12 +45,12 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
-from colonnade.federation.view import Section, Table, Text, View
 from colonnade.formatting import noise_width
 from colonnade.formatting import number as in_words
 from colonnade.privacy.accounting import check_epsilon
 from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded
 from colonnade.privacy.noise import discrete_laplace
+from colonnade.view.blocks import Section, Table, Text, View
 
 MOST_PARTIES = 10
 """A report has 2^K patterns; with more parties it is left out."""

@@ -15,6 +15,7 @@ from typing import Any
 from colonnade.audit.inference import InferenceResult
 from colonnade.audit.mechanism import AuditResult
 from colonnade.audit.planted import NOTHING, Planted
+from colonnade.codec import plain
 from colonnade.errors import BadArguments
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.privacy.randomness import SimulatedRandomness
@@ -54,8 +55,7 @@ class Finding:
         return "REFUTED" if self.refuted else "not refuted"
 
     def to_dict(self) -> dict[str, Any]:
-        names = self.__dataclass_fields__
-        return {**{name: getattr(self, name) for name in names}, "verdict": self.verdict}
+        return {**plain(self), "verdict": self.verdict}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,32 +141,22 @@ def audit_method(name: str, *, planted: Planted = NOTHING, effort: float = 1.0, 
     for attack in attacks:
         if attack.takes(planted):
             start = time.perf_counter()
-            yield _finding(name, attack, attack.run(setting), planted, time.perf_counter() - start)
-
-
-def _finding(
-    name: str, attack: Attack, result: AuditResult | InferenceResult, planted: Planted, seconds: float
-) -> Finding:
-    if isinstance(result, AuditResult):
-        runs = result.runs
-        power = result.stated_power.probability if result.stated_power else None
-    else:
-        runs, power = result.guesses, result.power
-    return Finding(
-        method=name,
-        attack=attack.attack,
-        claim=attack.claim,
-        ours=attack.ours,
-        claimed_epsilon=result.claimed_epsilon,
-        delta=result.delta,
-        epsilon_lower_bound=result.epsilon_lower_bound,
-        confidence=result.confidence,
-        refuted=result.refuted,
-        planted=str(planted),
-        power=power,
-        runs=runs,
-        seconds=seconds,
-    )
+            result = attack.run(setting)
+            yield Finding(
+                method=name,
+                attack=attack.attack,
+                claim=attack.claim,
+                ours=attack.ours,
+                claimed_epsilon=result.claimed_epsilon,
+                delta=result.delta,
+                epsilon_lower_bound=result.epsilon_lower_bound,
+                confidence=result.confidence,
+                refuted=result.refuted,
+                planted=str(planted),
+                power=result.power,
+                runs=result.runs,
+                seconds=time.perf_counter() - start,
+            )
 
 
 def as_expected(findings: list[Finding]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from colonnade.audit.bounds import PrivacyProfile, clopper_pearson
+from colonnade.audit.bounds import PrivacyProfile
 from colonnade.errors import BadPrivacyParameter
 
 Reals = NDArray[np.float64]
@@ -25,10 +25,10 @@ POINTS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceResult:
-    """Right guesses, and the lower bound on epsilon that they prove beside the claim."""
+    """Right guesses, one a run, and the lower bound on epsilon that they prove beside the claim."""
 
     attack: str
-    guesses: int
+    runs: int
     right: int
     claimed_epsilon: float
     delta: float
@@ -46,7 +46,7 @@ class InferenceResult:
     def __str__(self) -> str:
         verdict = "REFUTED" if self.refuted else "not refuted"
         return (
-            f"{self.attack}: {verdict}; {self.right} of {self.guesses} guesses are right; epsilon >="
+            f"{self.attack}: {verdict}; {self.right} of {self.runs} guesses are right; epsilon >="
             f" {self.epsilon_lower_bound:.3g} (claimed {self.claimed_epsilon:.3g}) at delta {self.delta:g}, confidence"
             f" {self.confidence:g}"
         )
@@ -176,7 +176,7 @@ def _result(
         bound = top if p_value(top) < alpha else float(optimize.brentq(lambda e: p_value(e) - alpha, 0.0, top))
     return InferenceResult(
         attack=attack,
-        guesses=guesses,
+        runs=guesses,
         right=right,
         claimed_epsilon=claimed,
         delta=delta,
@@ -184,9 +184,3 @@ def _result(
         p_value=p_value(min(claimed, LARGEST_EPSILON)) if math.isfinite(claimed) else 1.0,
         confidence=confidence,
     )
-
-
-def success_interval(right: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a success rate, for a table."""
-    low, high = clopper_pearson(right, trials, (1 - confidence) / 2)
-    return float(low), float(high)

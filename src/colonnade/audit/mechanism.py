@@ -23,7 +23,6 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
 
 from colonnade.audit.bounds import (
     CONFIDENCE,
@@ -39,13 +38,11 @@ from colonnade.audit.bounds import (
     delta_lower_bound,
     epsilon_lower_bound,
     mu_lower_bound,
-    profile_from_gaussian,
 )
 from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.randomness import Randomness, simulated_generator
 
 Data = TypeVar("Data")
-Output = TypeVar("Output")
 Norm = Literal["l1", "l2", "linf"] | Callable[[NDArray[Any]], float]
 
 _ROUNDING = 1e-12
@@ -73,10 +70,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """Lower bounds beside the claim. All of them hold together with probability at least `confidence`.
-
-    `assumes` is empty for a proof; otherwise it names what the bounds rest on besides the runs.
-    """
+    """Lower bounds beside the claim. All of them hold together with probability at least `confidence`."""
 
     claim: str
     claimed_epsilon: float
@@ -89,7 +83,11 @@ class AuditResult:
     confidence: float
     findings: tuple[Finding, ...] = ()
     stated_power: Power | None = None
-    assumes: str = ""
+
+    @property
+    def power(self) -> float | None:
+        """The probability of noticing the stated fault."""
+        return self.stated_power.probability if self.stated_power else None
 
     @property
     def threshold(self) -> float | None:
@@ -103,24 +101,14 @@ class AuditResult:
         strength = (
             f"power {stated.probability:.4f} against noise / {stated.factor:g}" if stated else "no power was stated"
         )
-        basis = f"assumes {self.assumes}; " if self.assumes else ""
         return (
             f"{self.claim}: {verdict}; epsilon >= {self.epsilon_lower_bound:.4g} (claimed {self.claimed_epsilon:.4g}) "
             f"at delta {self.delta:g}; delta >= {self.delta_lower_bound:.3g} at the claimed epsilon; "
-            f"{basis}{self.runs} runs a neighbour, confidence 1 - {1 - self.confidence:.1e}, {strength}"
+            f"{self.runs} runs a neighbour, confidence 1 - {1 - self.confidence:.1e}, {strength}"
         )
 
 
 RunMany = Callable[[Data, int, Randomness], Reals]
-
-
-def repeat(run: Callable[[Data, Randomness], Output], statistic: Callable[[Output], float]) -> RunMany[Data]:
-    """`run_many` of a mechanism that runs once: each output's statistic, from one stream of randomness."""
-
-    def run_many(data: Data, runs: int, randomness: Randomness) -> Reals:
-        return np.array([statistic(run(data, randomness)) for _ in range(runs)], dtype=np.float64)
-
-    return run_many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +116,9 @@ class Audit(Generic[Data]):
     """A mechanism, two neighbours, and the claim that their outputs are hard to tell apart.
 
     `run_many(data, runs, randomness)` returns one statistic per independent run of the mechanism, best the log
-    likelihood ratio in the direction of the difference; `repeat` makes it from a single run. `runs` is the number
-    on each neighbour. The first half chooses the event, the second half tests it. With a declared `threshold` all
-    runs test the event `statistic >= threshold`, which must be likelier under the first neighbour.
+    likelihood ratio in the direction of the difference. `runs` is the number on each neighbour. The first half chooses
+    the event, the second half tests it. With a declared `threshold` all runs test the event `statistic >= threshold`,
+    which must be likelier under the first neighbour.
     """
 
     neighbours: tuple[Data, Data]
@@ -155,7 +143,9 @@ class Audit(Generic[Data]):
 
     def run(self, randomness: Randomness) -> AuditResult:
         """Run the mechanism and test the claim; the false alarm probability is at most 1 - confidence."""
-        p, q = self.scores(randomness)
+        p, q = (np.asarray(self.run_many(d, self.runs, randomness), dtype=np.float64) for d in self.neighbours)
+        if p.shape != (self.runs,) or q.shape != (self.runs,) or bool(np.isnan(p).any() or np.isnan(q).any()):
+            raise BadPrivacyParameter("run_many must return one number per run, never NaN; score a failure as -inf.")
         claimed = self.claim.epsilon(self.delta)
         events: dict[Aim, Event]
         if self.threshold is None:
@@ -167,8 +157,12 @@ class Audit(Generic[Data]):
         findings = tuple(self._test(aim, event, p, q, alpha) for aim, event in events.items())
         # All bounds hold together, so every event may serve every aim.
         tpr, fpr = np.array([f.tpr for f in findings]), np.array([f.fpr for f in findings])
-        return self.result(
-            claimed,
+        return AuditResult(
+            claim=self.claim.name,
+            claimed_epsilon=claimed,
+            delta=self.delta,
+            runs=self.runs,
+            confidence=self.confidence,
             refuted=any(f.refutes for f in findings),
             epsilon_lower_bound=float(epsilon_lower_bound(tpr, fpr, self.delta).max()),
             delta_lower_bound=float(delta_lower_bound(tpr, fpr, claimed).max()),
@@ -177,57 +171,12 @@ class Audit(Generic[Data]):
             stated_power=self.stated_power,
         )
 
-    def scores(self, randomness: Randomness) -> tuple[Reals, Reals]:
-        """The statistics of all runs on the first and on the second neighbour."""
-        p, q = (np.asarray(self.run_many(d, self.runs, randomness), dtype=np.float64) for d in self.neighbours)
-        if p.shape != (self.runs,) or q.shape != (self.runs,) or bool(np.isnan(p).any() or np.isnan(q).any()):
-            raise BadPrivacyParameter("run_many must return one number per run, never NaN; score a failure as -inf.")
-        return p, q
-
     def _test(self, aim: Aim, event: Event, p: Reals, q: Reals, alpha: float) -> Finding:
         hits = event.hits(p), event.hits(q)
         tpr = float(clopper_pearson(hits[0], p.size, alpha)[0])
         fpr = float(clopper_pearson(hits[1], q.size, alpha)[1])
         allowed = float(self.claim.tpr(np.array([fpr]))[0])
         return Finding(aim=aim, event=event, hits=hits, trials=p.size, tpr=tpr, fpr=fpr, allowed=allowed)
-
-    def result(self, claimed: float, **found: Any) -> AuditResult:
-        """What was `found`, beside what this audit was told."""
-        return AuditResult(
-            claim=self.claim.name,
-            claimed_epsilon=claimed,
-            delta=self.delta,
-            runs=self.runs,
-            confidence=self.confidence,
-            **found,
-        )
-
-
-def gaussian_audit(audit: Audit[Data], randomness: Randomness) -> AuditResult:
-    """A sharper bound that is **not a proof**: it assumes that both statistics are normal with one variance.
-
-    Then t = sqrt(runs/2) (difference of means) / (pooled sd) is noncentral t with noncentrality mu sqrt(runs/2),
-    which is inverted for a lower bound on mu; both signs share the false alarm probability.
-    """
-    p, q = audit.scores(randomness)
-    pooled = float(np.sqrt((p.var(ddof=1) + q.var(ddof=1)) / 2)) if np.isfinite([p, q]).all() else np.inf
-    if not 0 < pooled < np.inf:
-        raise BadPrivacyParameter("a constant or infinite statistic is not normal; use Audit.run.")
-    scale, freedom, alpha = np.sqrt(audit.runs / 2), 2 * audit.runs - 2, (1 - audit.confidence) / 2
-    t = float(scale * abs(p.mean() - q.mean()) / pooled)
-    mu = 0.0
-    if stats.t.sf(t, freedom) < alpha:
-        mu = float(optimize.brentq(lambda nc: stats.nct.sf(t, freedom, nc) - alpha, 0.0, t)) / scale
-    found, fprs = profile_from_gaussian(1 / max(mu, 1e-9)), special.ndtr(np.linspace(-8, 8, 401))
-    claimed = audit.claim.epsilon(audit.delta)
-    return audit.result(
-        claimed,
-        refuted=bool((found.tpr(fprs) > audit.claim.tpr(fprs) + 1e-9).any()),
-        epsilon_lower_bound=found.epsilon(audit.delta) if mu else 0.0,
-        delta_lower_bound=float(found.delta(np.array([min(claimed, 700.0)]))[0]) if mu else 0.0,
-        mu_lower_bound=mu,
-        assumes="normality",
-    )
 
 
 # --- attacks that count hits -----------------------------------------------------------------------------

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from colonnade.cli.output import UNWELL, AsJson, Output, Verbs
+from colonnade.cli.output import UNWELL, AsJson, Output
+from colonnade.codec import plain
 from colonnade.errors import SchemaError
 
 if TYPE_CHECKING:
     from colonnade.data.sources import Source
 
-party = typer.Typer(
-    cls=Verbs, help="Set up, serve and decide for one institution.", no_args_is_help=True, rich_markup_mode=None
-)
-coordinator = typer.Typer(cls=Verbs, help="Set up the coordinator.", no_args_is_help=True, rich_markup_mode=None)
-authority = typer.Typer(
-    cls=Verbs, help="Make, sign and revoke the consortium's certificates.", no_args_is_help=True, rich_markup_mode=None
-)
+party = typer.Typer(no_args_is_help=True, help="Set up, serve and decide for one institution.")
+coordinator = typer.Typer(no_args_is_help=True, help="Set up the coordinator.")
+authority = typer.Typer(no_args_is_help=True, help="Make, sign and revoke the consortium's certificates.")
 columns = typer.Typer(no_args_is_help=True, help="Declare the columns' public domains.")
 
 
@@ -224,10 +221,7 @@ def doctor(
                 "name": examined.name,
                 "faults": examined.faults,
                 "warnings": examined.warnings,
-                "findings": [
-                    {"level": finding.level, "about": finding.about, "sentence": finding.sentence}
-                    for finding in examined.findings
-                ],
+                "findings": plain(examined.findings),
             }
         )
     else:

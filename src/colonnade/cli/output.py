@@ -32,6 +32,7 @@ UNEXPECTED, USAGE, DATA, PRIVACY, BORDER, LOST, RECORD, UNWELL, INTERRUPTED = 1,
 
 EXIT_CODES: tuple[tuple[type[ColonnadeError], int], ...] = (
     (errors.BadArguments, USAGE),
+    (errors.UnknownMethod, USAGE),
     (errors.SchemaError, DATA),
     (errors.NotEstimable, DATA),
     (errors.PrivacyError, PRIVACY),

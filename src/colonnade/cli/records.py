@@ -138,12 +138,16 @@ def ledger_verify(home: HomePath, run: Run = None) -> None:
     """Check that no row was changed, removed or inserted, and that every debit was reserved."""
     from colonnade.privacy.ledger import Ledger
 
-    out = Output()
     expect = handed_out(home, "ledger", run)
     with opened(home, "ledger") as database:
         head = Ledger(database).verify(expect=expect)
-    out.result(f"The ledger of {party_of(home)} is intact: {head.rows} rows, ending in {head.hash[:16]}.")
-    if expect is not None:
+    _intact(f"The ledger of {party_of(home)}", "rows", head, run)
+
+
+def _intact(record: str, rows: str, head: Head, run: Path | None) -> None:
+    out = Output()
+    out.result(f"{record} is intact: {head.rows} {rows}, ending in {head.hash[:16]}.")
+    if run is not None:
         out.result(f"It still contains what it told {run}.")
 
 
@@ -292,10 +296,7 @@ def transcript_verify(path: RecordPath, run: Run = None) -> None:
     """Check that no message was changed, removed or inserted."""
     from colonnade.federation.messages import Transcript
 
-    out = Output()
     expect = handed_out(path, "transcript", run)
     with opened(path, "transcript") as database:
         head = Transcript(database, create=False).verify(expect=expect)
-    out.result(f"The transcript in {path} is intact: {head.rows} messages, ending in {head.hash[:16]}.")
-    if expect is not None:
-        out.result(f"It still contains what it told {run}.")
+    _intact(f"The transcript in {path}", "messages", head, run)

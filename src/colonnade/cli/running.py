@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from colonnade.federation.method import Method
     from colonnade.federation.plan import Plan
     from colonnade.federation.run_folder import RunFolder
-    from colonnade.federation.view import View
+    from colonnade.view.blocks import View
 
 RESUME = "resume it with `colonnade resume RUN`"
 
@@ -33,24 +33,19 @@ def open_federation(path: Path, out: Output, *, aligned: bool = True) -> Federat
         return Federation.from_toml(path, aligned=aligned)
 
 
-@contextlib.contextmanager
 def prepared(
     method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output
-) -> Iterator[tuple[Federation, Method[Any]]]:
+) -> tuple[Federation, Method[Any]]:
     """The federation that a file describes, and the method with its options, which are checked first."""
     if method.makes_cohort:
-        with _before_the_cohort(method, options, path, out) as both:
-            yield both
-        return
+        return _before_the_cohort(method, options, path, out)
     ready = method.from_options(options)
-    with open_federation(path, out) as federation:
-        yield federation, ready
+    return open_federation(path, out), ready
 
 
-@contextlib.contextmanager
 def _before_the_cohort(
     method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output
-) -> Iterator[tuple[Federation, Method[Any]]]:
+) -> tuple[Federation, Method[Any]]:
     """The federation and the method of an alignment, which runs before there is a cohort.
 
     Capacities are public. On one machine they are found out from the parties' keys; across the network every member
@@ -71,15 +66,12 @@ def _before_the_cohort(
                 " which is public; add capacity = NUMBER."
             )
         alignment = method.from_options({**options, "capacity": capacity})
-        with Federation.from_toml(path) as federation:
-            yield federation, alignment
-        return
+        return Federation.from_toml(path), alignment
     spec, runs = Spec.from_toml(path)
     with out.busy("reading the parties' keys"):
         capacity = prepare(spec, normalise=options.get("normalise", ()), capacity=options.get("capacity"))
     alignment = method.from_options({"include": spec.include, **options, "capacity": capacity})
-    with Federation.from_spec(spec, runs=runs, origin=str(path.absolute()), aligned=False) as federation:
-        yield federation, alignment
+    return Federation.from_spec(spec, runs=runs, origin=str(path.absolute()), aligned=False), alignment
 
 
 def run(
@@ -147,12 +139,10 @@ def go_on(federation: Federation, path: Path, out: Output) -> None:
     """Continue an interrupted run; one that lacks nothing but its report gets that."""
     from colonnade.federation.run_folder import RunFolder
 
-    done = RunFolder.open(path)
-    if done.job["state"] == "done" and not (path / "report.html").exists():
-        finish(federation, done, out)
-        return
-    with _resumable(path, RESUME), out.progress() as progress:
-        _, folder = federation.resume(path, progress=progress)
+    folder = RunFolder.open(path)
+    if folder.job["state"] != "done" or (path / "report.html").exists():
+        with _resumable(path, RESUME), out.progress() as progress:
+            _, folder = federation.resume(path, progress=progress)
     finish(federation, folder, out)
 
 

@@ -194,12 +194,16 @@ def _jointly(
     table: pd.DataFrame, tables: list[list[str]], path: Path, epsilon: float, delta: float, out: Output, *, yes: bool
 ) -> None:
     from colonnade.cli.running import agreed, open_federation, say_total
-    from colonnade.evaluation.comparison import compare_jointly, joint_release
+    from colonnade.data.column import Columns
+    from colonnade.evaluation.comparison import joint_distances, joint_release
 
     with open_federation(path, out) as federation:
-        say_total(federation.plan(joint_release(tables, epsilon=epsilon, delta=delta)), out)
+        plan = federation.plan(joint_release(tables, epsilon=epsilon, delta=delta))
+        say_total(plan, out)
         agreed(out, yes=yes)
-        compared = compare_jointly(federation, table, tables, epsilon=epsilon, delta=delta)
+        released, _ = federation.run(plan)
+        names = dict.fromkeys(name for columns in tables for name in columns)
+        compared = joint_distances(released, table, Columns(map(federation.facts.column, names)))
     if out.quiet:
         out.json({"tables": compared, "epsilon": epsilon, "delta": delta})
         return

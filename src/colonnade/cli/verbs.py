@@ -175,9 +175,10 @@ def help_of(declared: Declared) -> str:
     if repeated(declared.hint) and "repeated" not in option.help:
         parts.append("May be repeated.")
     for other, values in (option.only or {}).items():
-        flag = f"--{other.replace('_', '-')}"
-        parts.append(f"Only with {flag} {' or '.join(map(str, values))}.")
-    if declared.default not in (MISSING, None, (), ""):
+        flag, stated = f"--{other.replace('_', '-')}", [str(value) for value in values if value is not None]
+        meant = [f"with {flag} {' or '.join(stated)}"] if stated else []
+        parts.append(f"Only {' or '.join(meant + [f'without {flag}'] * (None in values))}.")
+    if declared.default not in (MISSING, None, (), {}, ""):
         shown = " ".join(spell(declared.default)) if declared.hint is not bool else ("no", "yes")[declared.default]
         parts.append(f"[default: {shown}]")
     return " ".join(part for part in parts if part)
@@ -327,5 +328,6 @@ def run_verb(
     if as_json and not plan_only:
         raise BadArguments("--json goes with --plan; a run writes result.json into its folder.")
     out = Output(quiet=quiet or as_json)
-    with running.prepared(method, options, federation, out) as (opened, ready):
+    opened, ready = running.prepared(method, options, federation, out)
+    with opened:
         running.run(opened, ready, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)

@@ -14,8 +14,8 @@ from colonnade.codec import plain
 from colonnade.completion.quality import DONOR, MEAN, fails
 from colonnade.errors import RunError
 from colonnade.federation.method import Result
-from colonnade.federation.view import Block, Heading, Items, Section, Table, Text, View
 from colonnade.formatting import number
+from colonnade.view.blocks import Block, Heading, Items, Section, Table, Text, View
 
 PARTY_HEAD = (
     "party",

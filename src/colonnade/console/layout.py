@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
+from urllib.parse import quote
 
-from colonnade.evaluation.page import CSS, Html, join, tag
+from colonnade.view.page import CSS, Html, document, join, tag
 
 PAGES = (
     ("", "Overview"),
@@ -148,70 +150,65 @@ SECURITY_POLICY = "; ".join(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where the console is served, and the word that its forms must bring back."""
+
+    base: str
+    form_token: str
+
+    def job(self, name: str) -> str:
+        return f"{self.base}requests/{quote(name, safe='')}"
+
+    def form(self, action: str, button: Html, **fields: str) -> Html:
+        """A button that sends these fields, and the session's word."""
+        hidden = {"form": self.form_token, **fields}.items()
+        inputs = (tag("input", type="hidden", name=name, value=value) for name, value in hidden)
+        return tag("form", *inputs, button, method="post", action=self.base + action)
+
+
+@dataclass(frozen=True)
+class Page:
+    """`changing` is the part that the page's script asks for again."""
+
+    title: str
+    content: Html
+    changing: Html | None = None
+
+
 def bare(title: str, *children: str | None) -> str:
     """A page without navigation, for a visitor who has not entered."""
     return _document(title, tag("main", tag("h1", title), *children))
 
 
-def framed(
-    title: str,
-    content: Html,
-    changing: Html | None,
-    *,
-    party: str,
-    base: str,
-    current: str,
-    waiting: int,
-    form_token: str,
-) -> str:
-    """A page of the console; `current` is its entry in the navigation, `changing` what the script renews."""
+def framed(page: Page, address: Address, *, party: str, current: str, waiting: int) -> str:
+    """A page of the console; `current` is its entry in the navigation."""
     links = []
     for path, name in PAGES:
         count = tag("span", str(waiting), class_="count") if path == "requests" and waiting else None
-        spoken = f"{name}, {waiting} waiting" if count else None
-        links.append(
-            tag(
-                "li",
-                tag(
-                    "a",
-                    join([name, " ", count]) if count else name,
-                    href=base + path,
-                    aria_current="page" if path == current else None,
-                    aria_label=spoken,
-                ),
-            )
+        link = tag(
+            "a",
+            join([name, " ", count]) if count else name,
+            href=address.base + path,
+            aria_current="page" if path == current else None,
+            aria_label=f"{name}, {waiting} waiting" if count else None,
         )
-    leave = tag(
-        "form",
-        tag("input", type="hidden", name="form", value=form_token),
-        tag("button", "Leave", class_="textual"),
-        method="post",
-        action=f"{base}leave",
-    )
+        links.append(tag("li", link))
     header = tag(
         "header",
         tag(
             "div",
             tag("div", MARK, "Colonnade ", tag("span", f"console of {party}"), class_="brand"),
-            leave,
+            address.form("leave", tag("button", "Leave", class_="textual")),
             class_="top",
         ),
         tag("nav", tag("ul", *links), aria_label="Pages"),
     )
     skip = tag("a", "Skip to the content", href="#content", class_="skip")
-    part = None if changing is None else tag("div", changing, id="live")
-    main = tag("main", content, part, id="content", tabindex="-1")
-    return _document(f"{title} · {party} · Colonnade", join([skip, header, main]))
+    part = None if page.changing is None else tag("div", page.changing, id="live")
+    main = tag("main", page.content, part, id="content", tabindex="-1")
+    return _document(f"{page.title} · {party} · Colonnade", skip, header, main)
 
 
-def _document(title: str, body: Html) -> str:
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("link", rel="icon", href="data:,"),
-        tag("style", Html(STYLE)),
-    )
-    return f"<!doctype html>\n{tag('html', head, tag('body', body, tag('script', Html(SCRIPT))), lang='en')}\n"
+def _document(title: str, *body: Html) -> str:
+    return document(title, *body, tag("script", Html(SCRIPT)), style=STYLE)

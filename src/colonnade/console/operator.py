@@ -39,16 +39,6 @@ MOST_POINTS = 48
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """What was proposed. `requester` is the organisation that signed it; None: it is unsigned, since all parties share
-    a machine."""
-
-    plan: Plan
-    requester: str | None
-    seeded: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class MethodSummary:
     """What this party's own installation says about a method with these options: the coordinator's words are not asked.
 
@@ -77,23 +67,18 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSummary:
-    """One job at this party."""
+    """One job at this party. `requester` is the organisation that signed it; None: it is unsigned, since all parties
+    share a machine."""
 
     name: str
     state: JobState
-    proposal: Proposal
+    plan: Plan
+    requester: str | None
+    seeded: bool
     decision: tuple[Maker, float] | None
     traffic: Traffic
     stages: tuple[tuple[str, int, int], ...] = ()
     """(stage, requests answered, requests that the plan may make) at this party."""
-
-    @property
-    def plan(self) -> Plan:
-        return self.proposal.plan
-
-    @property
-    def requester(self) -> str | None:
-        return self.proposal.requester
 
     @property
     def proposed(self) -> float | None:
@@ -196,7 +181,7 @@ class OperatorService:
             JobSummary(
                 name=job,
                 state=state,
-                proposal=proposals[hashed],
+                **proposals[hashed],
                 decision=decisions.get(job),
                 traffic=traffic.get(job, Traffic()),
                 stages=stages.get(job, ()),
@@ -205,19 +190,19 @@ class OperatorService:
         ]
         return sorted(jobs, key=lambda job: job.proposed or 0.0, reverse=True)
 
-    def _proposal(self, database: Database, job: str, hashed: str) -> Proposal:
-        """A proposal never changes, so it is read once."""
+    def _proposal(self, database: Database, job: str, hashed: str) -> dict[str, Any]:
+        """What was proposed; it never changes, so it is read once."""
         key = ("proposal", hashed)
         if key not in self._cache:
             [(content,)] = database.execute("SELECT content FROM jobs WHERE job = ?", (job,))
             arguments = stored_proposal(content)
             requester = arguments.get("requester")
-            self._cache[key] = Proposal(
-                plan=Plan.from_dict(arguments["plan"]),
-                requester=None if requester is None else named(requester).organisation,
-                seeded=arguments.get("seed") is not None,
-            )
-        proposal: Proposal = self._cache[key]
+            self._cache[key] = {
+                "plan": Plan.from_dict(arguments["plan"]),
+                "requester": None if requester is None else named(requester).organisation,
+                "seeded": arguments.get("seed") is not None,
+            }
+        proposal: dict[str, Any] = self._cache[key]
         return proposal
 
     def _traffic(self, database: Database) -> dict[str, Traffic]:
@@ -254,10 +239,10 @@ class OperatorService:
         return stages
 
     def job(self, name: str) -> JobSummary:
-        for job in self.jobs():
-            if job.name == name:
-                return job
-        raise RunError(f"this party knows no job {name!r}.")
+        jobs = {job.name: job for job in self.jobs()}
+        if name not in jobs:
+            raise RunError(f"this party knows no job {name!r}.")
+        return jobs[name]
 
     def waiting(self) -> list[JobSummary]:
         """Raises `RunError` where the party has not served yet, since nothing could wait."""
@@ -287,12 +272,11 @@ class OperatorService:
                 self._cache[key] = MethodSummary(
                     purpose=method.purpose(), missing_data=method.missing_data(), options=method.options()
                 )
-            except ColonnadeError as error:
-                unknown = f"Unknown to this installation: {plan.method}"
-                self._cache[key] = MethodSummary(purpose=unknown, options=plan.options, unknown=str(error))
             except Exception as error:  # options are a stranger's: whatever they break, nothing is known about them
-                unknown = f"Options that this installation cannot read: {plan.method}"
-                self._cache[key] = MethodSummary(purpose=unknown, options=plan.options, unknown=str(error))
+                known = not isinstance(error, ColonnadeError)
+                what = "Options that this installation cannot read" if known else "Unknown to this installation"
+                purpose = f"{what}: {plan.method}"
+                self._cache[key] = MethodSummary(purpose=purpose, options=plan.options, unknown=str(error))
         summary: MethodSummary = self._cache[key]
         return summary
 
@@ -379,16 +363,13 @@ class OperatorService:
         """The newest rows of a chain, or those before row `before`."""
         if not self.served:
             return []
-        conditions, values = ["1"], []
-        for condition, value in (("job = ?", job), ("number < ?", before)):
-            if value is not None:
-                conditions.append(condition)
-                values.append(value)
+        given = {"job = ?": job, "number < ?": before}
+        stated = {condition: value for condition, value in given.items() if value is not None}
         with self._reading() as database:
             rows = database.execute(
-                f"SELECT number, body, previous, hash FROM {record} WHERE {' AND '.join(conditions)}"
+                f"SELECT number, body, previous, hash FROM {record} WHERE {' AND '.join(['1', *stated])}"
                 " ORDER BY number DESC LIMIT ?",
-                (*values, most),
+                (*stated.values(), most),
             )
         return [Row(number, json.loads(body), previous, hashed) for number, body, previous, hashed in rows]
 

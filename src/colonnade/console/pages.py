@@ -1,6 +1,6 @@
 """The pages beside the requests: overview, budget, ledger, transcript, runs; and what all pages share.
 
-Whatever comes from a coordinator (job names, sentences, options) is text here, never markup: see `evaluation.page`.
+Whatever comes from a coordinator (job names, sentences, options) is text here, never markup: see `view.page`.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
 
+from colonnade.console.layout import Address, Page
 from colonnade.console.operator import JobSummary, OperatorService, Record, Spending
 from colonnade.durable import Row
 from colonnade.errors import ColonnadeError
-from colonnade.evaluation.charts import budget_bar, legend, progress_bar, spending_line
-from colonnade.evaluation.page import Html, folded, join, paragraph, section, table, tag
 from colonnade.federation.transports.certificates import CERTIFICATE, read_certificate
 from colonnade.formatting import size, timestamp
 from colonnade.privacy.accounting import Guarantee
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import DEFAULT_DELTA
 from colonnade.privacy.wording import cost_text, in_plain_words
+from colonnade.view.charts import budget_bar, legend, progress_bar, spending_line
+from colonnade.view.page import Html, folded, join, paragraph, section, table, tag
 
 ROWS = 50
 """A page of a record shows this many."""
@@ -43,33 +43,24 @@ STATES = {
 # --- what all pages share -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Address:
-    """Where the console is served, and the word that its forms must bring back."""
-
-    base: str
-    form_token: str
-
-    def job(self, name: str) -> str:
-        return f"{self.base}requests/{quote(name, safe='')}"
-
-
-@dataclass(frozen=True)
-class Page:
-    """`changing` is the part that the page's script asks for again."""
-
-    title: str
-    content: Html
-    changing: Html | None = None
-
-
 def unit(text: str) -> Html:
     return tag("span", text, class_="unit")
 
 
-def badge(job: JobSummary) -> Html:
-    kind, word = STATES[job.state]
+def badge(kind: str, word: str) -> Html:
     return tag("span", word, class_=f"badge {kind}")
+
+
+def state_badge(job: JobSummary) -> Html:
+    return badge(*STATES[job.state])
+
+
+def card(title: str, *children: str | None) -> Html:
+    return tag("li", tag("h2", title), *children, class_="card")
+
+
+def counted(count: int, noun: str) -> Html:
+    return paragraph(str(count), " ", unit(noun if count == 1 else f"{noun}s"), class_="big")
 
 
 def decision_of(job: JobSummary) -> str:
@@ -112,7 +103,7 @@ def job_table(jobs: Sequence[JobSummary], service: OperatorService, address: Add
             service.summary(job.plan).purpose,
             job.requester or "-",
             "" if job.proposed is None else timestamp(job.proposed),
-            join([badge(job), " ", tag("span", decision_of(job).removeprefix("denied "), class_="soft")]),
+            join([state_badge(job), " ", tag("span", decision_of(job).removeprefix("denied "), class_="soft")]),
         )
         for job in jobs
     ]
@@ -140,10 +131,6 @@ def budget_summary(spending: Spending, *, legend_wanted: bool = False) -> list[H
     ]
 
 
-def missing(what: str) -> Page:
-    return Page("Not here", join([tag("h1", "Not here"), paragraph(what)]))
-
-
 # --- the pages ----------------------------------------------------------------------------------------------------
 
 
@@ -153,24 +140,16 @@ def overview(service: OperatorService, address: Address) -> Page:
     under_way = [job for job in jobs if job.state == "approved"]
     spending = service.spending(delta=DEFAULT_DELTA)
     cards = [
-        tag(
-            "li",
-            tag("h2", "Waiting for you"),
-            paragraph(str(len(waiting)), " ", unit("request" if len(waiting) == 1 else "requests"), class_="big"),
+        card(
+            "Waiting for you",
+            counted(len(waiting), "request"),
             paragraph(tag("a", "Read and decide", href=f"{address.base}requests"))
             if waiting
             else paragraph("Nothing waits for a decision.", class_="soft"),
-            class_="card",
         ),
-        tag("li", tag("h2", "Budget"), *budget_summary(spending), class_="card"),
-        tag(
-            "li",
-            tag("h2", "Runs under way"),
-            paragraph(str(len(under_way)), " ", unit("run" if len(under_way) == 1 else "runs"), class_="big"),
-            *(_progress(job) for job in under_way[:3]),
-            class_="card",
-        ),
-        tag("li", tag("h2", "Records"), *_health(service), class_="card"),
+        card("Budget", *budget_summary(spending)),
+        card("Runs under way", counted(len(under_way), "run"), *map(_progress, under_way[:3])),
+        card("Records", *_health(service)),
     ]
     latest = section("Latest jobs", job_table(jobs[:8], service, address)) if jobs else None
     served = None
@@ -195,26 +174,11 @@ def budget(service: OperatorService, address: Address) -> Page:
             )
         )
     elif spending.window is not None:
-        parts += [*budget_summary(spending, legend_wanted=True)]
+        parts += budget_summary(spending, legend_wanted=True)
     if spending.history:
-        epsilon = None if stated is None else stated.epsilon
-        drawn = spending_line(spending.history, epsilon, time.time())
-        parts.append(
-            section(
-                "How it was spent",
-                tag(
-                    "figure",
-                    drawn,
-                    tag(
-                        "figcaption",
-                        "Epsilon after each approval. The dashed line is the budget."
-                        if stated
-                        else "Epsilon after each approval.",
-                    ),
-                    class_="chart",
-                ),
-            )
-        )
+        drawn = spending_line(spending.history, None if stated is None else stated.epsilon, time.time())
+        caption = "Epsilon after each approval." + (" The dashed line is the budget." if stated else "")
+        parts.append(section("How it was spent", tag("figure", drawn, tag("figcaption", caption), class_="chart")))
     totals = [("Whole life", spending.lifetime)]
     if stated is not None and spending.window is not None and stated.period_days is not None:
         totals.insert(0, (f"Last {stated.period_days:g} days", spending.window))
@@ -243,19 +207,13 @@ def ledger(service: OperatorService, address: Address, *, before: int | None = N
         )
         for row in rows
     ]
-    what = "Reservations count against the budget. A debit is made for each request, before its step sees any data."
     head = ("row", "time", "what", "job", "stage", "cost")
-    return Page(
-        "Ledger",
-        join(
-            [
-                tag("h1", "Ledger"),
-                paragraph(what, class_="soft"),
-                _chain(service, "ledger"),
-                table(head, listed, label="Ledger, newest first", numeric=(0,)) if rows else paragraph("No rows yet."),
-                _pager(rows, before, f"{address.base}ledger"),
-            ]
-        ),
+    return _record(
+        service,
+        "ledger",
+        "Reservations count against the budget. A debit is made for each request, before its step sees any data.",
+        table(head, listed, label="Ledger, newest first", numeric=(0,)) if rows else paragraph("No rows yet."),
+        _pager(rows, before, f"{address.base}ledger"),
     )
 
 
@@ -277,30 +235,26 @@ def transcript(
     ]
     head = ("row", "time", "message", "kind", "step", "size", "discloses")
     link = f"{address.base}transcript" + (f"?job={quote(job, safe='')}" if job else "")
-    only = None
-    if job:
-        only = paragraph(
-            "Only job ", tag("code", job), ". ", tag("a", "All messages", href=f"{address.base}transcript")
-        )
-    return Page(
-        "Transcript",
-        join(
-            [
-                tag("h1", "Transcript"),
-                paragraph(
-                    "Every message that crossed this institution's border: its size, its hash and what it discloses,"
-                    " not its content.",
-                    class_="soft",
-                ),
-                _chain(service, "transcript"),
-                only,
-                table(head, listed, label="Transcript, newest first", numeric=(0, 5))
-                if rows
-                else paragraph("No messages yet."),
-                _pager(rows, before, link),
-            ]
-        ),
+    every = tag("a", "All messages", href=f"{address.base}transcript")
+    return _record(
+        service,
+        "transcript",
+        "Every message that crossed this institution's border: its size, its hash and what it discloses, not its"
+        " content.",
+        paragraph("Only job ", tag("code", job), ". ", every) if job else None,
+        table(head, listed, label="Transcript, newest first", numeric=(0, 5))
+        if rows
+        else paragraph("No messages yet."),
+        _pager(rows, before, link),
     )
+
+
+def _record(service: OperatorService, record: Record, what: str, *rows: Html | None) -> Page:
+    """A page of a record: what it is, whether its chain is intact, its rows."""
+    intact, sentence = service.verified(record)
+    chain = paragraph(sentence, class_="note good" if intact else "warning")
+    title = record.capitalize()
+    return Page(title, join([tag("h1", title), paragraph(what, class_="soft"), chain, *rows]))
 
 
 def runs(service: OperatorService, address: Address) -> Page:
@@ -308,7 +262,7 @@ def runs(service: OperatorService, address: Address) -> Page:
     items = [
         tag(
             "li",
-            tag("h2", service.summary(job.plan).purpose, " ", badge(job)),
+            tag("h2", service.summary(job.plan).purpose, " ", state_badge(job)),
             _progress(job),
             _stage_list(job),
             paragraph(
@@ -354,31 +308,21 @@ def _stage_list(job: JobSummary) -> Html | None:
     return folded("Stages", table(head, rows, label=f"Stages of {job.name}", numeric=(1, 2)))
 
 
-def _chain(service: OperatorService, record: Record) -> Html:
-    intact, sentence = service.verified(record)
-    return paragraph(sentence, class_="note good" if intact else "warning")
-
-
 def _health(service: OperatorService) -> list[Html]:
     lines = []
     for record in ("ledger", "transcript"):
         intact, sentence = service.verified(record)
-        kind, word = ("good", "intact") if intact else ("bad", "changed")
-        lines.append(
-            paragraph(
-                f"{record.capitalize()}: ", tag("span", word, class_=f"badge {kind}"), None if intact else sentence
-            )
-        )
+        state = badge("good", "intact") if intact else badge("bad", "changed")
+        lines.append(paragraph(f"{record.capitalize()}: ", state, None if intact else sentence))
     try:
         ends = read_certificate(service.party.credentials / CERTIFICATE).not_valid_after_utc
         days = (ends.timestamp() - time.time()) / 86_400
         kind = "bad" if days < 0 else "wait" if days < 7 else "good"
-        word = f"{days:.0f} days left" if days >= 0 else "expired"
-        lines.append(paragraph("Certificate: ", tag("span", word, class_=f"badge {kind}")))
+        certificate = badge(kind, f"{days:.0f} days left" if days >= 0 else "expired")
     except ColonnadeError:
-        lines.append(paragraph("Certificate: ", tag("span", "none", class_="badge bad")))
-    lines.append(paragraph("colonnade doctor checks everything else.", class_="soft"))
-    return lines
+        certificate = badge("bad", "none")
+    hint = paragraph("colonnade doctor checks everything else.", class_="soft")
+    return [*lines, paragraph("Certificate: ", certificate), hint]
 
 
 def _pager(rows: Sequence[Row], before: int | None, address: str) -> Html | None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from colonnade.console.layout import Address, Page
 from colonnade.console.operator import Forecast, JobSummary, MethodSummary, OperatorService
-from colonnade.console.pages import Address, Page, badge, bound_list, bound_words, decision_of, eps, job_table
+from colonnade.console.pages import bound_list, bound_words, decision_of, eps, job_table, state_badge
 from colonnade.errors import ColonnadeError
-from colonnade.evaluation.charts import budget_bar, legend
-from colonnade.evaluation.page import Html, folded, join, paragraph, section, tag
 from colonnade.federation.stage import Stage
 from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.wording import cost_text
+from colonnade.view.charts import budget_bar, legend
+from colonnade.view.page import Html, folded, join, paragraph, section, tag
 
 
 def requests(service: OperatorService, address: Address) -> Page:
@@ -43,7 +44,7 @@ def request(service: OperatorService, address: Address, name: str, *, complaint:
         forecast, unaccountable = None, str(error)
     parts: list[str | None] = [
         paragraph(tag("a", "All requests", href=f"{address.base}requests")),
-        tag("h1", summary.purpose, " ", badge(job)),
+        tag("h1", summary.purpose, " ", state_badge(job)),
         _facts(job, summary, forecast),
         paragraph(complaint, class_="warning", role="alert") if complaint else None,
         paragraph(unaccountable, class_="warning") if unaccountable else None,
@@ -114,10 +115,7 @@ def _facts(job: JobSummary, summary: MethodSummary, forecast: Forecast | None) -
         ("Columns it reads here", columns),
         ("Records that lack a block", summary.missing_data),
         ("Rounds", f"{job.plan.rounds():,} in {len(job.plan.stages)} stages"),
-        (
-            "Simulation",
-            "yes: a seed makes the noise predictable, so no one is protected" if job.proposal.seeded else "",
-        ),
+        ("Simulation", "yes: a seed makes the noise predictable, so no one is protected" if job.seeded else ""),
     ]
     return tag("dl", *(join([tag("dt", term), tag("dd", text)]) for term, text in entries if text))
 
@@ -191,29 +189,13 @@ def _protection(forecast: Forecast, service: OperatorService) -> Html:
                 legend(("spent", "spent"), ("claimed", "this job"), ("left", "left")),
             ]
         )
-    return section(
-        "What it costs a person",
-        open_ended,
-        totals,
-        bar,
-    )
+    return section("What it costs a person", open_ended, totals, bar)
 
 
 def _decision(job: JobSummary, forecast: Forecast | None, address: Address) -> Html:
     refused = None if forecast is None else forecast.refused
-    blocked = bool(refused) or forecast is None
-
-    def form(choice: str, text: str, kind: str, *, disabled: bool = False) -> Html:
-        return tag(
-            "form",
-            tag("input", type="hidden", name="form", value=address.form_token),
-            tag("input", type="hidden", name="job", value=job.name),
-            tag("input", type="hidden", name="choice", value=choice),
-            tag("button", text, class_=kind, disabled=disabled),
-            method="post",
-            action=f"{address.base}decide",
-        )
-
+    approve = tag("button", "Approve", class_="main", disabled=bool(refused) or forecast is None)
+    deny = tag("button", "Deny", class_="refuse")
     return section(
         "Your decision",
         paragraph(f"It cannot be approved: {refused}", class_="warning") if refused else None,
@@ -223,8 +205,8 @@ def _decision(job: JobSummary, forecast: Forecast | None, address: Address) -> H
         ),
         tag(
             "div",
-            form("approve", "Approve", "main", disabled=blocked),
-            form("deny", "Deny", "refuse"),
+            address.form("decide", approve, job=job.name, choice="approve"),
+            address.form("decide", deny, job=job.name, choice="deny"),
             class_="decide",
         ),
     )

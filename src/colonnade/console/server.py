@@ -29,11 +29,10 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from colonnade.console import pages, requests
-from colonnade.console.layout import SECURITY_POLICY, bare, framed
+from colonnade.console.layout import SECURITY_POLICY, Address, Page, bare, framed
 from colonnade.console.operator import OperatorService
-from colonnade.console.pages import Address, Page, missing
 from colonnade.errors import BadArguments, ColonnadeError, RunError
-from colonnade.evaluation.page import paragraph
+from colonnade.view.page import join, paragraph, tag
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 IDLE = 8 * 3600.0
@@ -258,16 +257,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _page(self, session: Session, path: str, query: dict[str, str], *, complaint: str | None = None) -> None:
         service = self.console.service
         address = Address(base=self.console.base, form_token=session.form_token)
-        current = path.partition("/")[0]
         status = HTTPStatus.OK if complaint is None else HTTPStatus.CONFLICT
         try:
             page = self._content(service, address, path, query, complaint)
-        except RunError as error:
-            status = HTTPStatus.NOT_FOUND
-            page = missing(str(error))
         except ColonnadeError as error:
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-            page = missing(str(error))
+            status = HTTPStatus.NOT_FOUND if isinstance(error, RunError) else HTTPStatus.INTERNAL_SERVER_ERROR
+            page = Page("Not here", join([tag("h1", "Not here"), paragraph(str(error))]))
         if self.headers.get("X-Part") == "live":
             self._send(status, page.changing or "")
             return
@@ -275,19 +270,8 @@ class _Handler(BaseHTTPRequestHandler):
             waiting = len(service.waiting())
         except ColonnadeError:
             waiting = 0
-        self._send(
-            status,
-            framed(
-                page.title,
-                page.content,
-                page.changing,
-                party=service.name,
-                base=address.base,
-                current=current,
-                waiting=waiting,
-                form_token=session.form_token,
-            ),
-        )
+        current = path.partition("/")[0]
+        self._send(status, framed(page, address, party=service.name, current=current, waiting=waiting))
 
     def _content(
         self, service: OperatorService, address: Address, path: str, query: dict[str, str], complaint: str | None

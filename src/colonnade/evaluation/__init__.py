@@ -3,7 +3,7 @@
 page, charts, render   HTML that loads nothing, inline SVG, and the one renderer of every result's view
 privacy                what a run's costs mean for one person, in numbers and in words
 report                 report.html of a run, and one page for several runs
-missingness            which blocks and cells are missing
+missingness            which blocks are missing
 fidelity, efficacy     how near one table is to another, and what it is worth to an analyst
 comparison             a synthetic table beside the truth of a simulation, a party's own block, several parties' data
 """

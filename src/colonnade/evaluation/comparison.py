@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,10 +19,6 @@ from colonnade.errors import BadArguments, SchemaError, UnknownColumn
 from colonnade.evaluation import fidelity
 from colonnade.evaluation.efficacy import train_and_test
 from colonnade.statistics.tables import Tables, TablesResult
-
-if TYPE_CHECKING:
-    from colonnade.federation.coordinator import Federation
-
 
 # --- the truth of a simulation --------------------------------------------------------------------------------
 
@@ -56,32 +52,19 @@ def compare_with_truth(
     effects = np.array([[row["truth"] * row["scale"], row["synthetic"] * row["scale"]] for row in coefficients])
     common = columns.select([name for name in columns if name in table.columns])
     real, synthetic = fidelity.cut(complete, common), fidelity.cut(table, common)
-    within, across = _rank_errors(table, complete, common, owners)
+    pairs = fidelity.correlation_differences(complete, table, common)
+    first, second = (pairs[place].str.split("[").str[0].map(owners) for place in ("one", "two"))
+    errors = pairs["difference"]
     return {
         "response": response,
         "coefficients": coefficients,
         "agreement": float(np.corrcoef(effects.T)[0, 1]),
         "marginal": float(np.mean(list(fidelity.marginal_distances(real, synthetic).values()))),
         "pairwise": fidelity.average_distance(real, synthetic, ways=2, tables=300, seed=0),
-        "rank_correlation": float(np.nanmean([*within, *across])),
-        "rank_correlation_within": float(np.nanmean(within)),
-        "rank_correlation_across": float(np.nanmean(across)),
+        "rank_correlation": float(errors.mean()),
+        "rank_correlation_within": float(errors[first == second].mean()),
+        "rank_correlation_across": float(errors[first != second].mean()),
     }
-
-
-def _rank_errors(
-    table: pd.DataFrame, complete: pd.DataFrame, columns: Columns, owners: Mapping[str, str]
-) -> tuple[list[float], list[float]]:
-    """Absolute errors of the rank correlations of pairs of features, within a party and across."""
-    synthetic, true = fidelity.rank_correlation(table, columns), fidelity.rank_correlation(complete, columns)
-    error = np.abs(synthetic.to_numpy() - true.to_numpy())
-    names = [str(name).split("[")[0] for name in true.columns]
-    errors: tuple[list[float], list[float]] = ([], [])
-    for i, first in enumerate(names):
-        for j, second in enumerate(names[:i]):
-            if first != second:
-                errors[owners[first] != owners[second]].append(float(error[i, j]))
-    return errors
 
 
 # --- one party's own block ------------------------------------------------------------------------------------
@@ -169,33 +152,14 @@ def _efficacies(block: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns, 
 JOINT_BINS = 5
 
 
-def joint_release(
-    tables: Sequence[Sequence[str]], *, epsilon: float, delta: float = 1e-6, bins: int = JOINT_BINS
-) -> Tables:
+def joint_release(tables: Sequence[Sequence[str]], *, epsilon: float, delta: float = 1e-6) -> Tables:
     """The release behind a joint comparison; `federation.plan` of it says what it costs."""
-    return Tables(tables=tuple(tuple(names) for names in tables), bins=bins, epsilon=epsilon, delta=delta)
+    return Tables(tables=tuple(map(tuple, tables)), bins=JOINT_BINS, epsilon=epsilon, delta=delta)
 
 
-def compare_jointly(
-    federation: Federation,
-    synthetic: pd.DataFrame,
-    tables: Sequence[Sequence[str]],
-    *,
-    epsilon: float,
-    delta: float = 1e-6,
-    bins: int = JOINT_BINS,
-) -> list[dict[str, Any]]:
-    """Run `joint_release` and say how far the synthetic table is from each released table."""
-    released = joint_release(tables, epsilon=epsilon, delta=delta, bins=bins).fit(federation)
-    names = dict.fromkeys(name for columns in tables for name in columns)
-    columns = Columns([federation.facts.column(name) for name in names])
-    return joint_distances(released, synthetic, columns, bins=bins)
-
-
-def joint_distances(
-    released: TablesResult, synthetic: pd.DataFrame, columns: Columns, *, bins: int = JOINT_BINS
-) -> list[dict[str, Any]]:
-    """Of each released table; sums below one record have no distance (None).
+def joint_distances(released: TablesResult, synthetic: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
+    """How far the synthetic table is from each table that `joint_release` gave; sums below one record have no distance
+    (None).
 
     `distance` is the total variation distance to the noisy counts; `noise` is what noise alone would show on average
     if the two agreed. A distance near `noise` says that no difference can be seen at this cost.
@@ -205,8 +169,11 @@ def joint_distances(
         raise UnknownColumn(f"the synthetic table has no column {', '.join(absent)}; compare columns that it has.")
     rows = []
     for names, counts in released.counts.items():
-        cells = fidelity.cut(synthetic[list(names)].dropna(), columns.select(names), bins=bins)
-        drawn = _counts(cells, names, counts.shape)
+        cells = fidelity.cut(synthetic[list(names)].dropna(), columns.select(names), bins=JOINT_BINS)
+        # In the released order and cells: an empty cell is no cell of a contingency table.
+        sizes = [cells.sizes[cells.names.index(name)] for name in names]
+        within = tuple(slice(length) for length in counts.shape)
+        drawn = cells.counts(names).reshape(sizes)[within].astype(np.float64)
         total, sd = float(counts.sum()), released.noise_sd[names]
         estimable = total >= 1 and drawn.sum() > 0
         gap = 0.5 * np.abs(counts / total - drawn / drawn.sum()).sum() if estimable else math.nan
@@ -220,10 +187,3 @@ def joint_distances(
             }
         )
     return rows
-
-
-def _counts(cells: fidelity.Cut, names: Sequence[str], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The synthetic counts in the released order and cells: an empty cell is no cell of a contingency table."""
-    sizes = [cells.sizes[cells.names.index(name)] for name in names]
-    table = cells.counts(names).reshape(sizes)
-    return table[tuple(slice(length) for length in shape)].astype(np.float64)

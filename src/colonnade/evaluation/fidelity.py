@@ -53,13 +53,7 @@ def cut(table: pd.DataFrame, columns: Columns, *, bins: int = BINS) -> Cut:
     sizes = []
     for place, name in enumerate(names):
         public = cells(columns[name], bins=bins)
-        codes = columns[name].encode(table[name])
-        if public.edges is None:
-            index[:, place] = np.where(codes < 0, len(public) - 1, codes)
-        else:
-            empty = np.isnan(codes)
-            cell = np.searchsorted(public.edges[1:-1], np.where(empty, public.edges[0], codes), side="right")
-            index[:, place] = np.where(empty, len(public) - 1, cell)
+        index[:, place] = public.codes(columns[name].encode(table[name]))
         sizes.append(len(public))
     return Cut(names, index, tuple(sizes))
 
@@ -72,10 +66,6 @@ def total_variation(real: Cut, synthetic: Cut, columns: Sequence[str]) -> float:
 
 def marginal_distances(real: Cut, synthetic: Cut) -> dict[str, float]:
     return {name: total_variation(real, synthetic, [name]) for name in real.names}
-
-
-def pairwise_distances(real: Cut, synthetic: Cut) -> dict[tuple[str, str], float]:
-    return {pair: total_variation(real, synthetic, pair) for pair in itertools.combinations(real.names, 2)}
 
 
 def average_distance(real: Cut, synthetic: Cut, *, ways: int, tables: int, seed: int) -> float:
@@ -93,12 +83,6 @@ def average_distance(real: Cut, synthetic: Cut, *, ways: int, tables: int, seed:
     return float(np.mean([total_variation(real, synthetic, names) for names in chosen]))
 
 
-def covered(real: Cut, synthetic: Cut) -> float:
-    """The share of cells with a record in `real` that also have one in `synthetic`, over all columns."""
-    hits = [(real.counts([name]) > 0, synthetic.counts([name]) > 0) for name in real.names]
-    return float(sum((a & b).sum() for a, b in hits) / sum(a.sum() for a, _ in hits))
-
-
 def coverage(real: Cut, synthetic: Cut) -> dict[str, float]:
     """For each column, the share of its cells with a record in `real` that also have one in `synthetic`."""
     shares = {}
@@ -108,19 +92,11 @@ def coverage(real: Cut, synthetic: Cut) -> dict[str, float]:
     return shares
 
 
-def correlation(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """Pearson's, of the design columns; complete rows only. A column that does not vary has none (NaN)."""
-    design = design_matrix(table, columns).dropna()
-    return _correlation(design.to_numpy(np.float64).copy(), design.columns)
-
-
-def correlation_differences(
-    real: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns, *, ranks: bool = True
-) -> pd.DataFrame:
-    """One row a pair of design columns of different columns: both correlations and their absolute difference."""
-    correlated = rank_correlation if ranks else correlation
-    first = correlated(real, columns)
-    a, b, names = first.to_numpy(), correlated(synthetic, columns).to_numpy(), [str(name) for name in first.columns]
+def correlation_differences(real: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """One row a pair of design columns of different columns: both rank correlations and their absolute difference."""
+    first = rank_correlation(real, columns)
+    names = [str(name) for name in first.columns]
+    a, b = first.to_numpy(), rank_correlation(synthetic, columns).to_numpy()
     rows = [
         (names[x], names[y], a[x, y], b[x, y], abs(a[x, y] - b[x, y]))
         for x, y in itertools.combinations(range(len(names)), 2)
@@ -132,15 +108,12 @@ def correlation_differences(
 def rank_correlation(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """Spearman's, of the design columns; complete rows only. A column that does not vary has none (NaN)."""
     design = design_matrix(table, columns).dropna()
-    return _correlation(np.apply_along_axis(rankdata, 0, design.to_numpy(np.float64)), design.columns)
-
-
-def _correlation(values: NDArray[np.float64], names: pd.Index[str]) -> pd.DataFrame:
-    values -= values.mean(axis=0)
-    norms = np.sqrt((values**2).sum(axis=0))
+    ranks = np.apply_along_axis(rankdata, 0, design.to_numpy(np.float64))
+    ranks -= ranks.mean(axis=0)
+    norms = np.sqrt((ranks**2).sum(axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
-        matrix = values.T @ values / np.outer(norms, norms)
-    return pd.DataFrame(matrix, index=names, columns=names)
+        matrix = ranks.T @ ranks / np.outer(norms, norms)
+    return pd.DataFrame(matrix, index=design.columns, columns=design.columns)
 
 
 def least_squares(

@@ -1,4 +1,4 @@
-"""Which blocks and cells are missing: rates, patterns, pairs. What a method assumes about them, it says itself.
+"""Which blocks are missing: rates and patterns. What a method assumes about them, it says itself.
 
 `rates` and `patterns` need the presence mask: a simulation, or parties that know it. Shown to anyone else, pattern
 counts need noise (`colonnade align` and `describe` release them so).
@@ -25,21 +25,3 @@ def patterns(cohort: Cohort) -> pd.DataFrame:
     table["records"] = patterns.counts[order]
     table["share"] = patterns.counts[order] / cohort.n
     return table
-
-
-def jointly_present(cohort: Cohort) -> pd.DataFrame:
-    """The share of records that both parties of a pair have: what a product of their columns can use."""
-    held = cohort.presence.astype(np.float64)
-    return pd.DataFrame(held.T @ held / cohort.n, index=list(cohort.parties), columns=list(cohort.parties))
-
-
-def is_monotone(cohort: Cohort) -> bool:
-    """Can the parties be ordered so that if one lacks a record, all later ones lack it too?"""
-    order = np.argsort(-cohort.presence.sum(axis=0), kind="stable")
-    held = cohort.patterns().masks[:, order]
-    return bool(np.all(held[:, 1:] <= held[:, :-1]))
-
-
-def empty_cells(table: pd.DataFrame) -> pd.Series[float]:
-    """The share of empty cells of each column of one party's own block."""
-    return table.isna().mean().rename("empty")

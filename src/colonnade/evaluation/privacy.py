@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from colonnade.errors import BadPrivacyParameter
-from colonnade.evaluation.page import Html, join, listing, paragraph, section, table, tag
 from colonnade.federation.plan import Plan
 from colonnade.federation.stage import Stage
 from colonnade.privacy.accounting import Guarantee, advantage, guarantee
 from colonnade.privacy.cost import Cost, Relation, Unit
 from colonnade.privacy.wording import in_plain_words, pair
+from colonnade.view.page import Html, join, listing, paragraph, section, table, tag
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 LEAST_EVENT = 1e-3
@@ -42,9 +42,9 @@ def belief(prior: float, *, epsilon: float, delta: float = 0.0, event: float = L
     return odds / (1 + odds)
 
 
-def right_guesses(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relation = "zero-out") -> float:
+def right_guesses(costs: Iterable[Cost], *, relation: Relation = "zero-out") -> float:
     """The largest share of right guesses between two neighbours that were equally likely before; 0.5 is a coin."""
-    return (1 + advantage(costs, unit=unit, relation=relation)) / 2
+    return (1 + advantage(costs, relation=relation)) / 2
 
 
 PRESENCE = frozenset({"presence", "presence-to-coordinator", "alignment"})
@@ -71,27 +71,19 @@ def _bounded(cost: Cost) -> Cost | None:
     return replace(cost, parts=tuple(bounded for part in cost.parts if (bounded := _bounded(part)) is not None))
 
 
-@dataclass(frozen=True, kw_only=True)
-class AudienceCost:
-    """What one audience may learn about one unit, under each relation."""
+def costs_by_audience(costs: Sequence[Cost], *, delta: float) -> dict[tuple[str, Unit], dict[Relation, Guarantee]]:
+    """The bounds of what each audience sees, for each unit that a cost speaks of; a joint release counts once.
 
-    audience: str
-    unit: Unit
-    bounds: Mapping[Relation, Guarantee]
-
-
-def costs_by_audience(costs: Sequence[Cost], *, delta: float) -> list[AudienceCost]:
-    """The bound of what each audience sees, for each unit that a cost speaks of; a joint release counts once.
-
-    Audiences may combine what they saw; the person's total covers that and is not in this list.
+    Audiences may combine what they saw; the person's total covers that and is not among these.
     """
     leaves = (leaf for cost in costs for leaf in cost.leaves() if leaf.mechanism != "free")
-    by_audience = []
+    bounds = {}
     for audience, unit in dict.fromkeys((leaf.audience, leaf.unit) for leaf in leaves):
         seen = [part for cost in costs for part in _seen_by(cost, audience, unit)]
-        bounds = {relation: guarantee(seen, delta=delta, unit=unit, relation=relation) for relation in RELATIONS}
-        by_audience.append(AudienceCost(audience=audience, unit=unit, bounds=bounds))
-    return by_audience
+        bounds[audience, unit] = {
+            relation: guarantee(seen, delta=delta, unit=unit, relation=relation) for relation in RELATIONS
+        }
+    return bounds
 
 
 def _seen_by(cost: Cost, audience: str, unit: Unit) -> list[Cost]:
@@ -316,12 +308,11 @@ def _cost_tables(by_party: Mapping[str, Sequence[Cost]], person: PersonTotal) ->
 
     rows = [("A person's total over all parties", *both(everything))]
     if person.shown:
-        held_fixed = (pair(person.total[relation]) for relation in RELATIONS)
-        rows.append(("with who is present held fixed", *held_fixed))
+        rows.append(("with who is present held fixed", *map(pair, person.total.values())))
     rows += [(f"{party}'s releases alone", *both(costs)) for party, costs in by_party.items()]
     by_audience = [
-        (cost.audience, cost.unit, *(pair(cost.bounds[relation]) for relation in RELATIONS))
-        for cost in costs_by_audience(everything, delta=person.delta)
+        (audience, unit, *map(pair, bounds.values()))
+        for (audience, unit), bounds in costs_by_audience(everything, delta=person.delta).items()
     ]
     unbounded = bool(guarantee(everything, delta=person.delta).unbounded)
     return [

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade.durable import Database
-from colonnade.errors import RunError, StorageError
-from colonnade.evaluation.page import Html, folded, listing, page, paragraph, section, table, tag
+from colonnade.durable import Database, whole_file
+from colonnade.errors import RunError
 from colonnade.evaluation.privacy import (
     RELATIONS,
     PersonTotal,
@@ -27,15 +26,16 @@ from colonnade.evaluation.privacy import (
     released,
     seen_by,
 )
-from colonnade.evaluation.render import render_blocks, render_section
 from colonnade.federation.messages import Transcript
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.view import Figure, Section, Table, Text, View
 from colonnade.formatting import size, timestamp
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.wording import in_plain_words, pair
+from colonnade.view.blocks import Figure, Section, Table, Text, View
+from colonnade.view.page import Html, folded, listing, page, paragraph, section, table, tag
+from colonnade.view.render import render_blocks, render_section
 
 COMPARISON = "comparison.json"
 """Beside the truth, where a simulation knows it."""
@@ -62,9 +62,10 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
     person = PersonTotal.of([cost for listed in by_party.values() for cost in listed], delta=plan.delta)
     truth = _truth(run)
     simulated = bool(costs["simulated"])
+    origin = f"{job['method']}, job {job['job']}, finished {_when(job)}, Colonnade {job['version']}"
     html = page(
         f"Colonnade: {view.title}",
-        tag("header", tag("h1", view.title), paragraph(_origin(job), class_="soft")),
+        tag("header", tag("h1", view.title), paragraph(origin, class_="soft")),
         paragraph(SIMULATED, class_="warning", role="note") if simulated else None,
         glance(plan, person, _quality(view, truth)),
         render_blocks(view.answer),
@@ -83,16 +84,18 @@ def _truth(run: RunFolder) -> dict[str, Any] | None:
 
 
 def _quality(view: View, truth: Mapping[str, Any] | None) -> str:
-    """One sentence: how good the result is; beside the truth where a simulation knows it."""
-    return view.quality if truth is None else _truth_quality(truth)
+    """One sentence: how good the result is; beside the truth (comparison.json) where a simulation knows it."""
+    if truth is None:
+        return view.quality
+    return (
+        f"Effects fitted to it correlate {truth['agreement']:.2f} with the true ones. Distributions are off by"
+        f" {100 * truth['marginal']:.1f} % (one column) and {100 * truth['pairwise']:.1f} % (a pair) in total"
+        " variation. Only a simulation knows."
+    )
 
 
 def _when(job: Mapping[str, Any]) -> str:
     return timestamp(job.get("finished") or job["started"])
-
-
-def _origin(job: Mapping[str, Any]) -> str:
-    return f"{job['method']}, job {job['job']}, finished {_when(job)}, Colonnade {job['version']}"
 
 
 def _plan_section(plan: Plan) -> Html:
@@ -162,32 +165,21 @@ def _transcript_section(path: Path) -> Html:
 # --- where a simulation knows the truth -----------------------------------------------------------------------
 
 
-def _truth_quality(comparison: Mapping[str, Any]) -> str:
-    """How good the table is, in a sentence, from comparison.json."""
-    return (
-        f"Effects fitted to it correlate {comparison['agreement']:.2f} with the true ones. Distributions are off by"
-        f" {100 * comparison['marginal']:.1f} % (one column) and {100 * comparison['pairwise']:.1f} % (a pair) in total"
-        " variation. Only a simulation knows."
-    )
-
-
 def _truth_section(comparison: Mapping[str, Any]) -> Section:
     """The report's section on comparison.json: coefficients beside the truth, and distances."""
     rows = sorted(comparison["coefficients"], key=lambda row: -abs(row["truth"] * row["scale"]))
-    reach = [1.96 * row["synthetic_error"] for row in rows]
 
-    def scaled(values: Iterable[float]) -> list[float]:
-        return [value * row["scale"] for value, row in zip(values, rows, strict=True)]
+    def ends(reach: float) -> list[float]:
+        return [(row["synthetic"] + reach * row["synthetic_error"]) * row["scale"] for row in rows]
 
-    fitted = [row["synthetic"] for row in rows]
     figure = Figure(
         chart="intervals",
         data={
             "labels": [row["name"] for row in rows],
-            "centres": scaled(fitted),
-            "lows": scaled(value - width for value, width in zip(fitted, reach, strict=True)),
-            "highs": scaled(value + width for value, width in zip(fitted, reach, strict=True)),
-            "truths": scaled(row["truth"] for row in rows),
+            "centres": ends(0.0),
+            "lows": ends(-1.96),
+            "highs": ends(1.96),
+            "truths": [row["truth"] * row["scale"] for row in rows],
         },
         label="Coefficients from the synthetic table, and in truth",
         title=f"Regression of {comparison['response']}, per standard deviation of each feature",
@@ -270,10 +262,8 @@ def write_index(path: Path, runs: Sequence[RunFolder], *, title: str) -> Path:
             else None,
         ),
     )
-    try:
-        path.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"writing {path} failed ({error}); free disk space.") from error
+    with whole_file(path) as partial:
+        partial.write_text(html, encoding="utf-8")
     return path
 
 

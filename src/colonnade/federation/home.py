@@ -183,7 +183,7 @@ def open_party(path: Path) -> Party:
         policy=Policy.from_dict(settings["policy"]),
         simulation=bool(settings["simulation"]),
         authority=None if authority is None else Path(authority),
-        packages=settings["packages"],
+        packages=settings.get("packages", ()),
     )
 
 

@@ -21,7 +21,8 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import Stage
-from colonnade.federation.view import View
+from colonnade.view.blocks import View
+from colonnade.view.render import notebook
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
@@ -41,6 +42,10 @@ class Result(ABC):
     @abstractmethod
     def view(self) -> View:
         """Title, answer, quality and details, as values."""
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the same view as in the report."""
+        return notebook(self.view())
 
     def write(self, run: RunFolder) -> None:
         """Into the run folder: result.json and view.json. A result with files of its own writes them first."""

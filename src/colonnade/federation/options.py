@@ -55,16 +55,13 @@ class Option:
             if self.valid is not None:
                 self.valid(number)
             if not (self.least <= number <= self.most and self.above < number < self.below):
-                raise BadArguments(f"{name} must be {self.range}, not {number!r}.")
+                raise BadArguments(f"{name} must be {self.range or 'finite'}, not {number!r}.")
 
     @property
     def range(self) -> str:
-        """The bounds in words."""
-        low = f"above {self.above:,g}" if self.above > -math.inf else ""
-        low = f"at least {self.least:,g}" if self.least > -math.inf else low
-        high = f"below {self.below:,g}" if self.below < math.inf else ""
-        high = f"at most {self.most:,g}" if self.most < math.inf else high
-        return " and ".join(part for part in (low, high) if part) or "finite"
+        """The bounds in words; empty if there are none."""
+        stated = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        return " and ".join(f"{words} {bound:,.12g}" for words, bound in stated.items() if math.isfinite(bound))
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,11 @@ class Plan:
         """Every cost at one party, or at all of them."""
         return [cost for stage in self.stages for owner, cost in stage.costs.items() if party in (None, owner)]
 
+    def unbounded(self) -> tuple[str, ...]:
+        """The releases without a bound, a sentence each."""
+        leaves = (leaf for cost in self.costs() for leaf in cost.leaves() if leaf.unbounded)
+        return tuple(dict.fromkeys(f"{leaf['name']}: {leaf['discloses']}; seen by: {leaf.audience}" for leaf in leaves))
+
     def rounds(self) -> int:
         return sum(stage.rounds for stage in self.stages)
 

@@ -73,7 +73,9 @@ class Policy:
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> Policy:
-        return record(cls, stated, "the policy in party.json")
+        """From party.json. A home that 0.1 wrote says `askers`; its ledger stays readable."""
+        renamed = {"requesters" if name == "askers" else name: value for name, value in stated.items()}
+        return record(cls, renamed, "the policy in party.json")
 
 
 def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:

@@ -36,7 +36,6 @@ from colonnade.federation.options import (
     ViewOption,
 )
 from colonnade.federation.roster import Roster
-from colonnade.federation.view import Section, Table, Text, View
 from colonnade.models.matrix import (
     ClipOption,
     SecondMoments,
@@ -51,6 +50,7 @@ from colonnade.models.matrix import (
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments
+from colonnade.view.blocks import Section, Table, Text, View
 
 MOST_SHOWN = 15
 """Coefficients that are shown at once; the others are folded."""

@@ -36,7 +36,6 @@ from colonnade.federation.options import (
     ViewOption,
 )
 from colonnade.federation.roster import Roster
-from colonnade.federation.view import Section, Table, Text, View
 from colonnade.models.matrix import (
     ClipOption,
     columns_of,
@@ -50,6 +49,7 @@ from colonnade.models.matrix import (
 from colonnade.statistics.features import Feature
 from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments, MomentsResult
+from colonnade.view.blocks import Section, Table, Text, View
 
 _DENSE = 1500
 """Up to this width all eigenvectors are as cheap as a few."""

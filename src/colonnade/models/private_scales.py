@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,19 @@ from numpy.typing import NDArray
 from colonnade.data.column import Column
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
+from colonnade.federation.options import View
 from colonnade.federation.party import Party
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Gaussian
+from colonnade.privacy.calibration import Calibration, Gaussians, Releases, Skellams
+from colonnade.privacy.cost import Cost, Gaussian, Relation
 from colonnade.privacy.noise import discrete_gaussian
-from colonnade.statistics.cells import cells
-from colonnade.statistics.describe import DEPTH, marginal
+from colonnade.statistics.describe import DEPTH, marginal, tree_leaves
 from colonnade.statistics.features import Feature, design_chunks
 from colonnade.statistics.gaussian_em import Matrix
-from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.quantiles import consistent_leaves, quantiles
+from colonnade.statistics.joint import colluders
+from colonnade.statistics.moments import MomentComputation, MomentsLayout
+from colonnade.statistics.quantiles import quantiles
 
 Counts = NDArray[np.float64]
 Ranges = dict[str, tuple[float, float]]
@@ -44,32 +47,52 @@ NORM_BINS, NORM_REACH = 64, 4.0
 
 
 class Scales:
-    """Both releases of a job, as stages of its plan.
+    """Both releases of a job as stages of its plan, and the moments that follow them; all noise is calibrated together.
 
-    `columns` are the columns of each party, `layout` is that of the moments without its ranges, and `levels` has the
-    noise multipliers "spread" (of a column) and "norms" (of a party).
+    `columns` are the columns of each party, `noiseless` is the layout of the moments without noise and ranges. `shares`
+    of the budget (as 1 / noise multiplier squared) are those of "spread", "norms", other local releases, which happen
+    once, and "moments".
     """
 
     def __init__(
-        self, columns: Mapping[str, Sequence[Column]], layout: MomentsLayout, levels: Mapping[str, float]
+        self,
+        columns: Mapping[str, Sequence[Column]],
+        noiseless: MomentsLayout,
+        shares: Mapping[str, float],
+        *,
+        epsilon: float,
+        delta: float,
+        view: View = "client",
+        relation: Relation = "zero-out",
     ) -> None:
-        self.columns, self.layout = columns, layout
-        norms = {"layout": layout.to_dict(), "level": levels["norms"]}
-        self.spread = stage(
+        noiseless.check()
+        counts = {"spread": sum(map(len, columns.values())), "norms": len(columns)}
+        releases: dict[str, Releases] = {
+            name: Gaussians(count=counts.get(name, 1), share=share, replace_factor=math.sqrt(2))
+            for name, share in shares.items()
+        }
+        gram = noiseless.release(1, colluders=colluders(noiseless.roster, view))
+        releases["moments"] = Skellams(gram, share=shares["moments"])
+        self.levels = Calibration(releases, epsilon=epsilon, delta=delta, relation=relation, bracket=(1e-3, 1e6))
+        """Noise multipliers of the local releases, and mu of the moments."""
+        self.columns = columns
+        self.layout = layout = replace(noiseless, mu=self.levels["moments"])
+        """Of the moments, with their noise; the ranges come from the other releases."""
+        self.moments = MomentComputation(layout, view, ranges=RANGES)
+        self.shared = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        norms = {"layout": layout.to_dict(), "level": self.levels["norms"]}
+        planned = partial(stage, facts=layout.facts, roster=layout.roster)
+        self.spread = planned(
             "spread",
             marginal,
-            {party: [_marginal(column, levels["spread"]) for column in own] for party, own in columns.items()},
-            facts=layout.facts,
-            roster=layout.roster,
+            {party: [_marginal(column, self.levels["spread"]) for column in own] for party, own in columns.items()},
             discloses="noisy counts of a column's public cells",
             reply_bytes=8 << (DEPTH + 1),
         )
-        self.norms = stage(
+        self.norms = planned(
             "norms",
             block_norms,
             {party: [norms] for party in columns},
-            facts=layout.facts,
-            roster=layout.roster,
             discloses="noisy counts of the lengths of a party's standardised rows",
             reply_bytes=8 * NORM_BINS,
             later={"layout": RANGES},
@@ -104,7 +127,6 @@ def centre_and_deviation(column: Column, feature: Feature, counts: Counts) -> tu
     Numeric columns: the median, and half the way from the 16th to the 84th percentile (or a quarter of that from 2.5 to
     97.5 where many values are equal). Listed values: mean and deviation of the codes, or of the indicator.
     """
-    least = feature.half / 500
     if column.discrete:
         weights = np.maximum(counts, 0.0)
         weights /= max(weights.sum(), 1e-300)
@@ -112,12 +134,9 @@ def centre_and_deviation(column: Column, feature: Feature, counts: Counts) -> tu
         values = codes if feature.category is None else (codes == feature.category).astype(np.float64)
         mean = float(weights @ values)
         return mean, max(math.sqrt(max(float(weights @ (values - mean) ** 2), 0.0)), 0.05 * feature.half)
-    leafy = Column(name=column.name, kind="continuous", lower=column.lower, upper=column.upper)
-    edges = cells(leafy, bins=2**DEPTH).edges
-    assert edges is not None
-    leaves = consistent_leaves(counts[: 2 ** (DEPTH + 1) - 2], DEPTH)
-    low, left, middle, right, high = quantiles(leaves, edges, np.array([0.025, 0.16, 0.5, 0.84, 0.975]))
-    return float(middle), max(float(right - left) / 2, float(high - low) / 4, least)
+    levels = np.array([0.025, 0.16, 0.5, 0.84, 0.975])
+    low, left, middle, right, high = quantiles(*tree_leaves(column, counts), levels)
+    return float(middle), max(float(right - left) / 2, float(high - low) / 4, feature.half / 500)
 
 
 def length_quantile(lengths: Counts, width: int, share: float) -> float:

@@ -25,7 +25,6 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, step
-from colonnade.federation.view import Figure, Figures, Section, Table, Text, View
 from colonnade.formatting import noise_width, number, share, with_noise
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.calibration import Calibration, Gaussians
@@ -34,6 +33,7 @@ from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
 from colonnade.privacy.randomness import Randomness
 from colonnade.statistics.cells import Cells, cells
 from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts, quantiles
+from colonnade.view.blocks import Figure, Figures, Section, Table, Text, View
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
@@ -154,10 +154,7 @@ class Describing(Procedure["Description"]):
         """Post-processing of one column's noisy counts; it costs nothing."""
         described: dict[str, Any] = {"party": party, "kind": column.kind}
         if self._shape(column)["shape"] == "tree":
-            leaves = consistent_leaves(counts[: 2 ** (DEPTH + 1) - 2], DEPTH)
-            fine = cells(_leafy(column), bins=2**DEPTH)
-            assert fine.edges is not None
-            described["quantiles"] = _quantiles(column, leaves, fine.edges)
+            described["quantiles"] = _quantiles(column, *tree_leaves(column, counts))
             if column.missing:
                 described["missing"] = float(counts[-1])
             described["sd"] = self.sd * (DEPTH if self.noise == "laplace" else math.sqrt(DEPTH))
@@ -169,6 +166,13 @@ class Describing(Procedure["Description"]):
             described["edges"] = public.edges.tolist()
             described["quantiles"] = _quantiles(column, inside, public.edges)
         return described
+
+
+def tree_leaves(column: Column, counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The counts of the leaves that fit a column's noisy tree best, and the leaves' edges between its bounds."""
+    edges = cells(_leafy(column), bins=2**DEPTH).edges
+    assert edges is not None
+    return consistent_leaves(counts[: 2 ** (DEPTH + 1) - 2], DEPTH), edges
 
 
 def _quantiles(column: Column, counts: NDArray[np.float64], edges: NDArray[np.float64]) -> dict[str, float]:

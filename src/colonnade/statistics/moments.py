@@ -41,8 +41,6 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.step import Public
-from colonnade.federation.view import Block, Heading, Section, Table, Text
-from colonnade.federation.view import View as Shown
 from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
@@ -72,6 +70,8 @@ from colonnade.statistics.joint import (
     too_little_memory,
 )
 from colonnade.statistics.shares import deal_large, deal_large_noise, dealt_large, messages, packed_holders, shares_of
+from colonnade.view.blocks import Block, Heading, Section, Table, Text
+from colonnade.view.blocks import View as Shown
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack

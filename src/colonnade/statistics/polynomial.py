@@ -29,8 +29,6 @@ from colonnade.federation.options import Delta, Option, OptionalEpsilon, Relatio
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public
-from colonnade.federation.view import Block, Section, Table, Text
-from colonnade.federation.view import View as Shown
 from colonnade.formatting import number
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import LARGEST_MU
@@ -40,6 +38,8 @@ from colonnade.statistics.circuit import Circuit, CircuitMemory, CircuitStages, 
 from colonnade.statistics.features import Feature, design, features, integer_bounds, stochastic_round
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
 from colonnade.statistics.shares import noise_part
+from colonnade.view.blocks import Block, Section, Table, Text
+from colonnade.view.blocks import View as Shown
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack

@@ -28,8 +28,6 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, step
-from colonnade.federation.view import Section, Table, Text
-from colonnade.federation.view import View as Shown
 from colonnade.formatting import number, share, with_noise
 from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Free, Unbounded
@@ -39,6 +37,8 @@ from colonnade.secure.pads import fixed_point, largest_summand, masked, pad_labe
 from colonnade.statistics.features import stochastic_round
 from colonnade.statistics.joint import EXACT, account_notes, binding, check_budget, colluders, once
 from colonnade.statistics.shares import noise_part
+from colonnade.view.blocks import Section, Table, Text
+from colonnade.view.blocks import View as Shown
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack

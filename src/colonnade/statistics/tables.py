@@ -31,8 +31,6 @@ from colonnade.federation.options import Delta, Option, OptionalEpsilon, Relatio
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public
-from colonnade.federation.view import Block, Figure, Section, Table, Text
-from colonnade.federation.view import View as Shown
 from colonnade.formatting import noise_width, number
 from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Relation, compose
@@ -44,6 +42,8 @@ from colonnade.statistics.circuit import Circuit, CircuitMemory, CircuitStages, 
 from colonnade.statistics.features import CohortRows
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
 from colonnade.statistics.shares import noise_part
+from colonnade.view.blocks import Block, Figure, Section, Table, Text
+from colonnade.view.blocks import View as Shown
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack

@@ -8,6 +8,7 @@ each may claim is in `copula/claim.md` and `field/claim.md`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from colonnade.errors import BadArguments
@@ -25,7 +26,7 @@ from colonnade.federation.options import (
 )
 from colonnade.federation.roster import Roster
 from colonnade.statistics.joint import check_budget
-from colonnade.synthesis.copula.overlap import Expected
+from colonnade.synthesis.copula.overlap import EXPECTED, Expected
 from colonnade.synthesis.copula.procedure import CopulaSynthesis
 from colonnade.synthesis.field.procedure import MISSING_DATA, FieldSynthesis, check_split
 from colonnade.synthesis.table import SyntheticTable
@@ -115,17 +116,7 @@ class Synthesize(Method[SyntheticTable]):
             only=COPULA,
         ),
     ] = 2**12
-    expected: Annotated[
-        Expected,
-        Option(
-            "The part of the cohort that a party is expected to have, or two parties to share; it changes only the"
-            " plan's forecast of the noise. May be repeated.",
-            form="PARTY=PART or A+B=PART",
-            above=0,
-            most=1,
-            only=COPULA,
-        ),
-    ] = None
+    expected: Annotated[Expected, replace(EXPECTED, only=COPULA)] = None
 
     # --- the field -------------------------------------------------------------------------------------------------
 

@@ -21,10 +21,10 @@ from colonnade.durable import whole_file
 from colonnade.errors import BadArguments
 from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.view import ChartName, Figure, Figures, Items, Section, Table, Text, View
 from colonnade.formatting import number
 from colonnade.statistics.cells import cells
 from colonnade.statistics.quantiles import quantiles
+from colonnade.view.blocks import ChartName, Figure, Figures, Items, Section, Table, Text, View
 
 Format = Literal["parquet", "csv"]
 Source = int | np.random.Generator

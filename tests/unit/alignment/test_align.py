@@ -9,8 +9,8 @@ import pytest
 
 from colonnade.alignment.align import Align, Aligned
 from colonnade.errors import BadArguments, BadPrivacyParameter
-from colonnade.federation.view import Table, Text
 from colonnade.papers.blind_rsa import BlindRSA
+from colonnade.view.blocks import Table, Text
 
 CAPACITY = {"a": 5, "b": 7}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from colonnade.alignment.align import Aligned
-from colonnade.evaluation.page import join
-from colonnade.evaluation.render import render_blocks, render_section
+from colonnade.view.page import join
+from colonnade.view.render import render_blocks, render_section
 
 
 def aligned(patterns: list[int] | None) -> str:

@@ -31,7 +31,7 @@ from colonnade.audit.bounds import (
     profile_from_rdp,
     refutation_probability,
 )
-from colonnade.audit.mechanism import Audit, AuditResult, gaussian_audit, membership_attack, repeat, sensitivity_search
+from colonnade.audit.mechanism import Audit, membership_attack, sensitivity_search
 from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness, simulated_generator
 
@@ -306,13 +306,6 @@ def test_infinite_scores_are_events_and_nan_is_refused() -> None:
         )
 
 
-def test_repeat_runs_a_single_mechanism_from_one_stream() -> None:
-    run_many = repeat(lambda data, randomness: randomness.below(1000, 1) + data, lambda out: float(out[0]))
-    found = run_many(7, 20, SimulatedRandomness(8))
-    stream = SimulatedRandomness(8)
-    assert found.tolist() == [float(stream.below(1000, 1)[0] + 7) for _ in range(20)]
-
-
 def test_a_power_of_another_audit_is_refused() -> None:
     claim = profile_from_gaussian(1.0)
     stated = power(claim, shift=1.0, sd=1.0, factor=1.4, runs=1000, selections=2)
@@ -359,49 +352,20 @@ def test_the_chosen_event_for_the_curve_is_near_the_best_one() -> None:
     assert 0.0 < event.threshold < 1.0
 
 
-# --- with an assumption ----------------------------------------------------------------------------------
-
-
-def test_the_gaussian_audit_says_what_it_assumes_and_is_sharper() -> None:
-    claim = profile_from_gaussian(1.0)
-    audit = audit_of_normal(1.0, claim, runs=20_000)
-    free, assumed = audit.run(SimulatedRandomness(2)), gaussian_audit(audit, SimulatedRandomness(2))
-    assert free.assumes == ""
-    assert assumed.assumes == "normality"
-    assert "assumes normality" in str(assumed)
-    assert not assumed.refuted
-    # mu = 1 within 6 sd of the estimate: sd^2 = 2/n + mu^2/(4n).
-    assert 1 - 11 * math.sqrt(2.25 / 20_000) < assumed.mu_lower_bound < 1
-    assert free.epsilon_lower_bound < assumed.epsilon_lower_bound < claim.epsilon(1e-5)
-    assert gaussian_audit(audit_of_normal(1 / 1.1, claim, runs=20_000), SimulatedRandomness(2)).refuted
-
-
-def test_the_gaussian_audit_covers_mu_as_often_as_it_says() -> None:
-    # The bound exceeds the true mu with probability 0.05 (one of two signs of 0.1); 400 audits, 5 sd: 0.05 +- 0.055.
-    claim = profile_from_gaussian(1.0)
-    stream = SimulatedRandomness(10)
-    audit = audit_of_normal(1.0, claim, runs=50, confidence=0.9)
-    above = sum(gaussian_audit(audit, stream).mu_lower_bound > 1 for _ in range(400))
-    assert 0 < above < 0.105 * 400
-
-
-def test_the_gaussian_audit_refuses_a_constant() -> None:
-    def constant(value: float, runs: int, randomness: Randomness) -> Reals:
-        return np.full(runs, value)
-
-    audit = Audit(neighbours=(1.0, 0.0), run_many=constant, claim=profile_from_gaussian(1.0), delta=1e-5, runs=100)
-    with pytest.raises(BadPrivacyParameter, match="not normal"):
-        gaussian_audit(audit, SimulatedRandomness(0))
-    assert audit.run(SimulatedRandomness(0)).refuted
-
-
 def test_no_difference_gives_no_bound() -> None:
     audit = Audit(
         neighbours=(0.0, 0.0), run_many=normal_scores(1.0), claim=profile_from_gaussian(1.0), delta=1e-5, runs=2000
     )
-    for result in (audit.run(SimulatedRandomness(0)), gaussian_audit(audit, SimulatedRandomness(0))):
-        assert isinstance(result, AuditResult)
-        assert (result.refuted, result.epsilon_lower_bound, result.mu_lower_bound) == (False, 0.0, 0.0)
+    result = audit.run(SimulatedRandomness(0))
+    assert (result.refuted, result.epsilon_lower_bound, result.mu_lower_bound) == (False, 0.0, 0.0)
+
+
+def test_a_constant_that_tells_neighbours_apart_is_refuted() -> None:
+    def constant(value: float, runs: int, randomness: Randomness) -> Reals:
+        return np.full(runs, value)
+
+    audit = Audit(neighbours=(1.0, 0.0), run_many=constant, claim=profile_from_gaussian(1.0), delta=1e-5, runs=100)
+    assert audit.run(SimulatedRandomness(0)).refuted
 
 
 # --- membership ------------------------------------------------------------------------------------------

@@ -122,6 +122,17 @@ def test_every_option_has_a_flag_with_its_default(name: str) -> None:
             assert f"[default: {option.default}]" in parameter.help
 
 
+def test_bounds_and_what_an_option_goes_with_are_written_for_people() -> None:
+    def shown(**stated: Any) -> str:
+        return verbs.help_of(Declared("x", int, Option("Help.", **stated), None))
+
+    assert shown() == "Help."
+    assert shown(least=1, most=2**26) == "Help. At least 1 and at most 67,108,864."
+    assert shown(above=0, below=0.1) == "Help. Above 0 and below 0.1."
+    assert shown(only={"epsilon": (None,)}) == "Help. Only without --epsilon."
+    assert shown(only={"n_folds": (2, 3, None)}) == "Help. Only with --n-folds 2 or 3 or without --n-folds."
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_verb_with_nothing_but_what_it_must_have_is_the_class_with_that(
     name: str, called: list[tuple[Any, dict[str, Any], dict[str, Any]]]

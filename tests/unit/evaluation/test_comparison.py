@@ -6,8 +6,8 @@ import numpy as np
 
 from colonnade.data.simulated import five_institutions
 from colonnade.evaluation.comparison import compare_with_truth
-from colonnade.evaluation.render import render_section
 from colonnade.evaluation.report import _truth_section
+from colonnade.view.render import render_section
 
 
 def test_the_truth_compared_with_itself_is_at_no_distance() -> None:

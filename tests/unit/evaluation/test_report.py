@@ -20,17 +20,17 @@ from scipy import special
 
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, CorruptRecord, RunError
-from colonnade.evaluation import charts
-from colonnade.evaluation.page import VOID, Html, join, table, tag
 from colonnade.evaluation.privacy import belief, costs_by_audience, presence_fixed, right_guesses
-from colonnade.evaluation.render import render_blocks, render_section
 from colonnade.evaluation.report import SIMULATED, view_of, write_index, write_report
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.view import Figure, Figures, Heading, Items, Section, Table, Text, View
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Cost, Gaussian, Laplace, RandomizedResponse, Unbounded, compose
 from colonnade.statistics.describe import Describe
+from colonnade.view import charts
+from colonnade.view.blocks import Figure, Figures, Heading, Items, Section, Table, Text, View
+from colonnade.view.page import VOID, Html, join, table, tag
+from colonnade.view.render import render_blocks, render_section
 from support.small import three_parties
 
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -325,7 +325,7 @@ def test_costs_are_told_apart_by_audience_and_unit() -> None:
     joint = Gaussian(noise_multiplier=3.0, joint="sum")
     alone = Laplace(0.25, audience="court")
     told = costs_by_audience([joint, compose([joint, alone.times(2)]), Laplace(0.5, unit="block")], delta=1e-6)
-    found = {(one.audience, one.unit): one.bounds["zero-out"].epsilon for one in told}
+    found = {shown: bounds["zero-out"].epsilon for shown, bounds in told.items()}
     expected = {
         ("coordinator", "record"): guarantee([joint], delta=1e-6).epsilon,
         ("court", "record"): 0.5,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from colonnade.data.column import Columns
-from colonnade.evaluation.render import render_blocks
-from colonnade.federation.view import Table, View
 from colonnade.models.classify import MOST_SHOWN, Classifier
 from colonnade.models.pca import PrincipalComponents
 from colonnade.statistics.features import Feature
+from colonnade.view.blocks import Table, View
+from colonnade.view.render import render_blocks
 
 FEATURES = tuple(Feature(f"x{i}", "bank", f"x{i}", None, 0.0, 1.0) for i in range(20))
 

@@ -10,12 +10,12 @@ import pytest
 
 import colonnade as co
 from colonnade.data.simulated import five_institutions
-from colonnade.evaluation.render import render_blocks
 from colonnade.statistics.features import Feature
 from colonnade.statistics.moments import MomentsResult
 from colonnade.statistics.polynomial import PolynomialResult
 from colonnade.statistics.secure_sum import Coverage
 from colonnade.statistics.tables import TablesResult
+from colonnade.view.render import render_blocks
 
 
 @pytest.mark.parametrize("presence", ["known", "secret"])

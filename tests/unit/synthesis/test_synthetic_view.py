@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from colonnade.data.column import Column, Columns
-from colonnade.evaluation.page import join
-from colonnade.evaluation.render import render_blocks, render_section
 from colonnade.synthesis.table import SyntheticTable
+from colonnade.view.page import join
+from colonnade.view.render import render_blocks, render_section
 
 COLUMNS = Columns(
     [

@@ -10,8 +10,8 @@ import pytest
 
 from colonnade.errors import BadArguments, StorageError
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.view import Figures, Items, Text, View
 from colonnade.synthesis.table import SyntheticTable, frame_of, read_table, write_rows
+from colonnade.view.blocks import Figures, Items, Text, View
 from support.copulas import mixed_copula
 
 

@@ -18,11 +18,11 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
-from colonnade.models.linear.gaussian import Coefficients, discriminant, regression
-from colonnade.models.linear.result import Regression, as_logit, in_own_units
+from colonnade.models.linear.gaussian import discriminant, regression
+from colonnade.models.linear.result import Regression, Sample, as_logit
 from colonnade.models.matrix import columns_of
-from colonnade.statistics.features import Feature, features
-from colonnade.statistics.gaussian_em import GaussianFit, Pattern, PatternStatistics, fit_gaussian
+from colonnade.statistics.features import features
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
 Family = Literal["gaussian", "binomial"]
@@ -116,21 +116,10 @@ class MomentFit(Procedure[Regression]):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Observed:
-    """The statistics of the records with the response: the features that vary, and the patterns that occur.
+class Observed(Sample):
+    """The statistics of the records with the response: the features that vary, and the patterns that occur."""
 
-    An indicator that does not vary is left out by name (`dropped`).
-    """
-
-    response: str
     data: PatternStatistics
-    features: tuple[Feature, ...]
-    dropped: tuple[str, ...]
-    columns: Mapping[str, Column]
-    parties: tuple[str, ...]
-    patterns: tuple[tuple[tuple[bool, ...], int], ...]
-    cohort: int
-    simulated: bool
 
     @classmethod
     def of(cls, moments: MomentsResult, *, response: str, columns: Mapping[str, Column], gamma: int) -> Observed:
@@ -163,24 +152,6 @@ class Observed:
             ),
             cohort=moments.n,
             simulated=moments.simulated,
-        )
-
-    @property
-    def target(self) -> int:
-        return self.data.names.index(self.response)
-
-    def result(self, fit: GaussianFit, coefficients: Coefficients) -> Regression:
-        return in_own_units(
-            fit,
-            coefficients,
-            features=self.features,
-            response=self.target,
-            columns=self.columns,
-            parties=self.parties,
-            patterns=self.patterns,
-            cohort=self.cohort,
-            dropped=self.dropped,
-            simulated=self.simulated,
         )
 
 
@@ -230,7 +201,7 @@ def estimate(
     if missing != "em":
         return _baseline(observed, missing)
     fit = fit_gaussian(observed.data)
-    result = observed.result(fit, regression(observed.data, fit, observed.target))
+    result = observed.regression(fit, regression(observed.data, fit, observed.target))
     if family == "gaussian":
         return result
     return as_logit(result, discriminant(observed.data, fit, observed.target))
@@ -240,7 +211,7 @@ def _baseline(observed: Observed, kind: Missing) -> Regression:
     table = without_gaps(observed, kind)
     fit = fit_gaussian(table.data)
     return replace(
-        table.result(fit, regression(table.data, fit, table.target)),
+        table.regression(fit, regression(table.data, fit, table.target)),
         patterns=observed.patterns if kind == "mean" else table.patterns,
         model=f"missing={kind}",
         method="Least squares",

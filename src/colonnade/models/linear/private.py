@@ -17,6 +17,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.linear.estimate import response_patterns
 from colonnade.models.linear.factored import DRAWS, FactoredMoments, regression, unclipped
-from colonnade.models.linear.result import Regression, in_own_units
+from colonnade.models.linear.result import Regression, Sample
 from colonnade.models.matrix import columns_of
 from colonnade.models.private_scales import (
     RANGES,
@@ -45,13 +46,11 @@ from colonnade.models.private_scales import (
     length_quantile,
     stretched,
 )
-from colonnade.privacy.calibration import Calibration, Gaussians, Releases, Skellams
 from colonnade.privacy.cost import Cost, Gaussian, Unbounded
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.statistics.features import Feature, design_chunks, features, integer_bounds, quantize
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
-from colonnade.statistics.joint import colluders
-from colonnade.statistics.moments import MomentComputation, MomentsLayout
+from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.shares import received_from
 
 SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.17, "moments": 0.77}
@@ -120,30 +119,17 @@ class PrivateFit(Procedure[Regression]):
             patterns=response_patterns(facts, names),
             pooled=True,
         )
-        noiseless.check()
-        counts = {"spread": sum(map(len, self.columns.values())), "norms": len(self.columns), "own": 1}
-        releases: dict[str, Releases] = {
-            name: Gaussians(count=count, share=SHARES[name], replace_factor=math.sqrt(2))
-            for name, count in counts.items()
-        }
-        gram = noiseless.release(1, colluders=colluders(roster, "client"))
-        releases["moments"] = Skellams(gram, share=SHARES["moments"])
-        self.levels = Calibration(releases, epsilon=epsilon, delta=delta, bracket=(1e-3, 1e6))
-        """Noise multipliers of the local releases, of a column ("spread"), a party ("norms") and the response holder
-        ("own"); and mu of the moments."""
-        self.layout = replace(noiseless, mu=self.levels["moments"])
+        self.scales = Scales(self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta)
+        self.layout, self.levels, self.moments = self.scales.layout, self.scales.levels, self.scales.moments
         self.gram_sd = math.sqrt(2 * self.layout.mu) / self.gamma**2
         sensitivity = own_sensitivity(self.gamma, self.bounds[self.response_party])
         self.own_sd = self.levels["own"] * sensitivity / self.gamma**2
-        self.scales = Scales(self.columns, self.layout, self.levels)
         self.presence, self.own = self._own_stages(roster)
-        self.moments = MomentComputation(self.layout, "client", ranges=RANGES)
         self.stages = (*self.scales.stages, self.presence, self.own, *self.moments.stages)
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in SHARES.items())
         self.notes = (
             *self.moments.notes,
-            f"The budget is shared as {shares}. Rows are clipped at about the {quantile:.0%} quantile of their length;"
-            " standard errors include the noise.",
+            f"The budget is shared as {self.scales.shared}. Rows are clipped at about the {quantile:.0%} quantile of"
+            " their length; standard errors include the noise.",
             f"Only records of {self.response_party!r}, which holds {self.response!r}, are used. Valid if whether a"
             f" block is missing depends on nothing but columns of {self.response_party!r}.",
         )
@@ -153,23 +139,20 @@ class PrivateFit(Procedure[Regression]):
 
     def _own_stages(self, roster: Roster) -> tuple[Stage, Stage]:
         """Who has which record, to the response holder; and its own moments."""
-        presence = stage(
+        planned = partial(stage, facts=self.facts, roster=roster)
+        presence = planned(
             "presence",
             tell_presence,
             {party: [{"to": self.response_party}] for party in self.others},
-            facts=self.facts,
-            roster=roster,
             audience=self.response_party,
             discloses="which pseudonymous records a party has, to the response holder",
             reply_bytes=self.facts.n // 8,
         )
         arguments = {"layout": self.layout.to_dict(), "others": list(self.others), "level": self.levels["own"]}
-        own = stage(
+        own = planned(
             "own moments",
             own_moments,
             {self.response_party: [arguments]},
-            facts=self.facts,
-            roster=roster,
             discloses="noisy moments of the response holder's columns in each pattern",
             reply_bytes=8 * len(self.masks) * (self.width(self.response_party) + 1) ** 2,
             later={"layout": RANGES},
@@ -272,11 +255,9 @@ class PrivateFit(Procedure[Regression]):
         covariates = tuple(name for name in names if name != self.response)
         order = [0, *(coefficients.names.index(name) + 1 for name in covariates)]
         params, cov = coefficients.params[order], coefficients.cov[np.ix_(order, order)]
-        result = in_own_units(
-            fit,
-            replace(coefficients, names=covariates, params=params, cov=cov),
+        sample = Sample(
+            response=self.response,
             features=tuple(ranged[place] for place in places),
-            response=names.index(self.response),
             columns=columns_of(self.facts, self.features),
             parties=self.parties,
             patterns=self._patterns(data),
@@ -284,7 +265,7 @@ class PrivateFit(Procedure[Regression]):
             simulated=simulated,
         )
         return replace(
-            result,
+            sample.regression(fit, replace(coefficients, names=covariates, params=params, cov=cov)),
             nobs=min(round(law.count), self.facts.n),
             method="noisy moments, factored",
             covariance="delta, with noise",

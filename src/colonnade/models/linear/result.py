@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -20,48 +19,94 @@ from colonnade.errors import BadArguments, UnknownColumn
 from colonnade.federation.method import Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.view import Figure, Heading, Items, Section, Table, Text, View
 from colonnade.formatting import number, share
 from colonnade.models.linear.gaussian import Coefficients, conditional
+from colonnade.models.summary import WIDTH, short, summary
 from colonnade.privacy.accounting import guarantee
 from colonnade.statistics.features import Feature
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector
+from colonnade.view.blocks import Figure, Heading, Items, Section, Table, Text, View
 
-WIDTH = 94
 SHOWN_PATTERNS = 12
 SHOWN_COEFFICIENTS = 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Regression(Result):
+class Sample:
+    """The features and the records that a regression is of.
+
+    `patterns` are (who has the record, how many records); an indicator that does not vary is left out by name
+    (`dropped`).
+    """
+
+    response: str
+    features: tuple[Feature, ...]
+    columns: Mapping[str, Column]
+    parties: tuple[str, ...]
+    patterns: tuple[tuple[tuple[bool, ...], int], ...]
+    cohort: int
+    dropped: tuple[str, ...] = ()
+    simulated: bool
+
+    @cached_property
+    def target(self) -> int:
+        """The place of the response."""
+        return [feature.name for feature in self.features].index(self.response)
+
+    def regression(self, fit: GaussianFit, coefficients: Coefficients) -> Regression:
+        """From features to the columns' own units: value = centre + half * feature."""
+        centre = np.array([feature.centre for feature in self.features])
+        half = np.array([feature.half for feature in self.features])
+        others = np.delete(np.arange(len(centre)), self.target)
+        own = coefficients.in_units(centre[others], half[others], (centre[self.target], half[self.target]))
+        # A density in own units is the density of features divided by the scales of what a record shows.
+        owner = np.array([self.parties.index(feature.party) for feature in self.features])
+        moved = sum(count * float(np.log(half[np.array(mask)[owner]]).sum()) for mask, count in self.patterns)
+        return Regression(
+            **{field.name: getattr(self, field.name) for field in fields(Sample)},
+            **_estimates(own),
+            loglik=fit.loglik - moved,
+            nobs=sum(count for _, count in self.patterns),
+            trace=tuple(value - moved for value in fit.trace),
+            steps=(fit.em_steps, fit.newton_steps),
+            mu=centre + half * fit.mu,
+            sigma=fit.sigma * np.outer(half, half),
+        )
+
+
+def _estimates(own: Coefficients) -> dict[str, Any]:
+    """Coefficients as the fields of a `Regression`."""
+    names = ["const", *own.names]
+    return {
+        "params": pd.Series(own.params, index=names, name="coef"),
+        "cov": pd.DataFrame(own.cov, index=names, columns=names),
+        "sigma2": own.sigma2,
+        "rsquared": own.rsquared,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Regression(Sample, Result):
     """A linear regression fitted to incomplete records.
 
     `params` and `cov` are per unit of a column (codes 0, 1, ... for binary and ordinal ones), named as in the summary;
     covariances and `sigma2` carry n / (n - p - 1), the convention of ordinary least squares. `loglik` is the joint
     log-likelihood of everything observed in the records used, covariates included, so it does not compare with the
-    conditional one of ordinary least squares. `patterns` are (who has the record, how many records).
+    conditional one of ordinary least squares.
     """
 
     kind: ClassVar[str] = "regression"
 
-    response: str
     params: pd.Series[float]
     cov: pd.DataFrame
     sigma2: float
     loglik: float
     rsquared: float
     nobs: int
-    cohort: int
     trace: tuple[float, ...]
     steps: tuple[int, int]
     mu: Vector
     sigma: Matrix
-    features: tuple[Feature, ...]
-    columns: Mapping[str, Column]
-    parties: tuple[str, ...]
-    patterns: tuple[tuple[tuple[bool, ...], int], ...]
-    dropped: tuple[str, ...]
-    simulated: bool
     released: tuple[str, ...] = ()
     cost: str = ""
     model: str = "full covariance"
@@ -81,15 +126,14 @@ class Regression(Result):
 
     def with_costs(self, plan: Plan, *, private: bool = False) -> Self:
         """With what was disclosed, and what it costs a person."""
-        leaves = list(dict.fromkeys(leaf for cost in plan.costs() for leaf in cost.leaves()))
-        released = [
-            f"{leaf['name']}: {leaf['discloses']}; seen by: {leaf.audience}" for leaf in leaves if leaf.unbounded
-        ]
+        released = plan.unbounded()
         if private:
+            leaves = dict.fromkeys(leaf for cost in plan.costs() for leaf in cost.leaves())
             bounded = [leaf for leaf in leaves if not leaf.unbounded and leaf.mechanism != "free"]
             total = guarantee(bounded, delta=plan.delta)
-            released.insert(0, f"noisy counts and moments: {total}, the presence mask held fixed against who sees it")
-        return replace(self, released=tuple(dict.fromkeys(released)), cost=str(plan.total()))
+            noisy = f"noisy counts and moments: {total}, the presence mask held fixed against who sees it"
+            released = (noisy, *released)
+        return replace(self, released=released, cost=str(plan.total()))
 
     # --- estimates, by the names that statsmodels gives them ------------------------------------------------
 
@@ -146,21 +190,17 @@ class Regression(Result):
 
     # --- predictions ------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _target(self) -> int:
-        return [feature.name for feature in self.features].index(self.response)
-
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """E[response | what each row shows]. A column may be empty in some rows, or not be there at all."""
-        others = np.delete(np.arange(len(self.features)), self._target)
-        sigma, cross = self.sigma[np.ix_(others, others)], self.sigma[others, self._target]
-        return self._predicted(frame, self.mu[self._target], self.mu[others], sigma, cross)
+        others = np.delete(np.arange(len(self.features)), self.target)
+        sigma, cross = self.sigma[np.ix_(others, others)], self.sigma[others, self.target]
+        return self._predicted(frame, self.mu[self.target], self.mu[others], sigma, cross)
 
     def _predicted(
         self, frame: pd.DataFrame, base: float, centre: Vector, matrix: Matrix, vector: Vector
     ) -> pd.Series[float]:
         """base + (x - centre)' matrix^-1 vector, each over the covariates that a row shows."""
-        values = np.delete(self._encoded(frame), self._target, axis=1)
+        values = np.delete(self._encoded(frame), self.target, axis=1)
         masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
         out = np.full(len(frame), base)
         for pattern, mask in enumerate(masks):
@@ -207,34 +247,27 @@ class Regression(Result):
 
     def summary(self, alpha: float = 0.05) -> str:
         """Estimates, missingness and privacy, for a terminal."""
-        return "\n".join(
-            [*self._head(), *self._coefficients(alpha), *self._missingness(), *self._privacy(), *self._end()]
-        )
-
-    def _head(self) -> list[str]:
-        response_party = self.features[self._target].party
         likelihood = "none" if self.noisy else f"{self.loglik:.6g}"
-        pairs = [
+        facts = (
             (("Dep. Variable:", self.response), ("No. Observations:", f"{self.nobs:,}")),
-            (("Held by:", response_party), ("of which complete:", f"{self.complete:,}")),
+            (("Held by:", self.features[self.target].party), ("of which complete:", f"{self.complete:,}")),
             (("Model:", self.model), ("Df Residuals:", f"{self.df_resid:,}")),
             (("Method:", self.method), ("Df Model:", f"{len(self.params) - 1}")),
             (("Iterations:", f"{self.steps[0]} EM, {self.steps[1]} Newton"), ("R-squared:", f"{self.rsquared:.4f}")),
             (("Log-Likelihood (joint):", likelihood), ("Adj. R-squared:", f"{self.rsquared_adj:.4f}")),
             (("Covariance Type:", self.covariance), ("Scale (sigma2):", f"{self.sigma2:.6g}")),
-        ]
-        half = WIDTH // 2 - 1
-        lines = [_line(*left, half) + "  " + _line(*right, half) for left, right in pairs]
-        return ["Regression Results".center(WIDTH).rstrip(), "=" * WIDTH, *lines, "=" * WIDTH]
+        )
+        tables = (self._coefficients(alpha), self._missingness())
+        return summary("Regression Results", facts, *tables, released=self.released, cost=self.cost, notes=self.notes)
 
     def _coefficients(self, alpha: float) -> list[str]:
         head = ("", "coef", "std err", "z", "P>|z|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]")
         label = WIDTH - 11 * (len(head) - 1)
         lines = [
-            _short(name, label - 1).ljust(label) + "".join(cell.rjust(11) for cell in cells)
+            short(name, label - 1).ljust(label) + "".join(cell.rjust(11) for cell in cells)
             for name, *cells in (head, *self._rows(alpha))
         ]
-        return [lines[0], "-" * WIDTH, *lines[1:], "=" * WIDTH]
+        return [lines[0], "-" * WIDTH, *lines[1:]]
 
     def _rows(self, alpha: float = 0.05) -> tuple[tuple[str, ...], ...]:
         """The coefficient table as text; a coefficient without an error has no z."""
@@ -255,7 +288,7 @@ class Regression(Result):
         if len(ordered) > SHOWN_PATTERNS:
             rest = sum(count for _, count in ordered[SHOWN_PATTERNS:])
             lines.append(f"  {rest:>10,}  in {len(ordered) - SHOWN_PATTERNS} other patterns")
-        return [*lines, "=" * WIDTH]
+        return lines
 
     def _ordered_patterns(self) -> list[tuple[str, int]]:
         """(the parties of a pattern, its records), the most frequent first."""
@@ -263,16 +296,6 @@ class Regression(Result):
             (" + ".join(party for has, party in zip(mask, self.parties, strict=True) if has), count)
             for mask, count in sorted(self.patterns, key=lambda pattern: -pattern[1])
         ]
-
-    def _privacy(self) -> list[str]:
-        if not self.released:
-            return []
-        lines = [*self.released, f"a person's total: {self.cost}"]
-        return ["Privacy", *(part for line in lines for part in _wrapped(line, "  ")), "=" * WIDTH]
-
-    def _end(self) -> list[str]:
-        numbered = enumerate(self.notes, 1)
-        return ["Notes:", *(part for place, note in numbered for part in _wrapped(note, f"[{place}] "))]
 
     # --- as a view --------------------------------------------------------------------------------------------
 
@@ -385,69 +408,6 @@ class Regression(Result):
         }
 
 
-def _line(label: str, value: str, width: int) -> str:
-    return label + _short(value, width - len(label) - 1).rjust(width - len(label))
-
-
-def _wrapped(text: str, first: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent="    ")
-
-
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def in_own_units(
-    fit: GaussianFit,
-    coefficients: Coefficients,
-    *,
-    features: tuple[Feature, ...],
-    response: int,
-    columns: Mapping[str, Column],
-    parties: tuple[str, ...],
-    patterns: tuple[tuple[tuple[bool, ...], int], ...],
-    cohort: int,
-    dropped: tuple[str, ...] = (),
-    simulated: bool,
-) -> Regression:
-    """From features to the columns' own units: value = centre + half * feature."""
-    centre = np.array([feature.centre for feature in features])
-    half = np.array([feature.half for feature in features])
-    others = np.delete(np.arange(len(features)), response)
-    own = coefficients.in_units(centre[others], half[others], (centre[response], half[response]))
-    # A density in own units is the density of features divided by the scales of what a record shows.
-    owner = np.array([parties.index(feature.party) for feature in features])
-    moved = sum(count * float(np.log(half[np.array(mask)[owner]]).sum()) for mask, count in patterns)
-    return Regression(
-        response=features[response].name,
-        **_estimates(own),
-        loglik=fit.loglik - moved,
-        nobs=sum(count for _, count in patterns),
-        cohort=cohort,
-        trace=tuple(value - moved for value in fit.trace),
-        steps=(fit.em_steps, fit.newton_steps),
-        mu=centre + half * fit.mu,
-        sigma=fit.sigma * np.outer(half, half),
-        features=features,
-        columns=columns,
-        parties=parties,
-        patterns=patterns,
-        dropped=dropped,
-        simulated=simulated,
-    )
-
-
-def _estimates(own: Coefficients) -> dict[str, Any]:
-    """Coefficients as the fields of a `Regression`."""
-    names = ["const", *own.names]
-    return {
-        "params": pd.Series(own.params, index=names, name="coef"),
-        "cov": pd.DataFrame(own.cov, index=names, columns=names),
-        "sigma2": own.sigma2,
-        "rsquared": own.rsquared,
-    }
-
-
 # --- a binary response ------------------------------------------------------------------------------------
 
 
@@ -460,8 +420,8 @@ class LogitRegression(Regression):
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """P(response = its second category | what each row shows). A column may be empty, or not be there at all."""
-        a, d, omega = conditional(self.mu, self.sigma, self._target)
-        log_odds = self._predicted(frame, float(logit(self.mu[self._target])), a + d / 2, omega, d)
+        a, d, omega = conditional(self.mu, self.sigma, self.target)
+        log_odds = self._predicted(frame, float(logit(self.mu[self.target])), a + d / 2, omega, d)
         return pd.Series(expit(log_odds), index=frame.index, name=self.response)
 
     @property
@@ -473,7 +433,7 @@ def as_logit(gaussian: Regression, coefficients: Coefficients) -> LogitRegressio
     """The discriminant model in the columns' own units, from the Gaussian one."""
     others = [feature for feature in gaussian.features if feature.name != gaussian.response]
     centre, half = (np.array([getattr(feature, name) for feature in others]) for name in ("centre", "half"))
-    target, n = gaussian._target, gaussian.nobs
+    target, n = gaussian.target, gaussian.nobs
     pi, s2 = float(gaussian.mu[target]), float(gaussian.sigma[target, target])
     # The response is Bernoulli, not Gaussian: its factor of the likelihood is exchanged.
     moved = n * (pi * math.log(pi) + (1 - pi) * math.log(1 - pi)) + n / 2 * (math.log(2 * math.pi * s2) + 1)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 from scipy.stats import chi2
@@ -25,7 +24,6 @@ from colonnade.federation.options import Presence, View
 from colonnade.federation.roster import Roster
 from colonnade.models.matrix import consecutive, norm_bounds
 from colonnade.models.private_scales import (
-    RANGES,
     Clipping,
     Counts,
     Ranges,
@@ -36,11 +34,10 @@ from colonnade.models.private_scales import (
     stretched,
 )
 from colonnade.models.sparse.moments import Clipped
-from colonnade.privacy.calibration import Calibration, Gaussians, Skellams
 from colonnade.privacy.cost import Relation
 from colonnade.statistics.features import features
-from colonnade.statistics.joint import account_notes, colluders
-from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
+from colonnade.statistics.joint import account_notes
+from colonnade.statistics.moments import MomentsLayout, MomentsResult
 
 SPAN = 2.5
 """Deviations of a column that are mapped to 1. The noise of a correlation, per record, is in proportion to
@@ -85,31 +82,16 @@ class ScaledMoments:
         noiseless = MomentsLayout(
             facts=facts, roster=roster, names=names, presence=presence, gamma=gamma, clip=self.bounds
         )
-        noiseless.check()
-        root = math.sqrt(2)
-        columns = sum(map(len, self.columns.values()))
-        budget = Calibration(
-            {
-                "spread": Gaussians(count=columns, share=SHARES["spread"], replace_factor=root),
-                "norms": Gaussians(count=len(self.columns), share=SHARES["norms"], replace_factor=root),
-                "moments": Skellams(noiseless.release(1, colluders=colluders(roster, view)), share=SHARES["moments"]),
-            },
-            epsilon=epsilon,
-            delta=delta,
-            relation=relation,
-            bracket=(1e-3, 1e6),
+        self._scales = Scales(
+            self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta, view=view, relation=relation
         )
-        self.layout = replace(noiseless, mu=budget["moments"])
-        """Of the moments, with their noise; the ranges come from the other releases."""
-        self._scales = Scales(self.columns, self.layout, budget)
-        self._moments = MomentComputation(self.layout, view, ranges=RANGES)
+        self.layout, self._moments = self._scales.layout, self._scales.moments
         self.stages = (*self._scales.stages, *self._moments.stages)
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in SHARES.items())
         self.notes = (
             *self._moments.notes,
-            *account_notes(roster, view=view, delta=delta, releases=budget.costs),
-            f"The budget is shared as {shares}. Columns are standardised by their noisy counts, and rows are clipped to"
-            " declared norms.",
+            *account_notes(roster, view=view, delta=delta, releases=self._scales.levels.costs),
+            f"The budget is shared as {self._scales.shared}. Columns are standardised by their noisy counts, and rows"
+            " are clipped to declared norms.",
         )
 
     def width(self, party: str) -> int:

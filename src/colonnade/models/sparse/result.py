@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -16,18 +15,18 @@ from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.view import Figure, Figures, Items, Section, Table, Text, View
 from colonnade.formatting import number
 from colonnade.models.matrix import columns_of, feature_matrix
 from colonnade.models.sparse.path import Family, PathPoint, Traced, mean_response
 from colonnade.models.sparse.penalties import Penalty
+from colonnade.models.summary import WIDTH, line, summary
 from colonnade.statistics.features import Feature, features
+from colonnade.view.blocks import Figure, Figures, Items, Section, Table, Text, View
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Criterion = Literal["bic", "cv"]
 Solver = Literal["moments", "newton", "admm"]
-WIDTH = 94
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,21 +139,13 @@ class Selection(Result):
                 ("Optimality residual:", f"{self.residual:.1e}"),
             ),
         ]
-        half = WIDTH // 2 - 1
-        lines = ["Sparse GLM Results".center(WIDTH).rstrip(), "=" * WIDTH]
-        lines += [_line(*left, half) + "  " + _line(*right, half) for left, right in pairs]
-        lines += ["=" * WIDTH, "coef".rjust(WIDTH), "-" * WIDTH]
         shown = self.params[(self.params != 0) | (self.params.index == "const")]
         owner = {feature.name: feature.party for feature in self.features}
+        lines = ["coef".rjust(WIDTH), "-" * WIDTH]
         for name, value in shown.items():
             label = f"{name}  ({owner[str(name)]})" if name in owner else str(name)
-            lines.append(_line(label, f"{value:.5g}", WIDTH))
-        lines.append("=" * WIDTH)
-        if self.released:
-            stated = [*self.released, f"a record's total: {self.cost}"]
-            lines += ["Privacy", *(part for text in stated for part in _wrapped(text, "  ")), "=" * WIDTH]
-        numbered = enumerate(self.notes, 1)
-        return "\n".join([*lines, "Notes:", *(part for k, note in numbered for part in _wrapped(note, f"[{k}] "))])
+            lines.append(line(label, f"{value:.5g}"))
+        return summary("Sparse GLM Results", pairs, lines, released=self.released, cost=self.cost, notes=self.notes)
 
     def view(self) -> View:
         penalty = self.penalty if self.penalty == "lasso" else self.penalty.upper()
@@ -252,15 +243,6 @@ class Selection(Result):
         super().write(run)
 
 
-def _line(label: str, value: str, width: int) -> str:
-    room = width - len(label) - 1
-    return label + (value if len(value) <= room else value[: room - 3] + "...").rjust(width - len(label))
-
-
-def _wrapped(text: str, first: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent="    ")
-
-
 # --- the criterion ------------------------------------------------------------------------------------------------
 
 
@@ -345,8 +327,6 @@ class Fitted:
         consts = centre + half * self.intercepts - slopes @ middle
         names = ["const", *(feature.name for feature in self.features)]
         lambdas = half * np.array([point.lam for point in self.points])
-        leaves = dict.fromkeys(leaf for cost in job.plan.costs() for leaf in cost.leaves() if leaf.unbounded)
-        released = [f"{leaf['name']}: {leaf['discloses']}; seen by: {leaf.audience}" for leaf in leaves]
         loss = np.array([point.loss for point in self.points])
         # Predictions take values from the whole declared range, also where the moments were of a narrower one.
         wanted = features(job.facts, [feature.column for feature in self.features])
@@ -382,7 +362,7 @@ class Fitted:
             columns=columns_of(job.facts, self.features),
             classes=tuple(job.facts.column(self.response).categories or ()) if family == "binomial" else (),
             notes=(*notes, *self.notes),
-            released=tuple(dict.fromkeys(released)),
+            released=job.plan.unbounded(),
             cost=str(job.plan.total()),
             simulated=job.simulated,
         )

@@ -6,10 +6,7 @@ n - 1 comparisons in every column, and its released ranks are their sums.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-from scipy import stats
 
 from colonnade.audit.attack import Attack, Setting
 from colonnade.audit.bounds import CONFIDENCE
@@ -53,9 +50,3 @@ def nominal_ranks(
         ]
         right += bool(sum(ranks) > columns * (records + 1) / 2) == highest
     return attribute_inference(right, guesses, values=2, claimed_epsilon=nominal, delta=0.0, confidence=CONFIDENCE)
-
-
-def right_rank_guesses(records: int, columns: int, epsilon_0: float) -> float:
-    """How often the guess on perturbed ranks is right: it errs if Bin(M, 1 / (1 + e^eps0)) exceeds M / 2."""
-    comparisons = (records - 1) * columns
-    return float(stats.binom.cdf(comparisons // 2, comparisons, 1 / (1 + math.exp(epsilon_0))))

@@ -71,7 +71,7 @@ from colonnade.papers.vcds.releases import (
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.statistics.marginals import LARGEST_DEGREE, Marginal
 from colonnade.synthesis.copula.model import GaussianCopula, stepwise
-from colonnade.synthesis.copula.overlap import Expected, Overlap
+from colonnade.synthesis.copula.overlap import EXPECTED, Expected, Overlap
 from colonnade.synthesis.table import BATCH, Sampler, Source, SyntheticTable, generator
 
 if TYPE_CHECKING:
@@ -156,16 +156,7 @@ class RankSynthesizer(Method[SyntheticTable]):
         ),
     ] = None
     rows: Rows = None
-    expected: Annotated[
-        Expected,
-        Option(
-            "The part of the cohort that a party is expected to have, or two parties to share; it changes only the"
-            " plan's forecast of the noise. May be repeated.",
-            form="PARTY=PART or A+B=PART",
-            above=0,
-            most=1,
-        ),
-    ] = None
+    expected: Annotated[Expected, EXPECTED] = None
     file_format: FileFormat = "parquet"
 
     def check(self) -> None:

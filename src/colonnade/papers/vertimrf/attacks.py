@@ -80,7 +80,7 @@ def tie_scores(levels: NDArray[np.uint8], epsilon: float) -> Reals:
     With the record, all columns' levels are at least its hash. The ratio at minimum m, attained s times, is
     P(H < m) + P(H = m) (F(m) / f(m))^s, with F and f of the maximum of k_p phantoms and the floor.
     """
-    count, floor = phantoms(epsilon), floor_level(epsilon, 1.0)
+    count, floor = phantoms(epsilon), floor_level(epsilon)
     m = levels.min(axis=2).astype(np.float64)
     s = (levels == levels.min(axis=2, keepdims=True)).sum(axis=2)
     above = np.exp(count * np.log1p(-(2.0**-m)))
@@ -103,7 +103,7 @@ def sketches_audit(*, claimed: float, delta: float, columns: int, sketches: int,
             smallest = np.full((batch, sketches, columns), 2**64 - 1, dtype=np.uint64)
             if present:  # one hash of the record under each key, in every column
                 smallest[:] = randomness.words(batch * sketches).reshape(batch, sketches, 1)
-            levels = private_levels(smallest, epsilon=epsilon, gamma=1.0, randomness=randomness)
+            levels = private_levels(smallest, epsilon=epsilon, randomness=randomness)
             scores.append(tie_scores(levels, epsilon))
         return np.concatenate(scores)
 

@@ -20,7 +20,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numba
@@ -59,9 +59,9 @@ def phantoms(epsilon: float) -> int:
     return 0 if math.isinf(epsilon) else math.ceil(1 / math.expm1(epsilon))
 
 
-def floor_level(epsilon: float, gamma: float) -> int:
+def floor_level(epsilon: float) -> int:
     """Algorithm 1: alpha_min = ceil(log_(1+gamma) 1 / (1 - e^-eps')); none without a budget."""
-    return 0 if math.isinf(epsilon) else math.ceil(-math.log(-math.expm1(-epsilon)) / math.log1p(gamma))
+    return 0 if math.isinf(epsilon) else math.ceil(-math.log(-math.expm1(-epsilon)) / math.log1p(GAMMA))
 
 
 class FMSketches:
@@ -76,32 +76,26 @@ class FMSketches:
         epsilon: float | None,
         sketches: int,
         bins: int,
-        gamma: float = GAMMA,
         complete: bool = False,
         claimed: str = "",
         later: Mapping[str, str] | None = None,
     ) -> None:
-        self.bins, self.gamma = bins, float(gamma)
-        self.epsilon = math.inf if epsilon is None else epsilon
+        self.bins, self.epsilon = bins, math.inf if epsilon is None else epsilon
         arguments = {"schema": schema.to_dict(), "epsilon": epsilon, "sketches": sketches, "bins": bins}
-        arguments |= {"gamma": self.gamma, "complete": complete}
         values = max(sum(min(schema.sizes[name], bins) for name in schema.of(party)) for party in schema.parties)
-        self.keys = stage(
+        planned = partial(stage, facts=schema.facts, roster=roster)
+        self.keys = planned(
             "LocEnc: agree on keys",
             share_key,
             {party: [{}] for party in roster.data_parties},
-            facts=schema.facts,
-            roster=roster,
             audience="the other data parties (sealed)",
             discloses="a part of the hash key, to the other data parties only",
             reply_bytes=KEY_BYTES * len(roster.data_parties),
         )
-        self.sketches = stage(
+        self.sketches = planned(
             "LocEnc",
             sketched_columns,
-            {party: [arguments] for party in schema.parties},
-            facts=schema.facts,
-            roster=roster,
+            {party: [{**arguments, "complete": complete}] for party in schema.parties},
             discloses="Flajolet-Martin sketches of the records of each binned value",
             reply_bytes=sketches * values,
             later=later,
@@ -116,7 +110,7 @@ class FMSketches:
         job.ask(self.keys)
         answers = job.ask(self.sketches, **given_schema(self.sketches, schema))
         levels = {name: np.asarray(answers[party][name]) for party in schema.parties for name in schema.of(party)}
-        return Sketches(levels, column_bins(schema, self.bins), self.gamma, self.epsilon)
+        return Sketches(levels, column_bins(schema, self.bins), self.epsilon)
 
 
 # --- CarEst (Algorithm 4) --------------------------------------------------------------------------------------
@@ -128,7 +122,6 @@ class Sketches:
 
     levels: Mapping[str, NDArray[np.uint8]]
     bins: Mapping[str, Integers]
-    gamma: float
     epsilon: float
 
     def tables(self, queries: Sequence[TableQuery], *, records: int) -> list[Measurement]:
@@ -146,7 +139,7 @@ class Sketches:
             shape[axis + 1] = size
             union = np.maximum(union, complements(self.levels[name])[:, :size].reshape(shape))
             added += self.levels[name].shape[1] - 1
-        size_of_union = cardinality(union, gamma=self.gamma, floor=floor_level(self.epsilon, self.gamma))
+        size_of_union = cardinality(union, floor=floor_level(self.epsilon))
         counts = np.clip(records - (size_of_union - added * phantoms(self.epsilon)), 0.0, None)
         sd = max(float(size_of_union.mean()) / math.sqrt(len(union)), 0.5)
         return Measurement(query.columns, counts, sd, query.maps())
@@ -165,29 +158,29 @@ def complements(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(np.where(own, second[:, None], best[:, None]), dtype=np.uint8)
 
 
-def cardinality(levels: NDArray[np.uint8], *, gamma: float, floor: int) -> NDArray[np.float64]:
+def cardinality(levels: NDArray[np.uint8], *, floor: int) -> NDArray[np.float64]:
     """The number of distinct elements behind sketches, over the first axis (the t hashes).
 
     The harmonic mean of the paper is biased. The mean of (1 + gamma)^-level has a known expectation for K elements,
     strictly falling in K; it is inverted instead.
     """
-    mean = np.power(1 + gamma, -levels.astype(np.float64)).mean(axis=0)
-    counts, expected = _expectations(gamma, floor)
+    mean = np.power(1 + GAMMA, -levels.astype(np.float64)).mean(axis=0)
+    counts, expected = _expectations(floor)
     return np.asarray(np.interp(mean, expected[::-1], counts[::-1]))
 
 
 @lru_cache(maxsize=8)
-def _expectations(gamma: float, floor: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _expectations(floor: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """K on a fine grid, and E (1 + gamma)^-max(floor, H_1 ... H_K) for geometric H: P(H <= m) = 1 - (1 + gamma)^-m."""
     counts = np.concatenate([np.arange(0, 64, 0.25), np.geomspace(64, 2.0**40, 6000)])
-    top = floor + int(60 * math.log(2) / math.log1p(gamma)) + 2
+    top = floor + int(60 * math.log(2) / math.log1p(GAMMA)) + 2
     levels = np.arange(floor, top + 1, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_below = np.log1p(-np.power(1 + gamma, -levels))
+        log_below = np.log1p(-np.power(1 + GAMMA, -levels))
         reached = np.exp(counts[:, None] * log_below[None])
     reached[counts == 0] = 1.0
     chances = np.diff(reached, axis=1, prepend=0.0)
-    return counts, chances @ np.power(1 + gamma, -levels)
+    return counts, chances @ np.power(1 + GAMMA, -levels)
 
 
 # --- the parties' steps ------------------------------------------------------------------------------------------
@@ -208,14 +201,7 @@ def _sketch_cost(public: Public, **arguments: Any) -> Cost:
 
 @step(cost=_sketch_cost)
 def sketched_columns(
-    me: Party,
-    *,
-    schema: dict[str, Any],
-    epsilon: float | None,
-    sketches: int,
-    bins: int,
-    gamma: float,
-    complete: bool,
+    me: Party, *, schema: dict[str, Any], epsilon: float | None, sketches: int, bins: int, complete: bool
 ) -> Release:
     """Sketch-based LocEnc: for each column, t x values levels."""
     layout = Schema.from_dict(me.facts, schema)
@@ -232,7 +218,7 @@ def sketched_columns(
     levels = {}
     for row, (name, size) in enumerate(zip(names, minimum.values, strict=True)):
         own = smallest[:, row, : size if complete else size + 1]
-        levels[name] = private_levels(own, epsilon=private, gamma=gamma, randomness=me.randomness)
+        levels[name] = private_levels(own, epsilon=private, randomness=me.randomness)
     return Release(levels, "sketches of the records of each binned value")
 
 
@@ -306,23 +292,19 @@ def _minima(words: Any, codes: Any, out: Any) -> None:
                 out[1, column, value] = second
 
 
-def private_levels(
-    smallest: NDArray[np.uint64], *, epsilon: float, gamma: float, randomness: Randomness
-) -> NDArray[np.uint8]:
-    """Levels from the smallest hashes: the geometric hash, the maximum of k_p phantoms, the floor."""
-    levels = np.where(smallest == _NONE, 0, _level(smallest, gamma))
+def private_levels(smallest: NDArray[np.uint64], *, epsilon: float, randomness: Randomness) -> NDArray[np.uint8]:
+    """Levels from the smallest hashes: the geometric hash, the maximum of k_p phantoms, the floor.
+
+    The geometric variable of a uniform word u: P(level > m) = P(u < (1 + gamma)^-m).
+    """
+    uniform = (smallest.astype(np.float64) + 1) / 2.0**64
+    levels = np.where(smallest == _NONE, 0, np.floor(-np.log(uniform) / math.log1p(GAMMA)) + 1)
     count = phantoms(epsilon)
     if count:
         words = randomness.words(smallest.size).reshape(smallest.shape)
         # The smallest of k uniform numbers is 1 - U^(1/k) for one uniform U.
         share = -np.expm1(np.log((words.astype(np.float64) + 1) / 2.0**64) / count)
         with np.errstate(divide="ignore"):
-            drawn = np.floor(-np.log(share) / math.log1p(gamma)) + 1
+            drawn = np.floor(-np.log(share) / math.log1p(GAMMA)) + 1
         levels = np.maximum(levels, np.minimum(drawn, 255))
-    return np.clip(np.maximum(levels, floor_level(epsilon, gamma)), 0, 255).astype(np.uint8)
-
-
-def _level(smallest: NDArray[np.uint64], gamma: float) -> NDArray[np.float64]:
-    """The geometric variable of a uniform word u: P(level > m) = P(u < (1 + gamma)^-m)."""
-    uniform = (smallest.astype(np.float64) + 1) / 2.0**64
-    return np.asarray(np.floor(-np.log(uniform) / math.log1p(gamma)) + 1)
+    return np.clip(np.maximum(levels, floor_level(epsilon)), 0, 255).astype(np.uint8)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -105,21 +106,18 @@ class SketchedGram(WeightedGram):
         check_sketch(design.facts, roster, size=size, coordinator=coordinator)
         names = list(design.names)
         arguments = {"names": names, "size": size, "coordinator": str(coordinator)}
-        self.seed = stage(
+        planned = partial(stage, facts=design.facts, roster=roster)
+        self.seed = planned(
             f"{LABEL}: seed",
             share_seed,
             {design.response_party: [{"names": names}]},
-            facts=design.facts,
-            roster=roster,
             audience="data parties (sealed)",
             discloses="the seed of the sketch",
         )
-        self.sketch = stage(
+        self.sketch = planned(
             f"{LABEL}: sketch",
             sketch_columns,
             {party: [arguments] for party in design.parties},
-            facts=design.facts,
-            roster=roster,
             discloses="random combinations of each party's columns, and its own exact products",
             reply_bytes=8 * size * max(len(design.covariates), 1),
         )

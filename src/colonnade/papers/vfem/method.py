@@ -28,7 +28,7 @@ from colonnade.federation.stage import Stage, audience_of, stage
 from colonnade.federation.step import Step
 from colonnade.models.linear.estimate import MomentFit, regression_columns
 from colonnade.models.linear.regress import Covariates, MomentGamma, RegressionResponse
-from colonnade.models.linear.result import Regression, in_own_units
+from colonnade.models.linear.result import Regression, Sample
 from colonnade.models.matrix import columns_of
 from colonnade.papers.vfem.block import Design
 from colonnade.papers.vfem.information import Information, SecureGram, SketchedGram, WeightedGram
@@ -288,7 +288,7 @@ class Rounds(Procedure[Regression]):
         return tuple(notes)
 
     def run(self, job: Job) -> Regression:
-        method = self.method
+        method, design = self.method, self.design
         job.ask(self.announce)
         prepared = job.ask(self.prepare)
         self._check_counts(prepared)
@@ -302,8 +302,21 @@ class Rounds(Procedure[Regression]):
         into = np.eye(1 + model.width)
         into[1:, 0] = -units.centre / units.scale
         into[1:, 1:] /= units.scale[:, None]
-        result = self._result(job, model, units, replace(partial, gram=into @ gram @ into.T), trace, climb.iterations)
-        return method.described(replace(result, remarks=self._left_out(prepared))).with_costs(job.plan)
+        terms = replace(partial, gram=into @ gram @ into.T)
+        sample = Sample(
+            response=design.response,
+            features=tuple(design.features),
+            columns=columns_of(job.facts, design.features),
+            parties=design.parties,
+            patterns=tuple((mask, round(count)) for mask, count in zip(terms.masks, terms.counts, strict=True)),
+            cohort=job.facts.n,
+            simulated=job.simulated,
+        )
+        names = [feature.name for feature in design.covariates]
+        steps = (climb.iterations, 0)
+        fit = as_regression(model, terms, units, names=names, target=sample.target, trace=trace, steps=steps)
+        result = replace(sample.regression(*fit), remarks=self._left_out(prepared))
+        return method.described(result).with_costs(job.plan)
 
     def _left_out(self, prepared: Mapping[str, Any]) -> tuple[str, ...]:
         """What hiding in groups cost."""
@@ -363,23 +376,6 @@ class Rounds(Procedure[Regression]):
             (float(own["response"][0]), float(own["response"][1])),
         )
         return model, units, partial
-
-    def _result(
-        self, job: Job, model: BlockModel, units: Units, evaluated: Terms, trace: list[float], iterations: int
-    ) -> Regression:
-        features = tuple(self.design.features)
-        target = [feature.name for feature in features].index(self.design.response)
-        names = [feature.name for feature in self.design.covariates]
-        return in_own_units(
-            *as_regression(model, evaluated, units, names=names, target=target, trace=trace, steps=(iterations, 0)),
-            features=features,
-            response=target,
-            columns=columns_of(job.facts, features),
-            parties=self.design.parties,
-            patterns=tuple((mask, round(count)) for mask, count in zip(evaluated.masks, evaluated.counts, strict=True)),
-            cohort=job.facts.n,
-            simulated=job.simulated,
-        )
 
 
 class _Climb:

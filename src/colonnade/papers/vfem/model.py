@@ -304,7 +304,7 @@ def estimate_independent(
     units = Units(centre[others], scale[others], (float(centre[target]), float(scale[target])))
     names = [data.names[place] for place in others]
     fit = as_regression(model, standard.terms(model), units, names=names, target=target, trace=trace, steps=steps)
-    return observed.result(*fit)
+    return observed.regression(*fit)
 
 
 def block_moments(data: PatternStatistics, owners: Sequence[str], target: int, parties: Sequence[str]) -> BlockMoments:

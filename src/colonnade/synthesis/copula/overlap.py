@@ -11,9 +11,17 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from colonnade.errors import BadArguments
+from colonnade.federation.options import Option
 
 Expected = Mapping[str, float] | None
 """The parts of the cohort that parties are expected to have and share: {"bank": 0.6, "bank+clinic": 0.4}."""
+EXPECTED = Option(
+    "The part of the cohort that a party is expected to have, or two parties to share; it changes only the plan's"
+    " forecast of the noise. May be repeated.",
+    form="PARTY=PART or A+B=PART",
+    above=0,
+    most=1,
+)
 
 BETWEEN = "+"
 """Stands between the names of a pair."""

@@ -167,7 +167,6 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
         estimated = estimate(moments, marginals, correlation=self.options.correlation)
         options, sigma, depth = self.options, self.releases.sigma, self.releases.depth
         columns = Columns(column for own in self.releases.columns.values() for column in own.values())
-        unbounded = dict.fromkeys(leaf for cost in job.plan.costs() for leaf in cost.leaves() if leaf.unbounded)
         return SyntheticTable(
             method=options.name,
             cohort=job.facts.n,
@@ -178,7 +177,7 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
             cost=str(job.plan.total(relation=options.relation)),
             simulated=job.simulated,
             file_format=options.file_format,
-            released=tuple(f"{leaf['name']}: {leaf['discloses']}; seen by: {leaf.audience}" for leaf in unbounded),
+            released=job.plan.unbounded(),
             notes=estimated.notes(),
             details={
                 "model": options.model,

@@ -62,14 +62,21 @@ def triangulate(sizes: Mapping[str, int], cliques: Iterable[Sequence[str]]) -> T
         for a, b in itertools.permutations(clique, 2):
             near[a].add(b)
     weight = {name: math.log(size) for name, size in sizes.items()}
+
+    def log_cells(name: str) -> float:
+        """Summed in the declared order: that of a set differs from process to process, and with it the rounding."""
+        return weight[name] + sum(weight[other] for other in sorted(near[name], key=place.__getitem__))
+
+    logs = {name: log_cells(name) for name in near}
     order: list[str] = []
     eliminated: list[frozenset[str]] = []
     while near:
-        chosen = min(near, key=lambda name: (weight[name] + sum(weight[other] for other in near[name]), place[name]))
+        chosen = min(near, key=logs.__getitem__)  # of equals the first
         around = near.pop(chosen)
         for name in around:
             near[name] |= around
             near[name] -= {name, chosen}
+            logs[name] = log_cells(name)
         order.append(chosen)
         eliminated.append(frozenset(around | {chosen}))
     maximal: list[frozenset[str]] = []

@@ -121,7 +121,6 @@ def synthetic_table(
     details: Mapping[str, Any],
 ) -> SyntheticTable:
     """What a job returns whose tables this field was fitted to; as many rows as the cohort unless it says otherwise."""
-    unbounded = [leaf for total in job.plan.costs() for leaf in total.leaves() if leaf.unbounded]
     return SyntheticTable(
         method=method,
         cohort=job.facts.n,
@@ -132,7 +131,7 @@ def synthetic_table(
         cost=cost,
         simulated=job.simulated,
         file_format=file_format,
-        released=tuple(dict.fromkeys(f"{leaf['name']}: {leaf['discloses']}" for leaf in unbounded)),
+        released=job.plan.unbounded(),
         notes=tuple(notes),
         details={**details, "cells": field.graph.cells, "loss": field.loss},
     )

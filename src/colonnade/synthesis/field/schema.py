@@ -27,8 +27,8 @@ from colonnade.federation.stage import Stage, stage
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian
 from colonnade.statistics.cells import Cells, cells
-from colonnade.statistics.describe import DEPTH, marginal
-from colonnade.statistics.quantiles import consistent_leaves, quantiles
+from colonnade.statistics.describe import DEPTH, marginal, tree_leaves
+from colonnade.statistics.quantiles import quantiles
 from colonnade.synthesis.field.graph import Names
 
 Reals = NDArray[np.float64]
@@ -257,9 +257,7 @@ def _quantile_edges(column: Column, tree: Reals, cells: int) -> tuple[float, ...
     """Rising edges between the bounds; where many records share a value, fewer cells than asked for."""
     assert column.lower is not None
     assert column.upper is not None
-    leaves = consistent_leaves(tree[: 2 ** (DEPTH + 1) - 2], DEPTH)
-    grid = np.linspace(column.lower, column.upper, 2**DEPTH + 1)
-    inner = quantiles(leaves, grid, np.arange(1, cells) / cells)
+    inner = quantiles(*tree_leaves(column, tree), np.arange(1, cells) / cells)
     top = column.upper
     if column.kind == "count":
         inner, top = np.floor(inner) + 1, column.upper + 1  # integers: cells [a, b)

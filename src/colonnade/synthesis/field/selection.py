@@ -100,7 +100,7 @@ def triples_that_pay(
         for triple in triples
         if total / math.prod(sizes[name] for name in triple) >= theta * sd
     }
-    worth = {triple: float(sum(max(scores[pair], 0.0) for pair in pairs)) for triple, pairs in inside.items()}
+    worth = {triple: math.fsum(max(scores[pair], 0.0) for pair in pairs) for triple, pairs in inside.items()}
     taken: list[Names] = []
     covered: set[Names] = set()
     shared: set[Names] = set()

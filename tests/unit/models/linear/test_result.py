@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from colonnade.data.column import Column, Columns
-from colonnade.evaluation.render import render_blocks, render_section
-from colonnade.federation.view import Figure, Items, Table, View
 from colonnade.models.linear.result import Regression
 from colonnade.statistics.features import Feature
+from colonnade.view.blocks import Figure, Items, Table, View
+from colonnade.view.render import render_blocks, render_section
 
 
 def result(names: tuple[str, ...] = ("age", "region[<b>]"), **changes: object) -> Regression:

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from colonnade.data.column import Column, Columns
-from colonnade.evaluation.render import render_blocks, render_section
-from colonnade.federation.view import Table, View
 from colonnade.models.sparse.result import Selection
 from colonnade.statistics.features import Feature
+from colonnade.view.blocks import Table, View
+from colonnade.view.render import render_blocks, render_section
 
 
 def selection() -> Selection:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from colonnade.evaluation.page import join
-from colonnade.evaluation.render import render_blocks, render_section
 from colonnade.models.sparse.result import Selection
 from colonnade.statistics.features import Feature
+from colonnade.view.page import join
+from colonnade.view.render import render_blocks, render_section
 
 
 def test_a_selection_is_shown_with_its_path() -> None:

@@ -29,7 +29,7 @@ KEY = bytes(range(32))
 
 def levels_of(codes: np.ndarray, values: int, *, t: int, epsilon: float = math.inf, seed: int = 0) -> np.ndarray:
     smallest = smallest_hashes(codes[None], values, key=KEY, sketches=t)[:, 0]
-    return private_levels(smallest, epsilon=epsilon, gamma=1.0, randomness=SimulatedRandomness(seed, "phantoms"))
+    return private_levels(smallest, epsilon=epsilon, randomness=SimulatedRandomness(seed, "phantoms"))
 
 
 def test_the_kernel_gives_the_sketch_of_a_plain_loop() -> None:
@@ -72,8 +72,8 @@ def test_algorithm_1_by_hand() -> None:
     """eps' = log 1.25: e^eps' - 1 = 1/4, so 4 phantoms; 1 - e^-eps' = 1/5, so ceil(log2 5) = 3."""
     assert phantoms(math.log(1.25)) in (4, 5), "rounding may fall on either side of 4"
     assert phantoms(math.log(1.26)) == 4
-    assert floor_level(math.log(1.26), 1.0) == 3
-    assert phantoms(math.inf) == floor_level(math.inf, 1.0) == 0
+    assert floor_level(math.log(1.26)) == 3
+    assert phantoms(math.inf) == floor_level(math.inf) == 0
     # Adult at epsilon .288 for the sketches, delta 1/(2n), 15 columns, t = 2000.
     assert sketch_epsilon(0.288, 0.5 / 45222, 15, 2000) == pytest.approx(
         0.288 / (4 * math.sqrt(30_000 * 11.41)), rel=1e-3
@@ -85,8 +85,8 @@ def test_phantoms_follow_the_maximum_of_k_geometric_variables() -> None:
     t = 20_000
     empty = np.full((t, 1), 2**64 - 1, dtype=np.uint64)
     epsilon = math.log(1.26)
-    drawn = private_levels(empty, epsilon=epsilon, gamma=1.0, randomness=SimulatedRandomness(3))[:, 0]
-    assert drawn.min() == floor_level(epsilon, 1.0)
+    drawn = private_levels(empty, epsilon=epsilon, randomness=SimulatedRandomness(3))[:, 0]
+    assert drawn.min() == floor_level(epsilon)
     for m in range(3, 9):
         chance = (1 - 2.0**-m) ** 4
         # 5.2 standard deviations on each of 6 shares: false alarm below 2e-6 x 6 / 6, with a fixed seed besides.
@@ -107,7 +107,7 @@ def test_cardinalities_are_estimated_without_bias(floor: int) -> None:
     t = 4000
     for truth in (300, 5000):
         levels = np.maximum(levels_of(np.zeros(truth, dtype=np.int64), 1, t=t), floor)
-        found = float(cardinality(levels[:, 0], gamma=1.0, floor=floor))
+        found = float(cardinality(levels[:, 0], floor=floor))
         assert abs(found / truth - 1) < 5 / math.sqrt(t)
 
 
@@ -127,10 +127,10 @@ def test_known_intersections_within_the_papers_error() -> None:
     a = rng.integers(0, 3, n)
     b = np.where(rng.random(n) < 0.7, a % 2, rng.integers(0, 2, n))
     made = smallest_hashes(np.stack([a, b]), 3, key=KEY, sketches=t)
-    silent = {"epsilon": math.inf, "gamma": 1.0, "randomness": SimulatedRandomness(1)}
+    silent = {"epsilon": math.inf, "randomness": SimulatedRandomness(1)}
     levels = {"a": private_levels(made[:, 0], **silent), "b": private_levels(made[:, 1, :2], **silent)}
     bins = {"a": np.arange(3), "b": np.arange(2)}
-    sketches = Sketches(levels, bins, 1.0, math.inf)
+    sketches = Sketches(levels, bins, math.inf)
     (table,) = sketches.tables([TableQuery.of(("a", "b"))], records=n)
     truth = np.zeros((3, 2))
     np.add.at(truth, (a, b), 1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import subprocess
+import sys
 
 import networkx as nx
 import pytest
@@ -41,6 +44,23 @@ def test_the_order_is_a_perfect_elimination_order(sizes, edges) -> None:
         later = set(made.order[at + 1 :])
         around = {one for clique in made.cliques if name in clique for one in clique} & later
         assert made.home({name, *around}) is not None
+
+
+def test_the_order_is_the_same_in_every_process() -> None:
+    """In a complete graph every column ties with every other. The order of a set must not break the ties: it differs
+    from process to process, and a resumed job would choose other tables."""
+    sizes = {"age": 16, "visits": 10, "sued": 2, "sector": 3, "rating": 3}
+    program = (
+        "import itertools; from colonnade.synthesis.field.graph import triangulate;"
+        f"print(triangulate({sizes}, itertools.combinations({sizes}, 2)).order)"
+    )
+    orders = {
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, check=True, capture_output=True
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(orders) == 1
 
 
 def test_a_limit_that_cannot_be_met_names_the_columns() -> None:

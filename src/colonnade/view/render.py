@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from colonnade.evaluation.charts import draw
-from colonnade.evaluation.page import Html, folded, join, listing, paragraph, section, table, tag
-from colonnade.federation.view import Block, Figure, Figures, Heading, Items, Section, Table, Text
+from colonnade.view.blocks import Block, Figure, Figures, Heading, Items, Section, Table, Text, View
+from colonnade.view.charts import draw
+from colonnade.view.page import Html, folded, join, listing, page, paragraph, section, table, tag
+
+
+def notebook(view: View) -> str:
+    """The same HTML as in a report, in a frame of its own, so that neither styles the other."""
+    parts = (tag("h1", view.title), paragraph(view.quality, class_="soft"), render_blocks(view.answer))
+    whole = page(view.title, *parts, *map(render_section, view.sections))
+    return tag("iframe", srcdoc=whole, sandbox="", title=view.title, style="width: 100%; height: 32rem; border: 0")
 
 
 def render_blocks(blocks: Sequence[Block]) -> Html:

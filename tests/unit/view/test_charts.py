@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
 
-from colonnade.evaluation.charts import MOST_ROWS, WIDTH, budget_bar, intervals, line, progress_bar, spending_line
+from colonnade.view.blocks import Table, Text, View
+from colonnade.view.charts import MOST_ROWS, WIDTH, budget_bar, intervals, line, progress_bar, spending_line
+from colonnade.view.render import notebook, render_blocks
 
 
 @pytest.mark.parametrize("signs", [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0)])
@@ -55,3 +58,17 @@ def test_spending_ends_now_under_the_line_of_the_budget() -> None:
     steps = re.findall(r"H([\d.]+)V([\d.]+)", stair[1])
     assert float(steps[-1][1]) == pytest.approx((14 + 140) / 2, abs=0.1)  # half of the budget's height
     assert stair[1].endswith("H314.0")
+
+
+def test_a_notebook_shows_the_report_s_view_in_a_frame_of_its_own() -> None:
+    view = View(
+        title="Means <b>",
+        quality="Good.",
+        answer=(Table(title="Means", head=("group", "mean"), rows=(("a", "1"),), numeric=(1,)), Text(text="Noise.")),
+    )
+    shown = notebook(view)
+    assert shown.startswith('<iframe srcdoc="')
+    assert 'sandbox=""' in shown
+    inner = html.unescape(shown)
+    assert str(render_blocks(view.answer)) in inner
+    assert "Means &lt;b&gt;" in inner, "a name stays a name"

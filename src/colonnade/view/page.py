@@ -87,19 +87,24 @@ def table(
 
 
 def page(title: str, *children: str | None) -> str:
-    """The whole document. Its security policy forbids scripts and any request, whatever the content."""
+    """A page whose security policy forbids scripts and any request, whatever the content."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    return document(title, tag("main", *children), style=CSS, policy=policy)
+
+
+def document(title: str, *body: Html, style: str, policy: str | None = None) -> str:
+    """The whole document; `policy` where no header brings one."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy) if policy else None,
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", title),
         tag("link", rel="icon", href="data:,"),
-        tag("style", Html(CSS)),
+        tag("style", Html(style)),
     )
-    return f"<!doctype html>\n{tag('html', head, tag('body', tag('main', *children)), lang='en')}\n"
+    return f"<!doctype html>\n{tag('html', head, tag('body', *body), lang='en')}\n"
 
 
 CSS = """

@@ -11,9 +11,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from colonnade.evaluation.page import Html, join, tag
-from colonnade.federation.view import ChartName, Figure
 from colonnade.formatting import number
+from colonnade.view.blocks import ChartName, Figure
+from colonnade.view.page import Html, join, tag
 
 WIDTH = 320.0
 MOST_ROWS = 24
@@ -229,7 +229,7 @@ CHARTS: Mapping[ChartName, Callable[..., Html]] = {
     "intervals": intervals,
     "line": line,
 }
-"""The charts that a view may name; `federation.view.Figure` says what data each takes."""
+"""The charts that a view may name; `view.blocks.Figure` says what data each takes."""
 
 
 def draw(figure: Figure) -> Html:

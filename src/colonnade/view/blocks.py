@@ -49,7 +49,7 @@ class Table:
 class Figure:
     """A chart by name with its data as plain values; `label` describes it where it cannot be seen.
 
-    The data of each chart, what may be left out in brackets (`evaluation.charts` draws them; all numbers finite):
+    The data of each chart, what may be left out in brackets (`view.charts` draws them; all numbers finite):
 
     bars        labels, values, [noise: sd of one value], [whole: the value that fills the width], [empty_last: true if
                 the last bar is that of empty cells]
