@@ -175,7 +175,7 @@ def moments_fits(state: State, epsilons: Sequence[float], run: int) -> dict[floa
             matrix=(gram + noise + np.triu(noise, 1).T) / (GAMMA**2 * n),
             noise_sd=math.sqrt(2 * layout.mu) / (GAMMA**2 * n),
         )
-        second = without_impossible(second, layout.features, overwrite=True)
+        second = without_impossible(second, layout.features)
         found[epsilon] = solve_moments(second, names=names, response=RESPONSE, intercept=True)
     return found
 

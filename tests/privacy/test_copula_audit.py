@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from colonnade.audit.bounds import PrivacyProfile, profile_from_point
 from colonnade.audit.claims import claimed_curve
-from colonnade.audit.mechanism import Audit, membership_attack, sensitivity_search
+from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
 from colonnade.data.column import Column
 from colonnade.privacy.noise import discrete_gaussian
@@ -28,6 +28,7 @@ from colonnade.synthesis.copula.attacks import copula_audit, corner_scores
 from colonnade.synthesis.copula.procedure import CopulaReleases
 from colonnade.synthesis.copula.scores import count
 from colonnade.synthesis.method import Synthesize
+from support.adversaries import membership_attack, sensitivity_search
 from support.small import COLUMNS, three_parties
 
 RUNS = 60_000

@@ -21,7 +21,7 @@ from colonnade.audit.bounds import (
     profile_from_point,
     profile_from_rdp,
 )
-from colonnade.audit.mechanism import Audit, membership_attack
+from colonnade.audit.mechanism import Audit
 from colonnade.papers.vcds.ranks import (
     Noise,
     binomial_profile,
@@ -33,6 +33,7 @@ from colonnade.papers.vcds.ranks import (
 from colonnade.privacy.accounting import ORDERS, rdp_sum
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
+from support.adversaries import membership_attack
 
 Reals = np.ndarray
 

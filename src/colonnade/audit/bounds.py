@@ -10,13 +10,11 @@ show. The noise multiplier, PLD or RDP behind the point also speaks about freque
 noise shows quickly. Every profile here is an upper bound, so breaking it refutes the claim behind it.
 
 Confidence comes from Clopper-Pearson bounds, which hold for every sample size. `choose` picks the event to test
-from runs that the test does not see again. `power` and `runs_needed` say in advance how surely an audit catches too
-little noise.
+from runs that the test does not see again. `power` says in advance how surely an audit catches too little noise.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,7 +29,6 @@ from colonnade.privacy.randomness import SimulatedRandomness, simulated_generato
 Reals = NDArray[np.float64]
 Curve = Callable[[Reals], Reals]
 Aim = Literal["curve", "epsilon", "delta"]
-Family = Literal["gaussian", "skellam"]
 
 CONFIDENCE = 1 - 1e-6
 AIMS: tuple[Aim, ...] = ("curve", "epsilon", "delta")
@@ -321,7 +318,6 @@ class Power:
     factor: float
     runs: int
     confidence: float
-    family: Family
     threshold: float | None
 
 
@@ -333,12 +329,11 @@ def power(
     factor: float,
     runs: int,
     confidence: float = CONFIDENCE,
-    family: Family = "gaussian",
     threshold: float | None = None,
     selections: int = 100,
 ) -> Power:
-    """The power of an `Audit` whose statistic is noise of standard deviation `sd / factor`, moved by `shift` for the
-    first neighbour.
+    """The power of an `Audit` whose statistic is normal noise of standard deviation `sd / factor`, moved by `shift` for
+    the first neighbour.
 
     With a declared threshold the probability is exact. Otherwise the choice of the event is simulated `selections`
     times, the probability given each choice is exact, and their mean less two standard errors is stated: a few
@@ -347,13 +342,11 @@ def power(
     check_audit(runs=runs, confidence=confidence)
     if not (sd > 0 and factor > 0 and np.isfinite(shift)):
         raise BadPrivacyParameter("power needs sd > 0, factor > 0 and a finite shift; state those of the statistic.")
-    if family == "skellam" and sd / factor > 1e5:
-        raise BadPrivacyParameter("Skellam noise of this sd is normal to 1e-9: ask for family='gaussian'.")
     noise = sd / factor
 
     def refuted_by(event: Event, trials: int, alpha: float) -> float:
-        above = _above(event.threshold - shift, noise, family), _above(event.threshold, noise, family)
-        tpr, fpr = above if event.side == "upper" else (1 - above[0], 1 - above[1])
+        above = special.ndtr((shift - event.threshold) / noise), special.ndtr(-event.threshold / noise)
+        tpr, fpr = (float(rate if event.side == "upper" else 1 - rate) for rate in above)
         return refutation_probability(claim, tpr=tpr, fpr=fpr, trials=trials, alpha=alpha)
 
     if threshold is not None:
@@ -363,7 +356,7 @@ def power(
         alpha, first = bonferroni(confidence), runs // 2
         found = []
         for _ in range(selections):
-            p, q = (_draw(generator, first, noise, family) for _ in range(2))
+            p, q = generator.normal(0.0, noise, (2, first))
             event = choose(p + shift, q, claim, delta=0.0, epsilon=0.0, alpha=alpha)["curve"]
             found.append(refuted_by(event, runs - first, alpha))
         probability = max(float(np.mean(found) - 2 * np.std(found) / np.sqrt(selections)), 0.0)
@@ -373,55 +366,8 @@ def power(
         factor=factor,
         runs=runs,
         confidence=confidence,
-        family=family,
         threshold=threshold,
     )
-
-
-def runs_needed(
-    claim: PrivacyProfile,
-    *,
-    shift: float,
-    sd: float,
-    factor: float,
-    target: float = 0.99,
-    most: int = 2**22,
-    selections: int = 100,
-    **more: Any,
-) -> Power:
-    """The power of the smallest audit, to within 5 %, that reaches `target`; `more` is handed to `power`."""
-
-    def at(runs: int, chosen: int) -> Power:
-        return power(claim, shift=shift, sd=sd, factor=factor, runs=runs, selections=chosen, **more)
-
-    # A few selections find the size; all of them confirm it.
-    low, high, few = 128, 256, min(selections, 8)
-    while high <= most and at(high, few).probability < target:
-        low, high = high, 2 * high
-    while high - low > 0.05 * high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if at(middle, few).probability >= target else (middle, high)
-    while high <= most:
-        if (found := at(high, selections)).probability >= target:
-            return found
-        high = math.ceil(1.05 * high)
-    raise BadPrivacyParameter(
-        f"{most} runs do not refute noise / {factor:g} with power {target:g}: audit a profile instead of a point, "
-        "or the same code at a larger epsilon."
-    )
-
-
-def _above(threshold: float, sd: float, family: Family) -> float:
-    """P(noise >= threshold)."""
-    if family == "gaussian":
-        return float(special.ndtr(-threshold / sd))
-    return float(stats.skellam.sf(np.ceil(threshold) - 1, sd**2 / 2, sd**2 / 2))
-
-
-def _draw(generator: np.random.Generator, count: int, sd: float, family: Family) -> Reals:
-    if family == "gaussian":
-        return generator.normal(0.0, sd, count)
-    return (generator.poisson(sd**2 / 2, count) - generator.poisson(sd**2 / 2, count)).astype(np.float64)
 
 
 def bonferroni(confidence: float) -> float:
@@ -431,6 +377,6 @@ def bonferroni(confidence: float) -> float:
 
 def check_audit(*, runs: int, confidence: float) -> None:
     if runs < 4:
-        raise BadPrivacyParameter(f"an audit needs at least 4 runs on each neighbour, not {runs}; ask runs_needed.")
+        raise BadPrivacyParameter(f"an audit needs at least 4 runs on each neighbour, not {runs}.")
     if not 0 < confidence < 1:
         raise BadPrivacyParameter(f"confidence must lie between 0 and 1, not {confidence!r}.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,8 @@ def one_run_audit(
     def p_value(epsilon: float) -> float:
         return one_run_p_value(len(values), made, right, epsilon=epsilon, delta=delta)
 
-    return _result("membership in one run", made, right, claimed_epsilon, delta, confidence, p_value)
+    stated = {"attack": "membership in one run", "runs": made, "right": right, "delta": delta}
+    return _result(p_value, claimed_epsilon, confidence, **stated)
 
 
 # --- a hidden attribute ------------------------------------------------------------------------------------
@@ -147,7 +149,8 @@ def attribute_inference(
     def p_value(epsilon: float) -> float:
         return float(stats.binom.sf(right - 1, trials, allowed_success(values, epsilon=epsilon, delta=delta)))
 
-    found = _result("a hidden attribute", trials, right, claimed_epsilon, delta, confidence, p_value)
+    stated = {"attack": "a hidden attribute", "runs": trials, "right": right, "delta": delta}
+    found = _result(p_value, claimed_epsilon, confidence, **stated)
     if claim is None:
         return found
     allowed = allowed_by_curve(values, claim, delta=delta)
@@ -159,15 +162,7 @@ def attribute_inference(
     )
 
 
-def _result(
-    attack: str,
-    guesses: int,
-    right: int,
-    claimed: float,
-    delta: float,
-    confidence: float,
-    p_value: Callable[[float], float],
-) -> InferenceResult:
+def _result(p_value: Callable[[float], float], claimed: float, confidence: float, **stated: Any) -> InferenceResult:
     """`p_value` grows with epsilon; the bound is the largest epsilon that the guesses exclude."""
     alpha = 1 - confidence
     bound = 0.0
@@ -175,11 +170,8 @@ def _result(
         top = LARGEST_EPSILON
         bound = top if p_value(top) < alpha else float(optimize.brentq(lambda e: p_value(e) - alpha, 0.0, top))
     return InferenceResult(
-        attack=attack,
-        runs=guesses,
-        right=right,
+        **stated,
         claimed_epsilon=claimed,
-        delta=delta,
         epsilon_lower_bound=bound,
         p_value=p_value(min(claimed, LARGEST_EPSILON)) if math.isfinite(claimed) else 1.0,
         confidence=confidence,

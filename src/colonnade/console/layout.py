@@ -93,7 +93,6 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--panel); 
   border-radius: 6px; padding: .75rem; font: .85rem/1.45 ui-monospace, "DejaVu Sans Mono", monospace; }
 td .soft { font-size: .9em; } .pager { display: flex; gap: 1.5rem; }
 main footer { border-top: 1px solid var(--line); padding-top: .75rem; }
-.sealed { font-size: .85em; color: var(--soft); }
 @media print { header nav, .decide, .skip { display: none; } }
 """
 )

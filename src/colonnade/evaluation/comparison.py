@@ -74,14 +74,7 @@ MOST_TABLES = 200
 FEWEST_RECORDS = 100
 
 
-def compare_locally(
-    block: pd.DataFrame,
-    synthetic: pd.DataFrame,
-    columns: Columns,
-    *,
-    bins: int = fidelity.BINS,
-    seed: int = 0,
-) -> dict[str, Any]:
+def compare_locally(block: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns) -> dict[str, Any]:
     """Distances, correlations, coverage and efficacy of the columns that both tables have, as plain values.
 
     comparison = compare_locally(credit, table.sample(10_000), columns)
@@ -93,7 +86,7 @@ def compare_locally(
     if len(block) < 2 or len(synthetic) < 2:
         raise BadArguments("a comparison needs at least two rows in both tables.")
     common = columns.select(names)
-    real, drawn = (fidelity.cut(table, common, bins=bins) for table in (block, synthetic))
+    real, drawn = (fidelity.cut(table, common) for table in (block, synthetic))
     marginals, coverage = fidelity.marginal_distances(real, drawn), fidelity.coverage(real, drawn)
     empty = block[names].isna().mean()
     return {
@@ -104,12 +97,12 @@ def compare_locally(
             for name in names
         ],
         "average": {
-            str(ways): fidelity.average_distance(real, drawn, ways=ways, tables=MOST_TABLES, seed=seed)
+            str(ways): fidelity.average_distance(real, drawn, ways=ways, tables=MOST_TABLES, seed=0)
             for ways in WAYS
             if ways <= len(names)
         },
         "correlations": _correlations(block[names], synthetic[names], common),
-        "efficacy": _efficacies(block[names], synthetic[names], common, seed),
+        "efficacy": _efficacies(block[names], synthetic[names], common),
     }
 
 
@@ -124,12 +117,12 @@ def _correlations(block: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns
     ]
 
 
-def _efficacies(block: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns, seed: int) -> list[dict[str, Any]]:
+def _efficacies(block: pd.DataFrame, synthetic: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
     """Each column but categorical ones from the others: three quarters of the block train, a quarter tests."""
     complete = block.dropna()
     if len(complete) < FEWEST_RECORDS or len(columns) < 2:
         return []
-    order = np.random.default_rng(seed).permutation(len(complete))
+    order = np.random.default_rng(0).permutation(len(complete))
     quarter = len(complete) - 3 * len(complete) // 4
     train, test = complete.iloc[order[:-quarter]], complete.iloc[order[-quarter:]]
     rows = []

@@ -90,7 +90,7 @@ def second_moments(moments: MomentsResult, *, overwrite: bool = False) -> Second
         (gram,), (entries,) = moments.grams, moments.entries
         matrix = np.divide(gram, moments.n, out=gram if overwrite else None)
         second = SecondMoments(names=entries, matrix=matrix, noise_sd=moments.noise_sd / moments.n)
-        return without_impossible(second, moments.features, overwrite=True)
+        return without_impossible(second, moments.features)
     names = ("1", *(feature.name for feature in moments.features))
     owner = [-1, *(moments.parties.index(feature.party) for feature in moments.features)]
     blocks = len(moments.parties)
@@ -124,15 +124,15 @@ def second_moments(moments: MomentsResult, *, overwrite: bool = False) -> Second
     matrix = sums / divisor
     matrix[0, 0], noise[0, 0] = 1.0, 0.0
     second = SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))
-    return without_impossible(second, moments.features, overwrite=True)
+    return without_impossible(second, moments.features)
 
 
-def without_impossible(second: SecondMoments, declared: Sequence[Feature], *, overwrite: bool = False) -> SecondMoments:
+def without_impossible(second: SecondMoments, declared: Sequence[Feature]) -> SecondMoments:
     """Products of two categories of one column are 0 in every record, whatever the noise says: a public fact.
 
     A column of many categories makes most of a matrix, so most of its noise goes. The constant's square is 1, as n
     is public."""
-    matrix = second.matrix if overwrite else second.matrix.copy()
+    matrix = second.matrix
     place = {name: index for index, name in enumerate(second.names)}
     indicators: dict[str, list[int]] = {}
     for feature in declared:

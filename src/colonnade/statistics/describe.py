@@ -26,7 +26,6 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.formatting import noise_width, number, share, with_noise
-from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.calibration import Calibration, Gaussians
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
@@ -69,10 +68,6 @@ class Describe(Method["Description"]):
     ] = "histogram"
     bins: Annotated[int, Option("Cells of a continuous or long count column.", least=1, most=10_000)] = 20
     columns: ColumnNames = None
-
-    def check(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
 
     def missing_data(self) -> str:
         return "Each party counts the records that it has; a record that it lacks is in none of its counts."

@@ -243,14 +243,8 @@ class PrivateFit(Procedure[Regression]):
         law, coefficients, sampling = regression(corrected, data.names.index(self.response))
         names = [feature.name for feature in self.features]
         places = [data.names.index(name) for name in names]
-        fit = GaussianFit(
-            mu=law.mu[places],
-            sigma=law.sigma[np.ix_(places, places)],
-            loglik=math.nan,
-            trace=(),
-            em_steps=0,
-            newton_steps=0,
-        )
+        sigma = law.sigma[np.ix_(places, places)]
+        fit = GaussianFit(law.mu[places], sigma, loglik=math.nan, trace=(), em_steps=0, newton_steps=0)
         noise_share = 1 - np.diag(sampling) / np.diag(coefficients.cov)
         covariates = tuple(name for name in names if name != self.response)
         order = [0, *(coefficients.names.index(name) + 1 for name in covariates)]
@@ -317,7 +311,8 @@ def _own_cost(public: Public, *, layout: dict[str, Any], others: list[Any], leve
 def own_moments(me: Party, *, layout: dict[str, Any], others: list[Any], level: float) -> Release:
     """Noisy Gram matrices of (1, this party's columns), one for each pattern of the others; in integers."""
     ranged = MomentsLayout.from_dict(me.facts, me.roster, layout)
-    if len(others) > MAXIMUM_OTHERS or not set(others) <= set(ranged.parties) - {me.name}:
+    distinct = set(others)
+    if not len(others) == len(distinct) <= MAXIMUM_OTHERS or not distinct <= set(ranged.parties) - {me.name}:
         raise UnsafeRequest("the other parties of a private regression must be distinct data parties of its layout.")
     pattern = _pattern_numbers(me, others)
     width = ranged.width(me.name) + 1

@@ -155,7 +155,6 @@ def gradient_audit(mechanism: GradientRounds, aimed: GradientRounds, view: View,
             factor=math.sqrt(2 * aimed.layout.mu * ROUNDS) / aimed.sd,
             runs=runs,
             confidence=CONFIDENCE,
-            family="gaussian",
             threshold=threshold,
         ),
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numba
 import numpy as np
@@ -46,16 +46,12 @@ def comparison_budget(epsilon_1: float, *, split: Split = "theorem", parties: in
     `split="theorem"`: Theorem 1 spreads it over the (p + 1) / K columns of a party, eps0 = epsilon_1 K / (p + 1).
     `split="none"`: every comparison gets epsilon_1, which is what the paper's tables need to be reproduced.
     """
-    if split not in get_args(Split):
-        raise BadPrivacyParameter(f"split must be 'theorem' or 'none', not {split!r}.")
     if not 1 <= parties <= total_columns:
         raise BadPrivacyParameter(f"{parties} parties cannot hold {total_columns} columns; each holds at least one.")
     return float(epsilon_1) * parties / total_columns if split == "theorem" else float(epsilon_1)
 
 
-def rank_cost(
-    n: int, columns: int, epsilon_0: float, *, noise: Noise = "response", unit: Unit = "record", **stated: Any
-) -> Cost:
+def rank_cost(n: int, columns: int, epsilon_0: float, *, noise: Noise = "response", unit: Unit = "record") -> Cost:
     """What the perturbed ranks of `columns` columns of `n` present records cost.
 
     - `comparison` is the paper's nominal epsilon: one pair of records, `columns` answers. It protects no record.
@@ -66,13 +62,10 @@ def rank_cost(
     Who is present is held fixed, so the relation is `replace`, which bounds `zero-out` too.
     """
     _check_shape(n, columns)
-    stated = {"relation": "replace", **stated}
     if noise == "response":
         keep_threshold(float(epsilon_0))  # refuses what the mechanism itself would refuse
         count = columns if unit == "comparison" else (n - 1) * columns
-        return RandomizedResponse(epsilon_0, unit=unit, count=count, **stated)
-    if noise != "skellam":
-        raise BadPrivacyParameter(f"noise must be 'response' or 'skellam', not {noise!r}.")
+        return RandomizedResponse(epsilon_0, relation="replace", unit=unit, count=count)
     if unit == "comparison":
         raise BadPrivacyParameter("Skellam noise answers no single comparison; ask for its cost per record or block.")
     # A replaced record moves each other doubled mid-rank by at most 2 and its own by at most their sum.
@@ -81,9 +74,9 @@ def rank_cost(
         delta_1=4 * (n - 1),
         delta_2=math.nextafter(2 * math.sqrt(n * (n - 1)), math.inf),
         parties=1,
+        relation="replace",
         unit=unit,
         count=columns,
-        **stated,
     )
 
 
@@ -207,8 +200,6 @@ def perturbed_ranks(
     if noise == "skellam":
         mu = _skellam_mu(given.size if cohort is None else cohort, epsilon_0)
         return PerturbedRanks(doubled_mid_ranks(given) + skellam(stream, mu, given.size), float(epsilon_0), noise)
-    if noise != "response":
-        raise BadPrivacyParameter(f"noise must be 'response' or 'skellam', not {noise!r}.")
     order, _, end = _runs(given)
     won_from_above, lost_to_below = flips(end, ALL_WORDS - keep_threshold(float(epsilon_0)), stream)
     wins = np.empty(order.size, dtype=np.int64)

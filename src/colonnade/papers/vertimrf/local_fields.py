@@ -90,7 +90,7 @@ def priv_mrf(
     variance = planned / (2 * TABLES * rho)
     sigma = math.nextafter(math.sqrt(variance), math.inf)
     scores = noisy_scores(counter, rho=SCORES * rho, randomness=randomness)
-    graph = attribute_graph(counter.sizes, scores, limit=limit)
+    graph = triangulate(counter.sizes, greedy_graph(counter.sizes, [], falling(scores), limit=limit))
     thetas = (theta, theta if theta_triples is None else theta_triples)
     useful = candidate_marginals(graph, scores, n=counter.n, noise=MEAN_OF_NOISE * sigma, thetas=thetas, most=most)
     measured: dict[Names, Measurement] = {}
@@ -105,7 +105,9 @@ def priv_mrf(
     field: MarkovField | None = None
     epsilon = math.sqrt(2 * CHOICES * rho / choices) if choices else 0.0  # pure epsilon is epsilon^2 / 2 of zCDP
     for number in range(rounds + 1):
-        total = _total(list(measured.values()))
+        # The number of records: the mean of the noisy tables' sums, weighted by precision.
+        sums, weights = zip(*((table.counts.sum(), 1 / table.counts.size) for table in measured.values()), strict=True)
+        total = max(float(np.average(sums, weights=weights)), 1.0)
         # Every candidate has a place in the loss, those not measured without weight: one structure, compiled once.
         blank = {
             columns: Measurement(columns, np.zeros([counter.sizes[name] for name in columns]), math.inf)
@@ -126,12 +128,6 @@ def priv_mrf(
     return LocalField(graph, {columns: field.marginal(columns) for columns in measured}, sigma, field)
 
 
-def _total(tables: Sequence[Measurement]) -> float:
-    """The number of records, from the noisy tables: the mean of their sums, weighted by precision."""
-    weights = np.array([1 / table.counts.size for table in tables])
-    return max(float(np.average([table.counts.sum() for table in tables], weights=weights)), 1.0)
-
-
 def noisy_scores(counter: Counter, *, rho: float, randomness: Randomness) -> dict[Names, float]:
     """R-scores with noise. 2 n R = sum |n T_ab - T_a T_b| is an integer, and so is the noise."""
     pairs = list(itertools.combinations(counter.sizes, 2))
@@ -143,11 +139,6 @@ def noisy_scores(counter: Counter, *, rho: float, randomness: Randomness) -> dic
     sigma = math.nextafter(SENSITIVITY_OF_SCORE * n * math.sqrt(len(pairs) / (2 * rho)), math.inf)
     noisy = np.array(exact, dtype=np.int64) + discrete_gaussian(randomness, sigma, len(pairs))
     return {pair: float(score) / (2 * n) for pair, score in zip(pairs, noisy, strict=True)}
-
-
-def attribute_graph(sizes: Mapping[str, int], scores: Mapping[Names, float], *, limit: int) -> Triangulation:
-    """Pairs in falling order of their noisy scores, as long as the triangulated graph stays within the limit."""
-    return triangulate(sizes, greedy_graph(sizes, [], falling(scores), limit=limit))
 
 
 def candidate_marginals(
@@ -220,22 +211,9 @@ def local_mrf(me: Party, *, schema: dict[str, Any], rho: float, limit: int, thet
     return Release(value, "noisy tables of this party's own columns, fitted by a local field")
 
 
-@dataclass(frozen=True, eq=False)
-class LocalAnswer:
-    """A party's answer to LocMRF: its graph, its tables, the noise of a count."""
-
-    cliques: tuple[Names, ...]
-    tables: Mapping[Names, NDArray[np.float64]]
-    sd: float
-
-    @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> LocalAnswer:
-        tables = {tuple(table["columns"]): np.asarray(table["counts"], dtype=np.float64) for table in plain["tables"]}
-        return cls(tuple(tuple(clique) for clique in plain["cliques"]), tables, float(plain["sd"]))
-
-    def scaled(self, total: float) -> LocalAnswer:
-        """As if the party had all `total` records."""
-        own = next(iter(self.tables.values())).sum()
-        factor = total / own if own > 0 else 1.0
-        tables = {columns: table * factor for columns, table in self.tables.items()}
-        return LocalAnswer(self.cliques, tables, self.sd * factor)
+def local_tables(answer: Mapping[str, Any], total: float) -> list[Measurement]:
+    """The tables of a party's answer to LocMRF, as if the party had all `total` records."""
+    counts = {tuple(table["columns"]): np.asarray(table["counts"], dtype=np.float64) for table in answer["tables"]}
+    own = next(iter(counts.values())).sum()
+    factor = total / own if own > 0 else 1.0
+    return [Measurement(columns, table * factor, answer["sd"] * factor) for columns, table in counts.items()]

@@ -39,7 +39,7 @@ from colonnade.papers.vertimrf.frequency_oracle import (
     paper_epsilon,
     proved_epsilon,
 )
-from colonnade.papers.vertimrf.local_fields import LocalAnswer, local_mrf
+from colonnade.papers.vertimrf.local_fields import local_mrf, local_tables
 from colonnade.papers.vertimrf.recovery import Recover, consistent, marginal_of, normalised, recover
 from colonnade.papers.vertimrf.sketches import FMSketches, Sketches, sketch_epsilon
 from colonnade.privacy.accounting import calibrate
@@ -262,9 +262,12 @@ class SixPhases(Procedure[SyntheticTable]):
             )
             stages.insert(-1, self.count)
         if method.local_mrf:
+            multiplier = calibrate(
+                lambda level: [Gaussian(level)], epsilon=local * epsilon / parties, delta=delta / (2 * parties)
+            )
             fields = {
                 "schema": plain,
-                "rho": _rho(local * epsilon / parties, delta / (2 * parties)),
+                "rho": 0.5 / multiplier**2,
                 "limit": max(method.max_clique // (2 * parties), max(schema.sizes.values())),
                 "theta": USEFUL,
                 "iterations": LOCAL_ITERATIONS,
@@ -316,15 +319,12 @@ class SixPhases(Procedure[SyntheticTable]):
 
     def run(self, job: Job) -> SyntheticTable:
         method, schema = self.method, self.cuts.run(job)
-        local: list[LocalAnswer] = []
-        if method.local_mrf:
-            answers = job.ask(self.local, **given_schema(self.local, schema))
-            local = [LocalAnswer.read(answers[party]) for party in schema.parties]
+        local = job.ask(self.local, **given_schema(self.local, schema)) if method.local_mrf else {}
         encoded = self.encoder.encode(job, schema)
         total = self.facts.n
         if method.records == "noisy":  # then every party has every record, and the first one counts them
             total = max(int(job.ask(self.count)[schema.parties[0]]), 1)
-        local = [answer.scaled(total) for answer in local]
+        own = [table for answer in local.values() for table in local_tables(answer, total)]
         values = job.ask(self.values, **given_schema(self.values, schema))
         histograms = {
             name: np.maximum(np.asarray(values[party][name], dtype=np.float64), 0.0)
@@ -332,13 +332,19 @@ class SixPhases(Procedure[SyntheticTable]):
             for name in schema.of(party)
         }
         pairs = self._cross_tables(encoded, schema, total)
-        linked = graph_com(
-            schema.sizes, [answer.cliques for answer in local], pair_scores(pairs, total), limit=method.max_clique
-        )
-        graph = triangulate(schema.sizes, [*(clique for answer in local for clique in answer.cliques), *linked])
-        chances = local_chances(schema, local, histograms)
+        # Phase 3, GraphCom: the local graphs, joined by cross-party pairs in falling order of R-score (CSTR1), as long
+        # as the triangulated graph stays within the limit (CSTR2).
+        cliques = [tuple(clique) for answer in local.values() for clique in answer["cliques"]]
+        linked = greedy_graph(schema.sizes, cliques, falling(pair_scores(pairs, total)), limit=method.max_clique)
+        graph = triangulate(schema.sizes, [*cliques, *linked])
+        # Each column's chances from its party's field, or from its value distribution.
+        chances = {name: normalised(histograms[name]) for name in schema.names}
+        measured = [table.columns for table in own]
+        for table in own:
+            marginals = (normalised(marginal_of(table.counts, axis)) for axis in range(len(table.columns)))
+            chances |= dict(zip(table.columns, marginals, strict=True))
         cross = [self._recovered(pairs[pair], schema, histograms, chances, total) for pair in linked]
-        own = local_measurements(local, schema, histograms, total)
+        own = own or [Measurement((name,), chances[name] * total, math.sqrt(total)) for name in schema.names]
         # Phase 4, InitMRF: the union of the local marginal sets; cross-party tables keep their place without weight.
         unweighted = [replace(table, sd=math.inf) for table in cross]
         field = fit(graph, [*own, *unweighted], total=total, iterations=method.iterations)
@@ -355,7 +361,7 @@ class SixPhases(Procedure[SyntheticTable]):
             notes=[*self.caveats, *against_the_floor([pairs[pair] for pair in linked], total)],
             details={
                 "encoder": method.encoder,
-                "local_tables": [list(columns) for answer in local for columns in answer.tables],
+                "local_tables": [list(columns) for columns in measured],
                 "cross_tables": [list(pair) for pair in linked],
                 "records": total,
             },
@@ -398,11 +404,6 @@ class SixPhases(Procedure[SyntheticTable]):
         return Measurement(names, full, coarse.sd * math.sqrt(coarse.counts.size / full.size))
 
 
-def _rho(epsilon: float, delta: float) -> float:
-    """The rho of Gaussian noise that costs (epsilon, delta)."""
-    return 0.5 / calibrate(lambda multiplier: [Gaussian(multiplier)], epsilon=epsilon, delta=delta) ** 2
-
-
 def pair_scores(pairs: Mapping[Names, Measurement], total: int) -> dict[Names, float]:
     """R-scores of the pairs whose coarse tables hold enough records a cell (d_c)."""
     scores = {}
@@ -411,32 +412,6 @@ def pair_scores(pairs: Mapping[Names, Measurement], total: int) -> dict[Names, f
         if total / joint.size >= AVERAGE_COUNT:
             scores[pair] = r_score(joint, joint.sum(axis=1), joint.sum(axis=0))
     return scores
-
-
-def graph_com(
-    sizes: Mapping[str, int], local: Sequence[Sequence[Names]], scores: Mapping[Names, float], *, limit: int
-) -> list[Names]:
-    """Phase 3, GraphCom: the local graphs, joined by cross-party pairs in falling order of R-score (CSTR1), as long as
-    the triangulated graph stays within `limit` (CSTR2). Returns the pairs that were linked."""
-    return greedy_graph(sizes, [clique for graph in local for clique in graph], falling(scores), limit=limit)
-
-
-def local_chances(schema: Schema, local: Sequence[LocalAnswer], histograms: Mapping[str, Reals]) -> dict[str, Reals]:
-    """Each column's chances from its party's field, or from its value distribution."""
-    chances = {name: normalised(histograms[name]) for name in schema.names}
-    for answer in local:
-        for columns, table in answer.tables.items():
-            chances |= {name: normalised(marginal_of(table, axis)) for axis, name in enumerate(columns)}
-    return chances
-
-
-def local_measurements(
-    local: Sequence[LocalAnswer], schema: Schema, histograms: Mapping[str, Reals], total: float
-) -> list[Measurement]:
-    """What the local fields say; without them, the value distributions."""
-    if local:
-        return [Measurement(columns, table, answer.sd) for answer in local for columns, table in answer.tables.items()]
-    return [Measurement((name,), normalised(histograms[name]) * total, math.sqrt(total)) for name in schema.names]
 
 
 def against_the_floor(linked: Sequence[Measurement], total: float) -> list[str]:

@@ -174,16 +174,6 @@ class OwnBlock:
         """1.0 where a pattern lacks a party's block (pattern x party)."""
         return (~self.masks).astype(np.float64)
 
-    @property
-    def group(self) -> tuple[int, ...]:
-        """The places of those in whose sum this party's predictor is, its own included."""
-        return next(group for group in self.groups if self.place in group)
-
-    def start(self) -> BlockParameters:
-        """Coefficients 0, available-case mean 0 and covariance."""
-        width = self.x.shape[1]
-        return BlockParameters(np.zeros(width), np.zeros(width), self.products / len(self.own_rows))
-
     @cached_property
     def own(self) -> PatternStatistics:
         """The moments of the covariates, which have sum 0."""
@@ -250,12 +240,6 @@ def own_block(me: Party, design: Design) -> OwnBlock:
 
 def forget(me: Party) -> None:
     _blocks.pop(me, None)
-
-
-def keep_masks(me: Party, design: Design, masks: Mask, groups: Groups) -> None:
-    """(record, party): whose block of which record is used; and the groups."""
-    packed = {party: np.packbits(masks[:, place]) for place, party in enumerate(design.parties)}
-    me.keep("vfem masks", {"masks": packed, "groups": [list(group) for group in groups]})
 
 
 def unpacked_masks(design: Design, packed: Any) -> Mask:

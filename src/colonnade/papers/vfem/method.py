@@ -230,15 +230,8 @@ class Rounds(Procedure[Regression]):
             if method.information == "sketch"
             else SecureGram(design, roster, gamma=method.gamma)
         )
-        self.stages = (
-            self.announce,
-            self.prepare,
-            self.predictors,
-            self.residuals,
-            self.response_terms,
-            self.terms,
-            *self.information.stages,
-        )
+        rounds = (self.announce, self.prepare, self.predictors, self.residuals, self.response_terms, self.terms)
+        self.stages = (*rounds, *self.information.stages)
         self.notes = self._notes()
 
     def _check(self) -> None:

@@ -23,7 +23,6 @@ from colonnade.papers.vfem.block import (
     Design,
     OwnBlock,
     chosen_groups,
-    keep_masks,
     own_block,
     unpacked_masks,
     used_blocks,
@@ -71,7 +70,8 @@ def prepare(me: Party, *, names: list[str], masking: Masking) -> Release:
     alone = tuple((place,) for place in others)
     groups = alone if masking == "plain" else chosen_groups(masks[with_response], others, widths)
     used = used_blocks(masks, groups)
-    keep_masks(me, design, used, groups)
+    packed = {party: np.packbits(used[:, place]) for place, party in enumerate(design.parties)}
+    me.keep("vfem masks", {"masks": packed, "groups": [list(group) for group in groups]})
     me.keep("vfem masking", masking)
     place = design.parties.index(me.name)
     count = int(used[with_response, place].sum())
@@ -90,9 +90,9 @@ def prepare(me: Party, *, names: list[str], masking: Masking) -> Release:
 
 
 def _start(block: OwnBlock) -> dict[str, Any]:
-    begin = block.start()
-    zero = np.zeros(len(begin.beta))
-    return {"round": -1, "base": zero, "gradient": zero, "mu": begin.mu, "sigma": begin.sigma, "own": [0.0, 0.0, 1.0]}
+    """Coefficients 0, available-case mean 0 and covariance."""
+    zero, sigma = np.zeros(len(block.centre)), block.products / len(block.own_rows)
+    return {"round": -1, "base": zero, "gradient": zero, "mu": zero, "sigma": sigma, "own": [0.0, 0.0, 1.0]}
 
 
 def _parameters(state: dict[str, Any], eta: float) -> BlockParameters:
@@ -184,10 +184,11 @@ def _under_pads(
     total = _scale(design).encode(vector).view(np.uint64)
     stated = {"eta": float(eta), "retreat": retreat, "groups": [list(group) for group in block.groups]}
     agreed = binding("vfem predictors", {"names": list(design.names), **stated})
+    together = next(group for group in block.groups if block.place in group)
     for peer in design.others:
         if peer == me.name:
             continue
-        begin = 0 if design.parties.index(peer) in block.group else len(total) - 1
+        begin = 0 if design.parties.index(peer) in together else len(total) - 1
         keys, label = {peer: me.pair_key(peer, agreed)}, pad_label(me.job, round_number)
         nothing = np.zeros(len(total) - begin, dtype=np.int64)
         total[begin:] += masked(nothing, me=me.name, peers=[peer], pair_keys=keys, label=label)

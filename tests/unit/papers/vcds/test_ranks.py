@@ -255,11 +255,8 @@ def test_the_stated_sensitivity_is_reached_and_never_exceeded() -> None:
         lambda: rank_cost(1, 1, 0.5),
         lambda: rank_cost(10, 0, 0.5),
         lambda: rank_cost(10, 1, 0.0),
-        lambda: rank_cost(10, 1, 0.5, noise="laplace"),  # type: ignore[arg-type]
         lambda: rank_cost(10, 1, 0.5, noise="skellam", unit="comparison"),
-        lambda: comparison_budget(0.5, split="half", parties=2, total_columns=4),  # type: ignore[arg-type]
         lambda: comparison_budget(0.5, parties=5, total_columns=4),
-        lambda: perturbed_ranks([1.0, 2.0], epsilon_0=0.5, noise="none", randomness=SystemRandomness()),  # type: ignore[arg-type]
         lambda: BinomialProfile(10, 0.5).epsilon(0.0),
     ],
 )

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import NotEstimable
-from colonnade.papers.vertimrf.method import graph_com
-from colonnade.synthesis.field.graph import greedy_graph, spanning_tree, triangulate, within_limit
+from colonnade.synthesis.field.graph import falling, greedy_graph, spanning_tree, triangulate, within_limit
 
 NAMES = tuple("abcdefg")
 PAIRS = list(itertools.combinations(NAMES, 2))
@@ -77,12 +76,12 @@ def test_edges_are_added_as_long_as_the_limit_holds() -> None:
     assert edges == [("a", "b"), ("b", "c"), ("c", "d")], "a-b-c as a triangle alone needs 1,000 cells"
 
 
-def test_graph_com_links_high_scores_first() -> None:
+def test_high_scores_are_linked_first() -> None:
     sizes = dict.fromkeys("abcd", 10)
-    local = [[("a", "b")], [("c", "d")]]
+    local = [("a", "b"), ("c", "d")]
     scores = {("a", "c"): 0.1, ("b", "c"): 0.3, ("a", "d"): 0.2, ("b", "d"): 0.05}
-    assert graph_com(sizes, local, scores, limit=300) == [("b", "c")]
-    assert graph_com(sizes, local, scores, limit=1_000_000)[:2] == [("b", "c"), ("a", "d")]
+    assert greedy_graph(sizes, local, falling(scores), limit=300) == [("b", "c")]
+    assert greedy_graph(sizes, local, falling(scores), limit=1_000_000)[:2] == [("b", "c"), ("a", "d")]
 
 
 @settings(max_examples=25, deadline=None)
