@@ -103,12 +103,12 @@ class Attack:
 
 def attacked(planted: Planted = NOTHING) -> tuple[str, ...]:
     """All methods with attacks of their own, of what is installed; or those into which this bug can be planted."""
-    found = []
-    for name in CATALOGUE.names:
-        method = CATALOGUE.load(name)
-        if all(find_spec(package) for package in method.needs):
-            found += [name] if any(attack.takes(planted) for attack in method.attacks()) else []
-    return tuple(found)
+    methods = {name: CATALOGUE.load(name) for name in CATALOGUE.names}
+    return tuple(
+        name
+        for name, method in methods.items()
+        if all(map(find_spec, method.needs)) and any(attack.takes(planted) for attack in method.attacks())
+    )
 
 
 def audit_method(name: str, *, planted: Planted = NOTHING, effort: float = 1.0, seed: int = 1) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ the source files alone.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -244,10 +245,8 @@ def read(declared: Declared, given: str | list[str] | bool) -> Any:
         return 3 if _is_list(kind) else 1 if kind is type(None) else 0
 
     for kind in sorted(members(declared.hint), key=rank):
-        try:
+        with contextlib.suppress(ValueError):
             return _read(kind, texts)
-        except ValueError:
-            continue
     raise BadArguments(f"{declared.flag} {' '.join(texts)!r} is not {form_of(declared)}.")
 
 
@@ -268,14 +267,10 @@ def _read(kind: Any, texts: list[str]) -> Any:
         kinds = inner if Ellipsis not in inner and len(inner) == len(items) else (inner[0],) * len(items)
         return tuple(_read_item(hint, item) for hint, item in zip(kinds, items, strict=True))
     (text,) = texts
-    if typing.get_origin(kind) is Literal:
-        choices = {str(value): value for value in inner}
-    elif kind is bool:
-        choices = {"true": True, "false": False}
-    elif kind is type(None):
-        choices = {"none": None}
-    else:
+    values = inner if typing.get_origin(kind) is Literal else {bool: (True, False), type(None): (None,)}.get(kind)
+    if values is None:
         return kind(text) if kind in (int, float, str) else json.loads(text)
+    choices = {spell(value)[0]: value for value in values}
     if text not in choices:
         raise ValueError(f"not one of {', '.join(choices)}")
     return choices[text]
@@ -284,10 +279,8 @@ def _read(kind: Any, texts: list[str]) -> Any:
 def _read_item(hint: Any, text: str) -> Any:
     """As the first type of the hint that fits, or ValueError."""
     for kind in members(hint):
-        try:
+        with contextlib.suppress(ValueError):
             return _read(kind, [text])
-        except ValueError:
-            continue
     raise ValueError("of no type that it may have")
 
 
