@@ -1,4 +1,4 @@
-"""Durable records: complete files, one SQLite file, and append-only tables whose rows are chained by their hashes.
+"""Durable records: private and complete files, one SQLite file, and append-only tables whose rows are chained.
 
 The ledger and the transcript are chains. A chain row is a JSON body with the hash of the row before it, so an
 edit, a deletion or a swap inside it is found by `verify`. Triggers refuse UPDATE and DELETE. The owner of the
@@ -18,13 +18,15 @@ import hashlib
 import json
 import os
 import sqlite3
+import stat
 import threading
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import CorruptRecord, StorageError
+from colonnade.errors import ColonnadeError, CorruptRecord, SchemaError, StorageError
 
 GENESIS = "0" * 64
 
@@ -34,12 +36,78 @@ def canonical(body: Mapping[str, Any]) -> str:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+# --- names that become files --------------------------------------------------------------------------------
+
+LONGEST_NAME = 64
+_PUNCTUATION = " .,_-+&'()"
+_RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+"""Devices of Windows, whatever follows a dot."""
+
+
+def check_name(name: str, what: str, *, error: type[ColonnadeError] = SchemaError, longest: int = LONGEST_NAME) -> str:
+    """The name of a party, a job or a run, if a file or a folder can be called so on every system and nowhere else than
+    in the folder that it is meant for. Letters are those of any script."""
+    fits = (
+        0 < len(name) <= longest
+        and len(name.encode("utf-8", "replace")) <= 3 * longest
+        and name[0].isalnum()
+        and name[-1] not in " ."
+        and all(unicodedata.category(sign)[0] in "LMN" or sign in _PUNCTUATION for sign in name)
+        and unicodedata.is_normalized("NFC", name)
+        and name.partition(".")[0].rstrip().casefold() not in _RESERVED
+    )
+    if not fits:
+        shown = name if len(name) <= longest else f"{name[:longest]}..."
+        raise error(
+            f"{what} cannot be called {shown!r}: a name has 1 to {longest} letters, digits, spaces or any of"
+            f" {_PUNCTUATION.strip()}, begins with a letter or a digit, does not end with a dot or a space, and is no"
+            " device of Windows such as CON."
+        )
+    return name
+
+
+# --- private and complete files -----------------------------------------------------------------------------
+
+
+def private_folder(path: Path) -> Path:
+    """A folder that only its owner may enter, whatever the umask; so are those above it that are missing. One that
+    exists is left as it is (`tighten` is for those)."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def private_file(path: Path) -> Path:
+    """A file that only its owner may read, whatever the umask; made empty if it is missing, for others to write to."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    _only_for_the_owner(path)
+    return path
+
+
+def tighten(folder: Path) -> None:
+    """Make a folder and all that is in it private, as an older version or a copy may not have left it."""
+    _only_for_the_owner(folder)
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            _only_for_the_owner(Path(place, name))
+
+
+def _only_for_the_owner(path: Path) -> None:
+    with contextlib.suppress(PermissionError, FileNotFoundError):  # another account's file, or gone meanwhile
+        mode = path.lstat().st_mode
+        if mode & 0o077 and not stat.S_ISLNK(mode):
+            path.chmod(stat.S_IMODE(mode) & 0o700)
+
+
 @contextlib.contextmanager
 def whole_file(path: Path, *, cure: str = "free disk space.") -> Iterator[Path]:
-    """Gives the path to write to; the file is then at `path` complete or not at all, also if the process dies."""
+    """Gives the path of a private file to write to; it is then at `path` complete or not at all, also if the process
+    dies."""
     partial = path.with_name(path.name + ".partial")
     try:
-        yield partial
+        yield private_file(partial)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
@@ -68,16 +136,17 @@ class Database:
                     f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False, isolation_level=None
                 )
             else:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                private_folder(path.parent)
+                private_file(path)  # its log and its index get the same mode
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._flush_at_commit(flushed)
                 self._connection.execute("PRAGMA secure_delete = ON")
             self._connection.execute("PRAGMA schema_version")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._translated(error) from error
 
-    def _translated(self, error: sqlite3.Error) -> StorageError | CorruptRecord:
+    def _translated(self, error: sqlite3.Error | OSError) -> StorageError | CorruptRecord:
         text = str(error)
         if "malformed" in text or "not a database" in text:
             return CorruptRecord(f"{self.path} is damaged ({text}); restore it from a back-up.")

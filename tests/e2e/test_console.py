@@ -33,7 +33,7 @@ from colonnade.console.operator import OperatorService
 from colonnade.console.server import Console
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.party import ASK
+from colonnade.federation.policy import ASK
 from colonnade.federation.run_folder import RunFolder
 from colonnade.statistics.describe import Describe
 from support.browser import DESK, PHONE, Watched

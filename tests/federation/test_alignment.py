@@ -205,7 +205,8 @@ def forged(planned: Stage, arguments: dict[str, dict[str, Any]]) -> Stage:
 def test_a_coordinator_cannot_turn_an_approved_alignment_into_another(tmp_path: Path) -> None:
     described = spec(tmp_path, include="court")
     method = Align(capacity=dict.fromkeys(described.blocks, 60), include="court")
-    agreed = {"include": "court", "matcher": "court", "capacity": dict(method.capacity), "normalise": []}
+    cohort = {"include": "court", "matcher": "court"}
+    agreed = {**cohort, "capacity": dict(method.capacity), "normalise": [], "epsilon": 1.0}
     with Federation.from_spec(described, aligned=False) as federation:
         # Another cohort, matched by another party: beyond what anybody has reserved.
         for other in ({"include": "union", "matcher": "bank"}, {"include": "bank", "matcher": "bank"}):

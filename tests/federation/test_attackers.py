@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colonnade.errors import BeyondReservation, NotApproved, ReplayMismatch, SealBroken, UnknownStep
+from colonnade.errors import NotApproved, ReplayMismatch, SealBroken, UnknownStep, UnsafeRequest
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Mail, Reply, Request
-from colonnade.federation.party import ASK, Party
+from colonnade.federation.party import Party
 from colonnade.federation.plan import Plan
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Step, _registry
 from colonnade.federation.transports import Transport, certificates
@@ -54,7 +55,7 @@ def party(federation: Federation, name: str = "clinic") -> Party:
 def one_stage(federation: Federation, step: Step, requests: int = 2, **arguments: Any) -> Plan:
     wanted = {name: [arguments] * requests for name in federation.facts.parties}
     made = stage("stage", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
-    return Plan(method=ASK, options={}, stages=(made,))
+    return plan_of_steps([made])
 
 
 def propose(federation: Federation, plan: Plan, job: str = "job") -> Reply:
@@ -195,9 +196,9 @@ def test_a_budget_cannot_be_exceeded(federation: Federation) -> None:
     here = party(federation)
     plan = one_stage(federation, steps.noisy_zero, epsilon=0.05)
     understated: Stage = replace(plan.stages[0], costs={name: Laplace(0.001).times(2) for name in PARTIES})
-    propose(federation, replace(plan, stages=(understated,)), job="lie")
+    assert propose(federation, replace(plan, stages=(understated,)), job="lie").error == UnsafeRequest.code
     reply = Reply.decode(here.handle(question(steps.noisy_zero.name, job="lie", epsilon=0.05)))
-    assert (reply.error, reply.value) == (BeyondReservation.code, None)
+    assert (reply.error, reply.value) == (NotApproved.code, None)
 
     racing = one_stage(federation, steps.noisy_zero, requests=1, epsilon=0.2)
     states: list[str] = []
@@ -254,7 +255,7 @@ def test_a_file_cannot_be_read(tmp_path: Path) -> None:
             for value in (str(secret), f"../../{secret.name}", str(here.home / "identity.pem")):
                 arguments = {name: _filled(hint, value) for name, hint in _arguments(step).items()}
                 job = f"job {asked}"
-                wanted = Plan(method=ASK, options={}, stages=(_free_stage(step),))
+                wanted = plan_of_steps([_free_stage(step)])
                 propose(federation, wanted, job=job)
                 answer = here.handle(question(step.name, job=job, **arguments))
                 asked += 1
@@ -339,11 +340,16 @@ def test_the_coordinator_cannot_read_sealed_messages(tmp_path: Path) -> None:
         federation.transport = overheard
         here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
         everybody = {name: [{}] for name in PARTIES}
-        plan = Plan(
-            method=ASK,
-            options={},
-            stages=(
-                stage("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
+        plan = plan_of_steps(
+            (
+                stage(
+                    "send",
+                    steps.send_greeting,
+                    everybody,
+                    discloses="sealed mail",
+                    recipients=federation.roster.names,
+                    **here,
+                ),
                 stage("read", steps.read_greetings, everybody, discloses="a sum", **here),
             ),
         )

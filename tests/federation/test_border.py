@@ -32,8 +32,9 @@ from colonnade.errors import (
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.party import ASK, Party
+from colonnade.federation.party import Party
 from colonnade.federation.plan import Plan
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.federation.transports.embedded import Embedded
@@ -56,7 +57,7 @@ def party(federation: Federation, name: str = "clinic") -> Party:
 def one_stage(federation: Federation, step: Step, requests: int = 2, **arguments: Any) -> Plan:
     wanted = {name: [arguments] * requests for name in federation.facts.parties}
     made = stage("stage", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
-    return Plan(method=ASK, options={}, stages=(made,))
+    return plan_of_steps([made])
 
 
 def propose(federation: Federation, plan: Plan, job: str = "job", to: str = "clinic", seed: int | None = None) -> Reply:
@@ -155,11 +156,13 @@ def test_a_request_beyond_the_reservation(federation: Federation) -> None:
     here = party(federation)
     propose(federation, one_stage(federation, steps.noisy_zero, requests=2, epsilon=0.1))
     assert ask(here, steps.noisy_zero.name, seq=1, epsilon=0.1).error == ""
-    assert ask(here, steps.noisy_zero.name, seq=2, epsilon=0.11).error == BeyondReservation.code
-    assert ask(here, steps.noisy_zero.name, seq=3, epsilon=0.09).error == ""
-    assert ask(here, steps.noisy_zero.name, seq=4, epsilon=0.001).error == BeyondReservation.code
-    assert ask(here, steps.bare_array.name, seq=5, epsilon=0.001).error == BeyondReservation.code
-    assert ask(here, steps.noisy_zero.name, seq=6, name="other", epsilon=0.01).error == BeyondReservation.code
+    for epsilon in (0.11, 0.09):
+        assert ask(here, steps.noisy_zero.name, seq=2, epsilon=epsilon).error == UnsafeRequest.code, "not as planned"
+    assert ask(here, steps.noisy_zero.name, seq=3, epsilon=0.1).error == BeyondReservation.code, "2 comes before 3"
+    assert ask(here, steps.noisy_zero.name, seq=2, epsilon=0.1).error == ""
+    assert ask(here, steps.noisy_zero.name, seq=3, epsilon=0.1).error == BeyondReservation.code
+    assert ask(here, steps.bare_array.name, seq=3, epsilon=0.1).error == BeyondReservation.code
+    assert ask(here, steps.noisy_zero.name, seq=3, name="other", epsilon=0.1).error == BeyondReservation.code
     assert len(here.ledger.chain.rows(kind="debit")) == 2
 
 
@@ -249,11 +252,16 @@ def test_draft_bounds_are_refused(tmp_path: Path) -> None:
 def test_sealed_mail_reaches_its_recipient_and_nobody_else(federation: Federation) -> None:
     here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
     everybody = {name: [{}] for name in federation.roster.names}
-    plan = Plan(
-        method=ASK,
-        options={},
-        stages=(
-            stage("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
+    plan = plan_of_steps(
+        (
+            stage(
+                "send",
+                steps.send_greeting,
+                everybody,
+                discloses="sealed mail",
+                recipients=federation.roster.names,
+                **here,
+            ),
             stage("read", steps.read_greetings, everybody, discloses="a sum", **here),
         ),
     )
@@ -270,11 +278,16 @@ def test_sealed_mail_reaches_its_recipient_and_nobody_else(federation: Federatio
 def test_tampered_or_redirected_mail_is_refused(federation: Federation) -> None:
     here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
     everybody = {name: [{}] for name in federation.roster.names}
-    plan = Plan(
-        method=ASK,
-        options={},
-        stages=(
-            stage("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
+    plan = plan_of_steps(
+        (
+            stage(
+                "send",
+                steps.send_greeting,
+                everybody,
+                discloses="sealed mail",
+                recipients=federation.roster.names,
+                **here,
+            ),
             stage("read", steps.read_greetings, {n: [{}] * 4 for n in everybody}, discloses="a sum", **here),
         ),
     )
@@ -293,13 +306,14 @@ def test_tampered_or_redirected_mail_is_refused(federation: Federation) -> None:
 def test_mail_that_was_read_is_not_read_again(federation: Federation) -> None:
     """Genuine letters of round 1 (the seal is right) cannot stand for those of round 2."""
     here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
-    twice = {name: [{}] * 3 for name in federation.roster.names}
-    plan = Plan(
-        method=ASK,
-        options={},
-        stages=(
-            stage("send", steps.send_greeting, twice, discloses="sealed mail", **here),
-            stage("read", steps.read_greetings, twice, discloses="a sum", **here),
+    rounds = {name: [{"tag": "first"}, {"tag": "second"}] for name in federation.roster.names}
+    reading = {name: [{"tag": tag} for tag in ("first", "first", "second")] for name in federation.roster.names}
+    plan = plan_of_steps(
+        (
+            stage(
+                "send", steps.send_greeting, rounds, discloses="sealed mail", recipients=federation.roster.names, **here
+            ),
+            stage("read", steps.read_greetings, reading, discloses="a sum", **here),
         ),
     )
     with federation.open(plan) as job:

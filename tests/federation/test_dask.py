@@ -19,12 +19,12 @@ from colonnade.data.cluster import Cluster, OnCluster
 from colonnade.errors import SourceError
 from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.plan import Plan
 from colonnade.papers.vertimrf.sketches import FMSketches
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import CellCounts
 from colonnade.synthesis.field.schema import Schema
+from support.plans import plan_of_stages
 
 distributed = pytest.importorskip("distributed")
 
@@ -122,7 +122,7 @@ def sketches(federation: Federation) -> dict[str, Any]:
     """The levels of `fm` sketches of every column."""
     schema = Schema.declared(federation.facts, bins=8)
     encoder = FMSketches(schema, federation.roster, epsilon=0.5, sketches=21, bins=4)
-    plan = Plan(method="vertimrf", options={}, stages=encoder.stages, delta=0.0)
+    plan = plan_of_stages("vertimrf", encoder.stages, delta=0.0)
     with federation.open(plan) as job:
         return dict(encoder.encode(job, schema).levels)
 

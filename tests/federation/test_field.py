@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colonnade.errors import BadArguments, BeyondReservation, PartyLost, RunError, UnsafeRequest
+from colonnade.errors import BadArguments, PartyLost, RunError, SecureError, UnsafeRequest
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
 from colonnade.papers.vertimrf.sketches import FMSketches
-from colonnade.synthesis.field.rounds import Round, TableRounds
+from colonnade.synthesis.field.rounds import Round, TableRounds, chosen_for
 from colonnade.synthesis.field.schema import Schema, TableQuery
+from support.asking import asking
+from support.plans import plan_of_stages
 from support.small import three_overlapping_blocks, three_parties
 
 
@@ -29,7 +31,7 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
 def two_rounds(federation: Federation) -> tuple[Plan, TableRounds, Round, Round]:
     schema = Schema.declared(federation.facts, bins=4)
     rounds = TableRounds(schema, federation.roster, "client", units=(2, 3), mus=(50, 80))
-    plan = Plan(method="synthesize", options={}, stages=rounds.stages)
+    plan = plan_of_stages("synthesize", rounds.stages)
     first = rounds.layout(schema, 0, [TableQuery.of(("age",)), TableQuery.of(("sued",))])
     second = rounds.layout(schema, 1, [TableQuery.of(("age", "sued"), units=3)])
     return plan, rounds, first, second
@@ -38,36 +40,42 @@ def two_rounds(federation: Federation) -> tuple[Plan, TableRounds, Round, Round]
 def test_a_round_with_less_noise_or_more_tables_is_refused(federation: Federation) -> None:
     plan, rounds, first, _ = two_rounds(federation)
     for greedy in (
-        replace(first, mu=40),
         replace(first, tables=(*first.tables, TableQuery.of(("rating",)))),
         replace(first, tables=(TableQuery.of(("age",), units=3),)),
+        replace(first, edges={**first.edges, "age": (0.0, 50.0, 100.0)}),
     ):
-        with federation.open(plan) as job, pytest.raises(BeyondReservation):
-            job.ask(rounds.share_rows, layout=greedy.to_dict())
+        with federation.open(plan) as job, pytest.raises(UnsafeRequest):
+            job.ask(rounds.share_rows, chosen=chosen_for(greedy))
+    less_noise = replace(first, mu=40).to_dict()
+    with federation.open(plan) as job, pytest.raises(UnsafeRequest):
+        job.ask(asking(rounds.share_rows, **{party: {"layout": less_noise} for party in federation.roster.names}))
 
 
 def test_what_the_plan_fixes_cannot_be_asked_in_another_way(federation: Federation) -> None:
-    """The layout is named later; the view is not."""
+    """The tables are named later; noise and view are not."""
     plan, rounds, first, _ = two_rounds(federation)
     with federation.open(plan) as job, pytest.raises(RunError, match="fixes view"):
-        job.ask(rounds.share_rows, layout=first.to_dict(), view="server")
-    assert all("at most 2 tables, each count with mu 50" in rounds.share_rows.later[name] for name in ("layout",))
+        job.ask(rounds.share_rows, chosen=chosen_for(first), view="server")
+    with federation.open(plan) as job, pytest.raises(RunError, match="fixes layout"):
+        job.ask(rounds.share_rows, layout=replace(first, mu=60).to_dict())
+    assert "at most 2 tables, each count with mu 50" in rounds.share_rows.later["chosen"].rule
 
 
 def test_a_round_opens_once_and_only_in_its_turn(federation: Federation) -> None:
     plan, rounds, first, second = two_rounds(federation)
     with federation.open(plan) as job:
+        job.ask(rounds.share_rows, chosen=chosen_for(first))
+        job.ask(rounds.compare, chosen=chosen_for(first))
+        job.ask(rounds.open, chosen=chosen_for(first))
         with pytest.raises(UnsafeRequest):
-            job.ask(rounds.share_noise, layout=replace(first, tables=(TableQuery.of(("age",)),)).to_dict())
-        job.ask(rounds.share_rows, layout=first.to_dict())
-        job.ask(rounds.open, layout=first.to_dict())
-        with pytest.raises(UnsafeRequest):
-            job.ask(rounds.open, layout=first.to_dict())
+            job.ask(asking(rounds.open, **dict.fromkeys(federation.roster.committee, rounds.open.requests["bank"][0])))
     with federation.open(plan) as job:
-        job.ask(rounds.share_rows, layout=first.to_dict())
-        job.ask(rounds.open, layout=first.to_dict())
-        job.ask(rounds.share_noise, layout=second.to_dict())
-        shares = job.ask(rounds.open, layout=second.to_dict())
+        job.ask(rounds.share_rows, chosen=chosen_for(first))
+        job.ask(rounds.compare, chosen=chosen_for(first))
+        job.ask(rounds.open, chosen=chosen_for(first))
+        job.ask(rounds.share_noise, chosen=chosen_for(second))
+        job.ask(rounds.compare, chosen=chosen_for(second))
+        shares = job.ask(rounds.open, chosen=chosen_for(second))
         assert {share.shape[1] for share in shares.values()} == {3 * 4 * 2}, "three units of a table of 8 cells"
 
 
@@ -77,11 +85,11 @@ def test_nothing_opens_if_one_member_was_asked_for_another_round(federation: Fed
     other = replace(first, tables=(TableQuery.of(("age",)), TableQuery.of(("rating",))))
     with federation.open(plan) as job:
         layouts = {
-            party: {"layout": (other if party == "bank" else first).to_dict()} for party in federation.facts.parties
+            party: {"chosen": chosen_for(other if party == "bank" else first)} for party in federation.facts.parties
         }
         job.ask_each(rounds.share_rows, layouts)
-        with pytest.raises(PartyLost):
-            job.ask(rounds.open, layout=first.to_dict())
+        with pytest.raises(SecureError):
+            job.ask(rounds.compare, chosen=chosen_for(first))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +130,7 @@ def test_a_record_moves_each_table_by_one_at_most(tmp_path: Path) -> None:
             schema = Schema.declared(federation.facts, bins=4)
             rounds = TableRounds(schema, federation.roster, "client", units=(20,), mus=(0,))
             columns = [("age",), ("age", "sued"), ("age", "visits", "rating")]
-            with federation.open(Plan(method="synthesize", options={}, stages=rounds.stages)) as job:
+            with federation.open(plan_of_stages("synthesize", rounds.stages)) as job:
                 tables.append(rounds.tables(job, schema, 0, [TableQuery.of(names) for names in columns]))
     moved = [np.abs(before.counts - after.counts).sum() for before, after in zip(*tables, strict=True)]
     assert all(change in (0, 1) for change in moved)
@@ -133,7 +141,7 @@ def test_the_coordinator_never_sees_the_hash_key(federation: Federation) -> None
     """The parts of the key travel sealed: no reply has them, and without them nothing is sketched."""
     schema = Schema.declared(federation.facts, bins=4)
     encoder = FMSketches(schema, federation.roster, epsilon=0.1, sketches=4, bins=3)
-    plan = Plan(method="vertimrf", options={}, stages=encoder.stages)
+    plan = plan_of_stages("vertimrf", encoder.stages)
     with federation.open(plan) as job:
         replies = job.ask(encoder.keys)
         assert set(replies.values()) == {None}

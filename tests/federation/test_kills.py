@@ -17,15 +17,16 @@ import pytest
 from colonnade.durable import Database
 from colonnade.errors import PartyLost, StorageError
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.party import ASK
 from colonnade.federation.plan import Plan
-from colonnade.federation.stage import stage
+from colonnade.federation.policy import plan_of_steps
+from colonnade.federation.stage import checked_by_step, stage
 from colonnade.federation.step import Step
 from colonnade.federation.transports.processes import Processes
 from colonnade.privacy.cost import Laplace, compose
 from colonnade.privacy.ledger import Ledger
 from colonnade.statistics.describe import Describe
 from support import steps
+from support.plans import plan_of_stages
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 TESTS = Path(__file__).parents[1]
@@ -44,23 +45,19 @@ def ledgers(tmp_path: Path) -> dict[str, Ledger]:
     return {name: Ledger(Database(tmp_path / "home" / name / "party.db")) for name in ("clinic", "court", "bank")}
 
 
-def two_rounds(federation: Federation, step: Step, mark: Path) -> Plan:
+def two_rounds(federation: Federation, step: Step, mark: Path, *, marked: bool = False) -> Plan:
+    """`marked`: the mark may be any text, which only an embedded party can plan."""
     arguments = {"epsilon": 0.25, "mark": str(mark)}
-    return Plan(
-        method=ASK,
-        options={},
-        stages=(
-            stage(
-                "stage",
-                step,
-                {name: [arguments] * 2 for name in federation.facts.parties},
-                facts=federation.facts,
-                roster=federation.roster,
-                discloses="a test",
-                later={"mark": "a file, or any text"},
-            ),
-        ),
+    planned = stage(
+        "stage",
+        step,
+        {name: [arguments] * 2 for name in federation.facts.parties},
+        facts=federation.facts,
+        roster=federation.roster,
+        discloses="a test",
+        later={"mark": checked_by_step("a file, or any text")} if marked else {},
     )
+    return plan_of_stages("describe", [planned]) if marked else plan_of_steps([planned])
 
 
 @pytest.mark.parametrize("step", [steps.dies_before_debit, steps.dies_once], ids=["before-debit", "after-debit"])
@@ -154,7 +151,7 @@ def test_the_disk_is_full_while_the_ledger_is_written(tmp_path: Path) -> None:
     """SQLite's page limit gives the same error as a full disk. The step must not run, and nothing may be half there."""
     with three_parties(tmp_path) as federation:
         here = federation.transport["clinic"]  # type: ignore[index]
-        plan = two_rounds(federation, steps.noisy_zero, tmp_path)
+        plan = two_rounds(federation, steps.noisy_zero, tmp_path, marked=True)
         with pytest.raises(StorageError, match="clinic"):
             _ask_until_the_disk_is_full(federation, plan)
         here.ledger.verify()

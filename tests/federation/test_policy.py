@@ -140,12 +140,14 @@ def test_a_job_that_reads_more_than_it_said_is_refused_at_the_border(federation:
         return Reply.decode(here.handle(request.encode()))
 
     refused = ask("visits", "job", 1)
-    assert (refused.error, refused.value) == (ColumnNotOffered.code, None)
-    # The operator's word goes further than the policy's: declared columns are his to give.
+    assert (refused.error, refused.value) == (UnsafeRequest.code, None)
+    # The operator's word goes no further than the plan that was approved.
     here = clinic(federation, approve="ask", columns=("age",))
     proposed(here, federation, plan, "approved by hand")
     here.decide("approved by hand", approve=True)
-    assert not ask("visits", "approved by hand", 1).error
+    assert here.store.offered("approved by hand") == ("age",)
+    assert ask("visits", "approved by hand", 1).error == UnsafeRequest.code
+    assert not ask("age", "approved by hand", 1).error
     assert here.store.decision("job")[0] == "policy"  # type: ignore[index]
     assert here.store.decision("approved by hand")[0] == "operator"  # type: ignore[index]
 
@@ -166,7 +168,14 @@ def coordinator(authority: Path, organisation: str, **options: Any) -> Signer:
     return Signer(folder)
 
 
-def test_only_the_organisations_named_may_ask(federation: Federation, authority: Path) -> None:
+@pytest.fixture
+def university_runs(tmp_path: Path) -> Iterator[Federation]:
+    with three_parties(tmp_path, coordinator="University") as consortium:
+        yield consortium
+
+
+def test_only_the_coordinator_of_the_roster_may_ask(university_runs: Federation, authority: Path) -> None:
+    federation = university_runs
     here = clinic(federation, requesters=("University",))
     here._authority = authority / AUTHORITY
     plan = described(federation)
@@ -175,15 +184,18 @@ def test_only_the_organisations_named_may_ask(federation: Federation, authority:
     assert proposed(here, federation, plan, "two", rival).error == NotApproved.code
     assert proposed(here, federation, plan, "three").error == UnsafeRequest.code, "nobody signed"
     assert [stored.job for stored in here.store.jobs()] == ["one"]
-    here = clinic(federation)  # no rule: every certified coordinator, and nobody else
-    assert proposed(here, federation, plan, "four", rival).value["state"] == "approved"
+    here = clinic(federation)  # no rule: the coordinator whose organisation is in the roster, and no other
+    assert proposed(here, federation, plan, "four", rival).error == NotApproved.code
     assert proposed(here, federation, plan, "five").error == UnsafeRequest.code
+    here = clinic(federation, requesters=("Rival Ltd",))
+    assert proposed(here, federation, plan, "neither", university).error == NotApproved.code
     here = clinic(federation, requesters=("University",))
     here._authority = None  # one machine, no certificates: the rule cannot be met
     assert proposed(here, federation, plan, "six", university).error == NotApproved.code
 
 
-def test_a_signature_is_for_one_job_and_one_plan(federation: Federation, authority: Path, tmp_path: Path) -> None:
+def test_a_signature_is_for_one_job_and_one_plan(university_runs: Federation, authority: Path, tmp_path: Path) -> None:
+    federation = university_runs
     here = clinic(federation, requesters=("University",))
     here._authority = authority / AUTHORITY
     university = coordinator(authority, "University")

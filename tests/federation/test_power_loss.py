@@ -15,8 +15,8 @@ from colonnade.durable import Database
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request, Transcript
-from colonnade.federation.party import ASK, Party
-from colonnade.federation.plan import Plan
+from colonnade.federation.party import Party
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.privacy.ledger import Ledger
@@ -27,9 +27,7 @@ from support.small import three_parties
 def proposed(federation: Federation, step: Step) -> Party:
     wanted = {name: [{"epsilon": 0.01}] * 9 for name in federation.facts.parties}
     made = stage("stage", step, wanted, facts=federation.facts, roster=federation.roster, discloses="a test")
-    arguments = proposal(
-        Plan(method=ASK, options={}, stages=(made,)), federation.roster, federation.facts, federation.seed
-    )
+    arguments = proposal(plan_of_steps([made]), federation.roster, federation.facts, federation.seed)
     here: Party = federation.transport["clinic"]  # type: ignore[index]
     assert not Reply.decode(here.handle(Request(kind="propose", job="job", arguments=arguments).encode())).error
     return here

@@ -81,7 +81,12 @@ def test_binary_and_categorical_columns_and_only_planned_steps(tmp_path: Path) -
     assert np.abs(gap).max() < 0.35
     np.testing.assert_allclose(result.bse[ols.bse.index], ols.bse, rtol=0.05)
     planned = {one.step for one in plan.stages}
-    assert {"block_norms", "tell_presence", "own_moments", "share_rows", "open_shares", "marginal"} == {
-        name.rpartition(".")[2] for name in planned
+    joint = {"share_rows", "compare_shares", "open_shares"}
+    assert {name.rpartition(".")[2] for name in planned} == {
+        "block_norms",
+        "tell_presence",
+        "own_moments",
+        "marginal",
+        *joint,
     }
     assert run.path.is_dir()

@@ -126,7 +126,7 @@ def test_a_private_fit_releases_counts_lengths_and_one_noisy_gram_matrix(
         plan = parties.plan(asked)
         fit = asked.fit(parties)
     expected = {one.step.rpartition(".")[2]: sum(one.counts.values()) for one in plan.stages}
-    assert set(expected) == {"marginal", "block_norms", "share_rows", "open_shares"}
+    assert set(expected) == {"marginal", "block_norms", "share_rows", "compare_shares", "open_shares"}
     assert {name: steps_asked.count(name) for name in expected} == expected
     assert set(steps_asked) == set(expected)
     assert fit.released == ()

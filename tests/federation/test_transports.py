@@ -16,8 +16,7 @@ from colonnade.errors import BorderError, PartyLost, VersionMismatch
 from colonnade.federation import wire
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.party import ASK
-from colonnade.federation.plan import Plan
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.federation.transports.embedded import Embedded
 from colonnade.statistics.describe import Describe
@@ -74,11 +73,16 @@ def test_large_messages_pass(federation: Federation) -> None:
 def test_peer_mail_passes(federation: Federation) -> None:
     here: dict[str, Any] = {"facts": federation.facts, "roster": federation.roster}
     everybody = {name: [{}] for name in federation.roster.names}
-    plan = Plan(
-        method=ASK,
-        options={},
-        stages=(
-            stage("send", steps.send_greeting, everybody, discloses="sealed mail", **here),
+    plan = plan_of_steps(
+        (
+            stage(
+                "send",
+                steps.send_greeting,
+                everybody,
+                discloses="sealed mail",
+                recipients=federation.roster.names,
+                **here,
+            ),
             stage("read", steps.read_greetings, everybody, discloses="a sum", **here),
         ),
     )

@@ -14,7 +14,7 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BudgetExceeded, NotEstimable, UnboundedNotAllowed, UnknownColumn, UnsafeRequest
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.plan import Plan
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.papers.vcds.method import EVCDS, IEVCDS, VCDS
@@ -118,7 +118,7 @@ def test_nothing_is_released_before_presence_was_debited(tmp_path: Path, step: S
         )
         with (
             pytest.raises(UnsafeRequest),
-            federation.open(Plan(method="ask", options={}, stages=(alone,))) as job,
+            federation.open(plan_of_steps([alone])) as job,
         ):
             job.propose()
             job.ask(alone)

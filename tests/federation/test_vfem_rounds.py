@@ -13,7 +13,6 @@ from colonnade.catalogue import CATALOGUE
 from colonnade.durable import Database
 from colonnade.errors import (
     BadArguments,
-    BeyondReservation,
     NotEstimable,
     PartyLost,
     RunError,
@@ -22,7 +21,7 @@ from colonnade.errors import (
 )
 from colonnade.federation.job import Job, Progress
 from colonnade.federation.messages import Transcript
-from colonnade.federation.stage import Stage
+from colonnade.federation.stage import Stage, checked_by_step
 from colonnade.models.linear.result import Regression
 from colonnade.papers.vfem.method import VFEM
 from support.vfem_blocks import ALLOW, Simulated, simulated
@@ -159,7 +158,7 @@ class Hostile:
     def stage(self, name: str) -> Stage:
         stage = self.job.plan.stage(f"vfem: {name}")
         every = {argument for requests in stage.requests.values() for argument in requests[0]}
-        return replace(stage, later=dict.fromkeys(every, "as the coordinator likes"))
+        return replace(stage, later=dict.fromkeys(every, checked_by_step("as the coordinator likes")))
 
     def ask(self, name: str, **arguments: Any) -> dict[str, Any]:
         return self.job.ask(self.stage(name), **arguments)
@@ -187,8 +186,8 @@ def test_the_coordinator_refuses_to_ask_what_the_plan_fixes(data: Simulated, tmp
 
 def test_a_hostile_coordinator_gets_noise_or_a_refusal(data: Simulated, tmp_path: Path) -> None:
     """A step length of its own for one party would make its predictor drown the others' in the sum: the pads then do
-    not cancel, and the likelihood that comes back is that of 64-bit noise. Asking for the paper's exchange in a job
-    that was approved as masked is beyond its reservation."""
+    not cancel, and the likelihood that comes back is that of 64-bit noise. The paper's exchange is
+    refused in a job that was approved as masked."""
     with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
         hostile = Hostile(job)
         hostile.ask("presence")
@@ -197,23 +196,22 @@ def test_a_hostile_coordinator_gets_noise_or_a_refusal(data: Simulated, tmp_path
         second = {**first, "round_number": 1}
         hostile.ask("predictors", **first)
         honest = hostile.ask("residuals", mode="mean", **first)["a"]["value"]
-        job.ask_each(hostile.stage("predictors"), {"b": {**second, "eta": 50.0}, "c": second})
+        job.ask_each(hostile.stage("predictors"), {"b": {**second, "eta": 2.0}, "c": second})
         drowned = hostile.ask("residuals", mode="mean", **second)["a"]["value"]
         assert abs(honest) < 1e4
         # 200 records that both have, each a uniform number of up to 2^63 / 2^47 = 2^16 standard deviations.
         assert abs(drowned) > 1e9
-        with pytest.raises(BeyondReservation):
+        with pytest.raises(UnsafeRequest):
             hostile.ask("predictors", round_number=2, eta=0.5, retreat=False, masking="plain")
 
 
-def test_groups_are_formed_for_the_exchange_that_follows(data: Simulated, tmp_path: Path) -> None:
-    """Whoever prepares for the plain exchange, in which every party is by itself, gets no masked predictor."""
+def test_groups_are_formed_for_the_exchange_that_was_approved(data: Simulated, tmp_path: Path) -> None:
+    """In the plain exchange every party is by itself; preparing for it is refused."""
     with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
         hostile = Hostile(job)
         hostile.ask("presence")
-        hostile.ask("prepare", masking="plain")
         with pytest.raises(UnsafeRequest):
-            hostile.ask("predictors", round_number=0, eta=0.5, retreat=False)
+            hostile.ask("prepare", masking="plain")
 
 
 @pytest.mark.slow

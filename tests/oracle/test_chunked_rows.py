@@ -113,7 +113,7 @@ def test_nothing_opens_before_every_chunk_has_come(tmp_path: Path, monkeypatch: 
         with pytest.raises(co.errors.ColonnadeError), federation.open(plan) as job:
             job.ask(stages.share)
             job.ask(stages.share_more)
-            job.ask(stages.open)
+            job.ask(stages.compare)
         with pytest.raises(UnsafeRequest), federation.open(plan) as job:
             job.ask(stages.share)
             job.ask(asking(stages.share_more, **{party: {"number": 3} for party in federation.roster.names}))

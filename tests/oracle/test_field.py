@@ -19,7 +19,6 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, RunError, UnboundedNotAllowed
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Job
-from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.papers.vertimrf.frequency_oracle import FrequencyOracle, column_bins
 from colonnade.papers.vertimrf.method import Encoder
@@ -32,6 +31,7 @@ from colonnade.synthesis.field.schema import Schema, TableQuery
 from colonnade.synthesis.method import Synthesize
 from colonnade.synthesis.table import read_table
 from support.fields import CATEGORIES, dependent_blocks
+from support.plans import plan_of_stages
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 ALLOW = ("exact-tables", "fm-sketches")
@@ -87,7 +87,7 @@ def opened(federation: Federation, make: Any, **options: Any) -> Iterator[tuple[
     """A job of these stages alone."""
     schema = Schema.declared(federation.facts, bins=5)
     encoder = make(schema, federation.roster, **options)
-    with federation.open(Plan(method="vertimrf", options={}, stages=encoder.stages)) as job:
+    with federation.open(plan_of_stages("vertimrf", encoder.stages)) as job:
         yield job, schema, encoder
 
 

@@ -15,10 +15,10 @@ from scipy.stats import binom
 from colonnade.errors import BadArguments, BadPrivacyParameter, PartyLost, UnsafeRequest
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
-from colonnade.papers.sqm import logistic as module
+from colonnade.federation.stage import checked_by_step
+from colonnade.papers.sqm import gradient_layout as module
 from colonnade.papers.sqm.gradient_layout import GradientLayout
-from colonnade.papers.sqm.logistic import SQMLogistic
-from colonnade.statistics.shares import join
+from colonnade.papers.sqm.logistic import SQMLogistic, descent
 from support.buyers import NAMES, OWNERS, buyers, buyers_federation, pooled
 
 
@@ -63,11 +63,11 @@ def test_gradients_equal_numpy_exactly_with_the_noise_off(
             job.ask(procedure.agree)
             for number in range(rounds):
                 weights = rng.integers(-gamma, gamma, layout.width) // 4
-                job.ask(procedure.share, number=number)
-                shares = job.ask(procedure.open, number=number, weights=weights.tolist())
+                later = {"chosen": {"weights": weights.tolist()}}
+                job.ask(procedure.share, **later)
                 got = np.empty(layout.width, dtype=np.int64)
-                got[layout.order] = join(shares, layout.field, layout.roster)
-                key = parties.transport["bank"].store.recall(job.id, f"{layout.tag}: joint key")  # type: ignore[index]
+                got[layout.order] = procedure.joint.opened(job, **later)
+                key = parties.transport["bank"].store.recall(job.id, f"{layout.key_tag}: joint")  # type: ignore[index]
                 chosen = module.poisson_batch(bytes(key), number, len(frame), 0.2)
                 batch = cohort[chosen]
                 assert 20 < len(chosen) < 110
@@ -88,10 +88,10 @@ def test_descent_reaches_the_fit_when_the_noise_is_negligible(tmp_path: Path) ->
     def gradient(number: int, weights: np.ndarray) -> np.ndarray:
         return z.T @ (z @ weights - 2 * layout.gamma**2 * sign) / (4 * layout.gamma**3)
 
-    intercept, coef = module.descent(layout, gradient, learning_rate=6.0)
+    intercept, coef = descent(layout, gradient, learning_rate=6.0)
     expected = np.linalg.lstsq(np.column_stack([np.ones(len(frame)), rows]), 2 * sign, rcond=None)[0]
     assert [intercept, *coef[[names.index(name) for name in NAMES]]] == pytest.approx(expected, rel=0.01, abs=0.01)
-    intercept, coef = module.descent(replace(layout, radius=0.5), gradient, learning_rate=6.0)
+    intercept, coef = descent(replace(layout, radius=0.5), gradient, learning_rate=6.0)
     assert np.linalg.norm([intercept, *coef]) * layout.norm == pytest.approx(0.5, rel=1e-3), "clipped to the radius"
 
 
@@ -153,11 +153,12 @@ def opened_round(parties: Federation, model: SQMLogistic, change: Callable[[Grad
     """One round by a coordinator that changes what it asks of the share holders, against its own plan."""
     procedure = model.procedure(parties.facts, parties.roster)
     layout = procedure.layout
-    hostile = replace(procedure.open, later=dict.fromkeys(("layout", "number", "weights"), "whatever it likes"))
+    honest = {"chosen": {"weights": [0] * layout.width}}
+    hostile = replace(procedure.compare, later=dict.fromkeys(("layout", "number", "chosen"), checked_by_step("")))
     with parties.open(parties.plan(model)) as job:
         job.ask(procedure.agree)
-        job.ask(procedure.share, number=0)
-        job.ask(hostile, **{"number": 0, "weights": [0] * layout.width, **change(layout)})
+        job.ask(procedure.share, **honest)
+        job.ask(hostile, **{"number": 0, **honest, **change(layout)})
 
 
 def test_a_coordinator_cannot_ask_for_more(tmp_path: Path) -> None:
@@ -165,16 +166,24 @@ def test_a_coordinator_cannot_ask_for_more(tmp_path: Path) -> None:
     with buyers_federation(tmp_path, buyers()) as parties:
         opened_round(parties, model, lambda layout: {})
         with pytest.raises(UnsafeRequest):  # weights beyond the radius
-            opened_round(parties, model, lambda layout: {"weights": [layout.gamma + 1] + [0] * (layout.width - 1)})
-        with pytest.raises(PartyLost):  # another layout than the one under which the rows were shared
+            opened_round(
+                parties,
+                model,
+                lambda layout: {"chosen": {"weights": [layout.gamma + 1] + [0] * (layout.width - 1)}},
+            )
+        with pytest.raises(PartyLost):  # other weights than those for which the batch was dealt
+            opened_round(parties, model, lambda layout: {"chosen": {"weights": [1] + [0] * (layout.width - 1)}})
+        with pytest.raises(UnsafeRequest):  # another layout than the one under which the rows were shared
             opened_round(parties, model, lambda layout: {"layout": {**layout.to_dict(), "radius": 2.0}})
         with pytest.raises(UnsafeRequest):
             opened_round(parties, model, lambda layout: {"number": 3})
         procedure = model.procedure(parties.facts, parties.roster)
         with pytest.raises(UnsafeRequest), parties.open(parties.plan(model)) as job:  # the same batch again
             job.ask(procedure.agree)
-            job.ask(procedure.share, number=0)
-            job.ask(procedure.share, number=0)
+            honest = {"chosen": {"weights": [0] * procedure.layout.width}}
+            job.ask(procedure.share, **honest)
+            again = replace(procedure.share, later=dict.fromkeys(("number", "chosen"), checked_by_step("")))
+            job.ask(again, number=0, **honest)
 
 
 def test_options_return_the_same_method_and_bad_ones_are_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadArguments,
     BadPrivacyParameter,
-    PartyLost,
+    SecureError,
     TooFewHolders,
     UnboundedNotAllowed,
     UnknownColumn,
@@ -231,6 +231,7 @@ def test_an_opening_happens_once(tmp_path: Path) -> None:
         plan, stages = planned(federation, Tables(tables=(("age", "sued"),), epsilon=1.0))
         with pytest.raises(UnsafeRequest), federation.open(plan) as job:
             job.ask(stages.share)
+            job.ask(stages.compare)
             job.ask(stages.open)
             for party in job._seq:  # even if the ledger did not mind
                 federation.transport[party].ledger.debit = lambda **_: True  # type: ignore[index]
@@ -257,27 +258,28 @@ def openers(federation: Federation) -> set[str]:
 def test_nothing_opens_without_everybodys_noise(tmp_path: Path, tables: Any) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
         plan, stages = planned(federation, Tables(tables=tables, epsilon=1.0))
-        with pytest.raises(PartyLost), federation.open(plan) as job:
+        with pytest.raises(SecureError), federation.open(plan) as job:
             job.ask(stages.share)
             for mail in job._pending.values():
                 mail[:] = [letter for letter in mail if not (letter.sender == "bank" and "noise" in letter.tag)]
             if len(tables[0]) == 3:
                 job.ask(stages.multiply)
+            job.ask(stages.compare)
             job.ask(stages.open)
         # The bank has its own noise and may answer: one share of a polynomial of degree 2 says nothing.
         assert openers(federation) <= {"bank"}
 
 
 def test_nothing_opens_if_a_member_was_asked_for_less_noise(tmp_path: Path) -> None:
-    """The independent holder pays nothing, so only its mail's tag keeps a coordinator from asking it for mu = 1."""
+    """The independent holder pays nothing, so no ledger keeps a coordinator from asking it for mu = 1: the plan that it
+    makes itself does."""
     blocks = blocks_of_every_pattern()
     del blocks["bank"]
     with three_parties(tmp_path, blocks=blocks, allow=ALLOW, holder="Notary") as federation:
         plan, stages = planned(federation, Tables(tables=(("age", "sued"),), epsilon=1.0))
         weaker = {**stages.layout.to_dict(), "mus": [1]}
-        with pytest.raises(PartyLost), federation.open(plan) as job:
+        with pytest.raises(UnsafeRequest), federation.open(plan) as job:
             job.ask(asking(stages.share, holder={"layout": weaker}))
-            job.ask(stages.open)
         assert not openers(federation)
 
 

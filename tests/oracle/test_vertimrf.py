@@ -16,7 +16,6 @@ import pytest
 
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnboundedNotAllowed
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.plan import Plan
 from colonnade.papers import VertiMRF
 from colonnade.papers.vertimrf.frequency_oracle import FrequencyOracle
 from colonnade.papers.vertimrf.method import against_the_floor
@@ -25,6 +24,7 @@ from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.schema import Schema, TableQuery
 from colonnade.synthesis.table import read_table
 from support.fields import dependent_blocks
+from support.plans import plan_of_stages
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 N = 600
@@ -149,7 +149,7 @@ def estimated(federation: Federation, make: Any) -> np.ndarray:
     """The table of sued and rating, as an encoder without noise estimates it."""
     schema = Schema.declared(federation.facts, bins=5)
     encoder = make(schema, federation.roster)
-    with federation.open(Plan(method="vertimrf", options={}, stages=encoder.stages)) as job:
+    with federation.open(plan_of_stages("vertimrf", encoder.stages)) as job:
         (table,) = encoder.encode(job, schema).tables([TableQuery.of(("sued", "rating"))], records=N)
     return np.asarray(table.counts)
 

@@ -21,7 +21,7 @@ from colonnade.completion.method import Complete
 from colonnade.completion.split import session
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.plan import Plan
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.models.linear.private import own_moments
@@ -38,6 +38,7 @@ from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.scores import release_marginals
 from colonnade.synthesis.field.rounds import TableRounds
 from colonnade.synthesis.field.schema import Schema, TableQuery
+from support.plans import plan_of_stages
 from support.small import three_overlapping_blocks, three_parties
 from support.split import curved_pair
 
@@ -65,7 +66,7 @@ def asked(federation: Federation, party: str, *requests: tuple[Step, dict[str, A
         )
         for step, _ in requests
     }
-    with federation.open(Plan(method="ask", options={}, stages=tuple(stages.values()))) as job:
+    with federation.open(plan_of_steps(tuple(stages.values()))) as job:
         return [job.ask(stages[step.name])[party] for step, _ in requests]
 
 
@@ -174,7 +175,7 @@ def wide(tmp_path: Path) -> Federation:
 
 def gram(federation: Federation, layout: MomentsLayout) -> NDArray[np.float64]:
     computation = MomentComputation(layout, "client")
-    with federation.open(Plan(method="moments", options={}, stages=computation.stages)) as job:
+    with federation.open(plan_of_stages("moments", computation.stages)) as job:
         return computation.run(job).grams[0]
 
 
@@ -219,7 +220,7 @@ def test_every_round_of_tables_has_its_noise(tmp_path: Path) -> None:
         schema = Schema.declared(federation.facts, bins=bins, columns=["age", "sued"])
         query = TableQuery.of(("age", "sued"), units=units)
         rounds = TableRounds(schema, federation.roster, "client", units=(units, units), mus=mus)
-        with federation.open(Plan(method="synthesize", options={}, stages=rounds.stages)) as job:
+        with federation.open(plan_of_stages("synthesize", rounds.stages)) as job:
             measured = [table for k in range(2) for table in rounds.tables(job, schema, k, [query])]
     blocks = three_overlapping_blocks()
     both = blocks["clinic"].merge(blocks["court"], on="id")

@@ -93,7 +93,7 @@ class Consortium:
             for name in MEMBERS
         )
         (self.root / "public" / "consortium.toml").write_text(
-            f'key = "firm"\ncoordinator = "{self.host}:{self.port}"\n'
+            f'key = "firm"\ncoordinator = "{self.host}:{self.port}"\ncoordinator_organisation = "University"\n'
             f'committee = ["credit", "commerce", "market"]\n{members}'
         )
         (here / "coordinator.toml").write_text(

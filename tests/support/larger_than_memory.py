@@ -23,9 +23,9 @@ import colonnade as co
 from colonnade.data.column import Column, Columns
 from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.plan import Plan
 from colonnade.papers.vertimrf.sketches import FMSketches
 from colonnade.synthesis.field.schema import Schema
+from support.plans import plan_of_stages
 
 MEMORY = 450
 """MB that a job of moments may use, 400 of them for the interpreter and the libraries."""
@@ -91,7 +91,7 @@ def tables(federation: Federation) -> Any:
 def sketches(federation: Federation) -> Any:
     schema = Schema.declared(federation.facts, bins=8)
     encoder = FMSketches(schema, federation.roster, epsilon=None, sketches=6, bins=4)
-    with federation.open(Plan(method="vertimrf", options={}, stages=encoder.stages, delta=0.0)) as job:
+    with federation.open(plan_of_stages("vertimrf", encoder.stages, delta=0.0)) as job:
         return {name: levels.tolist() for name, levels in encoder.encode(job, schema).levels.items()}
 
 

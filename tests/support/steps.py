@@ -64,21 +64,20 @@ def sleeps(me: Party, *, epsilon: float, mark: str = "") -> Release:
     return Release(0, "nothing")
 
 
-def _free(public: Public) -> Cost:
-    return Free("sealed; only the recipient can read it")
+_free = Free("sealed; only the recipient can read it")
 
 
 @step(cost=_free)
-def send_greeting(me: Party) -> Release:
+def send_greeting(me: Party, *, tag: str = "greeting") -> Release:
     for name in me.roster.names:
-        me.send(name, "greeting", {"from": me.name, "value": np.arange(4)})
+        me.send(name, tag, {"from": me.name, "value": np.arange(4)})
     me.keep("count", len(me.roster.names))
     return Release(None, "nothing")
 
 
 @step(cost=_free)
-def read_greetings(me: Party) -> Release:
-    got = me.received("greeting")
+def read_greetings(me: Party, *, tag: str = "greeting") -> Release:
+    got = me.received(tag)
     assert me.recall("count") == len(me.roster.names)
     return Release({sender: int(value["value"].sum()) for sender, value in got.items()}, "what was received")
 

@@ -34,7 +34,7 @@ from colonnade.alignment.lists import (
     terms,
 )
 from colonnade.data.cohort import Alignment, Cohort
-from colonnade.durable import whole_file
+from colonnade.durable import private_folder, whole_file
 from colonnade.errors import BadArguments, SealBroken
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home
@@ -44,16 +44,18 @@ from colonnade.federation.options import Option
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.formatting import noise_width
 from colonnade.formatting import number as in_words
 from colonnade.privacy.accounting import check_epsilon
-from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded
+from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded, compose
 from colonnade.privacy.noise import discrete_laplace
 from colonnade.view.blocks import Section, Table, Text, View
 
 MOST_PARTIES = 10
 """A report has 2^K patterns; with more parties it is left out."""
+MOST_RECORDS = 100_000_000
+"""Of one party: its list is in memory, 32 bytes for each."""
 OVERLAP = "overlap.json"
 """In a party's own folder of the alignment: exact numbers, which stay there."""
 
@@ -86,6 +88,7 @@ class Align(Method["Aligned"]):
             " message sizes nor the other parties tell how many records a party has.",
             form="PARTY=NUMBER",
             least=1,
+            most=MOST_RECORDS,
         ),
     ]
     include: Annotated[
@@ -136,12 +139,13 @@ class Aligning(Procedure["Aligned"]):
             "matcher": self.routes.matcher,
             "capacity": dict(capacity),
             "normalise": list(method.normalise),
+            "epsilon": self.epsilon,
         }
         self.exchange = self.exchange_stages()
         self.number = stage(
             "number",
             number,
-            {self.routes.matcher: [{**self.terms, "epsilon": self.epsilon}]},
+            {self.routes.matcher: [self.terms]},
             facts=facts,
             roster=roster,
             discloses="the size n of the cohort, and noisy counts of the presence patterns",
@@ -169,6 +173,7 @@ class Aligning(Procedure["Aligned"]):
             "roster": self.roster,
             "audience": "the next member of each list's route",
             "discloses": "sealed lists of blinded keys",
+            "recipients": self.roster.names,
         }
         everyone = {party: [self.terms] for party in self.routes.parties}
         return (
@@ -307,7 +312,20 @@ class Aligned(Result):
 # --- the members' steps -----------------------------------------------------------------------------------
 
 
-def disclosure(public: Public, *, include: str, matcher: str, **_: Any) -> Cost:
+def disclosure(public: Public, *, include: str, matcher: str, epsilon: float | None, **_: Any) -> Cost:
+    """What a party pays when its list enters the comparison: its presence, and the counts that are made of it.
+
+    The matcher, which may own no data, computes the counts, but they are about the records of all data parties: each
+    of them pays, and the joint id lets a person's total count them once. A record is in one pattern: zeroed out it
+    moves one count by 1, replaced two.
+    """
+    presence = presence_disclosure(public, include=include, matcher=matcher)
+    if epsilon is None:
+        return presence
+    return compose([presence, Laplace(epsilon, replace_factor=2.0, joint=f"{public.job} presence patterns")])
+
+
+def presence_disclosure(public: Public, *, include: str, matcher: str) -> Cost:
     """Presence is data about people. A party whose list is compared discloses it, without a bound."""
     if include == UNION and public.party == matcher:
         return Free("this list comes back to its owner; to everybody else its elements are uniformly random")
@@ -323,11 +341,19 @@ RELAYED = Free("elements raised to a secret exponent are uniformly random to who
 
 
 @step(cost=disclosure)
-def blind(me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str]) -> Release:
+def blind(
+    me: Party,
+    *,
+    include: str,
+    matcher: str,
+    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
+    normalise: list[str],
+    epsilon: float | None,
+) -> Release:
     """Hash this party's keys, raise them, hide them among dummies in a random order, and send them on."""
     chosen = routes(me.roster, include=include, matcher=matcher)
     forms, places = listed_keys(me, chosen, size=capacity[me.name], normalise=normalise)
-    tag = terms(include, matcher, capacity, normalise)
+    tag = terms(include, matcher, capacity, normalise, epsilon)
     exponent = draw_exponent(me.randomness)
     me.keep("exponent", exponent.to_bytes(ELEMENT_BYTES, "big"))
     elements = np.empty((capacity[me.name], ELEMENT_BYTES), dtype=np.uint8)
@@ -341,11 +367,18 @@ def blind(me: Party, *, include: str, matcher: str, capacity: dict[str, int], no
 
 @step(cost=RELAYED)
 def raise_lists(
-    me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str], hop: int
+    me: Party,
+    *,
+    include: str,
+    matcher: str,
+    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
+    normalise: list[str],
+    epsilon: float | None,
+    hop: int,
 ) -> Release:
     """Raise the lists that arrived on their way, in their order, to this member's exponent."""
     chosen = routes(me.roster, include=include, matcher=matcher)
-    tag = terms(include, matcher, capacity, normalise)
+    tag = terms(include, matcher, capacity, normalise, epsilon)
     exponent = int.from_bytes(me.recall("exponent"), "big")
     collect_places(me)
     for route in chosen.at(me.name, hop):
@@ -359,26 +392,19 @@ def raise_lists(
     return Release(None, "sealed: blinded keys, raised once more")
 
 
-def numbering_cost(public: Public, *, epsilon: float | None, **_: Any) -> Cost:
-    """A record is in one pattern: zeroed out it moves one count by 1, replaced two."""
-    if epsilon is None:
-        return Free("n is public; row numbers are uniformly random")
-    return Laplace(epsilon, replace_factor=2.0)
-
-
-@step(cost=numbering_cost)
+@step(cost=Free("n is public; row numbers are uniformly random; the data parties pay for noisy counts"))
 def number(
     me: Party,
     *,
     include: str,
     matcher: str,
-    capacity: dict[str, int],
+    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
     normalise: list[str],
     epsilon: float | None,
 ) -> Release:
     """At the matcher: compare the tags, draw the order of the cohort, tell each party the rows of its list."""
     chosen = routes(me.roster, include=include, matcher=matcher)
-    tag = terms(include, matcher, capacity, normalise)
+    tag = terms(include, matcher, capacity, normalise, epsilon)
     collect_places(me)
 
     def listed(route: Route) -> TaggedList:
@@ -412,10 +438,20 @@ def number(
 
 
 @step(cost=Free("each party's rows stay with it"))
-def settle(me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str]) -> Release:
+def settle(
+    me: Party,
+    *,
+    include: str,
+    matcher: str,
+    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
+    normalise: list[str],
+    epsilon: float | None,
+) -> Release:
     """Store this party's alignment at home; the next federation that is opened there takes it."""
-    numbered = only(me, f"rows {terms(include, matcher, capacity, normalise)}", matcher)
+    numbered = only(me, f"rows {terms(include, matcher, capacity, normalise, epsilon)}", matcher)
     rows = np.asarray(numbered["rows"], dtype=np.int64)[me.recall("places")]
+    if not 1 <= int(numbered["n"]) <= sum(capacity.values()):
+        raise SealBroken(f"{matcher!r} numbered more records than all lists hold; align again.")
     alignment = Alignment(int(numbered["n"]), rows)
     folder = me.home / "aligned"
     Home(path=folder).align(alignment, me.block.keys, cohort=me.job)
@@ -443,7 +479,7 @@ def pattern_counts(cohort: Cohort, parties: Sequence[str]) -> NDArray[np.int64]:
 
 def write_overlap(folder: Path, plain: dict[str, Any]) -> None:
     """Exact numbers, for the operator of the party whose folder this is."""
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     stored = json.loads((folder / OVERLAP).read_text()) if (folder / OVERLAP).is_file() else {}
     earlier = stored if stored.get("cohort") == plain["cohort"] else {}
     with whole_file(folder / OVERLAP) as partial:

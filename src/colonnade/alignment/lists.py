@@ -103,10 +103,18 @@ def _numbered(pairs: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[Route, ...]
 # --- a party's list with its random places, and the messages that belong to it ------------------------------
 
 
-def terms(include: str, matcher: str, capacity: Mapping[str, int], normalise: Sequence[str]) -> str:
+def terms(
+    include: str, matcher: str, capacity: Mapping[str, int], normalise: Sequence[str], epsilon: float | None
+) -> str:
     """A digest of what an alignment was asked with. It is part of every tag: members that were asked for different
-    things do not find each other's messages, and nothing is compared."""
-    plain = {"include": include, "matcher": matcher, "capacity": dict(capacity), "normalise": list(normalise)}
+    things do not find each other's messages, and nothing is compared or counted."""
+    plain = {
+        "include": include,
+        "matcher": matcher,
+        "capacity": dict(capacity),
+        "normalise": list(normalise),
+        "epsilon": epsilon,
+    }
     return hashlib.sha256(canonical(plain).encode()).hexdigest()[:32]
 
 

@@ -11,8 +11,6 @@ from colonnade.alignment.align import Align, Aligned
 from colonnade.alignment.keys import check_rules, normal_forms
 from colonnade.data.block import Block
 from colonnade.data.column import Columns
-from colonnade.data.keys import key_name, with_key
-from colonnade.data.sources import open_source
 from colonnade.errors import SchemaError, SourceError
 from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
@@ -41,7 +39,7 @@ def prepare(spec: Spec, *, normalise: Sequence[str] = (), capacity: Mapping[str,
         raise SchemaError(f"no party is called {', '.join(unknown)}; the parties are {', '.join(spec.blocks)}.")
     sizes: dict[str, int] = {}
     for party, source in spec.blocks.items():
-        block = Block.load(party, with_key(open_source(source), spec.key), key=key_name(spec.key), columns=columns)
+        block = Block.open(party, source, key=spec.key, columns=columns, ignore=spec.ignore)
         records = len(normal_forms(block.keys, rules, where=f"party {party!r}"))
         sizes[party] = declared.get(party, capacity_of(records))
         if records > sizes[party]:
@@ -80,8 +78,7 @@ def adopt(path: Path) -> int:
     home = Home(path=path)
     settings = home.settings()
     columns = Columns.from_toml(path / "columns.toml")
-    source = with_key(open_source(settings["source"]), settings["key"])
-    block = Block.load(settings["name"], source, key=key_name(settings["key"]), columns=columns)
+    block = Block.open(settings["name"], settings["source"], key=settings["key"], columns=columns)
     alignment = home.aligned.alignment(block.keys)
     if alignment is None:
         raise SourceError(f"{path} has no alignment of its present keys; run the alignment, then adopt it.")

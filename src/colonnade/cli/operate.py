@@ -104,6 +104,21 @@ def deny(file: PartyToml, job: JobName) -> None:
     _decide(file, job, approved=False)
 
 
+@party.command()
+def end(
+    file: PartyToml,
+    job: JobName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """End a job that waits or is under way: rows and shares that it left here are deleted, and nothing is refunded."""
+    from colonnade.console.operator import OperatorService
+
+    if not yes:
+        typer.confirm(f"End {job}? It cannot go on afterwards, and what it reserved stays spent.", abort=True)
+    OperatorService(file).end(job)
+    Output().result(f"{job}: ended")
+
+
 def _decide(file: Path, job: str, *, approved: bool) -> None:
     from colonnade.console.operator import OperatorService
 

@@ -83,6 +83,11 @@ def _density(z: Reals) -> Reals:
     return np.where(np.isfinite(z), np.exp(-0.5 * finite**2), 0.0) / math.sqrt(2 * math.pi)
 
 
+def between(below: Reals, upto: Reals) -> Reals:
+    """E[z | below < Phi(z) <= upto]."""
+    return np.asarray((_density(special.ndtri(below)) - _density(special.ndtri(upto))) / (upto - below))
+
+
 def levels(marginal: Marginal) -> Reals:
     """E[z | value] of each value at which a distribution function jumps; 0 for a value of no chance."""
     density = _density(_edges(marginal))
@@ -98,8 +103,11 @@ def latent_scores(column: Column, marginal: Marginal, encoded: NDArray[Any]) -> 
         place = np.clip(np.searchsorted(marginal.points, np.nan_to_num(values)), 0, marginal.points.size - 1)
         scores = levels(marginal)[place]
     else:
-        u = marginal.scores(as_points(column, np.nan_to_num(values)))
-        scores = special.ndtri(np.clip(u, 1e-4, 1 - 1e-4))
+        points = as_points(column, np.nan_to_num(values))
+        below, upto = marginal.below(points), marginal.cdf(points)
+        scores = special.ndtri(np.clip((below + upto) / 2, 1e-4, 1 - 1e-4))
+        jump = upto - below > 1e-12
+        scores[jump] = between(below[jump], upto[jump])
     return np.asarray(np.where(missing, np.nan, scores), dtype=np.float64)
 
 
@@ -108,7 +116,7 @@ def hermite(column: Column, marginal: Marginal) -> Reals:
     coefficients = np.zeros(TERMS)
     if not stepwise(column):
         coefficients[0] = 1.0
-        return coefficients
+        return coefficients - _flattened(marginal)
     edges, density = _edges(marginal), _density(_edges(marginal))
     finite = np.nan_to_num(edges, posinf=0.0, neginf=0.0)
     level = levels(marginal)
@@ -117,6 +125,27 @@ def hermite(column: Column, marginal: Marginal) -> Reals:
         at_edges = special.eval_hermitenorm(m - 1, finite) * density
         coefficients[m - 1] = float(level @ (at_edges[:-1] - at_edges[1:])) / math.sqrt(math.factorial(m))
     return coefficients
+
+
+def _flattened(marginal: Marginal) -> Reals:
+    """What point masses take from the coefficients of z: the integrals of (z - E[z | point]) h_m phi between the edges
+    of each, where z h_m = sqrt(m + 1) h_(m+1) + sqrt(m) h_(m-1)."""
+    below, upto = marginal.jumps
+    if not below.size:
+        return np.zeros(TERMS)
+    edges = special.ndtri(np.stack([below, upto]))
+    density, finite = _density(edges), np.nan_to_num(edges, posinf=0.0, neginf=0.0)
+    integrals = [upto - below]
+    for m in range(1, TERMS + 2):
+        at_edges = special.eval_hermitenorm(m - 1, finite) * density
+        integrals.append((at_edges[0] - at_edges[1]) / math.sqrt(math.factorial(m)))
+    level = between(below, upto)
+    return np.array(
+        [
+            (math.sqrt(m + 1) * integrals[m + 1] + math.sqrt(m) * integrals[m - 1] - level * integrals[m]).sum()
+            for m in range(1, TERMS + 1)
+        ]
+    )
 
 
 # --- the conditional copula ---------------------------------------------------------------------------------------
@@ -184,7 +213,7 @@ def conditional_mean(layout: Layout, marginals: Mapping[str, Marginal], centre: 
         latent = centre[:, j, None] + scale[:, None] * nodes[None, :]
         values = marginal.quantile(special.ndtr(latent))
         lower, span = range_of(column)
-        if column.kind == "count":
+        if column.whole:
             values = np.floor(values)
         rows[:, place.start] = np.clip((values - lower) / span, 0.0, 1.0) @ weights
     return rows
@@ -204,7 +233,7 @@ def conditional_draw(
     codes = {}
     for j, (name, column) in enumerate(layout.columns.items()):
         drawn = marginals[name].quantile(special.ndtr(latent[:, j]))
-        if column.kind == "count" and not stepwise(column):
+        if column.whole and not stepwise(column):
             drawn = np.floor(drawn)
         codes[name] = np.rint(drawn).astype(np.int32) if column.discrete else drawn
     return layout.encode(codes)

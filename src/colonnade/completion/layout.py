@@ -115,7 +115,7 @@ class Layout:
             numbers = lower + span * np.clip(rows[:, place.start].astype(np.float64), 0.0, 1.0)
             if column.kind == "continuous":
                 codes[name] = np.clip(numbers, column.lower, column.upper)
-            elif column.kind == "count":
+            elif column.whole:
                 codes[name] = np.clip(np.rint(numbers), column.lower, column.upper)
             else:
                 codes[name] = np.where(np.isnan(numbers), -1, np.rint(np.nan_to_num(numbers))).astype(np.int32)
@@ -160,7 +160,7 @@ def _frequencies(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def is_numeric(column: Column) -> bool:
     """Is the column one scaled number, rather than indicators?"""
-    return column.kind in ("continuous", "count", "ordinal")
+    return not column.discrete or column.kind == "ordinal"
 
 
 def width_of(column: Column) -> int:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from colonnade.completion.layout import COHORT_ROW, GENERATED
-from colonnade.completion.moment_imputers import MomentImputation
+from colonnade.completion.moment_imputers import MomentImputation, alike
 from colonnade.completion.result import Completion
 from colonnade.completion.split.exchange import Keys, Masking
 from colonnade.completion.split.rounds import Meeting, Planner, RegressionRounds, Rounds
@@ -24,13 +24,13 @@ from colonnade.completion.split.session import networks_ready
 from colonnade.completion.split.training import GAMMA, Regression, Training, noise_for
 from colonnade.completion.steps import complete, count_missing, score_label
 from colonnade.data.column import Column
-from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, SchemaError
+from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, RosterError, SchemaError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import Delta, FileFormat, Option
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Stage
+from colonnade.federation.stage import Later, Stage
 from colonnade.federation.step import Step
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.secure import ckks
@@ -67,7 +67,7 @@ class CompletionMethod(Method[Completion]):
             "A column with categories: the report tells how well it is classified with and without completed records."
         ),
     ] = None
-    iterations: Annotated[int, Option("Of a network's training, at most.", least=1)] = 10_000
+    iterations: Annotated[int, Option("Of a network's training, at most.", least=1, most=1_000_000)] = 10_000
     local: Annotated[
         int,
         Option(
@@ -76,10 +76,10 @@ class CompletionMethod(Method[Completion]):
             least=1,
         ),
     ] = 25
-    batch: Annotated[int, Option("Records in one iteration.", least=1)] = 128
+    batch: Annotated[int, Option("Records in one iteration.", least=1, most=16_384)] = 128
     rate: Annotated[float, Option("The networks' learning rate.", above=0, below=1)] = 1e-3
-    hidden: Annotated[int, Option("Units of a network's hidden layers.", least=1)] = 256
-    cut: Annotated[int, Option("The length of the hidden vectors that travel.", least=1)] = 32
+    hidden: Annotated[int, Option("Units of a network's hidden layers.", least=1, most=4_096)] = 256
+    cut: Annotated[int, Option("The length of the hidden vectors that travel.", least=1, most=1_024)] = 32
     dropout: Annotated[
         float | None,
         # Dropout is drawn from bytes: beyond 0.99 none of 256 would be left.
@@ -99,7 +99,7 @@ class CompletionMethod(Method[Completion]):
         ),
     ] = None
     delta: Delta = 1e-6
-    epochs: Annotated[int, Option("Of training with noise: passes over the records.", least=1)] = 10
+    epochs: Annotated[int, Option("Of training with noise: passes over the records.", least=1, most=10_000)] = 10
     clip: Annotated[float, Option("Of training with noise: the most that a record may move a sum.", above=0)] = 1.0
     seed: Annotated[
         int, Option("Of batches and hidden records, which are public; another one, other records.", least=0)
@@ -262,6 +262,11 @@ class Completing(Procedure[Completion]):
 
     def __init__(self, method: CompletionMethod, facts: PublicFacts, roster: Roster) -> None:
         method.check_facts(facts)
+        if method.masking == "ckks" and set(facts.parties) & set(roster.beside_coordinator):
+            raise RosterError(
+                f"{roster.coordinator!r} runs the coordinator and a data party, which could decrypt what each of the"
+                ' others sends; choose masking="pads".'
+            )
         self.method, self.facts, self.targets = method, facts, method.targets(facts)
         self.planner = planner = Planner(facts, roster)
         self.meeting = Meeting(facts.parties, method.masking, planner, networks=method.uses_networks)
@@ -361,15 +366,16 @@ class Completing(Procedure[Completion]):
         return {
             "imputer": self.method.imputer,
             "training": self.regressions[target].training.to_dict() if trained else None,
-            "linear": {},
+            "linear": self.moments.for_target(target) if self.moments else {},
             "validation": self.method.validation,
             "seed": self.method.seed,
             "file_format": self.method.file_format,
         }
 
-    def settled_later(self) -> dict[str, str]:
+    def settled_later(self) -> dict[str, Later]:
         """The arguments of the last step that are not known yet, and what bounds them."""
-        return {"linear": "what the coordinator computes from the moments for this party"} if self.moments else {}
+        rule = "what the coordinator computes from the moments for this party: finite matrices of the planned shapes"
+        return {"linear": Later(rule, alike)} if self.moments else {}
 
     def further_stages(self) -> tuple[Stage, ...]:
         """Between the regressions and the moments."""
@@ -390,6 +396,7 @@ class Completing(Procedure[Completion]):
         elif method.imputer != "mean":
             notes.append(
                 "For a record that only one other party has, the sum that is opened is that party's own hidden vector."
+                " With masking='ckks' a coordinator that deviates can have one party's alone opened; pads prevent that."
             )
         if method.epsilon is not None:
             notes.append(

@@ -7,7 +7,7 @@ of presence; then each party that is completed opens the sums of what the maps m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from colonnade.completion.conditional import (
     copula_maps,
     feature_rows,
     latent_scores,
+    pattern_name,
     pattern_parties,
+    patterns_of,
 )
 from colonnade.completion.layout import Layout, Matrix
 from colonnade.completion.split.exchange import Exchange, Keys, Masking
@@ -30,7 +32,8 @@ from colonnade.completion.split.session import presence_of
 from colonnade.completion.split.training import CHUNK, row_chunks
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.stage import Later
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.statistics.features import column_features, design, features
 from colonnade.statistics.joint import binding, once
@@ -45,6 +48,11 @@ MOMENTS = Moments(epsilon=None, presence="known", gamma=2**16)
 
 Scores = Literal["latent", "features"]
 """What a party's part is a linear map of."""
+
+LARGEST_ENTRY = 1e9
+"""Of a matrix that the coordinator sets; equations of nearly equal columns have large coefficients."""
+LARGEST_MARGINAL = 1 << 17
+"""Points of one distribution function."""
 
 
 # --- the coordinator's procedure ----------------------------------------------------------------------------------
@@ -69,28 +77,63 @@ class MomentImputation:
                 "masking": masking,
             }
             parts = [{**common, "part": part} for part in range(len(row_chunks(planner.facts.n)))]
-            sent = [{**part, "target": target, "maps": {}, "marginals": {}} for part in parts]
+            sent = {
+                party: [{**part, "target": target, **self._for_sender(party, target)} for part in parts]
+                for party in planner.facts.parties
+                if party != target
+            }
             self.send[target] = planner(
                 f"linear parts for {target}",
                 linear_part,
-                {party: sent for party in planner.facts.parties if party != target},
+                sent,
                 f"linear predictors, which only {target!r} can open, summed over the senders",
                 8 * min(planner.facts.n, CHUNK) * 64,
                 later={
-                    "maps": "matrices that the coordinator computes from the moments, one for each pattern of presence",
-                    "marginals": "of the party's own columns, as it has released them",
+                    "maps": Later(
+                        "a finite matrix for each pattern of presence, with a row for each column of the completed"
+                        " party; the coordinator computes them from the moments, which no party can check",
+                        alike,
+                    ),
+                    "marginals": Later("a distribution function for each of the party's own columns, or none", alike),
                 },
             )
             self.collect[target] = planner(
                 f"linear sums at {target}",
                 collect_linear,
-                {target: [{**part, "width": 1, "total": None} for part in parts]},
+                {target: [{**part, "width": self._width(target), "total": None} for part in parts]},
                 "nothing",
-                later={**SUM, "width": "of the matrices"},
+                later=SUM,
             )
         pairs = zip(self.send.values(), self.collect.values(), strict=True)
         moments = self.copula.stages if self.copula else self.moments.stages
         self.stages = (*moments, *(stage for pair in pairs for stage in pair))
+
+    def _width(self, party: str) -> int:
+        """Scores or features of a party."""
+        columns = self.facts.columns[party]
+        return len(columns if self.scores == "latent" else features(self.facts, list(columns)))
+
+    def _marginals(self, party: str) -> dict[str, None]:
+        return dict.fromkeys(self.facts.columns[party]) if self.scores == "latent" else {}
+
+    def _for_sender(self, party: str, target: str) -> dict[str, Any]:
+        """What a sender is given later, in its shape: None stands for a distribution function."""
+        others = [other for other in self.facts.parties if other != target]
+        matrix = np.zeros((self._width(target), self._width(party)))
+        maps = {pattern_name(present): matrix for present in patterns_of(others) if party in present}
+        return {"maps": maps, "marginals": self._marginals(party)}
+
+    def for_target(self, target: str) -> dict[str, Any]:
+        """What a party that is completed is given in the end, in its shape."""
+        width, patterns = self._width(target), patterns_of([other for other in self.facts.parties if other != target])
+        parts = {"left": (width, width)} if self.copula else {"own": (width, width), "intercept": (width,)}
+        return {
+            "target": {
+                part: {pattern_name(present): np.zeros(shape) for present in patterns} for part, shape in parts.items()
+            },
+            "marginals": self._marginals(target),
+            "start": np.zeros(0 if self.copula else width),
+        }
 
     def run(self, job: Job, keys: Keys, targets: Sequence[str]) -> dict[str, dict[str, Any]]:
         marginals: dict[str, Marginal] = {}
@@ -141,12 +184,24 @@ class MomentImputation:
     def _sums(self, job: Job, keys: Keys, target: str, maps: Maps, marginals: Mapping[str, Any]) -> None:
         """The others' linear parts of every chunk of records, added, to the target."""
         later = {party: {"maps": own, "marginals": marginals[party]} for party, own in maps.senders.items()}
-        width = next(iter(next(iter(maps.senders.values())).values())).shape[0]
         for _ in range(self.collect[target].rounds):
             replies = job.ask_each(self.send[target], later)
             parts = {party: reply["parts"] for party, reply in replies.items()}
             total = self.exchanges[target].add(parts, keys)
-            job.ask(self.collect[target], width=width, total=total)
+            job.ask(self.collect[target], total=total)
+
+
+def alike(value: Any, planned: Any) -> bool:
+    """Whether a value has the shape of the planned one, and finite numbers; None stands for a distribution function."""
+    if planned is None:
+        points, cumulative = value["points"], value["cumulative"]
+        sound = all(np.ndim(each) == 1 and np.size(each) <= LARGEST_MARGINAL for each in (points, cumulative))
+        sound = sound and len(value) == 3 and isinstance(value["discrete"], bool) and bool(np.isfinite(points).all())
+        return sound and isinstance(Marginal(np.array(points), np.array(cumulative), value["discrete"]), Marginal)
+    if isinstance(planned, dict):
+        return set(value) == set(planned) and all(alike(value[name], part) for name, part in planned.items())
+    sound = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == planned.shape
+    return sound and bool((np.abs(value) <= LARGEST_ENTRY).all())
 
 
 def linear_exchange(target: str, scores: Scores, members: Sequence[str], masking: Masking) -> Exchange:
@@ -173,8 +228,11 @@ def read_marginals(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, Marginal
 
 
 def _linear_cost(public: Public, *, target: str, **_: Any) -> Cost:
-    shown = f"sums of linear predictors of its columns by record, to {target!r}"
-    return Unbounded("linear-predictors", shown, audience=target)
+    shown = (
+        "sums of linear predictors of its columns by record, with coefficients that the coordinator sets (their errors"
+        f" to the coordinator), to {target!r}"
+    )
+    return Unbounded("linear-predictors", shown, audience=f"{target}, coordinator")
 
 
 @step(cost=_linear_cost)
@@ -222,7 +280,14 @@ def _own_scores(me: Party, scores: Scores, marginals: dict[str, Any]) -> NDArray
 
 @step(cost=Free("nothing leaves: the sum stays here"))
 def collect_linear(
-    me: Party, *, scores: Scores, members: list[str], masking: Masking, part: int, width: int, total: Any
+    me: Party,
+    *,
+    scores: Scores,
+    members: list[str],
+    masking: Masking,
+    part: int,
+    width: Annotated[int, Size(10_000)],
+    total: Any,
 ) -> Release:
     """Open the sum of one chunk and keep it."""
     begin, end = row_chunks(me.facts.n)[part]

@@ -25,7 +25,7 @@ from colonnade.completion.split.session import (
     presence_of,
 )
 from colonnade.completion.split.training import Regression, validation_rows
-from colonnade.durable import whole_file
+from colonnade.durable import private_folder, whole_file
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.party import Party
 from colonnade.federation.step import Release, step
@@ -177,9 +177,8 @@ def _write_expected(me: Party, layout: Layout, completed: Matrix, lacking: NDArr
 
 def _write(me: Party, table: pd.DataFrame, name: str) -> str:
     """As a complete file or not at all, in the party's own folder."""
-    folder = me.home / "completed"
+    folder = private_folder(me.home / "completed")
     with whole_file(folder / name, cure="free disk space, or let this party write there.") as partial:
-        folder.mkdir(parents=True, exist_ok=True)
         if name.endswith(".csv"):
             table.to_csv(partial, index=False)
         else:

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from colonnade.view.page import CSS, Html, document, join, tag
+from colonnade.view.page import CSS, Html, document, join, paragraph, tag
 
 PAGES = (
     ("", "Overview"),
@@ -159,10 +159,13 @@ class Address:
     def job(self, name: str) -> str:
         return f"{self.base}requests/{quote(name, safe='')}"
 
-    def form(self, action: str, button: Html, **fields: str) -> Html:
-        """A button that sends these fields, and the session's word."""
+    def form(self, action: str, button: Html, *, sure: str = "", **fields: str) -> Html:
+        """A button that sends these fields, and the session's word; with `sure`, only once this sentence is ticked."""
         hidden = {"form": self.form_token, **fields}.items()
-        inputs = (tag("input", type="hidden", name=name, value=value) for name, value in hidden)
+        inputs = [tag("input", type="hidden", name=name, value=value) for name, value in hidden]
+        if sure:
+            tick = tag("input", type="checkbox", name="sure", value="yes", required=True)
+            inputs.append(paragraph(tag("label", tick, " ", sure)))
         return tag("form", *inputs, button, method="post", action=self.base + action)
 
 

@@ -24,9 +24,8 @@ from colonnade.errors import ColonnadeError, CorruptRecord, PrivacyError, RunErr
 from colonnade.federation.config import PartyFile
 from colonnade.federation.home import Home
 from colonnade.federation.messages import Transcript, stored_proposal
-from colonnade.federation.party import ASK
 from colonnade.federation.plan import Plan
-from colonnade.federation.policy import columns_of, operator, own_plan, reservations
+from colonnade.federation.policy import ASK, columns_of, operator, own_plan, reservations
 from colonnade.federation.requester import named
 from colonnade.federation.store import JobState, Maker
 from colonnade.privacy.accounting import Guarantee
@@ -175,6 +174,10 @@ class OperatorService:
             if "decisions" in tables:
                 rows = database.execute("SELECT job, maker, time FROM decisions")
                 decisions = {job: (maker, when) for job, maker, when in rows}
+            if "ended" in tables:
+                decisions |= {
+                    job: (maker, when) for job, maker, when in database.execute("SELECT job, maker, time FROM ended")
+                }
             traffic = self._traffic(database)
             stages = self._stages(database)
         jobs = [
@@ -254,6 +257,11 @@ class OperatorService:
         """The operator's answer, under the policy that party.toml has now."""
         with operator(self.home, policy=self.now().policy) as approvals:
             approvals.decide(job, approve=approve)
+
+    def end(self, job: str) -> None:
+        """End a job that waits or is under way."""
+        with operator(self.home, policy=self.now().policy) as approvals:
+            approvals.end(job)
 
     # --- what a decision means ----------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ STATES = {
     "approved": ("good", "under way"),
     "denied": ("bad", "denied"),
     "closed": ("plain", "finished"),
+    "ended": ("bad", "ended here"),
 }
 """State of a job -> class of its badge, and its word."""
 
@@ -67,7 +68,8 @@ def decision_of(job: JobSummary) -> str:
     if job.decision is None:
         return ""
     maker, when = job.decision
-    return f"{'denied' if job.state == 'denied' else 'approved'} by the {maker} on {timestamp(when)}"
+    word = job.state if job.state in ("denied", "ended") else "approved"
+    return f"{word} by the {maker} on {timestamp(when)}"
 
 
 def bound_words(bound: Guarantee) -> str:
@@ -258,7 +260,7 @@ def _record(service: OperatorService, record: Record, what: str, *rows: Html | N
 
 
 def runs(service: OperatorService, address: Address) -> Page:
-    approved = [job for job in service.jobs() if job.state in ("approved", "closed")]
+    approved = [job for job in service.jobs() if job.state in ("approved", "closed", "ended")]
     items = [
         tag(
             "li",

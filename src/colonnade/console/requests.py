@@ -55,6 +55,8 @@ def request(service: OperatorService, address: Address, name: str, *, complaint:
         parts.append(_protection(forecast, service))
     if job.state == "waiting":
         parts.append(_decision(job, forecast, address))
+    if job.state in ("waiting", "approved"):
+        parts.append(_ending(job, address))
     if job.plan.notes:
         parts.append(section("Notes of the plan", *(paragraph(note) for note in job.plan.notes)))
     options = json.dumps(dict(summary.options), indent=2, ensure_ascii=False)
@@ -190,6 +192,17 @@ def _protection(forecast: Forecast, service: OperatorService) -> Html:
             ]
         )
     return section("What it costs a person", open_ended, totals, bar)
+
+
+def _ending(job: JobSummary, address: Address) -> Html:
+    return folded(
+        "End this job",
+        paragraph(
+            "What it left here is deleted: rows, shares, kept values. What it reserved stays spent, and the coordinator"
+            " cannot go on with it."
+        ),
+        address.form("end", tag("button", "End it", class_="refuse"), job=job.name, sure="End this job for good."),
+    )
 
 
 def _decision(job: JobSummary, forecast: Forecast | None, address: Address) -> Html:

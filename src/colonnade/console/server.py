@@ -22,6 +22,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -312,7 +313,10 @@ class _Handler(BaseHTTPRequestHandler):
                 ),
             )
         elif path == "decide" and fields.get("choice") in ("approve", "deny"):
-            self._decide(session, fields.get("job", ""), approve=fields["choice"] == "approve")
+            decide = partial(self.console.service.decide, approve=fields["choice"] == "approve")
+            self._act(session, fields.get("job", ""), decide)
+        elif path == "end" and fields.get("sure") == "yes":
+            self._act(session, fields.get("job", ""), self.console.service.end)
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such form.")
 
@@ -326,10 +330,11 @@ class _Handler(BaseHTTPRequestHandler):
         text = self.rfile.read(int(length)).decode("utf-8", errors="replace")
         return {name: values[0] for name, values in parse_qs(text, max_num_fields=16).items()}
 
-    def _decide(self, session: Session, job: str, *, approve: bool) -> None:
+    def _act(self, session: Session, job: str, act: Callable[[str], None]) -> None:
+        """What the operator wants of a job; a refusal is shown on its page."""
         address = Address(base=self.console.base, form_token=session.form_token)
         try:
-            self.console.service.decide(job, approve=approve)
+            act(job)
         except ColonnadeError as error:
             self._page(session, address.job(job).removeprefix(self.console.base), {}, complaint=str(error))
             return

@@ -15,10 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from colonnade.data.cluster import OnCluster
 from colonnade.data.column import Columns
-from colonnade.data.encoding import Faults
-from colonnade.data.keys import check_keys, join_keys, read_keys
-from colonnade.data.sources import Source, Typed, chunk_rows
+from colonnade.data.encoding import Faults, quoted_text
+from colonnade.data.keys import check_keys, join_keys, key_name, read_keys, with_key
+from colonnade.data.one_row import OneRow, with_one_row
+from colonnade.data.sources import Source, Typed, chunk_rows, is_date_type, open_source, without
 from colonnade.errors import (
     DomainError,
     DuplicateColumn,
@@ -39,6 +41,8 @@ class Block:
     columns: Columns
     source: Source
     keys: NDArray[Any]
+    notes: tuple[str, ...] = ()
+    """What the columns' own rules have put right, cells counted: for this party's log."""
 
     @property
     def n_records(self) -> int:
@@ -46,6 +50,13 @@ class Block:
 
     def __repr__(self) -> str:
         return f"Block(party={self.party!r}, key={self.key!r}, columns=[{', '.join(self.columns)}])"
+
+    @classmethod
+    def open(
+        cls, party: str, source: Any, *, key: str | Sequence[str], columns: Columns, ignore: Collection[str] = ()
+    ) -> Block:
+        """Load what a configuration names: any source that `open_source` takes, and a key of one or several columns."""
+        return cls.load(party, with_key(open_source(source), key), key=key_name(key), columns=columns, ignore=ignore)
 
     @classmethod
     def load(
@@ -61,26 +72,33 @@ class Block:
         """Stream a source once and check everything: names, domains, keys and values.
 
         The block has the declared columns that the source has, in declared order; a declared column that is not
-        there belongs to another party. A source column that is not declared is an error, unless `ignore` names it.
+        there belongs to another party. A source column that is not declared is an error, unless `ignore` or the
+        columns' own `ignore` names it. Several rows of one key become one where the columns say how.
         """
-        mine = _own_columns(party, source, key=key, columns=columns, ignore=ignore)
+        source = without(source, {*ignore, *columns.ignore})
+        mine = _own_columns(party, source, key=key, columns=columns).ignoring(ignore)
         mine.confirmed()
+        source = with_one_row(source, key, mine)
         where = f"party {party!r}, key {key!r}"
         parts: list[NDArray[Any]] = []
         missing, records = 0, 0
         faults = {name: Faults() for name in mine}
         for frame in source.chunks([key, *mine], rows=rows or chunk_rows(1 + len(mine))):
-            part, without = read_keys(frame[key], where=where)
+            part, keyless = read_keys(frame[key], where=where)
             parts.append(part)
-            missing, records = missing + without, records + len(frame)
+            missing, records = missing + keyless, records + len(frame)
             for name, column in mine.items():
                 faults[name] += column.read(frame[name])[1]
         if records == 0:
             raise EmptyParty(f"party {party!r}: {source.description} has no records; load at least one.")
         keys = join_keys(parts, where=where)
         check_keys(keys, missing, where=where)
+        inner = source.source if isinstance(source, OnCluster) else source
+        for name, rows_faults in inner.faults.items() if isinstance(inner, OneRow) else ():
+            faults[name] += rows_faults
         _refuse_faults(party, mine, faults)
-        return cls(party, key, mine, source, keys)
+        notes = tuple(note for name, column in mine.items() for note in column.notes(faults[name]))
+        return cls(party, key, mine, source, keys, notes)
 
     def chunks(
         self, names: Sequence[str] | None = None, *, rows: int | None = None
@@ -97,7 +115,7 @@ class Block:
             cut = slice(start, start + len(frame))
             if not self._same_records(frame[self.key], cut):
                 raise self.changed()
-            yield cut, {name: column.clip(frame[name]) for name, column in wanted.items()}
+            yield cut, {name: column.clipped(frame[name]) for name, column in wanted.items()}
             start = cut.stop
         if start != self.n_records:
             raise self.changed()
@@ -137,9 +155,9 @@ class Block:
         )
 
 
-def _own_columns(party: str, source: Source, *, key: str, columns: Columns, ignore: Collection[str]) -> Columns:
+def _own_columns(party: str, source: Source, *, key: str, columns: Columns) -> Columns:
     """The declared columns that this source has, or what is wrong with its names."""
-    available = [name for name in source.names() if name not in ignore]
+    available = source.names()
     if key not in available:
         listed = ", ".join(available)
         raise KeyProblem(f"party {party!r}: {source.description} has no key column {key!r}; it has {listed}.")
@@ -153,7 +171,7 @@ def _own_columns(party: str, source: Source, *, key: str, columns: Columns, igno
         if name != key and name not in columns:
             raise UnknownColumn(
                 f"party {party!r}: the column {name!r} is not declared; declare it in columns.toml, or leave it out "
-                f"with `ignore` ({columns.suggestion(name)})"
+                f"with the line `ignore = [{quoted_text(name)}]` at its top ({columns.suggestion(name)})"
             )
     mine = columns.select(name for name in columns if name in set(available))
     _refuse_types(party, source, mine)
@@ -162,10 +180,15 @@ def _own_columns(party: str, source: Source, *, key: str, columns: Columns, igno
 
 def _refuse_types(party: str, source: Source, columns: Columns) -> None:
     for name, kind in source.unfit().items() if isinstance(source, Typed) else ():
-        if name in columns:
+        if name in columns and not (columns[name].kind == "date" and is_date_type(kind)):
             raise SchemaError(
-                f"party {party!r}: the column {name!r} of {source.description} is of type {kind}, which no column can "
-                f"have (declared is {columns[name].kind}); convert it to a number or to text, or leave it out."
+                f"party {party!r}: the column {name!r} of {source.description} is of type {kind}, which a "
+                f"{columns[name].kind} column cannot have; "
+                + (
+                    'declare it with kind = "date", `from` and `to`, or leave it out with `ignore`.'
+                    if is_date_type(kind)
+                    else "convert it to a number or to text, or leave it out with `ignore`."
+                )
             )
 
 

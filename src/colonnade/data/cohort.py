@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.data.keys import check_keys, key_type, read_keys
+from colonnade.durable import private_file
 from colonnade.errors import CorruptRecord, EmptyParty, KeyProblem, SchemaError, SourceError
 
 
@@ -110,7 +111,7 @@ class Alignment:
         """One int64 .npy file: n, then the rows. It replaces an older file in one step."""
         target = Path(path)
         draft = target.with_name(f"{target.name}.part")
-        with draft.open("wb") as file:
+        with private_file(draft).open("wb") as file:
             np.save(file, np.concatenate([[self.n], self.rows]).astype(np.int64), allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())

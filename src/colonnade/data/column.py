@@ -13,8 +13,9 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -25,7 +26,17 @@ from numpy.typing import NDArray
 
 from colonnade.codec import nearest
 from colonnade.data import encoding
-from colonnade.data.encoding import Category, Faults, as_float
+from colonnade.data.dates import (
+    STEPS,
+    Step,
+    after_steps,
+    date_text,
+    iso_text,
+    likely_formats,
+    read_dates,
+    steps_between,
+)
+from colonnade.data.encoding import Category, Faults, Spelling, as_float, quoted_text
 from colonnade.errors import (
     ColumnConflict,
     DomainError,
@@ -41,17 +52,28 @@ __all__ = ["Category", "Column", "Columns", "Kind", "KINDS"]
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One declared column.
+    """One declared column: its public domain, and how its owner's cells are read.
 
-    `lower` and `upper` bound a continuous or count column; `categories` lists a discrete one (in order for
-    ordinal; first 0, then 1 for binary). `missing`: may a present record have this cell empty? `draft`: the domain
-    was read off the data and nobody confirmed it. `cuts`: public inner cut points for histograms.
+    `lower` and `upper` bound a continuous or count column; `from_` and `to` (in columns.toml `from`) a date, which is
+    counted in `step`s; `categories` lists a discrete one (in order for ordinal; first 0, then 1 for binary). `missing`:
+    may a present record have this cell empty? `draft`: the domain was read off the data and nobody confirmed it.
+    `cuts`: public inner cut points for histograms.
 
     Parameters
     ----------
-    name, kind : its name, and one of "continuous", "count", "ordinal", "binary", "categorical".
+    name, kind : its name, and one of "continuous", "count", "date", "ordinal", "binary", "categorical".
     lower, upper, categories, missing, draft, cuts : as above.
     description : what it is, for people.
+    from_, to, step, date_format : of a date: its range as ISO text, the step ("day" by default, "month", "year",
+        "hour", "minute", "second"), and how the cells are written where that is not clear ("%d/%m/%Y").
+    decimal, thousands, unit : how numbers are written, where not as 1234.5.
+    below, above : "limit" to take a cell such as "<0.1" or ">500" as that limit of detection.
+    other : the category that a value which is not listed becomes.
+    trim, ignore_case : whether a category's spaces at its ends and its capitals count.
+    clip : whether a value outside the bounds is taken as the nearest bound, instead of refused.
+    empty : texts that mean an empty cell; in columns.toml `missing = ["NA", "-99"]`.
+    one_row, order_by : how a person's several rows become one: "mean", "sum", "min", "max", "count", "any", "first" or
+        "last"; and the column that first and last go by.
 
     Returns
     -------
@@ -72,24 +94,47 @@ class Column:
     draft: bool = False
     cuts: tuple[float, ...] | None = None
     description: str = ""
+    from_: str | None = None
+    to: str | None = None
+    step: Step | None = None
+    date_format: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    unit: str | None = None
+    below: Literal["limit"] | None = None
+    above: Literal["limit"] | None = None
+    other: str | None = None
+    trim: bool = False
+    ignore_case: bool = False
+    clip: bool = False
+    empty: tuple[str, ...] | None = None
+    one_row: OneRowRule | None = None
+    order_by: str | None = None
 
     def __post_init__(self) -> None:
         if not is_text(self.name):
             raise SchemaError(f"a column's name must be a text that is not empty, not {self.name!r}; rename it.")
         if self.kind not in KINDS:
             refuse(self.name, "kind", f"is {self.kind!r}", f"choose one of {', '.join(KINDS)}")
-        for field in ("missing", "draft"):
+        for field in ("missing", "draft", *FLAGS):
             if not isinstance(getattr(self, field), bool):
                 fault = f"is {getattr(self, field)!r}"
-                refuse(self.name, field, fault, "write true or false, without quotes")
+                listed = ", or list the texts that mean an empty cell" if field == "missing" else ""
+                refuse(self.name, field, fault, f"write true or false, without quotes{listed}")
         if self.description != "" and not is_text(self.description):
             refuse(self.name, "description", "is not a text", "write a text in quotes")
-        for field in ("lower", "upper", "cuts") if self.discrete else ("categories",):
-            if getattr(self, field) is not None:
+        for field, kinds in BELONGS.items():
+            stated = getattr(self, field) is not None and getattr(self, field) is not False
+            if stated and self.kind not in kinds:
                 fault = f"does not belong to the kind {self.kind!r}"
-                refuse(self.name, field, fault, "delete it, or change the kind")
+                refuse(self.name, plain_name(field), fault, "delete it, or change the kind")
+        check_reading(self)
         if self.discrete:
-            object.__setattr__(self, "categories", checked_categories(self.name, self.kind, self.categories))
+            object.__setattr__(self, "categories", checked_categories(self))
+            return
+        if self.kind == "date":
+            for field, value in checked_range(self).items():
+                object.__setattr__(self, field, value)
             return
         lower, upper = checked_bounds(self.name, self.kind, self.lower, self.upper)
         object.__setattr__(self, "lower", lower)
@@ -100,7 +145,12 @@ class Column:
     @property
     def discrete(self) -> bool:
         """Has the column categories (ordinal, binary, categorical) rather than bounds?"""
-        return self.kind not in ("continuous", "count")
+        return self.kind not in ("continuous", "count", "date")
+
+    @property
+    def whole(self) -> bool:
+        """Are its numbers integers: a count, or a date's steps?"""
+        return self.kind in ("count", "date")
 
     def encode(self, values: pd.Series[Any]) -> NDArray[Any]:
         """float64 with NaN for an empty cell (continuous, count) or int32 codes with -1 (discrete).
@@ -112,49 +162,147 @@ class Column:
             raise DomainError(self.complaint(faults))
         return codes
 
-    def clip(self, values: pd.Series[Any]) -> NDArray[Any]:
+    def clipped(self, values: pd.Series[Any]) -> NDArray[Any]:
         """As `encode`, but never refuses: a number is clipped into the bounds, anything else counts as empty."""
         return self.read(values)[0]
 
     def read(self, values: pd.Series[Any]) -> tuple[NDArray[Any], Faults]:
         """The clipped codes, and what `encode` would refuse. `colonnade.data.encoding` has the rules."""
-        unreadable = np.zeros(len(values), dtype=np.bool_)
-        codes: NDArray[Any]
-        if self.categories is not None:
-            codes, empty, outside = encoding.read_codes(values, self.categories)
-        else:
-            numbers, unreadable = encoding.read_numbers(values)
-            empty = np.isnan(numbers) & ~unreadable
-            codes = np.clip(np.rint(numbers) if self.kind == "count" else numbers, self.lower, self.upper)
-            outside = ~np.isnan(numbers) & (codes != numbers)
-        refused = np.flatnonzero(unreadable | outside)
+        codes, empty, unreadable, outside, mended = self._codes(values) if self.discrete else self._numbers(values)
         return codes, Faults(
             empty=0 if self.missing else int(empty.sum()),
             unreadable=int(unreadable.sum()),
             outside=int(outside.sum()),
-            example=encoding.quoted(values.iloc[refused[0]]) if refused.size else None,
+            example=_first(values, outside),
+            unread=_first(values, unreadable),
+            **mended,
+        )
+
+    def _codes(self, values: pd.Series[Any]) -> Reading:
+        assert self.categories is not None
+        if self.empty:
+            values = encoding.emptied(values, self.empty)
+        matched = encoding.read_codes(values, self.categories, trim=self.trim, ignore_case=self.ignore_case)
+        codes, empty, outside = matched
+        nowhere = np.zeros(len(values), dtype=np.bool_)
+        if self.other is None:
+            return codes, empty, nowhere, outside, {}
+        codes = np.where(outside, np.int32(self.categories.index(self.other)), codes)
+        return codes, empty, nowhere, nowhere, {"other": int(outside.sum())}
+
+    def _numbers(self, values: pd.Series[Any]) -> Reading:
+        numbers, unreadable, limited = self.numbers(values)
+        codes = np.clip(np.rint(numbers) if self.kind == "count" else numbers, self.lower, self.upper)
+        outside = ~np.isnan(numbers) & (codes != numbers)
+        mended = {"limited": limited}
+        if self.clip:
+            mended["clipped"] = int(outside.sum())
+            outside = np.zeros(len(values), dtype=np.bool_)
+        return codes, np.isnan(numbers) & ~unreadable, unreadable, outside, mended
+
+    def numbers(self, values: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
+        """What the cells say, in the bounds or not: numbers, or steps since `from`; which are filled and say none; and
+        how many stand for a limit of detection."""
+        if self.empty:
+            values = encoding.emptied(values, self.empty)
+        if self.kind == "date":
+            assert self.from_ is not None
+            assert self.step is not None
+            moments, unreadable = read_dates(values, step=self.step, date_format=self.date_format)
+            return steps_between(self.from_, moments, self.step), unreadable, 0
+        if self._spelling is None:
+            return *encoding.read_numbers(values), 0
+        numbers, unreadable, limited = encoding.read_spelled(values, self._spelling)
+        return numbers, unreadable, int(limited.sum())
+
+    @property
+    def _spelling(self) -> Spelling | None:
+        if not any((self.decimal, self.thousands, self.unit, self.below, self.above)):
+            return None
+        return Spelling(
+            decimal=self.decimal or ".",
+            thousands=self.thousands,
+            unit=self.unit,
+            below=self.below is not None,
+            above=self.above is not None,
         )
 
     def complaint(self, faults: Faults) -> str:
-        """The sentence for cells that were refused: column, number of cells, cure, and at most one cell."""
-        sample = "" if faults.example is None else f" (one is {faults.example})"
+        """The sentence for cells that were refused: column, number of cells, cure, and at most one cell's form."""
+        place = f"[columns.{key_text(self.name)}] in columns.toml"
         if faults.unreadable:
-            cause = f"{_cells(faults.unreadable)} not a number{sample}"
-            cure = "write decimal numbers with a point, leave unknown cells empty, or declare a kind with categories"
+            what = "a date" if self.kind == "date" else "a number"
+            cause = f"{_cells(faults.unreadable)} not {what}"
+            if isinstance(faults.unread, str):
+                cause += f" (one has the form {encoding.form_of(faults.unread)})"
+            cure = self._reading_cure(faults.unread, place)
         elif faults.outside and self.discrete:
-            cause = f"{_cells(faults.outside)} none of the declared categories{sample}"
-            cure = "correct the cells, or add what is missing to `categories` in columns.toml"
+            cause = (
+                f"{_cells(faults.outside)} none of the declared categories (one is {encoding.quoted(faults.example)})"
+            )
+            cure = (
+                f"correct the cells, or add what is missing to `categories` in columns.toml{self._other_cure(faults)}"
+            )
         elif faults.outside:
-            number = "an integer" if self.kind == "count" else "a number"
-            cause = f"{_cells(faults.outside)} not {number} in [{self.lower!r}, {self.upper!r}]{sample}"
-            cure = "correct the cells, or change `lower` and `upper` in columns.toml"
+            number = {"count": "an integer", "date": "a date"}.get(self.kind, "a number")
+            lower, upper = (self.from_, self.to) if self.kind == "date" else (repr(self.lower), repr(self.upper))
+            bounds = "`from` and `to`" if self.kind == "date" else "`lower` and `upper`"
+            sample = f" (one is {encoding.quoted(faults.example)})"
+            cause = f"{_cells(faults.outside)} not {number} in [{lower}, {upper}]{sample}"
+            cure = (
+                f"correct the cells, change {bounds} in columns.toml if other bounds are publicly known, or add the "
+                f"line `clip = true` under {place} to take such cells as the nearest bound"
+            )
         else:
             cause = f"{_cells(faults.empty)} empty"
             cure = "fill them, or add the line `missing = true` to the column in columns.toml"
         return f"column {self.name!r}: {cause}; {cure}."
 
+    def _reading_cure(self, cell: object, place: str) -> str:
+        """What to declare so that a cell like this one is read."""
+        if isinstance(cell, date | np.datetime64):
+            return f'declare it as a date: kind = "date", from = "<first>" and to = "<last>" under {place}'
+        text = cell if isinstance(cell, str) else ""
+        lines = [line for line in encoding.likely_lines(text) if not line.startswith("missing") or not self.empty]
+        if text.strip().casefold() in encoding.MARKERS:
+            lines = [f"missing = [{', '.join(map(quoted_text, (*(self.empty or ()), text.strip())))}]"]
+        elif self.kind == "date":
+            formats = likely_formats(text)
+            if formats:
+                day, month = (f"`date_format = {quoted_text(form)}`" for form in formats)
+                return f"say which number is the day: add the line {day} or {month} under {place}"
+            return (
+                "write dates as 2024-03-09, or say how they are written: add a line such as "
+                f'`date_format = "%d.%m.%Y"` under {place}'
+            )
+        if lines:
+            several = "the line" if len(lines) == 1 else "the lines"
+            return f"add {several} {', '.join(f'`{line}`' for line in lines)} under {place}"
+        return (
+            "write decimal numbers with a point, leave unknown cells empty (or list the texts that mean empty, "
+            '`missing = ["NA"]`), or declare a kind with categories'
+        )
+
+    def _other_cure(self, faults: Faults) -> str:
+        assert self.categories is not None
+        if not isinstance(self.categories[0], str) or self.kind == "binary":
+            return ""
+        relaxed = encoding.category_matcher(self.categories, trim=True, ignore_case=True)
+        if isinstance(faults.example, str) and relaxed(faults.example) >= 0:
+            return "; where only spaces or capitals differ, add the lines `trim = true` and `ignore_case = true`"
+        return ', or add the line `other = "other"`, which takes every other value as that category'
+
+    def notes(self, faults: Faults) -> tuple[str, ...]:
+        """What was put right by the column's own rules, for its owner's log."""
+        counts = {
+            "outside the declared bounds, taken as the nearest bound": faults.clipped,
+            "beyond a limit of detection, taken as the limit": faults.limited,
+            f"none of the listed categories, taken as {self.other!r}": faults.other,
+        }
+        return tuple(f"column {self.name!r}: {_cells(count)} {what}." for what, count in counts.items() if count)
+
     def decode(self, codes: NDArray[Any]) -> pd.Series[Any]:
-        """The inverse of `encode`: float64, Int64 (a count, rounded) or a categorical, ordered for ordinal."""
+        """The inverse of `encode`: float64, Int64 (a count, rounded), dates, or a categorical, ordered for ordinal."""
         if self.categories is not None:
             try:
                 index: Any = pd.Index(list(self.categories))
@@ -164,18 +312,40 @@ class Column:
                 raise DomainError(f"column {self.name!r} has the codes -1 to {last}; decode only those.") from None
             return pd.Series(cells, name=self.name)
         numbers = np.asarray(codes, dtype=np.float64)
+        if self.kind == "date":
+            assert self.from_ is not None
+            assert self.step is not None
+            return pd.Series(after_steps(self.from_, numbers, self.step), name=self.name)
         if self.kind == "continuous":
             return pd.Series(numbers, name=self.name)
         if np.any(np.abs(numbers) > EXACT):
             raise DomainError(f"column {self.name!r} is a count; decode only finite numbers up to 2^53.")
         return pd.Series(np.rint(numbers), name=self.name).astype("Int64")
 
+    @property
+    def domain(self) -> Column:
+        """The declared domain alone, without the rules by which its owner's cells are read: that of a table which this
+        software wrote."""
+        return replace(self, **dict.fromkeys(READING), **dict.fromkeys(FLAGS, False))
+
+    def label(self, code: float) -> str:
+        """An encoded number as people read it: a date, an integer, or four digits."""
+        if self.kind == "date":
+            assert self.from_ is not None
+            assert self.step is not None
+            return date_text(after_steps(self.from_, np.array([code]), self.step)[0], self.step)
+        return f"{code:g}" if self.kind == "count" else f"{code:.4g}"
+
     def to_dict(self) -> dict[str, Any]:
         """The fields that differ from their defaults, as plain values; `from_dict` is its inverse."""
         stated = {field.name: getattr(self, field.name) for field in fields(self)}
         defaults = {field.name: field.default for field in fields(self)}
+        if self.kind == "date":
+            stated |= {"lower": None, "upper": None}  # they follow from the range
+        if stated.pop("empty"):
+            stated["missing"] = self.empty
         return {
-            name: list(value) if isinstance(value, tuple) else value
+            plain_name(name): list(value) if isinstance(value, tuple) else value
             for name, value in stated.items()
             if value != defaults[name]
         }
@@ -188,7 +358,7 @@ class Column:
         }
         if "name" not in values:
             raise SchemaError("a column needs a name; add the field 'name'.")
-        name, known = values["name"], [field.name for field in fields(cls)]
+        name, known = values["name"], [plain_name(field.name) for field in fields(cls) if field.name != "empty"]
         for field, value in values.items():
             if field not in known:
                 dotted = (
@@ -200,7 +370,25 @@ class Column:
         if "kind" not in values:
             choice = " or ".join(f'"{kind}"' for kind in KINDS)
             undeclared(str(name), "kind", f"kind = {choice}")
-        return cls(**values)
+        if values["kind"] == "date" and {"lower", "upper"} & set(values):
+            refuse(str(name), "lower", "does not belong to the kind 'date'", "write `from` and `to` instead")
+        if isinstance(values.get("missing"), tuple):
+            values |= {"missing": True, "empty": values["missing"]}
+        return cls(**{"from_" if field == "from" else field: value for field, value in values.items()})
+
+
+Reading = tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_], dict[str, int]]
+"""Codes; which cells are empty, filled and unreadable, and outside the domain; how many were put right."""
+
+
+def plain_name(field: str) -> str:
+    """A field as columns.toml writes it; `from` is a word of Python's own."""
+    return field.rstrip("_")
+
+
+def _first(values: pd.Series[Any], chosen: NDArray[np.bool_]) -> object:
+    rows = np.flatnonzero(chosen)
+    return values.iloc[rows[0]] if rows.size else None
 
 
 class Columns(Mapping[str, Column]):
@@ -209,6 +397,7 @@ class Columns(Mapping[str, Column]):
     Parameters
     ----------
     columns : `Column` values, in order; or read a file with `from_toml`.
+    ignore : names of columns that tables may have and no one uses, each with the reason; it is public to no one.
 
     Returns
     -------
@@ -220,12 +409,13 @@ class Columns(Mapping[str, Column]):
     ['age']
     """
 
-    def __init__(self, columns: Iterable[Column]) -> None:
+    def __init__(self, columns: Iterable[Column], *, ignore: Collection[str] | Mapping[str, str] = ()) -> None:
         self._by_name: dict[str, Column] = {}
         for column in columns:
             if column.name in self._by_name:
                 raise DuplicateColumn(f"column {column.name!r} is declared twice; delete one of the two.")
             self._by_name[column.name] = column
+        self.ignore: Mapping[str, str] = dict(ignore) if isinstance(ignore, Mapping) else dict.fromkeys(ignore, "")
 
     def __getitem__(self, name: str) -> Column:
         if name not in self._by_name:
@@ -263,7 +453,11 @@ class Columns(Mapping[str, Column]):
 
     def select(self, names: Iterable[str]) -> Columns:
         """These columns, in the order of `names`."""
-        return Columns(self[name] for name in names)
+        return Columns((self[name] for name in names), ignore=self.ignore)
+
+    def ignoring(self, names: Collection[str]) -> Columns:
+        """The same columns, with more names that tables may have and no one uses."""
+        return Columns(self.values(), ignore={**self.ignore, **dict.fromkeys(names, "")})
 
     def merge(self, other: Columns) -> Columns:
         """The columns of two parties, these first. A column has one owner, so a common name is a conflict."""
@@ -273,7 +467,7 @@ class Columns(Mapping[str, Column]):
                 f"two parties claim the same column: {', '.join(map(repr, common))}; "
                 "rename it at one of them or leave it out there."
             )
-        return Columns([*self.values(), *other.values()])
+        return Columns([*self.values(), *other.values()], ignore={**self.ignore, **other.ignore})
 
     def confirmed(self) -> None:
         """Refuse a domain that was read off the data, until a person confirms it."""
@@ -308,12 +502,13 @@ class Columns(Mapping[str, Column]):
 
     def to_toml(self) -> str:
         """The text of a columns.toml that declares these columns."""
-        return columns_text(self.to_dict()["columns"])
+        return columns_text(self.to_dict()["columns"], ignore=self.ignore)
 
     @classmethod
     def from_toml_text(cls, text: str, *, where: str = "columns.toml") -> Columns:
         """The text of a columns.toml; `where` names it in errors."""
-        return cls(Column.from_dict(stated) for stated in parse_columns(text, where=where))
+        stated, ignore = parse_columns(text, where=where)
+        return cls(map(Column.from_dict, stated), ignore=ignore)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Columns:
@@ -332,8 +527,32 @@ def _cells(count: int) -> str:
 # --- is a declared domain sound? Every refusal names the column, the field and the cure, down to the line to add
 
 
-Kind = Literal["continuous", "count", "ordinal", "binary", "categorical"]
+Kind = Literal["continuous", "count", "date", "ordinal", "binary", "categorical"]
 KINDS: tuple[str, ...] = get_args(Kind)
+
+OneRowRule = Literal["mean", "sum", "min", "max", "count", "any", "first", "last"]
+
+_NUMBERS, _DISCRETE = ("continuous", "count"), ("ordinal", "binary", "categorical")
+BELONGS: Mapping[str, Collection[str]] = {
+    **dict.fromkeys(("lower", "upper"), (*_NUMBERS, "date")),
+    **dict.fromkeys(("cuts", "decimal", "thousands", "unit", "below", "above"), _NUMBERS),
+    **dict.fromkeys(("from_", "to", "step", "date_format"), ("date",)),
+    **dict.fromkeys(("categories", "other", "trim", "ignore_case"), _DISCRETE),
+    "clip": (*_NUMBERS, "date"),
+}
+"""The kinds that a field may be declared for."""
+READING = ("date_format", "decimal", "thousands", "unit", "below", "above", "other", "empty", "one_row", "order_by")
+FLAGS = ("trim", "ignore_case", "clip")
+"""Fields that say how the owner's cells are read, and nothing of the domain."""
+ONE_ROW: Mapping[str, Collection[str]] = {
+    "mean": ("continuous", "date"),
+    "sum": _NUMBERS,
+    **dict.fromkeys(("min", "max"), (*_NUMBERS, "date", "ordinal", "binary")),
+    "count": ("count",),
+    "any": ("binary",),
+    **dict.fromkeys(("first", "last"), KINDS),
+}
+"""The kinds that each rule for a person's several rows may be declared for."""
 
 EXACT = 2**53  # integers up to here are exact in float64
 
@@ -376,8 +595,57 @@ def checked_cuts(name: str, given: object, lower: float, upper: float) -> tuple[
     return inner
 
 
-def checked_categories(name: str, kind: str, given: object) -> tuple[Category, ...]:
-    """Distinct categories of one type; exactly two for a binary column."""
+def checked_range(column: Column) -> dict[str, Any]:
+    """A date's range as ISO text of its step, and as numbers of steps from its first one."""
+    step = column.step or "day"
+    if step not in STEPS:
+        refuse(column.name, "step", f"is {step!r}", f"choose one of {', '.join(STEPS)}")
+    ends: dict[str, str] = {}
+    for field, what in (("from_", "first"), ("to", "last")):
+        stated = getattr(column, field)
+        if stated is None:
+            undeclared(column.name, f"{plain_name(field)!r}", f'{plain_name(field)} = "<the {what} date possible>"')
+        ends[field] = iso_text(stated, step) or refuse(
+            column.name, plain_name(field), f"is {stated!r}", 'write a date as "2024-03-09"', DomainError
+        )
+    last = float(steps_between(ends["from_"], np.array([ends["to"]], dtype="datetime64[s]"), step)[0])
+    if not last > 0:
+        refuse(column.name, "to", f"is not after from = {ends['from_']}", "widen the range", DomainError)
+    if last > EXACT:
+        refuse(column.name, "step", "is too fine for the range", "choose a longer one", DomainError)
+    return {**ends, "step": step, "lower": 0.0, "upper": last}
+
+
+def check_reading(column: Column) -> None:
+    """The rules by which a column's cells are read: texts, one sign each, and no contradiction between them."""
+    texts = ("decimal", "thousands", "unit", "date_format", "other", "order_by")
+    for field in texts:
+        value = getattr(column, field)
+        if value is not None and not is_text(value):
+            refuse(column.name, field, f"is {value!r}", "write a text in quotes")
+    for field, signs in (("decimal", ".,"), ("thousands", ".,' ")):
+        value = getattr(column, field)
+        if value is not None and value not in tuple(signs):
+            refuse(column.name, field, f"is {value!r}", f"choose one of {' '.join(map(quoted_text, signs))}")
+    if column.thousands is not None and column.thousands == (column.decimal or "."):
+        refuse(column.name, "thousands", "is the decimal sign too", 'declare the other one, such as `decimal = ","`')
+    for field in ("below", "above"):
+        if getattr(column, field) not in (None, "limit"):
+            refuse(column.name, field, f"is {getattr(column, field)!r}", 'write "limit", or delete the line')
+    if column.empty is not None and not (column.empty and all(isinstance(text, str) for text in column.empty)):
+        refuse(column.name, "missing", "is not a list of texts", 'write for example `missing = ["NA", "-99"]`')
+    if column.empty is not None and not column.missing:
+        refuse(column.name, "missing", "is false, and texts mean an empty cell", "say missing=True beside empty=")
+    if column.one_row is not None and column.kind not in ONE_ROW.get(column.one_row, ()):
+        fitting = ", ".join(rule for rule, kinds in ONE_ROW.items() if column.kind in kinds)
+        refuse(column.name, "one_row", f"is {column.one_row!r}", f"a {column.kind} column takes one of {fitting}")
+    if column.order_by is not None and column.one_row not in ("first", "last"):
+        refuse(column.name, "order_by", "says what first and last go by", 'add `one_row = "last"`, or delete it')
+
+
+def checked_categories(column: Column) -> tuple[Category, ...]:
+    """Distinct categories of one type, with `other` as the last; exactly two for a binary column."""
+    name, kind, given = column.name, column.kind, column.categories
     if given is None:
         example = "[<what counts as 0>, <what counts as 1>]" if kind == "binary" else '["<first>", "<second>"]'
         undeclared(name, "categories", f"categories = {example}")
@@ -392,7 +660,17 @@ def checked_categories(name: str, kind: str, given: object) -> tuple[Category, .
     elif len(types) > 1 or not types <= {str, int, bool}:
         cure = "write only texts, only numbers, or only true and false"
         refuse(name, "categories", "does not hold values of one plain type", cure)
-    if len(set(plain)) < len(plain):
+    if column.other is not None and column.other not in plain:
+        if types != {str}:
+            refuse(name, "other", "is a text, and the categories are none", "delete it, or list them as texts")
+        plain = (*plain, column.other)
+    compared = {
+        encoding.normal_text(value, trim=column.trim, ignore_case=column.ignore_case)
+        if isinstance(value, str)
+        else value
+        for value in plain
+    }
+    if len(compared) < len(plain):
         refuse(name, "categories", "names a category twice", "delete the repetition", DomainError)
     if kind == "binary" and len(plain) != 2:
         refuse(name, "categories", f"has {len(plain)} entries", "list exactly two: first 0, then 1", DomainError)
@@ -441,8 +719,11 @@ def _number(name: str, field: str, value: object) -> float:
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def parse_columns(text: str, *, where: str = "columns.toml") -> list[dict[str, Any]]:
-    """The columns of a columns.toml in their order, each as its fields and its name."""
+def parse_columns(text: str, *, where: str = "columns.toml") -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The columns of a columns.toml in their order, each as its fields and its name; and what to ignore, with reasons.
+
+    A column is a section [columns.NAME], or [[columns]] with a field `name`.
+    """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -452,11 +733,23 @@ def parse_columns(text: str, *, where: str = "columns.toml") -> list[dict[str, A
             raise DuplicateColumn(f"{where} has the column {name} twice; delete one of the two. ({error})") from None
         raise SchemaError(f"{where} is not valid TOML; correct it where the parser stopped: {error}.") from None
     for name in document:
-        if name != "columns":
-            raise SchemaError(f"{where} has an unknown section {name!r}; every section is called [columns.<name>].")
+        if name not in ("columns", "ignore"):
+            raise SchemaError(
+                f"{where} has an unknown section {name!r}; it has [columns.<name>] for each column, and `ignore`."
+                f"{nearest(name, ('columns', 'ignore'))}"
+            )
     columns = document.get("columns", {})
-    if not isinstance(columns, dict) or not columns:
+    if not isinstance(columns, dict | list) or not columns:
         raise SchemaError(f"{where} declares no column; add a section [columns.<name>] for each.")
+    listed = _listed(columns, where) if isinstance(columns, list) else _titled(columns, where)
+    ignore = _ignored(document.get("ignore", ()), where)
+    for stated in listed:
+        if stated["name"] in ignore:
+            raise SchemaError(f"{where} declares {stated['name']!r} and ignores it; delete one of the two.")
+    return listed, ignore
+
+
+def _titled(columns: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     for name, stated in columns.items():
         if not isinstance(stated, dict):
             raise SchemaError(
@@ -469,9 +762,40 @@ def parse_columns(text: str, *, where: str = "columns.toml") -> list[dict[str, A
     return [{"name": name, **stated} for name, stated in columns.items()]
 
 
-def columns_text(columns: Iterable[Mapping[str, Any]], *, comments: Mapping[str, str] | None = None) -> str:
+def _listed(columns: list[Any], where: str) -> list[dict[str, Any]]:
+    for stated in columns:
+        if not isinstance(stated, dict) or not is_text(stated.get("name")):
+            raise SchemaError(
+                f"{where}: a section [[columns]] has no name; add `name = ...`, or write [columns.<name>]."
+            )
+    return columns
+
+
+def _ignored(stated: Any, where: str) -> dict[str, str]:
+    names = dict(stated) if isinstance(stated, dict) else dict.fromkeys(stated, "") if _is_list(stated) else None
+    if names is None or not all(isinstance(reason, str) for reason in names.values()):
+        raise SchemaError(
+            f'{where}: ignore is a list of names, ignore = ["note"], or a section [ignore] with a reason for each, '
+            'note = "free text".'
+        )
+    return names
+
+
+def _is_list(stated: Any) -> bool:
+    return isinstance(stated, list | tuple) and all(isinstance(name, str) for name in stated)
+
+
+def columns_text(
+    columns: Iterable[Mapping[str, Any]],
+    *,
+    comments: Mapping[str, str] | None = None,
+    ignore: Mapping[str, str] | None = None,
+) -> str:
     """The text of a columns.toml, with an optional comment under a column's title."""
     sections = []
+    if ignore:
+        reasons = "".join(f"{key_text(name)} = {_value_text(reason)}\n" for name, reason in ignore.items())
+        sections.append(f"[ignore]\n{reasons}")
     for column in columns:
         lines = [f"[columns.{key_text(column['name'])}]"]
         if comments and column["name"] in comments:
@@ -494,8 +818,7 @@ def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # A JSON string is a TOML basic string, but for DEL, which TOML wants escaped too.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return quoted_text(value)
     if isinstance(value, list):
         return f"[{', '.join(_value_text(item) for item in value)}]"
     return repr(value)

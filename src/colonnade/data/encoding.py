@@ -12,13 +12,18 @@ text is read as what its column declares:
 
 An **empty** cell is None, NaN, NA, NaT or the empty text. The words "NA" and "nan" are text like any other:
 Namibia is a country. Infinity lies outside every domain.
+
+What a table writes otherwise is read by rules that the column declares, never by a guess: texts that mean an empty
+cell, spaces and capitals of categories, and of numbers the decimal sign, the thousands separator, a unit, and "<0.1"
+for what lies below a limit of detection.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any
 
@@ -33,17 +38,25 @@ Category = str | int | float | bool
 EMPTY = -1
 _OUTSIDE = -2
 _NUMBER = r"[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t]*"
+_SPACES = frozenset(" \u00a0\u202f")  # the second and third do not break a line
 _WHOLE = re.compile(r"[ \t]*[+-]?[0-9]{1,30}[ \t]*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """How many cells a declaration does not allow. Mergeable over chunks; quotes at most one cell."""
+    """How many cells a declaration does not allow, and how many it has put right. Mergeable over chunks."""
 
     empty: int = 0
     unreadable: int = 0
     outside: int = 0
-    example: str | None = None
+    example: object = None
+    """A cell outside the domain."""
+    unread: object = None
+    """A cell that could not be read; a message shows its form alone."""
+    clipped: int = 0
+    limited: int = 0
+    """Cells below or above a limit of detection, taken as the limit."""
+    other: int = 0
 
     def __bool__(self) -> bool:
         return self.total > 0
@@ -52,13 +65,73 @@ class Faults:
     def total(self) -> int:
         return self.empty + self.unreadable + self.outside
 
-    def __add__(self, other: Faults) -> Faults:
-        return Faults(
-            empty=self.empty + other.empty,
-            unreadable=self.unreadable + other.unreadable,
-            outside=self.outside + other.outside,
-            example=self.example if self.example is not None else other.example,
-        )
+    def __add__(self, more: Faults) -> Faults:
+        shown = ("example", "unread")
+        cells = {name: getattr(more if getattr(self, name) is None else self, name) for name in shown}
+        counts = [field.name for field in fields(self) if field.name not in shown]
+        return Faults(**cells, **{name: getattr(self, name) + getattr(more, name) for name in counts})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spelling:
+    """How a column's numbers are written. `below`, `above`: whether "<0.1" and ">500" stand for the limit itself."""
+
+    decimal: str = "."
+    thousands: str | None = None
+    unit: str | None = None
+    below: bool = False
+    above: bool = False
+
+    def pattern(self) -> str:
+        """A number in groups: sign of a limit, unit, sign, whole part, fraction, exponent, unit."""
+        point = re.escape(self.decimal)
+        whole = "[0-9]+"
+        if self.thousands is not None:
+            # Groups of three, or "1.5" would be fifteen; a space may be one that does not break.
+            separator = "[ \u00a0\u202f]" if self.thousands == " " else re.escape(self.thousands)
+            whole = f"[0-9]{{1,3}}(?:{separator}[0-9]{{3}})+|[0-9]+"
+        unit = "" if self.unit is None else f"(?:{re.escape(self.unit)})?"
+        limit = f"[{'<≤' * self.below}{'>≥' * self.above}]?" if self.below or self.above else ""
+        space = "[ \t\u00a0\u202f]*"
+        number = f"([+-]?)((?:{whole})?)(?:{point}([0-9]*))?([eE][+-]?[0-9]+)?"
+        return f"^{space}({limit}){space}{unit}{space}{number}{space}{unit}{space}$"
+
+
+def read_spelled(
+    values: pd.Series[Any], spelling: Spelling
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """As `read_numbers` for numbers in another spelling, and which cells gave a limit instead of a value."""
+    pattern = re.compile(spelling.pattern())
+
+    def number_of(cell: object) -> tuple[float | None, bool]:
+        if not isinstance(cell, str) or cell == "":
+            return _read_number(cell), False
+        shape = pattern.match(cell)
+        if shape is None or not (shape[3] or shape[4]):
+            return None, False
+        whole = re.sub("[^0-9]", "", shape[3])
+        return float(f"{shape[2]}{whole}.{shape[4] or ''}{shape[5] or ''}"), bool(shape[1])
+
+    index, distinct = pd.factorize(values.to_numpy(dtype=object))
+    read = [*map(number_of, distinct), (np.nan, False)]  # index -1, an empty cell, picks the last
+    numbers = np.array([np.nan if number is None else number for number, _ in read], dtype=np.float64)
+    unreadable = np.array([number is None for number, _ in read], dtype=np.bool_)
+    return numbers[index], unreadable[index], np.array([limit for _, limit in read], dtype=np.bool_)[index]
+
+
+def emptied(values: pd.Series[Any], texts: Sequence[str]) -> pd.Series[Any]:
+    """The cells, with those that a column's texts declare to mean "empty" made empty."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        values = values.astype(object)
+    numbers = {number for number in map(spelled_number, texts) if number is not None}
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        return values.mask(values.isin(list(numbers))) if numbers else values
+    meaning = {text.strip() for text in texts}
+
+    def means_empty(cell: object) -> bool:
+        return cell.strip() in meaning if isinstance(cell, str) else isinstance(cell, int | float) and cell in numbers
+
+    return values.mask(values.map(means_empty).astype(bool))
 
 
 def spelled_number(text: str) -> int | float | None:
@@ -117,10 +190,10 @@ def as_float(number: Any) -> float:
 
 
 def read_codes(
-    values: pd.Series[Any], categories: tuple[Category, ...]
+    values: pd.Series[Any], categories: tuple[Category, ...], *, trim: bool = False, ignore_case: bool = False
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_]]:
     """Codes of the categories with -1 where there is none, which cells are empty, and which are no category."""
-    code_of = category_matcher(categories)
+    code_of = category_matcher(categories, trim=trim, ignore_case=ignore_case)
     if values.dtype == object:
         codes = _codes_of_objects(values.to_numpy(dtype=object), code_of)
     else:
@@ -148,21 +221,33 @@ def _codes_of_objects(cells: NDArray[Any], code_of: Callable[[object], int]) -> 
     return codes
 
 
-def category_matcher(categories: tuple[Category, ...]) -> Callable[[object], int]:
+def normal_text(text: str, *, trim: bool, ignore_case: bool) -> str:
+    """A text as a column compares it."""
+    stripped = text.strip() if trim else text
+    return stripped.casefold() if ignore_case else stripped
+
+
+def category_matcher(
+    categories: tuple[Category, ...], *, trim: bool = False, ignore_case: bool = False
+) -> Callable[[object], int]:
     """The function from a cell to its code, EMPTY for the empty text, or _OUTSIDE.
 
     A Python dictionary holds 1, 1.0, True and Decimal(1) to be one key and compares large integers with floats
     exactly, which is the rule for numbers and truth values.
     """
-    codes: dict[object, int] = {category: code for code, category in enumerate(categories)}
+
+    def normal(value: object) -> object:
+        return normal_text(value, trim=trim, ignore_case=ignore_case) if isinstance(value, str) else value
+
+    codes: dict[object, int] = {normal(category): code for code, category in enumerate(categories)}
     spellings = _as_text if isinstance(categories[0], str) else _as_value
 
     def code_of(cell: object) -> int:
         if isinstance(cell, np.generic):
             cell = cell.item()
-        if isinstance(cell, str) and cell == "":
+        if isinstance(cell, str) and (cell.strip() if trim else cell) == "":
             return EMPTY
-        return next((codes[spelling] for spelling in spellings(cell) if spelling in codes), _OUTSIDE)
+        return next((codes[normal(spelling)] for spelling in spellings(cell) if normal(spelling) in codes), _OUTSIDE)
 
     return code_of
 
@@ -184,3 +269,52 @@ def quoted(cell: object) -> str:
     """One offending cell for a message, cut short."""
     text = repr(cell.item() if isinstance(cell, np.generic) else cell)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def form_of(text: str) -> str:
+    """The shape of a cell: every digit as 9. The letters of a unit stay; a text without digits is not shown."""
+    if not re.search("[0-9]", text):
+        return f"a text of {len(text)} letters" if len(text) > 12 else repr(text)
+    shape = re.sub("[0-9]", "9", text)
+    return repr(shape if len(shape) <= 40 else f"{shape[:37]}...")
+
+
+def likely_lines(text: str) -> tuple[str, ...]:
+    """The lines of a declaration under which a text that is no plain number would be one; empty if none is likely."""
+    if text.strip().casefold() in MARKERS:
+        return (f"missing = [{quoted_text(text.strip())}]",)
+    shape = re.fullmatch(
+        r"\s*([<≤>≥]?)\s*([^\d\s.,+-]*)\s*[+-]?(\d[\d.,' \u00a0\u202f]*?)\s*([^\d\s.,][^\d]*)?\s*", text
+    )
+    if shape is None:
+        return ()
+    limit, before, digits, after = shape.groups()
+    lines: list[str] = []
+    signs = [sign for sign in digits if not sign.isdigit()]
+    last = signs[-1] if signs else ""
+    # A sign that comes once, and not before exactly three digits, is a decimal sign; one that is repeated separates.
+    decimal = last if signs and (signs.count(last) == 1 and last in ".,") else ""
+    if decimal and len(set(signs)) == 1 and re.fullmatch(r"\d{1,3}[.,]\d{3}", digits) and decimal == ",":
+        decimal = ""
+    separators = {sign for sign in signs if sign != decimal}
+    if decimal == ",":
+        lines.append('decimal = ","')
+    if separators:
+        lines.append(f"thousands = {quoted_text(' ' if separators & _SPACES else separators.pop())}")
+    if before or after:
+        lines.append(f"unit = {quoted_text((before or after).strip())}")
+    if limit:
+        lines.append('below = "limit"' if limit in "<≤" else 'above = "limit"')
+    return tuple(lines)
+
+
+MARKERS = frozenset(
+    {"na", "n/a", "nan", "null", "none", "nil", ".", "-", "--", "?", "missing", "unknown", "#n/a", "-99"}
+)
+"""What tables write into a cell that is empty."""
+
+
+def quoted_text(text: str) -> str:
+    """A text as TOML writes it."""
+    # A JSON string is a TOML basic string, but for DEL, which TOML wants escaped too.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -56,7 +56,8 @@ def check_keys(keys: NDArray[Any], missing: int, *, where: str) -> None:
     repeated = int(pd.Index(keys, dtype=keys.dtype).duplicated().sum())
     if repeated:
         raise KeyProblem(
-            f"{where}: {repeated} record(s) repeat the key of an earlier one; keep one record for each key."
+            f"{where}: {repeated} record(s) repeat the key of an earlier one; keep one record for each key, or say for"
+            ' every column how a person\'s rows become one, such as `one_row = "mean"` in columns.toml.'
         )
 
 

@@ -26,6 +26,7 @@ PATIENCE = 10
 
 _WHOLE, _REAL, _TRUTH = {20, 21, 23}, {700, 701}, {16}  # int8, int2, int4; float4, float8; bool
 _NUMERIC = 1700
+_DATES = {1082, 1114, 1184}  # date, timestamp, timestamptz
 _TEXT = {18, 19, 25, 1042, 1043, 2950}  # "char", name, text, bpchar, varchar, uuid
 _CAUSES = {
     r"could not translate host name|name or service not known": "the host is not known",
@@ -149,6 +150,8 @@ def _series(cells: Sequence[Any], code: int) -> pd.Series[Any]:
     if code in _TRUTH:
         return pd.Series(cells, dtype="boolean")
     if code == _NUMERIC:
+        return pd.Series(cells, dtype=object)
+    if code in _DATES:
         return pd.Series(cells, dtype=object)
     return pd.Series([None if cell is None else str(cell) for cell in cells], dtype="str")
 

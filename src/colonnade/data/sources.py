@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from colonnade.codec import nearest
 from colonnade.errors import DuplicateColumn, SchemaError, SourceError, UnknownColumn
 
 ROWS = 65536
@@ -68,7 +69,7 @@ class Typed(Protocol):
     """A source whose columns have types of their own, known before a row is read."""
 
     def unfit(self) -> dict[str, str]:
-        """Columns of a type that is neither number, text nor truth value, with the name of the type."""
+        """Columns of a type that is neither number, text nor truth value, with the name of the type; dates are such."""
         ...
 
 
@@ -79,6 +80,11 @@ class Divisible(Protocol):
     def pieces(self, rows: int) -> Iterator[tuple[int, Source]]:
         """(number of rows, source) of consecutive pieces of about `rows` rows, together the whole."""
         ...
+
+
+def is_date_type(kind: str) -> bool:
+    """Whether a type, by its name, is that of dates or of times of a day."""
+    return re.match(r"date|timestamp", kind, re.IGNORECASE) is not None
 
 
 def chunk_rows(columns: int) -> int:
@@ -283,11 +289,59 @@ class DuckDBSource:
             yield from _frames(open_reader(rows), names, rows)
 
 
-def open_source(spec: Source | pd.DataFrame | str | Path | Mapping[str, str]) -> Source:
+# --- columns that no one uses: identifiers, free text -----------------------------------------------------------
+
+
+class Without:
+    """A source some of whose columns are not offered: no block has them, and none need be declared. A rule for a
+    person's several rows may still go by one of them."""
+
+    def __init__(self, source: Source, names: Collection[str]) -> None:
+        self._source, self._ignored = source, frozenset(names)
+
+    @property
+    def description(self) -> str:
+        return self._source.description
+
+    def names(self) -> list[str]:
+        return [name for name in self._source.names() if name not in self._ignored]
+
+    def unfit(self) -> dict[str, str]:
+        return self._source.unfit() if isinstance(self._source, Typed) else {}
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        return self._source.chunks(names, rows=rows)
+
+
+class DivisibleWithout(Without):
+    """The same of a source that can be read in pieces."""
+
+    def pieces(self, rows: int) -> Iterator[tuple[int, Source]]:
+        assert isinstance(self._source, Divisible)
+        for count, piece in self._source.pieces(rows):
+            yield count, Without(piece, self._ignored)
+
+
+def without(source: Source, names: Collection[str]) -> Source:
+    """The source without these columns; a name that it does not have is no fault."""
+    from colonnade.data.cluster import OnCluster
+
+    if not names:
+        return source
+    if isinstance(source, OnCluster):
+        return OnCluster(without(source.source, names), source.cluster)
+    return DivisibleWithout(source, names) if isinstance(source, Divisible) else Without(source, names)
+
+
+# --- any source -------------------------------------------------------------------------------------------------
+
+
+def open_source(spec: Source | pd.DataFrame | str | Path | Mapping[str, Any]) -> Source:
     """A source by type and suffix: a frame, a path, or a mapping.
 
     `{"csv": path}` (also `separator`, `encoding`), `{"parquet": path}`, `{"duckdb": path, "query": sql}`,
-    `{"postgresql": "env:NAME" or "service:NAME", "query": sql}`; with `dask` and its options, on a cluster.
+    `{"postgresql": "env:NAME" or "service:NAME", "query": sql}`; with `dask` and its options, on a cluster; with
+    `ignore`, a list of columns that are not offered.
     """
     if isinstance(spec, pd.DataFrame):
         return FrameSource(spec)
@@ -301,12 +355,17 @@ def open_source(spec: Source | pd.DataFrame | str | Path | Mapping[str, str]) ->
 
 
 def _from_path(path: Path) -> Source:
+    return _from_mapping(named_source(path))
+
+
+def named_source(path: Path) -> dict[str, str]:
+    """A file or folder as a mapping that names its sort, by its suffix."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in (".gz", ".bz2", ".zst")]
     suffix = suffixes[-1] if suffixes else ""
     if path.is_dir() or suffix in (".parquet", ".pq"):
-        return ParquetSource(path)
+        return {"parquet": str(path)}
     if suffix in (".csv", ".tsv"):
-        return CSVSource(path, separator="\t" if suffix == ".tsv" else ",")
+        return {"csv": str(path), **({"separator": "\t"} if suffix == ".tsv" else {})}
     cure = '{"duckdb": path, "query": sql}, {"csv": path} or {"parquet": path}'
     raise SourceError(f"{path} is not known by its suffix; name the sort of source: {cure}.")
 
@@ -323,24 +382,42 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {
 _DASK = {"ca": "dask_ca", "certificate": "dask_certificate", "key": "dask_key", "encryption": "dask_encryption"}
 
 
-def _from_mapping(spec: Mapping[str, str]) -> Source:
+def check_fields(spec: Mapping[str, Any]) -> str:
+    """The sort of source that a mapping names, if it has the fields of that sort and no others."""
+    sort = next((sort for sort in _FIELDS if sort in spec), None)
+    if sort is None:
+        meant = nearest(next(iter(spec), ""), _FIELDS)
+        raise SourceError(f"a source names one of {', '.join(_FIELDS)}, not {', '.join(spec)}; correct it.{meant}")
+    needed, allowed = _FIELDS[sort]
+    anywhere = ("ignore", "dask", *_DASK.values())
+    own = {field for field in spec if field != sort and field not in anywhere}
+    if not needed <= own <= needed | allowed:
+        may = f" and may have {', '.join(sorted(allowed))}" if allowed else ""
+        fields = ", ".join([sort, *sorted(needed)])
+        known = (*needed, *allowed, *anywhere)
+        meant = "".join(nearest(field, known) for field in own if field not in known)
+        raise SourceError(f"a {sort} source has the fields {fields}{may}, not {', '.join(spec)}; correct them.{meant}")
+    ignore = spec.get("ignore", [])
+    if not isinstance(ignore, list | tuple) or not all(isinstance(name, str) for name in ignore):
+        raise SourceError('ignore in a source is a list of column names, such as ignore = ["note"]; correct it.')
+    if not all(isinstance(value, str | Path) for field, value in spec.items() if field != "ignore"):
+        raise SourceError(f"the fields of a {sort} source are text; put quotation marks around them.")
+    return sort
+
+
+def _from_mapping(spec: Mapping[str, Any]) -> Source:
+    sort = check_fields(spec)
+    if "ignore" in spec:
+        return without(
+            _from_mapping({field: value for field, value in spec.items() if field != "ignore"}), spec["ignore"]
+        )
     if "dask" in spec:
         from colonnade.data.cluster import Cluster, OnCluster
 
         options = {option: str(spec[field]) for option, field in _DASK.items() if field in spec}
         rest = {field: value for field, value in spec.items() if field not in ("dask", *_DASK.values())}
         return OnCluster(_from_mapping(rest), Cluster(address=str(spec["dask"]), **options))
-    sort = next((sort for sort in _FIELDS if sort in spec), None)
-    if sort is None:
-        raise SourceError(f"a source names one of {', '.join(_FIELDS)}, not {', '.join(spec)}; correct it.")
-    needed, allowed = _FIELDS[sort]
     options = {field: value for field, value in spec.items() if field != sort}
-    if not needed <= set(options) <= needed | allowed:
-        may = f" and may have {', '.join(sorted(allowed))}" if allowed else ""
-        fields = ", ".join([sort, *sorted(needed)])
-        raise SourceError(f"a {sort} source has the fields {fields}{may}, not {', '.join(spec)}; correct them.")
-    if not all(isinstance(value, str | Path) for value in spec.values()):
-        raise SourceError(f"the fields of a {sort} source are text; put quotation marks around them.")
     match sort:
         case "csv":
             return CSVSource(spec[sort], **options)
@@ -385,7 +462,8 @@ def _frames(batches: Iterable[Any], names: Sequence[str], rows: int) -> Iterator
 
 
 def _frame(table: Any) -> pd.DataFrame:
-    return cast(pd.DataFrame, table.to_pandas(types_mapper=_NULLABLE.get, ignore_metadata=True))
+    converted = table.to_pandas(types_mapper=_NULLABLE.get, ignore_metadata=True, date_as_object=False)
+    return cast(pd.DataFrame, converted)
 
 
 @contextmanager

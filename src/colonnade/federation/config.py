@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from colonnade.codec import bare, hints_of, nearest, record
 from colonnade.data.column import Columns
+from colonnade.data.sources import check_fields, named_source
+from colonnade.durable import check_name
 from colonnade.errors import BadArguments, RosterError, SchemaError
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.policy import Policy
-from colonnade.federation.roster import Member, Roster
+from colonnade.federation.roster import COORDINATOR, Member, Roster
 from colonnade.federation.transports.certificates import signed_by
 from colonnade.privacy.ledger import Budget
 
@@ -76,6 +78,7 @@ def located(source: Any, beside: Path) -> Any:
     if isinstance(source, str):
         return str(beside / source)
     if isinstance(source, dict):
+        check_fields(source)
         files = ("csv", "parquet", "duckdb", "dask_ca", "dask_certificate", "dask_key")
         paths = [kind for kind in files if source.get(kind, ":memory:") != ":memory:"]
         return source | {kind: str(beside / source[kind]) for kind in paths}
@@ -102,6 +105,7 @@ class _Agreed:
 
     key: str | tuple[str, ...]
     holder: str | None = None
+    coordinator: str = COORDINATOR
     committee: tuple[str, ...] | None = None
     threshold: int = 1
     colluders: int = 1
@@ -113,6 +117,7 @@ class _Agreed:
     transport: Literal["embedded", "processes", "network"] = "embedded"
     packages: tuple[str, ...] = field(default_factory=lambda: CATALOGUE.optional)
     timeout: float = 600.0
+    ignore: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +126,12 @@ class Spec(_Agreed):
 
     blocks: {party: DataFrame, path, or source mapping}; key: the record key's column, or several that identify a
     record together; columns: `Columns` or a columns.toml; organisations: {party: name} (each party its own by default);
-    holder: the organisation of an independent share holder without data (needed with two parties); committee,
+    holder: the organisation of an independent share holder without data (needed with two parties); coordinator: the
+    organisation that runs the coordinator, if it is one of theirs; committee,
     threshold, colluders: see `Roster`; allow: unbounded releases that all parties allow by name; budget: of each
     party; seed: makes this a simulation; include: the union of all records, or one party's; packages: those beyond
-    Colonnade's own methods that the parties run (the papers' wing by default).
+    Colonnade's own methods that the parties run (the papers' wing by default); ignore: columns of the tables that
+    no one uses.
     """
 
     blocks: Mapping[str, Any]
@@ -139,7 +146,7 @@ class Spec(_Agreed):
         if not file.parties:
             raise SchemaError(f"{path} needs at least one [parties.NAME] with a source.")
         common = {entry.name: getattr(file, entry.name) for entry in fields(_Agreed)}
-        blocks = {name: located(party.source, path.parent) for name, party in file.parties.items()}
+        blocks = {name: party.located(path.parent) for name, party in file.parties.items()}
         organisations = {name: party.organisation or name for name, party in file.parties.items()}
         return cls(
             **common, blocks=blocks, organisations=organisations, columns=file.columns, home=file.home
@@ -150,8 +157,17 @@ class Spec(_Agreed):
 class _PartyTable:
     """[parties.NAME]"""
 
-    source: str | dict[str, str]
+    source: str | dict[str, Any]
     organisation: str | None = None
+    ignore: tuple[str, ...] = ()
+
+    def located(self, beside: Path) -> Any:
+        """The source as `open_source` takes it, without the columns that this party does not offer."""
+        source = located(self.source, beside)
+        if not self.ignore:
+            return source
+        named = named_source(Path(source)) if isinstance(source, str) else source
+        return {**named, "ignore": [*named.get("ignore", ()), *self.ignore]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +196,9 @@ class ConsortiumFile:
 
     key: str | tuple[str, ...]
     coordinator: str
+    """Its address."""
+    coordinator_organisation: str
+    """Who runs it, as its certificate says."""
     members: Mapping[str, MemberTable]
     committee: tuple[str, ...] = ()
     threshold: int = 1
@@ -227,6 +246,7 @@ class Consortium:
             committee=file.committee,
             threshold=file.threshold,
             colluders=min(1, len(members) - 1) if file.colluders is None else file.colluders,
+            coordinator=file.coordinator_organisation,
         )
         return cls(
             key=file.key,
@@ -254,6 +274,8 @@ class PartyFile:
     """In the file; afterwards it is the policy's."""
     packages: tuple[str, ...] = ()
     """Packages beyond Colonnade's own methods that this party runs: the papers' wing, or another's plug-in."""
+    ignore: tuple[str, ...] = ()
+    """Columns of its table that are not offered: identifiers, free text."""
     simulation: bool = False
     """Whether this party accepts a seed, which protects nobody: for trying things out on data that are not real."""
 
@@ -323,8 +345,8 @@ class JobFile:
     @classmethod
     def from_toml(cls, path: Path) -> JobFile:
         job = _checked(_JobTable, path, example="docs/command-line.md")
-        if job.name is not None and Path(job.name).name != job.name:
-            raise SchemaError(f"name in {path} is the name of a folder in runs, not a path: {job.name!r}.")
+        if job.name is not None:
+            check_name(job.name, f"the run folder that name in {path} states")
         return cls(path=path, wanted=job.method, options=job.options, name=job.name)
 
     def method(self) -> Method[Any]:

@@ -10,12 +10,14 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import colonnade
-from colonnade.errors import PartyLost, RosterError, RunError, VersionMismatch, from_code
+from colonnade.codec import nearest
+from colonnade.errors import BadArguments, PartyLost, RosterError, RunError, VersionMismatch, from_code
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.config import Consortium, CoordinatorFile, Spec
 from colonnade.federation.facts import PublicFacts
@@ -23,8 +25,8 @@ from colonnade.federation.job import Job, Progress, proposal
 from colonnade.federation.local import aligned_privately, set_up
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.method import Method
-from colonnade.federation.party import ASK
 from colonnade.federation.plan import Plan
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.requester import Signer
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder, newest_heads
@@ -48,6 +50,8 @@ class Federation:
     runs : the folder of run folders; a temporary one by default.
     organisations, holder : {party: organisation}, each its own by default; an organisation without data that holds
         shares, needed with two parties.
+    coordinator : the organisation that runs the coordinator, if it is one of theirs: it then counts as their members
+        in every account.
     committee, threshold, colluders : who holds shares, how many of them together learn nothing, how many members are
         assumed to collude.
     allow, budget, approve : unbounded releases that all parties allow by name; each party's budget; "auto" or "ask".
@@ -55,6 +59,7 @@ class Federation:
     include : the cohort: "union" of all records, or one party's.
     home : the folder of the parties' ledgers; without it they last as long as this object.
     transport, timeout : "embedded", "processes" or "network"; seconds for one answer.
+    ignore : columns of the parties' tables that no one uses.
     packages : packages beyond Colonnade's own methods that the parties run: the papers' own algorithms by default
         ("colonnade.papers"), and yours.
 
@@ -103,6 +108,11 @@ class Federation:
         Keys are joined in the clear: its operator sees all keys, and owns all blocks anyway. Without
         `home`, ledgers last as long as this object; give a folder to keep them.
         """
+        known = [entry.name for entry in fields(Spec)]
+        for name in options:
+            if name not in known:
+                listed = ", ".join(known)
+                raise BadArguments(f"Federation.local has no option {name!r}; it has {listed}.{nearest(name, known)}")
         return cls.from_spec(Spec(blocks=blocks, key=key, columns=columns, **options), runs=runs)
 
     @classmethod
@@ -321,7 +331,7 @@ class Federation:
         """One step as a job of its own: {party: value}, all parties in parallel. Parties load no method for it: the
         step is in a package that their configuration names."""
         wanted = tuple(parties) if parties is not None else self.facts.parties
-        asked = stage(
+        single = stage(
             step.name.rpartition(".")[2],
             step,
             {party: [arguments] for party in wanted},
@@ -329,8 +339,8 @@ class Federation:
             roster=self.roster,
             discloses=f"the answer of {step.name}",
         )
-        with self.open(Plan(method=ASK, options={}, stages=(asked,))) as job:
-            return job.ask(asked)
+        with self.open(plan_of_steps([single])) as job:
+            return job.ask(single)
 
 
 def _about_keys(spec: Spec, home: Path, aligned: bool) -> list[str]:

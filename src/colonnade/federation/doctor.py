@@ -219,7 +219,7 @@ def _columns(party: PartyFile, agreed: Consortium, quick: bool) -> Iterator[Find
         elif quick:
             yield fine("columns", f"{source.description} has the key and all {len(declared)} declared columns.")
         else:
-            block = Block.load(party.name, source, key=key, columns=declared)
+            block = Block.load(party.name, source, key=key, columns=declared, ignore=party.ignore)
             yield fine("columns", f"{source.description}: {block.n_records:,} records agree with their declaration.")
             yield from _alignment(Home(path=party.home), block)
     except ColonnadeError as error:

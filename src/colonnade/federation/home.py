@@ -23,9 +23,7 @@ import numpy as np
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
 from colonnade.data.column import Columns
-from colonnade.data.keys import key_name, with_key
-from colonnade.data.sources import open_source
-from colonnade.durable import whole_file
+from colonnade.durable import private_folder, whole_file
 from colonnade.errors import RosterError, RunError, SchemaError, SourceError
 from colonnade.federation.config import Consortium, PartyFile
 from colonnade.federation.facts import PublicFacts
@@ -55,7 +53,7 @@ class Home:
         file = self.path / "identity.pem"
         if file.exists():
             return Identity.load(file)
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.path)
         identity = Identity.generate()
         identity.save(file)
         return identity
@@ -65,7 +63,7 @@ class Home:
         *,
         name: str,
         key: str | Sequence[str],
-        source: str | Mapping[str, str] | None,
+        source: str | Mapping[str, Any] | None,
         columns: Columns | None,
         policy: Policy,
         simulation: bool,
@@ -96,7 +94,7 @@ class Home:
 
     def align(self, alignment: Alignment, keys: Iterable[Any], *, cohort: str = "") -> None:
         """`cohort` names the alignment that the rows belong to; rows of two alignments never mix."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path)
         alignment.save(self.path / "alignment.npy")
         self._write("alignment.json", json.dumps({"n": alignment.n, "keys": keys_digest(keys), "cohort": cohort}))
 
@@ -141,7 +139,7 @@ class Home:
 
     def _write(self, name: str, text: str) -> None:
         """Whole or not at all, also when the process dies in between."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path)
         with whole_file(self.path / name) as partial:
             partial.write_text(text, encoding="utf-8")
 
@@ -165,8 +163,7 @@ def open_party(path: Path) -> Party:
     authority = settings.get("authority")
     if settings["source"] is not None:
         columns = Columns.from_toml(path / "columns.toml")
-        source = with_key(open_source(settings["source"]), settings["key"])
-        block = Block.load(settings["name"], source, key=key_name(settings["key"]), columns=columns)
+        block = Block.open(settings["name"], settings["source"], key=settings["key"], columns=columns)
         alignment = home.alignment(block.keys)
         if alignment is None:
             raise SourceError(
@@ -212,8 +209,8 @@ def prepare(file: PartyFile) -> Consortium:
             f" it declares {', '.join(declared or ())}."
         )
     if declared is not None:
-        source = with_key(open_source(file.source), agreed.key)
-        block = Block.load(file.name, source, key=key_name(agreed.key), columns=declared)
+        declared = declared.ignoring(file.ignore)
+        block = Block.open(file.name, file.source, key=agreed.key, columns=declared)
         alignment = home.aligned.alignment(block.keys)
         if alignment is None:
             home.align(unaligned(block.n_records), block.keys, cohort=UNALIGNED)
@@ -235,8 +232,8 @@ def prepare(file: PartyFile) -> Consortium:
     return agreed
 
 
-def stored_source(source: Any) -> str | dict[str, str]:
+def stored_source(source: Any) -> str | dict[str, Any]:
     """A source as party.json names it."""
     if isinstance(source, Mapping):
-        return {name: str(value) for name, value in source.items()}
+        return {name: list(value) if name == "ignore" else str(value) for name, value in source.items()}
     return str(Path(source).absolute())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment, join_in_the_clear
 from colonnade.data.column import Columns
-from colonnade.data.keys import key_name, with_key
-from colonnade.data.sources import open_source
+from colonnade.durable import private_file, private_folder
 from colonnade.errors import RosterError, SchemaError, SourceError
 from colonnade.federation.config import Spec
 from colonnade.federation.facts import PublicFacts
@@ -34,18 +34,17 @@ def set_up(spec: Spec, home: Path, *, aligned: bool = True) -> tuple[Transport, 
     if not spec.blocks:
         raise SchemaError("a federation needs at least one party; give its block.")
     blocks = {
-        party: Block.load(party, with_key(open_source(source), spec.key), key=key_name(spec.key), columns=columns)
+        party: Block.open(party, source, key=spec.key, columns=columns, ignore=spec.ignore)
         for party, source in spec.blocks.items()
     }
     homes = {party: Home(path=home / party) for party in blocks}
+    if spec.holder is not None:
+        homes["holder"] = Home(path=home / "holder")
+    _roster(spec, blocks, {party: bytes([number]) * 32 for number, party in enumerate(homes)})
     alignments = _alignments(spec, blocks, homes) if aligned else _before_alignment(blocks)
     facts = PublicFacts(
         n=next(iter(alignments.values())).n, columns={party: block.columns for party, block in blocks.items()}
     )
-    if spec.holder is not None:
-        homes["holder"] = Home(path=home / "holder")
-    _roster(spec, blocks, {party: bytes([number]) * 32 for number, party in enumerate(homes)})
-
     roster = _roster(spec, blocks, {party: folder.identity().public for party, folder in homes.items()})
     policy = Policy(approve=spec.approve, allow=spec.allow, budget=spec.budget)
     for party, folder in homes.items():
@@ -170,16 +169,22 @@ def _roster(spec: Spec, blocks: Mapping[str, Block], keys: Mapping[str, bytes]) 
         enough = len(chosen) >= 2 * spec.threshold + 1
         committee = tuple(list(chosen.values())[: 2 * spec.threshold + 1]) if enough else ()
     colluders = min(spec.colluders, len(members) - 1)
-    return Roster(members=tuple(members), committee=committee, threshold=spec.threshold, colluders=colluders)
+    return Roster(
+        members=tuple(members),
+        committee=committee,
+        threshold=spec.threshold,
+        colluders=colluders,
+        coordinator=spec.coordinator,
+    )
 
 
-def _persistent(spec: Spec, party: str, folder: Home) -> str | dict[str, str]:
+def _persistent(spec: Spec, party: str, folder: Home) -> str | dict[str, Any]:
     """Where the party's own process finds its block; a frame is written into the party's folder."""
     source = spec.blocks[party]
     if isinstance(source, pd.DataFrame):
         if spec.transport == "embedded":
             return "in memory"
-        folder.path.mkdir(parents=True, exist_ok=True)
-        source.to_parquet(folder.path / "block.parquet", index=False)
+        private_folder(folder.path)
+        source.to_parquet(private_file(folder.path / "block.parquet"), index=False)
         return str(folder.path / "block.parquet")
     return stored_source(source)

@@ -10,17 +10,22 @@ Each is answered by a value, or by an error code from a fixed list.
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
-from colonnade.durable import Chain, Database, Head, Row
+from colonnade.durable import Chain, Database, Head, Row, check_name
 from colonnade.errors import WireError
 from colonnade.federation import wire
 from colonnade.federation.plan import of_first_format
 from colonnade.federation.wire import digest
 from colonnade.privacy.cost import Cost
+
+LONGEST_JOB = 200
+"""Characters of a job's id, from which a party makes names of files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,16 @@ class Mail:
     def context(self, job: str) -> bytes:
         """What the seal is bound to: a message cannot be moved to another job, step, sender or recipient."""
         return wire.encode([job, self.sender, self.recipient, self.tag, self.seq])
+
+    @cached_property
+    def hashed(self) -> str:
+        """Of the sealed bytes. Two seals of the same message differ, so it says nothing about what is inside."""
+        return digest(self.sealed)
+
+
+def digest_of(letters: Iterable[Mail]) -> bytes:
+    """Of several messages: their tags and sealed bytes."""
+    return hashlib.sha256(wire.encode([[mail.tag, mail.hashed] for mail in letters])).digest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +93,10 @@ class Request:
         )
         if plain["kind"] not in ("hello", "check", "propose", "ask", "close"):
             raise WireError(f"a request of kind {plain['kind']!r} is not part of the protocol.")
-        if plain["seq"] < 0 or len(plain["job"]) > 200:
-            raise WireError("a request has a negative sequence number or too long a job id.")
+        if plain["seq"] < 0:
+            raise WireError("a request has a negative sequence number.")
+        if plain["job"]:
+            check_name(plain["job"], "a job", error=WireError, longest=LONGEST_JOB)
         return cls(**{**plain, "mail": tuple(_mail(mail) for mail in plain["mail"])})
 
 

@@ -20,6 +20,9 @@ from colonnade.errors import BadArguments
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 
+LARGEST = 2**62
+"""Of a whole number that declares no bounds, a seed say: it fits into 64 bits."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -54,6 +57,8 @@ class Option:
                 continue
             if self.valid is not None:
                 self.valid(number)
+            if isinstance(number, int) and not -LARGEST <= number <= LARGEST:
+                raise BadArguments(f"{name} must be a number of at most {LARGEST:,} in size, not {number!r}.")
             if not (self.least <= number <= self.most and self.above < number < self.below):
                 raise BadArguments(f"{name} must be {self.range or 'finite'}, not {number!r}.")
 

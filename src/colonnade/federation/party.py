@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,10 +27,11 @@ from typing import Any, Literal
 import colonnade
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
-from colonnade.durable import Database, Head
+from colonnade.durable import Database, Head, private_file, private_folder, tighten
 from colonnade.errors import (
     AwaitingApproval,
     BadArguments,
+    BeyondReservation,
     ColonnadeError,
     CorruptRecord,
     EmptyParty,
@@ -48,20 +50,29 @@ from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import Mail, Message, Reply, Request, Transcript, stored_proposal
 from colonnade.federation.plan import Plan
-from colonnade.federation.policy import Approvals, Policy, pinned, plan_of
+from colonnade.federation.policy import (
+    ASK,
+    Approvals,
+    Policy,
+    check_genuine,
+    columns_of,
+    own_plan,
+    pinned,
+    plan_of,
+)
 from colonnade.federation.requester import SIGNED, verified
 from colonnade.federation.roster import Roster
+from colonnade.federation.stage import Stage
 from colonnade.federation.step import Public, Release, Step, registered
 from colonnade.federation.store import Store
 from colonnade.federation.workplace import Work, Workplace
 from colonnade.privacy.cost import Cost
-from colonnade.privacy.ledger import Ledger, since_boot
+from colonnade.privacy.ledger import DAY, Ledger, since_boot
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, SystemRandomness
 from colonnade.secure.sealed import Identity
 
 COORDINATOR = "coordinator"
-ASK = "ask"
-"""The method of a job that asks one step and nothing else; it loads nothing."""
+HOUR = 3600.0
 
 
 class Party(Workplace):
@@ -92,11 +103,13 @@ class Party(Workplace):
         self.policy = policy or Policy()
         self.simulation = simulation
         self._authority = authority
-        self._packages = tuple(packages)
-        CATALOGUE.load_packages(self._packages)
+        self.packages = tuple(packages)
+        CATALOGUE.load_packages(self.packages)
         self._check_pinned()
-        home.mkdir(parents=True, exist_ok=True)
+        tighten(private_folder(home))
         self._log = _file_logger(name, home / "log.txt")
+        for note in block.notes if block is not None else ():
+            self._log.info("%s", note)
         self.database = Database(home / "party.db", flushed=lasting and not simulation)
         self.ledger = Ledger(self.database, budget=self.policy.budget, steady=since_boot)
         self.transcript = Transcript(self.database)
@@ -108,15 +121,17 @@ class Party(Workplace):
             store=self.store,
             policy=self.policy,
             roster=roster,
+            columns=tuple(facts.columns.get(name, ())),
         )
         self.said: Callable[[str], None] = lambda _: None
         """For the operator's terminal: that a job waits."""
         self._one_at_a_time = threading.Lock()
-        self._closed = False
-        self._loaded: set[str] = set()
-        """Jobs whose method this process has loaded."""
+        self._closed, self._stopped = False, threading.Event()
+        self._end_old_jobs()
+        self._approved: dict[str, Plan] = {}
+        """{job: the plan that this installation makes for it}, of jobs that were asked something here."""
         self._seeds: dict[str, tuple[int, str] | None] = {}
-        """{job: its seed and its plan's fingerprint}, of jobs that were asked something here."""
+        """{job: its seed, and a digest of its method and options}, likewise."""
 
     def _check_pinned(self) -> None:
         member = self.roster.member(self.name)
@@ -140,6 +155,7 @@ class Party(Workplace):
                 return Reply(error=PartyLost.code).encode()
             request = Request(kind="unreadable", arguments={})
             try:
+                self._end_old_jobs()
                 request = Request.decode(data)
                 answers: dict[str, Callable[[Request, bytes], bytes]] = {
                     "hello": self._hello,
@@ -189,7 +205,10 @@ class Party(Workplace):
         sealed = "sealed: only the recipient can read it"
         self.transcript.record(
             message("in", request.kind, data, hashed=hashes[0]),
-            *(message("out", "mail", m.sealed, peer=m.recipient, tag=m.tag, discloses=sealed) for m in letters),
+            *(
+                message("out", "mail", m.sealed, peer=m.recipient, tag=m.tag, discloses=sealed, hashed=m.hashed)
+                for m in letters
+            ),
             message("out", kind, reply, cost=cost, discloses=discloses, hashed=hashes[1]),
         )
 
@@ -240,7 +259,7 @@ class Party(Workplace):
                     self.approvals.reserve(request.job, plan)
                 self.store.add_job(request.job, proposal, data, state)
                 if state == "approved":
-                    self.store.decided(request.job, "policy", self.policy.columns)
+                    self.store.decided(request.job, "policy", columns_of(plan, self.approvals.columns))
             if state == "waiting":
                 self._log.info("job %s (%s) waits for the operator", request.job, plan.method)
                 self.said(f"job {request.job} waits for a decision: `colonnade party requests`, or `party console`")
@@ -248,6 +267,7 @@ class Party(Workplace):
         assert current is not None
         if current.state == "denied":
             raise NotApproved(f"this party's operator has denied job {request.job}.")
+        self._check_not_ended(request.job)
         reply = Reply(value={"state": current.state, "ledger": _plain(self.ledger.reserved(request.job))}).encode()
         discloses = f"the job is {current.state} here, and where the ledger has its reservation"
         self._record(request, data, reply, kind="proposal", discloses=discloses)
@@ -267,21 +287,28 @@ class Party(Workplace):
             plan = Plan.from_dict(arguments["plan"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UnsafeRequest(f"the proposed plan cannot be read ({error}).") from error
+        self._own(plan)
+        return plan
+
+    def _own(self, plan: Plan) -> Plan:
+        """The plan that this installation makes for the same method and options; the proposed one must ask the same."""
         self._load(plan)
         for stage in plan.stages:
             if self.name in stage.costs:
                 self._step(stage.step)
-        return plan
+        own = own_plan(plan, self.facts, self.roster)
+        check_genuine(plan, own, party=self.name)
+        return own
 
     def _load(self, plan: Plan) -> None:
         """The method's class brings its steps; one from a package that this party does not name is refused."""
         if plan.method != ASK:
-            CATALOGUE.permit(plan.method, self._packages).load()
+            CATALOGUE.permit(plan.method, self.packages).load()
 
     def _step(self, name: str) -> Step:
         """The step of this party's own installation, from Colonnade itself or from a package that it names."""
         step = registered(name)
-        CATALOGUE.permit_step(name, step.module, self._packages)
+        CATALOGUE.permit_step(name, step.module, self.packages)
         return step
 
     def _check_requester(self, request: Request) -> None:
@@ -289,6 +316,11 @@ class Party(Workplace):
         requester, owner = request.arguments.get("requester"), None
         if self._authority is not None:
             owner = verified(requester, request.job, request.arguments, authority=self._authority)
+            if owner.organisation != self.roster.coordinator:
+                raise NotApproved(
+                    f"the coordinator is run by {owner.organisation!r}, and the roster says {self.roster.coordinator!r}; agree"
+                    " on one consortium.toml."
+                )
         if self.policy.requesters is not None and (owner is None or owner.organisation not in self.policy.requesters):
             who = "the operator of this machine" if owner is None else repr(owner.organisation)
             raise NotApproved(f"{who} may not ask here; add the organisation to requesters in [policy] to let it.")
@@ -311,6 +343,7 @@ class Party(Workplace):
             raise NotApproved(f"job {request.job} is not approved here; propose it first.")
         if state == "waiting":
             raise AwaitingApproval(f"job {request.job} waits for this party's operator.")
+        self._check_not_ended(request.job)
 
         hashed = wire.digest(data)
         answered = self.store.reply(request.job, request.seq)
@@ -319,7 +352,8 @@ class Party(Workplace):
         if state == "closed":
             raise NotApproved(f"job {request.job} is closed; start a new one.")
 
-        public = Public(job=request.job, party=self.name, facts=self.facts, roster=self.roster)
+        stage, number = self._bound(request)
+        public = Public(job=request.job, party=self.name, facts=self.facts, roster=self.roster, packages=self.packages)
         cost = pinned(step.price(public, arguments), self.roster)
         with self.database.transaction(flush=False):  # `_commit` or `_refuse` flushes it, before anything leaves
             self.ledger.debit(
@@ -330,8 +364,9 @@ class Party(Workplace):
             request.job,
             request.seq,
             request.mail,
-            self._source(request.job, request.seq),
+            self._source(request.job, stage, number),
             self.store.offered(request.job),
+            stage.recipients,
         )
         try:
             release = step.function(self, **arguments)
@@ -343,11 +378,26 @@ class Party(Workplace):
 
     def _known_step(self, request: Request) -> Step:
         """The step that a request names; after a restart the job's method is loaded again first."""
-        stored = self.store.job(request.job) if request.job not in self._loaded else None
+        stored = self.store.job(request.job) if request.job not in self._approved else None
         if stored is not None:
-            self._load(plan_of(stored))
-            self._loaded.add(request.job)
+            self._approved[request.job] = self._own(plan_of(stored))
         return self._step(request.step)
+
+    def _bound(self, request: Request) -> tuple[Stage, int]:
+        """The stage of a request, and its number within it. A request is answered only if it is the next one of a stage
+        that this installation itself plans for the approved job, with the arguments that it plans."""
+        planned = [stage for stage in self._approved[request.job].stages if self.name in stage.costs]
+        names = [stage.name for stage in planned]
+        if request.stage not in names:
+            raise BeyondReservation(f"stage {request.stage!r} is not in the approved plan of job {request.job}.")
+        stage = planned[names.index(request.stage)]
+        begun = self.ledger.begun(request.job)
+        later = [name for name in names[names.index(request.stage) + 1 :] if name in begun]
+        if later and request.stage not in begun:
+            raise BeyondReservation(f"stage {request.stage!r} comes before {later[0]!r}, of which was asked already.")
+        number = self.ledger.number(request.job, request.seq, request.stage)
+        stage.bind(self.name, number, request.arguments)
+        return stage, number
 
     def _replay(self, request: Request, data: bytes, hashed: str, answered: str, reply: bytes | None) -> bytes:
         if answered != hashed:
@@ -357,26 +407,30 @@ class Party(Workplace):
         self._record(request, data, reply, kind="replay", discloses="the same bytes as before", hashes=(hashed, ""))
         return reply
 
-    def _source(self, job: str, seq: int) -> Randomness:
-        """The operating system's, or for a simulation a stream that depends on seed, party, plan and request alone."""
+    def _source(self, job: str, stage: Stage, number: int) -> Randomness:
+        """The operating system's, or for a simulation a stream that depends on seed, party, method with its options,
+        and request alone."""
         if job not in self._seeds:
             stored = self.store.job(job)
             assert stored is not None
-            seed = stored_proposal(stored.content)["seed"]
-            self._seeds[job] = None if seed is None else (int(seed), plan_of(stored).fingerprint)
+            seed, plan = stored_proposal(stored.content)["seed"], self._approved[job]
+            asked = wire.digest(wire.encode([plan.method, dict(plan.options)]))
+            self._seeds[job] = None if seed is None else (int(seed), asked)
         simulated = self._seeds[job]
         if simulated is None:
             return SystemRandomness()
         if not self.simulation:
             raise SeedRefused("a seed makes noise predictable; only a party with simulation = true accepts one.")
-        return SimulatedRandomness(simulated[0], f"{self.name}/{simulated[1]}/{seq}")
+        return SimulatedRandomness(simulated[0], f"{self.name}/{simulated[1]}/{stage.name}/{number}")
 
     def _commit(self, request: Request, data: bytes, hashed: str, release: Release, cost: Cost, work: Work) -> bytes:
         reply = Reply(value=release.value, mail=work.outbox).encode()
         with self.database.transaction():
+            self._check_not_ended(request.job)  # by the operator, while the step ran
             for name, value in work.kept.items():
                 self.store.keep(request.job, name, value)
             self.store.add_letters(request.job, work.letters)
+            self.store.add_sent(request.job, work.sent)
             stored = self.store.add_reply(request.job, request.seq, hashed, reply)
             self._record(
                 request,
@@ -394,11 +448,46 @@ class Party(Workplace):
         if self.store.job(request.job) is None:
             raise NotApproved(f"job {request.job} is not known here.")
         self.store.close_job(request.job)
-        shutil.rmtree(self._scratch(request.job), ignore_errors=True)
         ledger, transcript = self.ledger.chain.head(), self.transcript.chain.head()
         reply = Reply(value={"ledger": _plain(ledger), "transcript": _plain(transcript)}).encode()
         self._record(request, data, reply, kind="close", discloses="the heads of this party's ledger and transcript")
         return reply
+
+    # --- jobs that are never closed -----------------------------------------------------------------------------
+
+    def end(self, job: str) -> None:
+        """End a job before it is closed, as the operator wishes: what was kept for it goes, nothing is refunded."""
+        with self._one_at_a_time:
+            self.store.end_job(job, "operator")
+
+    def end_old_jobs_hourly(self) -> None:
+        """For a party that serves: end jobs that are too old also while nothing is asked, until it closes."""
+
+        def watch() -> None:
+            while not self._stopped.wait(HOUR):
+                with self._one_at_a_time:
+                    try:
+                        if not self._closed:
+                            self._end_old_jobs()
+                    except ColonnadeError as error:
+                        self._log.warning("jobs that are too old could not be ended: %s", error)
+
+        threading.Thread(target=watch, name=f"{self.name}: old jobs", daemon=True).start()
+
+    def _end_old_jobs(self) -> None:
+        """A coordinator that never closes a job must not leave rows and shares here for ever."""
+        if self.policy.job_days == "never":
+            return
+        for job in self.store.open_jobs(before=time.time() - DAY * self.policy.job_days):
+            self.store.end_job(job, "policy")
+            self._log.info("job %s was not closed within %g days and has ended here", job, self.policy.job_days)
+
+    def _check_not_ended(self, job: str) -> None:
+        if self.store.state(job) == "ended":
+            maker, when = self.store.ended(job) or ("operator", 0.0)
+            why = "the operator" if maker == "operator" else f"the policy (job_days = {self.policy.job_days})"
+            shutil.rmtree(self.store.scratch(job), ignore_errors=True)  # what a running step made meanwhile
+            raise NotApproved(f"{why} has ended job {job} here on {time.strftime('%Y-%m-%d', time.gmtime(when))}.")
 
     def close(self) -> None:
         """Release the files once no request is being answered; the party can be opened again.
@@ -408,6 +497,7 @@ class Party(Workplace):
         """
         with self._one_at_a_time:
             self._closed = True
+            self._stopped.set()
             self.database.close()
         for handler in list(self._log.handlers):
             handler.close()
@@ -428,7 +518,7 @@ def _head(stated: Any) -> Head:
 def _file_logger(name: str, path: Path) -> logging.Logger:
     """A logger of this party's own: its file never leaves the party."""
     log = logging.Logger(f"colonnade.party.{name}", level=logging.INFO)
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = logging.FileHandler(private_file(path), encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     log.propagate = False

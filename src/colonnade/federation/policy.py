@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from colonnade.codec import nearest, plain, record
-from colonnade.durable import Database
+from colonnade.durable import Database, canonical
 from colonnade.errors import ColonnadeError, NotApproved, RunError, SchemaError, UnsafeRequest
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.messages import of_first_protocol, stored_proposal
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import JOB
+from colonnade.federation.stage import JOB, Stage, stage
+from colonnade.federation.step import registered
 from colonnade.federation.store import Store, StoredJob
 from colonnade.privacy.cost import Cost, against_colluders
 from colonnade.privacy.ledger import Budget, Ledger, Reservation
@@ -33,7 +36,7 @@ class Policy:
 
     Three rules bind the operator too: `allow` names the releases without a bound that are acceptable, `requesters`
     the organisations that may ask (None: every coordinator that the authority has certified), and `budget` is never
-    exceeded.
+    exceeded. A job that its coordinator has not closed after `job_days` is ended here.
     """
 
     approve: Literal["auto", "ask"] = "ask"
@@ -43,8 +46,11 @@ class Policy:
     allow: tuple[str, ...] = ()
     budget: Budget | None = None
     minimum_cohort: int = 1
+    job_days: float | Literal["never"] = 30.0
 
     def __post_init__(self) -> None:
+        if self.job_days != "never" and not 0 < self.job_days < math.inf:
+            raise SchemaError(f"job_days in [policy] is a positive number of days or \"never\", not {self.job_days!r}.")
         if self.minimum_cohort < 1:
             raise SchemaError(f"minimum_cohort in [policy] is a number from 1, not {self.minimum_cohort!r}.")
         unknown = [name for name in self.methods or () if name not in CATALOGUE.names]
@@ -58,10 +64,8 @@ class Policy:
         """Approved by the policy itself, or waiting for the operator."""
         if self.approve != "auto" or facts.n < self.minimum_cohort:
             return "waiting"
-        if self.methods is not None:
-            if plan.method not in self.methods:
-                return "waiting"
-            check_genuine(plan, facts, roster, party=party)
+        if self.methods is not None and plan.method not in self.methods:
+            return "waiting"
         mine = tuple(facts.columns.get(party, ()))
         if self.columns is not None and not set(columns_of(plan, mine)) <= set(self.columns):
             return "waiting"
@@ -79,12 +83,9 @@ class Policy:
 
 
 def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
-    """Which of a party's columns a job reads, by the options that its method declares to name columns; all of them if
-    it leaves the choice open, or if this installation cannot read the options.
-
-    Only a forecast: a job that the policy approved and that reads another column after all is refused at the border
-    (`Party.chunks`).
-    """
+    """Which of a party's columns a job may read, by the options that its method declares to name columns; all of them
+    if it leaves the choice open. A job that reads another column after all is refused at the border
+    (`Workplace.chunks`), whoever approved it."""
     try:
         named = CATALOGUE.make(plan.method, plan.options).reads()
     except Exception:  # options are a stranger's: what cannot be read may read everything
@@ -92,26 +93,91 @@ def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
     return tuple(mine) if named is None else tuple(name for name in mine if name in named)
 
 
+# --- the plan that a party makes itself ----------------------------------------------------------------------
+
+ASK = "ask"
+"""The method of a job that asks single steps, which its options state; it loads nothing."""
+
+
+def plan_of_steps(stages: Sequence[Stage]) -> Plan:
+    """A job of single steps. Its options have all that the stages are made of, so that each party makes them itself."""
+    described = [
+        {
+            "name": planned.name,
+            "step": planned.step,
+            "requests": {party: [dict(each) for each in requests] for party, requests in planned.requests.items()},
+            "audience": planned.audience,
+            "discloses": planned.discloses,
+            "recipients": list(planned.recipients),
+        }
+        for planned in stages
+    ]
+    return Plan(method=ASK, options={"stages": described}, stages=tuple(stages))
+
+
+def _steps_again(options: Mapping[str, Any], facts: PublicFacts, roster: Roster) -> Plan:
+    public: dict[str, Any] = {"facts": facts, "roster": roster}
+    described = [dict(each) for each in options["stages"]]
+    stages = [
+        stage(each.pop("name"), registered(each.pop("step")), each.pop("requests"), **each, **public)
+        for each in described
+    ]
+    return Plan(method=ASK, options=options, stages=tuple(stages))
+
+
 def own_plan(plan: Plan, facts: PublicFacts, roster: Roster) -> Plan:
     """The plan that this installation itself makes for the method and the options that a plan states."""
     try:
-        return CATALOGUE.make(plan.method, plan.options).plan(facts, roster)
+        return _own_plan(plan.method, canonical(plan.options), Pinned(facts, roster))
     except ColonnadeError:
         raise
     except Exception as error:  # options are a stranger's: whatever they break, the plan is not genuine
         raise UnsafeRequest(f"the options of the proposed {plan.method!r} cannot be read ({error}).") from error
 
 
-def check_genuine(plan: Plan, facts: PublicFacts, roster: Roster, *, party: str) -> None:
-    """Refuse a plan that carries a method's name and does something else here. Its costs are the budget's affair."""
-    own = {(stage.name, stage.step): stage.counts.get(party, 0) for stage in own_plan(plan, facts, roster).stages}
-    for stage in plan.stages:
-        if stage.counts.get(party, 0) > own.get((stage.name, stage.step), 0):
+@dataclass(frozen=True)
+class Pinned:
+    """Facts and roster, compared by their fingerprints."""
+
+    facts: PublicFacts = field(compare=False)
+    roster: Roster = field(compare=False)
+    fingerprints: tuple[str, str] = ("", "")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprints", (self.facts.fingerprint, self.roster.fingerprint))
+
+
+@lru_cache(maxsize=8)
+def _own_plan(method: str, options: str, pinned: Pinned) -> Plan:
+    """Made once, and then for every check of the same job, and for every party in this process."""
+    stated = json.loads(options)
+    if method == ASK:
+        return _steps_again(stated, pinned.facts, pinned.roster)
+    return CATALOGUE.make(method, stated).plan(pinned.facts, pinned.roster)
+
+
+def check_genuine(plan: Plan, own: Plan, *, party: str) -> None:
+    """Refuse a plan that asks of this party anything but what this installation plans for its method and options."""
+    proposed = {stage.name: stage.to_dict() for stage in plan.stages if party in stage.costs}
+    expected = {stage.name: stage.to_dict() for stage in own.stages if party in stage.costs}
+    for name in (*proposed, *expected):
+        if name not in expected or name not in proposed or not _same(proposed[name], expected[name], party):
             raise UnsafeRequest(
-                f"the proposed plan is called {plan.method!r}, but its stage {stage.name!r} asks more of step"
-                f" {stage.step} than that method does; the coordinator's installation differs, or its request was"
-                " forged."
+                f"the proposed plan is called {plan.method!r}, but its stage {name!r} is not what this installation"
+                " plans for these options; the coordinator's installation differs, or its request was forged."
             )
+    if list(proposed) != list(expected):
+        raise UnsafeRequest(f"the stages of the proposed {plan.method!r} stand in another order than they are asked.")
+
+
+def _same(proposed: Mapping[str, Any], expected: Mapping[str, Any], party: str) -> bool:
+    """Whether two descriptions of a stage ask the same of a party; words may differ."""
+
+    def compared(described: Mapping[str, Any]) -> str:
+        own = {name: described[name][party] for name in ("counts", "costs")}
+        return canonical({**own, **{name: described[name] for name in ("step", "audience", "recipients", "later")}})
+
+    return compared(proposed) == compared(expected)
 
 
 # --- jobs that wait for the operator, and what approving one reserves -------------------------------------
@@ -130,6 +196,8 @@ class Approvals:
     store: Store
     policy: Policy
     roster: Roster
+    columns: tuple[str, ...]
+    """This party's own."""
 
     def reservations(self, job: str, plan: Plan) -> list[Reservation]:
         """This party's part of a plan."""
@@ -153,7 +221,11 @@ class Approvals:
             if approve:
                 self.reserve(job, plan_of(stored))
             self.store.set_state(job, "approved" if approve else "denied")
-            self.store.decided(job, "operator", None)
+            self.store.decided(job, "operator", columns_of(plan_of(stored), self.columns))
+
+    def end(self, job: str) -> None:
+        """End a job that waits or is under way: what was kept for it goes, nothing is refunded."""
+        self.store.end_job(job, "operator")
 
     def waiting(self) -> dict[str, Plan]:
         """Jobs that the operator must decide."""
@@ -193,7 +265,8 @@ def operator(home: Path, *, policy: Policy | None = None) -> Iterator[Approvals]
         raise RunError(f"{home} has no party.db: this party has not served yet; run `colonnade party serve` first.")
     try:
         settings = json.loads((home / "party.json").read_text(encoding="utf-8"))
-        roster = Roster.from_dict(json.loads((home / "pinned.json").read_text(encoding="utf-8"))["roster"])
+        agreed = json.loads((home / "pinned.json").read_text(encoding="utf-8"))
+        roster, facts = Roster.from_dict(agreed["roster"]), PublicFacts.from_dict(agreed["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"party.json or pinned.json in {home} cannot be read ({error}); set this party up again.") from (
             error
@@ -207,4 +280,5 @@ def operator(home: Path, *, policy: Policy | None = None) -> Iterator[Approvals]
             store=Store(database, home / "spool"),
             policy=policy,
             roster=roster,
+            columns=tuple(facts.columns.get(settings["name"], ())),
         )

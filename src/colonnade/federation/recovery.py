@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from colonnade.durable import Database, Head
+from colonnade.durable import Database, Head, private_file, private_folder
 from colonnade.errors import CorruptRecord, RunError, StorageError
 from colonnade.federation.home import Home
 from colonnade.federation.messages import Transcript
@@ -58,7 +58,7 @@ def backup(home: Path, out: Path) -> Head:
     with _translated(f"backing {source} up to {out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
         partial.unlink(missing_ok=True)
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        private_file(partial)
         with (
             closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as live,
             closing(sqlite3.connect(partial)) as copy,
@@ -83,7 +83,7 @@ def restore(copy: Path, home: Path) -> tuple[Head, Path | None]:
     target = home / DATABASE
     replaced: Path | None = None
     with _translated(f"restoring {copy} to {target}"):
-        home.mkdir(parents=True, exist_ok=True)
+        private_folder(home)
         if target.exists():
             _check_idle(target)
             replaced = home / f"{DATABASE}.replaced-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -93,8 +93,7 @@ def restore(copy: Path, home: Path) -> tuple[Head, Path | None]:
                 if beside.exists():
                     beside.rename(replaced.with_name(replaced.name + ending))
         partial = home / f"{DATABASE}.partial"
-        partial.write_bytes(copy.read_bytes())
-        partial.chmod(0o600)
+        private_file(partial).write_bytes(copy.read_bytes())
         with closing(Database(partial)) as database:
             Store(database, home / "spool").close_open_jobs()
         with partial.open("rb") as file:

@@ -12,8 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from colonnade.durable import canonical
+from colonnade.durable import canonical, check_name
 from colonnade.errors import RosterError, TooFewHolders
+
+COORDINATOR = "the coordinator's own"
+"""The organisation of a coordinator that belongs to none of the members."""
+LONGEST_ORGANISATION = 64
+"""As in a certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +35,15 @@ class Member:
 class Roster:
     """The consortium. `committee` holds shares with `threshold` t: any t of them learn nothing, and there are at
     least 2t + 1. `colluders` is the number of organisations that the default privacy account assumes to pool the noise
-    of their members.
+    of their members. `coordinator` is the organisation that runs the coordinator: if it runs members too, they and the
+    coordinator are one in every account.
     """
 
     members: tuple[Member, ...]
     committee: tuple[str, ...] = ()
     threshold: int = 1
     colluders: int = 1
+    coordinator: str = COORDINATOR
 
     def __post_init__(self) -> None:
         names = [member.name for member in self.members]
@@ -47,8 +54,15 @@ class Roster:
             raise RosterError("two members of the roster have the same key; each must make its own.")
         if not any(member.owns_data for member in self.members):
             raise RosterError("no member of the roster owns data; add at least one data party.")
-        if any(not member.name or not member.organisation for member in self.members):
-            raise RosterError("every member of the roster needs a name and an organisation.")
+        for member in self.members:
+            check_name(member.name, "a member of the roster", error=RosterError)
+            if not (0 < len(member.organisation) <= LONGEST_ORGANISATION and member.organisation.isprintable()):
+                raise RosterError(
+                    f"the organisation of {member.name!r} needs a name of 1 to {LONGEST_ORGANISATION} printable"
+                    " characters."
+                )
+        if len({name.casefold() for name in names}) != len(names):
+            raise RosterError("two members' names differ by capital letters only; a file system may take them for one.")
         if not 0 <= self.colluders < len(self.members):
             raise RosterError(
                 f"{self.colluders} colluders among {len(self.members)} members leave no honest noise; assume fewer."
@@ -89,9 +103,15 @@ class Roster:
 
     @property
     def pooled(self) -> int:
-        """Members whose noise the colluders know: an organisation that runs several members knows the noise of all."""
+        """Members whose noise the colluders know: an organisation that runs several members knows the noise of all. The
+        coordinator's organisation sees every result, so it is one of them, whether or not any others are assumed."""
         sizes = sorted(Counter(member.organisation for member in self.members).values(), reverse=True)
-        return sum(sizes[: self.colluders])
+        return max(sum(sizes[: self.colluders]), len(self.beside_coordinator))
+
+    @property
+    def beside_coordinator(self) -> tuple[str, ...]:
+        """The members that the coordinator's organisation runs: it knows their noise, their shares and their keys."""
+        return tuple(member.name for member in self.members if member.organisation == self.coordinator)
 
     def require_committee(self) -> None:
         if not self.committee:
@@ -114,6 +134,7 @@ class Roster:
             "committee": list(self.committee),
             "threshold": self.threshold,
             "colluders": self.colluders,
+            "coordinator": self.coordinator,
         }
 
     @classmethod
@@ -126,6 +147,7 @@ class Roster:
             committee=tuple(plain["committee"]),
             threshold=int(plain["threshold"]),
             colluders=int(plain["colluders"]),
+            coordinator=str(plain.get("coordinator", COORDINATOR)),
         )
 
     @property

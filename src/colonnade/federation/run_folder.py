@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade.durable import Head, whole_file
+from colonnade.durable import Head, check_name, private_folder, tighten, whole_file
 from colonnade.errors import RunError
 from colonnade.federation.plan import Plan, of_first_format
 
@@ -35,10 +35,10 @@ class RunFolder:
     ) -> RunFolder:
         """A new folder `parent/METHOD-TIME-RANDOM`, or `parent/name`."""
         job = f"{plan.method.lower()}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
-        folder = cls(parent / (name or job))
+        folder = cls(parent / check_name(job if name is None else name, "a run", error=RunError))
         if folder.path.exists() and not folder._never_begun():
             raise RunError(f"{folder.path} exists already; choose another name or resume it.")
-        folder.path.mkdir(parents=True, exist_ok=True)
+        private_folder(folder.path)
         folder.write_json("plan.json", plan.to_dict())
         folder.write("plan.txt", plan.text() + "\n")
         folder.write_json(  # last: a folder with a job.json is whole
@@ -76,6 +76,7 @@ class RunFolder:
                 f" format ({folder.format}, here {FORMAT}): read the report.html that it has, resume it with that"
                 " version, or move it away and start a new run."
             )
+        tighten(path)
         return folder
 
     @property

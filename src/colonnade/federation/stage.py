@@ -6,12 +6,13 @@ A method's procedure makes its stages once. The plan collects them, parties appr
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from colonnade.errors import RunError
+from colonnade.errors import BeyondReservation, ColonnadeError, RunError, UnsafeRequest
 from colonnade.federation import wire
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
@@ -28,14 +29,105 @@ Requests = Mapping[str, Sequence[Mapping[str, Any]]]
 """{party: [arguments of each request]}"""
 
 
+# --- arguments that only the running job knows --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Later:
+    """What bounds an argument that is known only when the job runs: the rule in words, for the plan, and `accepts`, by
+    which every party checks what it is asked: `accepts(value, planned)`, where `planned` is the plan's example.
+
+    If it `counts`, `planned` is the number of the request within its stage, and the job states that number itself.
+    """
+
+    rule: str
+    accepts: Callable[[Any, Any], bool] = field(compare=False, repr=False)
+    counts: bool = field(default=False, compare=False, repr=False)
+
+    def allows(self, value: Any, planned: Any) -> bool:
+        """Whether the rule accepts a stranger's value, whatever its type."""
+        try:
+            return bool(self.accepts(value, planned))
+        except (ColonnadeError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+            return False
+
+
+def fields_of(rule: str, **accepts: Callable[[Any], bool]) -> Later:
+    """A layout that differs from the planned one in these fields at most, each of which is accepted."""
+
+    def differs_there(value: Any, planned: Any) -> bool:
+        if not isinstance(value, dict) or set(value) != set(planned):
+            return False
+        same = _digest({**value, **dict.fromkeys(accepts)}) == _digest({**planned, **dict.fromkeys(accepts)})
+        return same and all(accepted(value[name]) for name, accepted in accepts.items())
+
+    return Later(rule, differs_there)
+
+
+def counted(rule: str) -> Later:
+    """The number of the request within its stage, from 0: so that what is bound to it (a pad, a mask) serves once."""
+    return Later(rule, lambda value, number: type(value) is int and value == number, counts=True)
+
+
+def one_of(rule: str, values: Collection[Any]) -> Later:
+    allowed = {_digest(value) for value in values}
+    return Later(rule, lambda value, _: _digest(value) in allowed)
+
+
+def integer(rule: str, least: int, most: int) -> Later:
+    return Later(rule, lambda value, _: type(value) is int and least <= value <= most)
+
+
+def number(rule: str, least: float = -math.inf, most: float = math.inf) -> Later:
+    """A finite number within bounds."""
+    return Later(rule, lambda value, _: is_number(value, least, most))
+
+
+def numbers(rule: str, most: float) -> Later:
+    """A list as long as the plan's example, of finite numbers of size at most `most`."""
+    return Later(
+        rule,
+        lambda value, planned: (
+            isinstance(value, list) and len(value) == len(planned) and all(is_number(x, -most, most) for x in value)
+        ),
+    )
+
+
+def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Whether a value is a finite number within bounds (True and False are none)."""
+    return type(value) in (int, float) and least <= value <= most and math.isfinite(value)
+
+
+def flag(rule: str) -> Later:
+    return Later(rule, lambda value, _: isinstance(value, bool))
+
+
+def checked_by_step(rule: str) -> Later:
+    """For what depends on the party's own records of the job: the step itself refuses what the rule forbids."""
+    return Later(rule, lambda value, _: True)
+
+
+def _never(value: Any, planned: Any) -> bool:
+    return False
+
+
+def _digest(value: Any) -> str:
+    return wire.digest(wire.encode(value))
+
+
+# --- stages ---------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
     """At most `counts[party]` requests of one step at each party, which together cost `costs[party]`.
 
-    `discloses` is one sentence; `audience` says who sees the release; `reply_bytes` is the forecast size of one
-    reply with its peer messages (a function of public facts). `requests` are the arguments of each request, and
-    `later` names those that can be known only when the job runs, each with the rule that bounds it: their values in
-    `requests` are examples. A stage that was read from a stored plan has no requests and can only be shown.
+    `discloses` is one sentence; `audience` says who sees the release; `recipients` are the members to which the step
+    may send mail; `reply_bytes` is the forecast size of one reply with its peer messages (a function of public facts).
+    `requests` are the arguments of each request, and `later` names those that can be known only when the job runs, each
+    with the rule that bounds it: their values in `requests` are examples. A stage that was read from a stored plan has
+    no requests and can only be shown; a party compares it with the one that it makes itself (`policy.own_plan`), and
+    answers the requests of that one, in their order.
     """
 
     name: str
@@ -45,8 +137,11 @@ class Stage:
     audience: str
     discloses: str
     reply_bytes: int = 0
+    recipients: tuple[str, ...] = ()
     requests: Requests = field(default_factory=dict, repr=False)
-    later: Mapping[str, str] = field(default_factory=dict)
+    later: Mapping[str, Later] = field(default_factory=dict)
+    _digests: dict[int, str] = field(default_factory=dict, repr=False)
+    """Of the planned arguments of a request, without the later ones, by the identity of these arguments."""
 
     def __post_init__(self) -> None:
         if set(self.counts) != set(self.costs):
@@ -72,7 +167,30 @@ class Stage:
             raise RunError(
                 f"stage {self.name!r} fixes {', '.join(undeclared)} in its plan; only what is named later may differ."
             )
-        return {**requests[number], **later}
+        counted = {name: number for name, rule in self.later.items() if rule.counts}
+        return {**requests[number], **counted, **later}
+
+    def bind(self, party: str, number: int, arguments: Mapping[str, Any]) -> None:
+        """Refuse a request that is not the one with this number in the plan, or that breaks the rule of an argument."""
+        requests = self.requests.get(party, ())
+        if number >= len(requests):
+            raise BeyondReservation(
+                f"stage {self.name!r} has {len(requests)} requests here, all of which were made; the plan has no more."
+            )
+        planned = requests[number]
+        if id(planned) not in self._digests:
+            self._digests[id(planned)] = _digest(self._fixed(planned))
+        if _digest(self._fixed(arguments)) != self._digests[id(planned)]:
+            raise UnsafeRequest(
+                f"request {number + 1} of stage {self.name!r} asks for something else than the approved plan says."
+            )
+        for name, later in self.later.items():
+            expected = number if later.counts else planned.get(name)
+            if name in arguments and not later.allows(arguments[name], expected):
+                raise UnsafeRequest(f"{name} of stage {self.name!r} is not what the plan allows: {later.rule}.")
+
+    def _fixed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in arguments.items() if name not in self.later}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -83,13 +201,16 @@ class Stage:
             "audience": self.audience,
             "discloses": self.discloses,
             "reply_bytes": self.reply_bytes,
-            "later": dict(self.later),
+            "recipients": list(self.recipients),
+            "later": {name: later.rule for name, later in self.later.items()},
         }
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Stage:
         costs = {party: Cost.from_dict(cost) for party, cost in plain["costs"].items()}
-        return cls(**{**plain, "costs": costs})
+        later = {name: Later(str(rule), _never) for name, rule in plain.get("later", {}).items()}
+        recipients = tuple(plain.get("recipients", ()))
+        return cls(**{**plain, "costs": costs, "later": later, "recipients": recipients})
 
 
 def stage(
@@ -102,19 +223,21 @@ def stage(
     discloses: str,
     audience: str = "coordinator",
     reply_bytes: int = 0,
-    later: Mapping[str, str] | None = None,
+    recipients: Iterable[str] | None = None,
+    later: Mapping[str, Later] | None = None,
 ) -> Stage:
     """A stage with its costs, from the arguments of all its requests: {party: [arguments of each request]}.
 
-    A party without requests takes no part. Equal requests repeat a release: its price counts as often, also if it is a
-    joint one. (Different requests with equal joint costs are parts of one release, which counts once.)
+    Mail goes to `recipients`: to the committee if the audience is `SEALED`, and to no member otherwise, unless they are
+    named. A party without requests takes no part. Equal requests repeat a release: its price counts as often, also if
+    it is a joint one. (Different requests with equal joint costs are parts of one release, which counts once.)
     """
     asked = {party: each for party, each in requests.items() if each}
     costs = {}
     for party, each in asked.items():
         public = Public(job=JOB, party=party, facts=facts, roster=roster)
         objects = {id(arguments): arguments for arguments in each}
-        contents = {place: wire.digest(wire.encode(dict(arguments))) for place, arguments in objects.items()}
+        contents = {place: _digest(dict(arguments)) for place, arguments in objects.items()}
         repeats = Counter(contents[id(arguments)] for arguments in each)
         distinct = {contents[place]: arguments for place, arguments in objects.items()}
         costs[party] = compose(
@@ -128,8 +251,9 @@ def stage(
         audience=audience,
         discloses=discloses,
         reply_bytes=reply_bytes,
+        recipients=tuple(recipients) if recipients is not None else roster.committee if audience == SEALED else (),
         requests=asked,
-        later=later or {},
+        later=dict(later or {}),
     )
 
 

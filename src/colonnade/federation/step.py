@@ -17,11 +17,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from colonnade.codec import convert
+from colonnade.codec import bare, convert
 from colonnade.errors import BadArguments, UnknownStep
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
 from colonnade.privacy.cost import Cost
+
+
+@dataclass(frozen=True)
+class Size:
+    """The most that a whole number may be by which a step takes memory or time, `Annotated[int, Size(10_000)]`; also
+    for each value of a table of such numbers. It is checked before the step is priced, and so before any debit."""
+
+    most: int
+    least: int = 0
+
+    def check(self, value: Any, where: str) -> None:
+        for number in value.values() if isinstance(value, Mapping) else (value,):
+            if number is not None and not self.least <= number <= self.most:
+                raise BadArguments(f"{where} must be from {self.least:,} to {self.most:,}, not {number!r}.")
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,8 @@ class Public:
     party: str
     facts: PublicFacts
     roster: Roster
+    packages: tuple[str, ...] | None = None
+    """Those beyond Colonnade's own that the party runs; None where its own installation makes a plan."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,11 @@ class Step:
                 f"step {self.name} takes {', '.join(wanted) or 'no arguments'}; unknown: {unknown}, absent: {absent}."
             )
         for name, value in arguments.items():
-            convert(value, hints.get(name, Any), f"argument {name!r} of step {self.name}", exact=True)
+            hint, where = hints.get(name, Any), f"argument {name!r} of step {self.name}"
+            convert(value, bare(hint), where, exact=True)
+            for size in getattr(hint, "__metadata__", ()):
+                if isinstance(size, Size):
+                    size.check(value, where)
         return dict(arguments)
 
     def price(self, public: Public, arguments: Mapping[str, Any]) -> Cost:
@@ -77,7 +97,7 @@ class Step:
 def _signature(function: Callable[..., Release]) -> tuple[dict[str, Any], dict[str, inspect.Parameter]]:
     """The types and the keyword arguments of a step; reading them takes longer than many a step."""
     parameters = inspect.signature(function).parameters.items()
-    return typing.get_type_hints(function), {
+    return typing.get_type_hints(function, include_extras=True), {
         name: parameter for name, parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
 

@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from colonnade.durable import Database
-from colonnade.errors import CorruptRecord, StorageError
+from colonnade.durable import Database, private_file, private_folder
+from colonnade.errors import CorruptRecord, NotApproved, StorageError
 from colonnade.federation import wire
 
 SPOOL_ABOVE = 1 << 18
 """Larger payloads are files of their own. In the database they would be written twice, to its log and from there, and
 leave it as large as all of a job's replies together when these are forgotten: hundreds of megabytes of a training."""
 
-JobState = Literal["waiting", "approved", "denied", "closed"]
+JobState = Literal["waiting", "approved", "denied", "closed", "ended"]
+"""Closed by the coordinator, or ended by this party itself before that: both are over."""
+OVER: tuple[JobState, ...] = ("closed", "ended")
+NOT_OVER = "state NOT IN ('closed', 'ended')"
 Maker = Literal["policy", "operator"]
 
 
@@ -68,9 +73,19 @@ class Store:
                 "CREATE TABLE IF NOT EXISTS decisions (job TEXT PRIMARY KEY, maker TEXT NOT NULL, time REAL NOT NULL,"
                 " offered TEXT)"
             )
+            database.execute("CREATE TABLE IF NOT EXISTS begun (job TEXT PRIMARY KEY, time REAL NOT NULL)")
+            # Jobs of a version that noted no time begin now.
+            database.execute("INSERT OR IGNORE INTO begun SELECT job, ? FROM jobs", (time.time(),))
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS ended (job TEXT PRIMARY KEY, maker TEXT NOT NULL, time REAL NOT NULL)"
+            )
             database.execute(
                 "CREATE TABLE IF NOT EXISTS letters (job TEXT, sender TEXT, seq INTEGER NOT NULL,"
                 " PRIMARY KEY (job, sender))"
+            )
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS sent (job TEXT, recipient TEXT, tag TEXT,"
+                " PRIMARY KEY (job, recipient, tag)) WITHOUT ROWID"
             )
 
     # jobs
@@ -88,6 +103,7 @@ class Store:
 
     def add_job(self, job: str, proposal: str, content: bytes, state: JobState) -> None:
         self.database.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", (job, proposal, content, state))
+        self.database.execute("INSERT OR REPLACE INTO begun VALUES (?, ?)", (job, time.time()))
 
     def set_state(self, job: str, state: JobState) -> None:
         self.database.execute("UPDATE jobs SET state = ? WHERE job = ?", (state, job))
@@ -113,7 +129,7 @@ class Store:
         if not rows:
             return None
         request, hashed, inline = rows[0]
-        return StoredReply(request, None if self.state(job) == "closed" else self._fetch(hashed, inline))
+        return StoredReply(request, None if self.state(job) in OVER else self._fetch(hashed, inline))
 
     def add_reply(self, job: str, seq: int, request: str, reply: bytes) -> str:
         """Returns the hash of the reply."""
@@ -146,48 +162,97 @@ class Store:
         for sender, seq in newest.items():
             self.database.execute("INSERT OR REPLACE INTO letters VALUES (?, ?, ?)", (job, sender, seq))
 
+    # mail that was sent
+
+    def sent(self, job: str, recipient: str, tag: str) -> bool:
+        """Whether a request of this job that was answered sent something to this member under this tag."""
+        wanted = (job, recipient, tag)
+        return bool(self.database.execute("SELECT 1 FROM sent WHERE job = ? AND recipient = ? AND tag = ?", wanted))
+
+    def add_sent(self, job: str, messages: Iterable[tuple[str, str]]) -> None:
+        """{(recipient, tag)} of one request."""
+        for recipient, tag in messages:
+            self.database.execute("INSERT INTO sent VALUES (?, ?, ?)", (job, recipient, tag))
+
     # closing
 
     def close_job(self, job: str) -> None:
         """Forget payloads, keep hashes. What steps kept (shares, say) is overwritten in the database and its log.
 
         Replies are not: they are what left anyway, or sealed, and overwriting takes as long as writing did. Spooled
-        files are deleted.
+        files are deleted, and what steps left in their scratch folder.
         """
-        self._forget([job])
+        self._forget([job], "ended" if self.state(job) == "ended" else "closed")
         self.sweep()
+        shutil.rmtree(self.scratch(job), ignore_errors=True)
+
+    def end_job(self, job: str, maker: Maker) -> None:
+        """Like `close_job`, by this party itself; the party may be serving in another process. What is reserved for the
+        job stays reserved."""
+        with self.database.transaction():
+            if self.state(job) not in ("waiting", "approved"):
+                raise NotApproved(f"job {job} is not under way here; those that are: {', '.join(self.open_jobs())}.")
+            spooled = self._spooled("job = ?", (job,))
+            self.database.execute("INSERT OR REPLACE INTO ended VALUES (?, ?, ?)", (job, maker, time.time()))
+            self._forget([job], "ended")
+        self.database.flush()
+        for name in spooled - self._spooled(NOT_OVER):
+            (self._spool / name).unlink(missing_ok=True)
+        shutil.rmtree(self.scratch(job), ignore_errors=True)
+
+    def ended(self, job: str) -> tuple[Maker, float] | None:
+        """Who ended a job before it was closed, and when."""
+        rows = self.database.execute("SELECT maker, time FROM ended WHERE job = ?", (job,))
+        return (rows[0][0], float(rows[0][1])) if rows else None
+
+    def open_jobs(self, *, before: float | None = None) -> list[str]:
+        """Jobs that are not over: all, or those that began before a time."""
+        latest = math.inf if before is None else before
+        rows = self.database.execute(
+            "SELECT job FROM jobs JOIN begun USING (job) WHERE state IN ('waiting', 'approved') AND time < ?", (latest,)
+        )
+        return [job for (job,) in rows]
+
+    def scratch(self, job: str) -> Path:
+        """The folder for what steps of a job can make again."""
+        return self._spool.parent / "scratch" / hashlib.sha256(job.encode()).hexdigest()[:32]
 
     def close_open_jobs(self) -> list[str]:
         """Close every job that is not over, in a copy of the records: it cannot know what was answered since."""
-        open_jobs = [stored.job for stored in self.jobs() if stored.state in ("waiting", "approved")]
-        self._forget(open_jobs)
+        open_jobs = self.open_jobs()
+        self._forget(open_jobs, "closed")
         return open_jobs
 
-    def _forget(self, jobs: Sequence[str]) -> None:
+    def _forget(self, jobs: Sequence[str], state: JobState) -> None:
         with self.database.transaction():
             for job in jobs:
-                self.set_state(job, "closed")
+                self.set_state(job, state)
                 self.database.execute("PRAGMA secure_delete = FAST")
                 self.database.execute("UPDATE replies SET inline = NULL WHERE job = ?", (job,))
                 self.database.execute("PRAGMA secure_delete = ON")
                 self.database.execute("DELETE FROM kept WHERE job = ?", (job,))
                 self.database.execute("DELETE FROM letters WHERE job = ?", (job,))
+                self.database.execute("DELETE FROM sent WHERE job = ?", (job,))
         self.database.flush()  # the log holds copies of what was kept
 
     def sweep(self) -> None:
         """Delete spooled files that no open job refers to (also those of a step that was killed)."""
         if not self._spool.is_dir():
             return
-        wanted = {
-            hashed
-            for table in ("replies", "kept")
-            for (hashed,) in self.database.execute(
-                f"SELECT hash FROM {table} JOIN jobs USING (job) WHERE jobs.state != 'closed' AND inline IS NULL"
-            )
-        }
+        wanted = self._spooled(NOT_OVER)
         for path in self._spool.iterdir():
             if path.name not in wanted:
                 path.unlink()
+
+    def _spooled(self, condition: str, values: tuple[Any, ...] = ()) -> set[str]:
+        """The files that replies and kept values of these jobs are in."""
+        return {
+            hashed
+            for table in ("replies", "kept")
+            for (hashed,) in self.database.execute(
+                f"SELECT hash FROM {table} JOIN jobs USING (job) WHERE inline IS NULL AND {condition}", values
+            )
+        }
 
     # payloads
 
@@ -197,9 +262,9 @@ class Store:
             return hashed, payload
         path = self._spool / hashed
         try:
-            self._spool.mkdir(parents=True, exist_ok=True)
+            private_folder(self._spool)
             partial = path.with_suffix(".partial")
-            with partial.open("wb") as file:
+            with private_file(partial).open("wb") as file:
                 file.write(payload)
                 file.flush()
                 if self.database.flushed:

@@ -6,7 +6,6 @@ Nothing here leaves by itself. What a running step sends, keeps and has read is 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from colonnade.data.cohort import Alignment
 from colonnade.errors import ColumnNotOffered, SealBroken, StepFailed, UnsafeRequest
 from colonnade.federation import wire
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.messages import Mail
+from colonnade.federation.messages import Mail, digest_of
 from colonnade.federation.roster import Roster
 from colonnade.federation.store import Store
 from colonnade.privacy.randomness import Randomness
@@ -40,7 +39,11 @@ class Work:
     randomness: Randomness
     offered: tuple[str, ...] | None = None
     """The columns that it may read; None: all declared ones."""
+    recipients: tuple[str, ...] = ()
+    """The members to which it may send mail, as the approved plan says."""
     outbox: list[Mail] = field(default_factory=list)
+    sent: set[tuple[str, str]] = field(default_factory=set)
+    """Recipient and tag of what is sent once in a job."""
     kept: dict[str, Any] = field(default_factory=dict)
     letters: dict[str, int] = field(default_factory=dict)
     """{sender: the request in which it wrote the newest of its letters that this step has read}."""
@@ -136,26 +139,43 @@ class Workplace:
     @property
     def scratch(self) -> Path:
         """A folder for what a step can make again; deleted when the job closes."""
-        return self._scratch(self.job)
-
-    def _scratch(self, job: str) -> Path:
-        return self.home / "scratch" / hashlib.sha256(job.encode()).hexdigest()[:32]
+        return self.store.scratch(self.job)
 
     @property
     def randomness(self) -> Randomness:
         """The source for this request's noise, rounding and shares."""
         return self._working().randomness
 
-    def send(self, recipient: str, tag: str, value: Any) -> None:
-        """Seal a value to another member; it leaves together with this step's reply."""
+    def send(self, recipient: str, tag: str, value: Any, *, each_round: bool = False) -> None:
+        """Seal a value to another member; it leaves together with this step's reply.
+
+        A member gets one message under a tag in a job. A second one could be of other secrets, of other noise, or of
+        fresh shares of the same, and be given to some members only. `each_round`: one with each request, for what a
+        procedure tells again round after round; its recipient reads none that is older than the newest that it read.
+        """
         work = self._working()
+        if not each_round:
+            if (recipient, tag) in work.sent or self.store.sent(work.job, recipient, tag):
+                raise UnsafeRequest(f"{recipient!r} was sent {tag!r} before in job {work.job}; it is sent once.")
+            work.sent.add((recipient, tag))
         if recipient == self.name:
             self.keep(f"mail to myself: {tag}", value)
             return
+        if recipient not in work.recipients:
+            raise UnsafeRequest(f"the approved plan does not name {recipient!r} as a recipient of this step's mail.")
         member = self.roster.member(recipient)
         envelope = Mail(sender=self.name, recipient=recipient, tag=tag, seq=work.seq, sealed=b"")
         sealed = seal(self._identity, member.public_key, wire.encode(value), context=envelope.context(work.job))
         work.outbox.append(Mail(**{**envelope.to_dict(), "sealed": sealed}))
+
+    def sent_to(self, member: str) -> bytes:
+        """A digest of all that this request has sent to a member so far (of nothing, for what stays here)."""
+        return digest_of(mail for mail in self._working().outbox if mail.recipient == member)
+
+    @property
+    def mail(self) -> Sequence[Mail]:
+        """What came with this request, still sealed."""
+        return self._working().mail
 
     def received(self, tag: str) -> dict[str, Any]:
         """{sender: value} of the peer messages with this tag that came with the request, and one's own.

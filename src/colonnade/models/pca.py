@@ -75,7 +75,7 @@ class PCA(Method["PrincipalComponents"]):
     name: ClassVar[str] = "pca"
     rests_on: ClassVar[tuple[str, ...]] = ("moments",)
 
-    n_components: Annotated[int, Option("How many components.", short="-k", least=1)] = 5
+    n_components: Annotated[int, Option("How many components.", short="-k", least=1, most=10_000)] = 5
     epsilon: OptionalEpsilon = 1.0
     delta: Delta = 1e-6
     gamma: Gamma = 2**12

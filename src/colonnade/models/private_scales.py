@@ -30,18 +30,13 @@ from colonnade.statistics.describe import DEPTH, marginal, tree_leaves
 from colonnade.statistics.features import Feature, design_chunks
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import colluders
-from colonnade.statistics.moments import MomentComputation, MomentsLayout
+from colonnade.statistics.moments import MomentComputation, MomentsLayout, later_ranges
 from colonnade.statistics.quantiles import quantiles
 
 Counts = NDArray[np.float64]
 Ranges = dict[str, tuple[float, float]]
 """{feature: the ends of what is mapped to [-1, 1]}"""
 
-RANGES = (
-    "but for its ranges it is the layout of the plan; what is mapped to [-1, 1] follows from the releases before, and"
-    " no sensitivity depends on it"
-)
-"""The rule that bounds the layouts of a private fit that are known only when the job runs."""
 NORM_BINS, NORM_REACH = 64, 4.0
 """Cells of the lengths of standardised rows, up to so many deviations in each column."""
 
@@ -78,7 +73,7 @@ class Scales:
         self.columns = columns
         self.layout = layout = replace(noiseless, mu=self.levels["moments"])
         """Of the moments, with their noise; the ranges come from the other releases."""
-        self.moments = MomentComputation(layout, view, ranges=RANGES)
+        self.moments = MomentComputation(layout, view, adaptive=True)
         self.shared = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         norms = {"layout": layout.to_dict(), "level": self.levels["norms"]}
         planned = partial(stage, facts=layout.facts, roster=layout.roster)
@@ -95,7 +90,7 @@ class Scales:
             {party: [norms] for party in columns},
             discloses="noisy counts of the lengths of a party's standardised rows",
             reply_bytes=8 * NORM_BINS,
-            later={"layout": RANGES},
+            later={"layout": later_ranges(layout)},
         )
         self.stages = (self.spread, self.norms)
 

@@ -19,13 +19,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 from numpy.typing import NDArray
 
-from colonnade.alignment.align import RELAYED, Align, Aligning, disclosure
+from colonnade.alignment.align import MOST_RECORDS, RELAYED, Align, Aligning, disclosure
 from colonnade.alignment.lists import Route, Routes, collect_places, listed_keys, only, routes, terms
 from colonnade.errors import BadArguments, SecureError
 from colonnade.federation.facts import PublicFacts
@@ -34,7 +34,7 @@ from colonnade.federation.method import method_class
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
-from colonnade.federation.step import Release, step
+from colonnade.federation.step import Release, Size, step
 from colonnade.privacy.cost import Free
 from colonnade.privacy.randomness import Randomness
 
@@ -95,13 +95,14 @@ class Signing(Aligning):
         list_bytes = BITS // 8 * max(self.method.capacity.values())
         public: dict[str, Any] = {"facts": self.facts, "roster": self.roster}
         return (
-            stage("offer", offer_key, signers, discloses="sealed RSA moduli", **public),
+            stage("offer", offer_key, signers, discloses="sealed RSA moduli", recipients=own, **public),
             stage(
                 "blind",
                 blind_keys,
                 own,
                 discloses="sealed lists of blinded keys",
                 audience="the other parties",
+                recipients=signers,
                 reply_bytes=list_bytes * len(signers),
                 **public,
             ),
@@ -111,6 +112,7 @@ class Signing(Aligning):
                 signers,
                 discloses="sealed signatures, and tags of this party's keys",
                 audience=matcher,
+                recipients=own,
                 reply_bytes=list_bytes,
                 **public,
             ),
@@ -140,22 +142,38 @@ def _pair(chosen: Routes, signer: str) -> tuple[Route, Route]:
 
 
 @step(cost=Free("a modulus made for this job"))
-def offer_key(me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str]) -> Release:
+def offer_key(
+    me: Party,
+    *,
+    include: str,
+    matcher: str,
+    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
+    normalise: list[str],
+    epsilon: float | None,
+) -> Release:
     """A signer makes a key for this job."""
     check_star(routes(me.roster, include=include, matcher=matcher))
     signer = Signer.generate()
     me.keep("signer", signer.to_list())
-    tag = terms(include, matcher, capacity, normalise)
+    tag = terms(include, matcher, capacity, normalise, epsilon)
     me.send(matcher, f"modulus {tag}", signer.modulus.to_bytes(width(signer.modulus), "big"))
     return Release(None, "sealed: an RSA modulus made for this job")
 
 
 @step(cost=disclosure)
-def blind_keys(me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str]) -> Release:
+def blind_keys(
+    me: Party,
+    *,
+    include: str,
+    matcher: str,
+    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
+    normalise: list[str],
+    epsilon: float | None,
+) -> Release:
     """The matcher blinds its keys for each signer; dummies are random numbers."""
     chosen = routes(me.roster, include=include, matcher=matcher)
     forms, places = listed_keys(me, chosen, size=capacity[me.name], normalise=normalise)
-    tag = terms(include, matcher, capacity, normalise)
+    tag = terms(include, matcher, capacity, normalise, epsilon)
     for signer, raw in me.received(f"modulus {tag}").items():
         modulus = check_modulus(raw)
         sent = [draw_unit(modulus, me.randomness) for _ in range(capacity[me.name])]
@@ -168,11 +186,19 @@ def blind_keys(me: Party, *, include: str, matcher: str, capacity: dict[str, int
 
 
 @step(cost=disclosure)
-def sign_blinded(me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str]) -> Release:
+def sign_blinded(
+    me: Party,
+    *,
+    include: str,
+    matcher: str,
+    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
+    normalise: list[str],
+    epsilon: float | None,
+) -> Release:
     """A signer signs the matcher's list and sends the tags of its own keys, among dummies, in a random order."""
     chosen = routes(me.roster, include=include, matcher=matcher)
     signer = Signer.from_list(me.recall("signer"))
-    tag = terms(include, matcher, capacity, normalise)
+    tag = terms(include, matcher, capacity, normalise, epsilon)
     blinded = from_rows(only(me, f"blinded {tag}", matcher), signer.modulus, count=capacity[matcher])
     forms, places = listed_keys(me, chosen, size=capacity[me.name], normalise=normalise)
     tags = np.frombuffer(me.randomness.bytes(TAG_BYTES * capacity[me.name]), dtype=np.uint8).copy()
@@ -186,11 +212,19 @@ def sign_blinded(me: Party, *, include: str, matcher: str, capacity: dict[str, i
 
 
 @step(cost=RELAYED)
-def unblind_signed(me: Party, *, include: str, matcher: str, capacity: dict[str, int], normalise: list[str]) -> Release:
+def unblind_signed(
+    me: Party,
+    *,
+    include: str,
+    matcher: str,
+    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
+    normalise: list[str],
+    epsilon: float | None,
+) -> Release:
     """The matcher unblinds its own tags and puts them where `number` looks for them."""
     chosen = routes(me.roster, include=include, matcher=matcher)
     collect_places(me)
-    tag = terms(include, matcher, capacity, normalise)
+    tag = terms(include, matcher, capacity, normalise, epsilon)
     places = me.recall("places")
     for signer, rows in me.received(f"signed {tag}").items():
         raw, factor_rows, blinded_rows = me.recall(f"factors for {signer}")

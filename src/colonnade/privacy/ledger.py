@@ -98,6 +98,8 @@ class _Tally:
     reserved: dict[str, Reservation] = field(default_factory=dict)
     spent: dict[str, Counter[Cost]] = field(default_factory=dict)
     """{stage: equal costs, counted}."""
+    numbers: dict[int, int] = field(default_factory=dict)
+    """{sequence number: how many requests of its stage came before it}."""
 
 
 _TALLIES = 16
@@ -209,6 +211,20 @@ class Ledger:
                 " the party's operator to raise the budget."
             )
 
+    def number(self, job: str, seq: int, stage: str) -> int:
+        """How many requests of a stage came before the one with this sequence number, which is one that was debited, or
+        the next: requests are numbered 1, 2, 3, ... without a gap, so that their order is that of the plan."""
+        tally = self._tally(job)
+        if seq in tally.numbers:
+            return tally.numbers[seq]
+        if seq != len(tally.numbers) + 1:
+            raise BeyondReservation(f"request {seq} of job {job} is out of order; request {len(tally.numbers) + 1} is next.")
+        return tally.spent.get(stage, Counter()).total()
+
+    def begun(self, job: str) -> set[str]:
+        """The stages of a job of which something was asked."""
+        return set(self._tally(job).spent)
+
     def debit(self, *, job: str, seq: int, request: str, stage: str, step: str, cost: Cost) -> bool:
         """Debit one request. False when this same request had been debited before."""
         with self.database.transaction():
@@ -261,8 +277,10 @@ class Ledger:
                 reserved = Reservation(stage=body["phase"], step=body["step"], count=body["count"], cost=cost)
                 tally.reserved.setdefault(reserved.stage, reserved)
             else:
+                spent = tally.spent.setdefault(body["phase"], Counter())
                 tally.requests[body["seq"]] = body["request"]
-                tally.spent.setdefault(body["phase"], Counter())[cost] += 1
+                tally.numbers[body["seq"]] = spent.total()
+                spent[cost] += 1
         return tally
 
     def costs(self, *, job: str | None = None, since: float | None = None) -> list[Cost]:

@@ -105,6 +105,33 @@ def noise_sharing(
     return share(field, noise, holders=holders, threshold=threshold, randomness=randomness, degree=2 * threshold)
 
 
+def blinded_noise(
+    field: Field, noise: ArrayLike, *, holders: int, threshold: int, randomness: Randomness
+) -> list[Residues]:
+    """A party's noise e and t uniform blinds s_1, ..., s_t, shared with degree t: (primes, t + 1, *shape) each.
+
+    `noise_term` makes of them a share of degree 2t, for one opening only. Unlike a sharing dealt with degree 2t,
+    t + 1 honest holders determine every holder's term.
+    """
+    values = field.encode(noise)
+    blinds = field.uniform((threshold, *values.shape[1:]), randomness)
+    secrets = np.concatenate([values[:, None], blinds], axis=1)
+    return share_residues(field, secrets, holders=holders, threshold=threshold, randomness=randomness)
+
+
+def noise_term(field: Field, shares: Residues, *, holder: int) -> Residues:
+    """e + sum_i j^i s_i at the point j = holder + 1, from shares (primes, t + 1, ...) of the noise and its blinds.
+
+    With the holder's own shares it is what this holder adds to its product: the value at j of the polynomial
+    e(x) + sum_i x^i s_i(x), uniform of degree 2t with the noise at 0. With another holder's shares it is that holder's
+    share, of degree t, of the same number: j is then a constant.
+    """
+    total = field.zeros(shares.shape[2:])
+    for power in range(shares.shape[1] - 1, -1, -1):
+        total = field.add(field.scale(total, holder + 1), shares[:, power])
+    return total
+
+
 def open_product(product: Product, *, noise: Mapping[str, Residues], parties: Sequence[str]) -> Residues:
     """What this holder may send to the member that opens: its product share plus every roster party's noise share.
 

@@ -161,34 +161,39 @@ class Dealing:
         return DealtShare(self, holder) if seed is None else SeedShare(self.field, self.shape, seed)
 
     def packed(self, holders: Sequence[int]) -> list[PackedShare]:
-        """The whole shares of holders that have no seed, each stream expanded once for all of them."""
-        size, primes = self.shape.total_words, self.field.primes
-        out = [[np.empty(size, dtype=np.uint64) for _ in primes] for _ in holders]
-        for number in range(self.shape.blocks):
-            for words, residues in zip(out, self.blocks(number, holders), strict=True):
-                for layer, target in zip(residues, words, strict=True):
-                    _pack(layer.reshape(-1), target[self.shape.words(number)])
-        return [PackedShare(self.field, self.shape, words) for words in out]
+        return _packed(self, holders)
 
     def blocks(self, number: int, holders: Sequence[int]) -> list[Residues]:
         """One block of several holders' shares: the polynomial through 0 and the seeds' points, at theirs."""
-        secret = self.values[self.shape.rows(number)].reshape(-1)
-        seeded = sorted(self.seeds)
-        streams = np.stack([SeedShare(self.field, self.shape, self.seeds[holder]).block(number) for holder in seeded])
-        streams = streams.reshape(len(seeded), len(self.field.primes), -1)
-        out = [np.empty((len(self.field.primes), secret.size), dtype=np.int32) for _ in holders]
-        for k, p in enumerate(self.field.primes):
-            for holder, target in zip(holders, out, strict=True):
-                weights = lagrange_weights(p, [0, *(other + 1 for other in seeded)], point=holder + 1)
-                _interpolate(secret, streams[:, k], np.array(weights, dtype=np.float64), p, target[k])
-        return [share.reshape(len(self.field.primes), -1, self.shape.width) for share in out]
+        return _blocks(self, number, holders, secret=self.values[self.shape.rows(number)].reshape(-1))
+
+
+@dataclass(frozen=True, eq=False)
+class UniformDealing:
+    """A sharing, of degree d, of uniform residues (masks, blinds): the seeds of d + 1 holders, which are all of it."""
+
+    field: Field
+    shape: Shape
+    seeds: Mapping[int, bytes]
+
+    def share(self, holder: int) -> Share:
+        """What the holder will have; `holder` -1 is the point 0: the secret."""
+        seed = self.seeds.get(holder)
+        return DealtShare(self, holder) if seed is None else SeedShare(self.field, self.shape, seed)
+
+    def packed(self, holders: Sequence[int]) -> list[PackedShare]:
+        return _packed(self, holders)
+
+    def blocks(self, number: int, holders: Sequence[int]) -> list[Residues]:
+        """One block of several holders' shares: the polynomial through the seeds' points, at theirs."""
+        return _blocks(self, number, holders, secret=None)
 
 
 @dataclass(frozen=True, eq=False)
 class DealtShare:
-    """The dealer's own share, or any other without a seed, from the integers and the seeds."""
+    """The dealer's own share, or any other without a seed, from what the dealer knows."""
 
-    dealing: Dealing
+    dealing: Dealing | UniformDealing
     holder: int
 
     @property
@@ -223,6 +228,46 @@ def deal_seeded(
         )
     seeds = {(first + number) % holders: randomness.bytes(SEED_BYTES) for number in range(degree)}
     return Dealing(field, values, seeds)
+
+
+def deal_uniform(
+    field: Field, lengths: tuple[int, ...], *, holders: int, threshold: int, randomness: Randomness, first: int = 0
+) -> UniformDealing:
+    """A fresh sharing of degree t of uniform residues, in which the t + 1 holders from `first` on get the seeds."""
+    check_holders(holders, threshold)
+    seeds = {(first + number) % holders: randomness.bytes(SEED_BYTES) for number in range(threshold + 1)}
+    return UniformDealing(field, Shape(lengths), seeds)
+
+
+def _packed(dealing: Dealing | UniformDealing, holders: Sequence[int]) -> list[PackedShare]:
+    """The whole shares of holders that have no seed, each stream expanded once for all of them."""
+    field, shape = dealing.field, dealing.shape
+    out = [[np.empty(shape.total_words, dtype=np.uint64) for _ in field.primes] for _ in holders]
+    for number in range(shape.blocks):
+        for words, residues in zip(out, dealing.blocks(number, holders), strict=True):
+            for layer, target in zip(residues, words, strict=True):
+                _pack(layer.reshape(-1), target[shape.words(number)])
+    return [PackedShare(field, shape, words) for words in out]
+
+
+def _blocks(
+    dealing: Dealing | UniformDealing, number: int, holders: Sequence[int], *, secret: NDArray[np.integer[Any]] | None
+) -> list[Residues]:
+    """One block of several holders' shares, from the seeds' streams and, where there is one, the secret at 0."""
+    field, shape, seeded = dealing.field, dealing.shape, sorted(dealing.seeds)
+    streams = np.stack([SeedShare(field, shape, dealing.seeds[holder]).block(number) for holder in seeded])
+    streams = streams.reshape(len(seeded), len(field.primes), -1)
+    points = [holder + 1 for holder in seeded]
+    out = [np.empty((len(field.primes), streams.shape[2]), dtype=np.int32) for _ in holders]
+    for k, p in enumerate(field.primes):
+        for holder, target in zip(holders, out, strict=True):
+            if secret is None:
+                weights = [0, *lagrange_weights(p, points, point=holder + 1)]
+            else:
+                weights = lagrange_weights(p, [0, *points], point=holder + 1)
+            values = np.zeros(streams.shape[2], dtype=np.int64) if secret is None else secret
+            _interpolate(values, streams[:, k], np.array(weights, dtype=np.float64), p, target[k])
+    return [share.reshape(len(field.primes), -1, shape.width) for share in out]
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------

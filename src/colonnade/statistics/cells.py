@@ -51,10 +51,10 @@ def cells(column: Column, *, bins: int) -> Cells:
         assert column.categories is not None
         return Cells((*(str(value) for value in column.categories), *extra), None, column.missing)
     edges = _edges(column, bins)
-    if column.kind == "count":
-        labels = [_whole(a, b) for a, b in itertools.pairwise(edges)]
+    if column.whole:
+        labels = [_whole(column, a, b) for a, b in itertools.pairwise(edges)]
     else:
-        labels = [f"{a:.4g} to {b:.4g}" for a, b in itertools.pairwise(edges)]
+        labels = [f"{column.label(a)} to {column.label(b)}" for a, b in itertools.pairwise(edges)]
     return Cells((*labels, *extra), edges, column.missing)
 
 
@@ -63,12 +63,12 @@ def _edges(column: Column, bins: int) -> NDArray[np.float64]:
         raise DomainError(f"column {column.name!r} has no bounds; declare lower and upper in columns.toml.")
     if column.cuts is not None:
         return np.array([column.lower, *column.cuts, column.upper])
-    if column.kind == "count":
+    if column.whole:
         # Cells of integers: [a, b) with integer a and b; the top value needs an edge above it.
         values = int(column.upper - column.lower) + 1
         return np.unique(np.floor(np.linspace(column.lower, column.upper + 1, min(bins, values) + 1)))
     return np.linspace(column.lower, column.upper, bins + 1)
 
 
-def _whole(low: float, above: float) -> str:
-    return f"{low:g}" if above - low <= 1 else f"{low:g} to {above - 1:g}"
+def _whole(column: Column, low: float, above: float) -> str:
+    return column.label(low) if above - low <= 1 else f"{column.label(low)} to {column.label(above - 1)}"

@@ -306,8 +306,8 @@ class CircuitStages(JointStages):
             discloses=f"secret shares of products of the parties' {layout.rows}",
             reply_bytes=len(roster.committee) * row_bytes,
         )
-        self.open = self.open_stage()
-        self.stages = tuple(stage for stage in (self.share, self.multiply, self.open) if stage.costs)
+        stages = (self.share, self.multiply, *self.opening())
+        self.stages = tuple(stage for stage in stages if stage.costs)
 
     def compute(self, job: Job) -> NDArray[Any]:
         """Exact integers plus noise."""
@@ -315,7 +315,7 @@ class CircuitStages(JointStages):
             job.ask(self.share)
             for _ in self._levels:
                 job.ask(self.multiply)
-        return self.opened(job, self.open)
+        return self.opened(job)
 
 
 # --- within the memory that the user allows ---------------------------------------------------------------

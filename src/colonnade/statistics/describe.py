@@ -6,6 +6,7 @@ computed. All releases are priced together: (epsilon, delta) is a person's total
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,12 +25,14 @@ from colonnade.federation.options import ColumnNames, Delta, Epsilon, Option
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.formatting import noise_width, number, share, with_noise
 from colonnade.privacy.calibration import Calibration, Gaussians
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
 from colonnade.privacy.randomness import Randomness
+from colonnade.statistics import adaptive
+from colonnade.statistics.adaptive import AdaptiveMarginal, Axis, Forecast, Rounds, SortedValues, listed
 from colonnade.statistics.cells import Cells, cells
 from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts, quantiles
 from colonnade.view.blocks import Figure, Figures, Section, Table, Text, View
@@ -38,7 +41,12 @@ if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
 
 Noise = Literal["gaussian", "laplace"]
+Shape = Literal["histogram", "tree", "adaptive"]
+MOST_BINS = Size(10_000, least=1)
 DEPTH = 10
+"""Levels of a dyadic tree."""
+ROUNDS: Mapping[Noise, int] = {"gaussian": 8, "laplace": 5}
+"""Of an adaptive marginal: its noise grows with their root, or, without delta, with their number."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -63,10 +71,15 @@ class Describe(Method["Description"]):
         1e-6
     )
     marginals: Annotated[
-        Literal["histogram", "quantiles"],
-        Option("Counts in cells, or quantiles of numeric columns from a dyadic tree (better if skewed)."),
-    ] = "histogram"
-    bins: Annotated[int, Option("Cells of a continuous or long count column.", least=1, most=10_000)] = 20
+        Literal["adaptive", "histogram"],
+        Option("Numeric columns in cells that refine where the records are, with point masses; or in equal cells."),
+    ] = "adaptive"
+    bins: Annotated[
+        int,
+        Option(
+            "Cells of a continuous or long count column: of the histogram, or as shown.", least=1, most=MOST_BINS.most
+        ),
+    ] = 20
     columns: ColumnNames = None
 
     def missing_data(self) -> str:
@@ -114,7 +127,10 @@ class Describing(Procedure["Description"]):
             discloses="noisy counts of one column's public cells",
         )
         self.stages = (self.presence, self.marginals)
-        self.notes = (f"Each count of a histogram carries integer noise with standard deviation {self.sd:.1f}.",)
+        self.notes = (
+            f"Each count of a histogram carries integer noise with standard deviation {self.sd:.1f}.",
+            *(self._forecast(facts.column(name)) for names in self.wanted.values() for name in names),
+        )
 
     def _noise(self) -> tuple[Noise, float]:
         releases = len(self.facts.parties) + sum(len(names) for names in self.wanted.values())
@@ -125,8 +141,22 @@ class Describing(Procedure["Description"]):
         return "gaussian", budget["counts"]
 
     def _shape(self, column: Column) -> dict[str, Any]:
-        tree = self.method.marginals == "quantiles" and not column.discrete
-        return {"column": column.name, "shape": "tree" if tree else "histogram", "bins": self.method.bins}
+        refined = self.method.marginals == "adaptive" and not listed(column) and column.cuts is None
+        return {"column": column.name, "shape": "adaptive" if refined else "histogram", "bins": self._bins(column)}
+
+    def _bins(self, column: Column) -> int:
+        """A short count has a cell for each value, unless equal cells are asked for."""
+        short = self.method.marginals == "adaptive" and listed(column) and column.cuts is None
+        return max(self.method.bins, adaptive.LONGEST_LIST) if short else self.method.bins
+
+    def _forecast(self, column: Column) -> str:
+        """The plan's line for a column."""
+        if self._shape(column)["shape"] == "adaptive":
+            rounds = adaptive_rounds(self.noise, self.level)
+            expected = Forecast.of(Axis.of(column), n=self.facts.n, rounds=rounds).in_words()
+        else:
+            expected = adaptive.histogram_words(len(cells(column, bins=self._bins(column))), n=self.facts.n, sd=self.sd)
+        return f"Column {column.name!r}: {expected}."
 
     def run(self, job: Job) -> Description:
         presence = job.ask(self.presence)
@@ -134,7 +164,7 @@ class Describing(Procedure["Description"]):
         for turn in range(self.marginals.rounds):
             for party, counts in job.ask(self.marginals).items():
                 column = self.facts.column(self.wanted[party][turn])
-                described[column.name] = self._marginal(column, party, np.asarray(counts, dtype=np.float64))
+                described[column.name] = {"party": party, "kind": column.kind, **self._marginal(column, counts)}
         return Description(
             n=self.facts.n,
             presence={party: int(value) for party, value in presence.items()},
@@ -145,22 +175,67 @@ class Describing(Procedure["Description"]):
             simulated=job.simulated,
         )
 
-    def _marginal(self, column: Column, party: str, counts: NDArray[np.float64]) -> dict[str, Any]:
+    def _marginal(self, column: Column, counts: Any) -> dict[str, Any]:
         """Post-processing of one column's noisy counts; it costs nothing."""
-        described: dict[str, Any] = {"party": party, "kind": column.kind}
-        if self._shape(column)["shape"] == "tree":
-            described["quantiles"] = _quantiles(column, *tree_leaves(column, counts))
-            if column.missing:
-                described["missing"] = float(counts[-1])
-            described["sd"] = self.sd * (DEPTH if self.noise == "laplace" else math.sqrt(DEPTH))
-            return described
-        public = cells(column, bins=self.method.bins)
-        described |= {"labels": list(public.labels), "counts": counts.tolist(), "sd": self.sd}
+        if self._shape(column)["shape"] == "adaptive":
+            fitted = adaptive_marginal(column, counts, n=self.facts.n, noise=self.noise, level=self.level)
+            return _shown(column, fitted, bins=self.method.bins)
+        noisy = np.asarray(counts, dtype=np.float64)
+        public = cells(column, bins=self._bins(column))
+        described: dict[str, Any] = {"labels": list(public.labels), "counts": noisy.tolist(), "sd": self.sd}
         if public.edges is not None:
-            inside = counts[: len(public.edges) - 1]
             described["edges"] = public.edges.tolist()
-            described["quantiles"] = _quantiles(column, inside, public.edges)
+            if column.kind == "date":
+                described["ticks"] = [column.label(edge) for edge in public.edges]
+            described |= _named(column, quantiles(noisy[: len(public.edges) - 1], public.edges, np.array(QUANTILES)))
         return described
+
+
+def adaptive_rounds(noise: Noise, level: float) -> Rounds:
+    """The rounds of an adaptive marginal that together cost `level`: a noise multiplier, or an epsilon."""
+    number = ROUNDS[noise]
+    if noise == "laplace":
+        return Rounds(number, noise, _up(number / level))
+    return Rounds(number, noise, _up(level * _up(math.sqrt(number))))
+
+
+def adaptive_marginal(column: Column, counts: Any, *, n: int, noise: Noise, level: float) -> AdaptiveMarginal:
+    """What a party's answer to `marginal` with the shape "adaptive" says."""
+    axis = Axis.of(column)
+    return AdaptiveMarginal.of(adaptive.from_arrays(counts, axis), axis, n=n, rounds=adaptive_rounds(noise, level))
+
+
+def _shown(column: Column, fitted: AdaptiveMarginal, *, bins: int) -> dict[str, Any]:
+    """An adaptive marginal in equal cells about where its records are, for people, and as it is."""
+    edges = fitted.equal_cells(bins)
+    shares = np.append(fitted.marginal.below(edges[:-1]), 1.0)
+    counts = fitted.total * np.diff(shares)
+    labels = _interval_labels(column, edges)
+    described: dict[str, Any] = {"labels": labels, "counts": counts.tolist(), "edges": edges.tolist()}
+    if column.kind == "date":
+        described["ticks"] = [column.label(edge) for edge in edges]
+    if column.missing:
+        described["labels"].append("missing")
+        described["counts"].append(fitted.empty)
+    return {
+        **described,
+        **_named(column, fitted.quantile(QUANTILES)),
+        "sd": float(np.median(fitted.sds)),
+        "in words": fitted.in_words(column.label),
+        "mostly noise": fitted.mostly_noise,
+        "point masses": [
+            {"value": column.label(value), "records": held, "sd": sd} for value, held, sd in fitted.point_masses()
+        ],
+        "cells": fitted.to_dict(),
+    }
+
+
+def _interval_labels(column: Column, edges: NDArray[np.float64]) -> list[str]:
+    last = 1.0 if column.whole else 0.0
+    return [
+        column.label(low) if high - low <= last else f"{column.label(low)} to {column.label(high - last)}"
+        for low, high in itertools.pairwise(edges)
+    ]
 
 
 def tree_leaves(column: Column, counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -170,12 +245,14 @@ def tree_leaves(column: Column, counts: NDArray[np.float64]) -> tuple[NDArray[np
     return consistent_leaves(counts[: 2 ** (DEPTH + 1) - 2], DEPTH), edges
 
 
-def _quantiles(column: Column, counts: NDArray[np.float64], edges: NDArray[np.float64]) -> dict[str, float]:
-    """Integers for a count: the cell [a, a + 1) holds the value a."""
-    values = quantiles(counts, edges, np.array(QUANTILES))
-    if column.kind == "count":
+def _named(column: Column, values: NDArray[np.float64]) -> dict[str, Any]:
+    """Quantiles by their levels, integers for a count: the cell [a, a + 1) holds the value a. Dates also as dates."""
+    if column.whole:
         values = np.clip(np.floor(values), column.lower, column.upper)
-    return dict(zip(map(str, QUANTILES), values.tolist(), strict=True))
+    named = dict(zip(map(str, QUANTILES), values.tolist(), strict=True))
+    if column.kind != "date":
+        return {"quantiles": named}
+    return {"quantiles": named, "dates": {level: column.label(value) for level, value in named.items()}}
 
 
 # --- the result -------------------------------------------------------------------------------------------
@@ -220,7 +297,8 @@ class Description(Result):
         return View(
             title=f"{number(self.n)} records, described by {parties} part{'y' if parties == 1 else 'ies'}"
             f" in {columns} column{'' if columns == 1 else 's'}",
-            quality=f"A party's records are {width} in 95 of 100 cases. Each column's figure says its own noise.",
+            quality=f"{self._warning()}A party's records are {width} in 95 of 100 cases. Each column's figure says its"
+            " own noise.",
             answer=(
                 Table(title="Records of each party", head=head, rows=records, numeric=numeric),
                 Figure(
@@ -269,13 +347,21 @@ class Description(Result):
             ),
         )
 
+    def _warning(self) -> str:
+        """The columns that are mostly noise, before anything else is said."""
+        names = self.mostly_noise
+        rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return f"Mostly noise: {', '.join(names[:5])}{rest}. " if names else ""
+
     def _in_short(self, marginal: Mapping[str, Any]) -> str:
         """The middle of a numeric column, or the most frequent category; neither where the noise hides both."""
         if self._below_noise(marginal):
             return "too few records for this noise"
         if "quantiles" in marginal:
-            value = marginal["quantiles"]
-            return f"median {value['0.5']:.4g}; 90 % between {value['0.05']:.4g} and {value['0.95']:.4g}"
+            written = marginal.get("dates") or {level: f"{value:.4g}" for level, value in marginal["quantiles"].items()}
+            heap = max(marginal.get("point masses", ()), key=lambda point: point["records"], default=None)
+            most = "" if heap is None else f"; {share(heap['records'], sum(marginal['counts']))} at {heap['value']}"
+            return f"median {written['0.5']}; 90 % between {written['0.05']} and {written['0.95']}{most}"
         counts = dict(zip(marginal["labels"], marginal["counts"], strict=True))
         if len(counts) > 1:
             counts.pop("missing", None)
@@ -284,34 +370,33 @@ class Description(Result):
 
     def _below_noise(self, marginal: Mapping[str, Any]) -> bool:
         """Is the number of counted records within two standard deviations of its own noise?"""
-        if "counts" in marginal:
-            return bool(sum(marginal["counts"]) < 2 * marginal["sd"] * math.sqrt(len(marginal["counts"])))
-        return bool(self.presence[marginal["party"]] < 2 * marginal["sd"])
+        return bool(sum(marginal["counts"]) < 2 * marginal["sd"] * math.sqrt(len(marginal["counts"])))
+
+    @property
+    def mostly_noise(self) -> list[str]:
+        """Columns of which little more than noise is seen."""
+        return [
+            name
+            for name, marginal in self.marginals.items()
+            if marginal.get("mostly noise") or self._below_noise(marginal)
+        ]
 
     def _figure(self, name: str, marginal: Mapping[str, Any]) -> Figure:
-        counts, edges = marginal.get("counts", ()), marginal.get("edges", ())
-        empty = counts[-1] if len(counts) == len(edges) > 0 else marginal.get("missing")
+        counts, edges = marginal["counts"], marginal.get("edges", ())
+        empty = counts[-1] if len(counts) == len(edges) > 0 else None
         cells_empty = "" if empty is None else f"; {number(empty)} cells empty"
         caption = (
             f"{marginal['kind']}; {self._in_short(marginal)}{cells_empty}. Noise: standard deviation"
             f" {marginal['sd']:,.1f} a count."
         )
-        if "counts" not in marginal:
-            rows = [(f"{100 * float(level):g} %", f"{value:.6g}") for level, value in marginal["quantiles"].items()]
-            if "missing" in marginal:
-                rows.append(("missing", number(marginal["missing"])))
-            return Figure(
-                chart="quantiles",
-                data={"quantiles": marginal["quantiles"]},
-                label=f"Quantiles of {name}; the numbers are in the table below",
-                title=name,
-                caption=caption,
-                numbers=Table(title=f"Quantiles of {name}", head=("quantile", "value"), rows=tuple(rows), numeric=(1,)),
-            )
+        if "in words" in marginal:
+            caption += f" {marginal['in words'].capitalize()}."
         labels = marginal["labels"]
         data: dict[str, Any] = {"labels": labels, "noise": marginal["sd"]}
         long = len(edges) > 8
         data |= {"counts": counts, "edges": edges} if long else {"values": counts}
+        if long and "ticks" in marginal:
+            data["ticks"] = marginal["ticks"]
         if not long and labels[-1] == "missing" and len(labels) > 1:
             data["empty_last"] = True
         rest = len(labels) - MOST_CELLS
@@ -348,9 +433,10 @@ def presence_cost(public: Public, *, noise: Noise, level: float) -> Cost:
     return _cost(noise, level, replace_factor=1.0)
 
 
-def marginal_cost(public: Public, *, column: str, shape: str, bins: int, noise: Noise, level: float) -> Cost:
-    """Zeroing a record out takes it from one cell (of each level): L1 = L2 = 1 a level. Replacing it also puts it
-    into another: L1 = 2, L2 = sqrt(2). The tree's noise is scaled by its levels, so its cost is the same."""
+def marginal_cost(public: Public, *, column: str, shape: Shape, bins: int, noise: Noise, level: float) -> Cost:
+    """Zeroing a record out takes it from one cell (of each level or round): L1 = L2 = 1 for each. Replacing it also
+    puts it into another: L1 = 2, L2 = sqrt(2). The noise is scaled by the number of levels or rounds, so the cost is
+    the same."""
     public.facts.columns[public.party][column]
     return _cost(noise, level, replace_factor=2.0)
 
@@ -364,9 +450,12 @@ def presence_count(me: Party, *, noise: Noise, level: float) -> Release:
 
 @step(cost=marginal_cost)
 def marginal(
-    me: Party, *, column: str, shape: Literal["histogram", "tree"], bins: int, noise: Noise, level: float
+    me: Party, *, column: str, shape: Shape, bins: Annotated[int, MOST_BINS], noise: Noise, level: float
 ) -> Release:
     declared = me.block.columns[column]
+    if shape == "adaptive":
+        counted = release_adaptive(me, declared, adaptive_rounds(noise, level))
+        return Release(adaptive.to_arrays(counted), f"noisy counts of the cells of {column}, round by round")
     public = cells(
         declared if shape == "histogram" else _leafy(declared), bins=bins if shape == "histogram" else 2**DEPTH
     )
@@ -377,6 +466,20 @@ def marginal(
     levels = DEPTH if shape == "tree" else 1
     noisy = exact + integer_noise(me.randomness, noise, level, len(exact), levels=levels)
     return Release(noisy, f"noisy counts of the public cells of {column}")
+
+
+def release_adaptive(me: Party, column: Column, rounds: Rounds) -> list[adaptive.Counts]:
+    """All rounds of one column, from this party's records in the cohort."""
+    axis = Axis.of(column)
+    ordered, empty = me.aggregate([column.name], SortedValues(column.name))
+    return adaptive.release(
+        lambda edges: axis.count(ordered, edges),
+        axis,
+        n=me.facts.n,
+        rounds=rounds,
+        randomness=me.randomness,
+        empty=empty if column.missing else None,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from colonnade.data.aggregation import Values
 from colonnade.data.column import Column
+from colonnade.durable import private_file, private_folder
 from colonnade.errors import ModulusTooSmall, SchemaError, StorageError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
@@ -299,7 +300,7 @@ class CohortRows:
     def _sort(self, folder: Path, rows: Rows) -> None:
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True, mode=0o700)
+        private_folder(partial)
         for places, values in rows():
             stored = np.empty(len(places), dtype=self._record)
             stored["at"], stored["row"] = places, values
@@ -307,7 +308,7 @@ class CohortRows:
             stored = stored[np.argsort(bucket, kind="stable")]
             buckets, first = np.unique(np.sort(bucket), return_index=True)
             for number, part in zip(buckets.tolist(), np.split(stored, first[1:]), strict=True):
-                with self._file(partial, number * self._rows).open("ab") as file:
+                with private_file(self._file(partial, number * self._rows)).open("ab") as file:
                     part.tofile(file)
         partial.rename(folder)
 

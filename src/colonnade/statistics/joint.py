@@ -8,6 +8,8 @@ shares (`statistics.shares`). The roster decides who holds, who adds noise and h
 all mail to the whole layout, a field, a cost and a calibration; a subclass says how far one record moves the result
 (`sensitivity`). A `SharedStatistic` also says what a member shares and what a holder computes, and has its steps here:
 the four steps below serve every kind, and the `kind` in a request finds the class in this party's own installation.
+Fields that follow from earlier releases of the job (weights, tables) come beside the layout, as `chosen`; they are
+part of the tag like all others.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from numpy.typing import NDArray
 
@@ -32,7 +34,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import SEALED, Stage, stage
+from colonnade.federation.stage import SEALED, Later, Stage, stage
 from colonnade.federation.step import Public, Release, Step, step
 from colonnade.privacy.accounting import check_delta, check_epsilon, guarantee
 from colonnade.privacy.calibration import Calibration, SkellamMus
@@ -40,7 +42,14 @@ from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
 from colonnade.privacy.skellam import Skellam
 from colonnade.privacy.skellam_sampler import largest_draw
 from colonnade.secure.field import Field, Residues, primes_for
-from colonnade.statistics.shares import join
+from colonnade.statistics.shares import (
+    join,
+    require_agreement,
+    require_holder,
+    state_dealing,
+    state_taken,
+    take_dealings,
+)
 
 # --- budgets and colluders --------------------------------------------------------------------------------
 
@@ -54,10 +63,10 @@ def check_budget(epsilon: float | None, delta: float) -> None:
 
 
 def colluders(roster: Roster, view: View) -> int:
-    """Members that are assumed to know their noise: those of the roster's colluding organisations, or none if only the
-    coordinator sees results."""
+    """Members whose noise is assumed to be known where results are: those of the roster's colluding organisations, or,
+    if only the coordinator sees results, those that its own organisation runs."""
     if view == "server":
-        return 0
+        return len(roster.beside_coordinator)
     if roster.pooled >= len(roster.names):
         raise RosterError(
             f"{roster.colluders} colluding organisations run all {len(roster.names)} members, so no noise protects"
@@ -262,6 +271,10 @@ class SharedStatistic(JointStatistic):
     """What the parties share, in words."""
     results: ClassVar[str]
     """What is opened, in words."""
+    adaptive: ClassVar[tuple[str, ...]] = ()
+    """Fields that a request may choose from what was released before; all others are those of the plan."""
+    noise_with_rows: ClassVar[Literal["first", "each"]] = "first"
+    """Noise goes along with the first chunk, for the first opening, or with each chunk, for its own opening."""
 
     @property
     @abstractmethod
@@ -275,11 +288,21 @@ class SharedStatistic(JointStatistic):
 
     @abstractmethod
     def cost(self, public: Public, view: View) -> Cost:
-        """What a data party debits for all openings."""
+        """What a data party debits for all openings, or for the opening of each chunk if each carries its noise."""
 
     @abstractmethod
     def releases(self, colluders: int) -> list[Cost]:
         """What a record pays in all, if so many members know their noise."""
+
+    def noise_goes_along(self, number: int) -> bool:
+        """Whether a chunk of rows carries noise, and so pays."""
+        return number == 0 or self.noise_with_rows == "each"
+
+    def with_chosen(self, **chosen: Any) -> Self:
+        """The same shape with other values in fields that are `adaptive`, checked."""
+        statistic = replace(self, **chosen)
+        statistic.check()
+        return statistic
 
     # --- what members do ----------------------------------------------------------------------------------
 
@@ -291,13 +314,22 @@ class SharedStatistic(JointStatistic):
     def share_noise(self, me: Party, number: int) -> None:
         """Deal a member's noise for one opening."""
 
-    @abstractmethod
     def put_away(self, me: Party, number: int) -> None:
-        """Keep, as a holder, what this request's mail brought of a chunk, before the next one is dealt."""
+        """Keep, as a holder, what this request's mail brought of a chunk, before the next one is dealt. Nothing, where
+        a chunk is opened before the next one is dealt."""
 
     def multiply(self, me: Party, number: int, level: int) -> None:
         """Deal products of shared columns of one chunk again, as a holder; only statistics of degree 3 and more do."""
         raise UnsafeRequest(f"this computation has no level {level} of products.")
+
+    @property
+    def mail_tags(self) -> tuple[str, ...]:
+        """What the tags of this statistic's mail begin with."""
+        return (self.tag,)
+
+    def alike(self, me: Party) -> Mapping[str, bytes]:
+        """{dealer: what it sent to all holders that must be the same at each}; shares are not of this kind."""
+        return {}
 
     @abstractmethod
     def combine(self, me: Party, number: int) -> Residues:
@@ -332,22 +364,34 @@ EXACT = "Exact: no noise is added, and no privacy is claimed for the result."
 """The note of a plan without noise."""
 
 
+COMPARING: dict[str, Any] = {
+    "audience": SEALED,
+    "discloses": "digests of what a share holder was dealt, to the other share holders",
+    "reply_bytes": 1024,
+}
+"""The stage in which holders compare."""
+
+
 class JointStages:
     """What a coordinator asks for one joint statistic; procedures are made of it.
 
-    `later` says which arguments are known only when the job runs, as a `Stage` takes it.
+    `later` says which arguments are known only when the job runs, as a `Stage` takes it: `chosen`, of which the plan
+    has the layout's own values as an example, or a number.
     """
 
-    def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, str] | None = None) -> None:
+    def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, Later] | None = None) -> None:
         self.layout, self.view = layout, view
         self._arguments: dict[str, Any] = {"layout": layout.to_dict(), "view": view}
         self._later = later or {}
+        if "chosen" in self._later:
+            self._arguments["chosen"] = {name: self._arguments["layout"][name] for name in layout.adaptive}
 
     def stage(
         self, what: str, asked: Step, members: Sequence[str], requests: Sequence[Mapping[str, int]], **stated: Any
     ) -> Stage:
         """One stage: the same requests, each with its own numbers, of all of these members."""
-        arguments = [{**self._arguments, **numbers} for numbers in requests]
+        distinct = {tuple(numbers.items()): {**self._arguments, **numbers} for numbers in requests}
+        arguments = [distinct[tuple(numbers.items())] for numbers in requests]
         return stage(
             f"{self.layout.label}: {what}",
             asked,
@@ -358,34 +402,57 @@ class JointStages:
             **{"audience": SEALED, **stated},
         )
 
-    def open_stage(self) -> Stage:
+    def opening(self, requests: Sequence[Mapping[str, int]] | None = None, **stated: Any) -> tuple[Stage, Stage]:
+        """Compare, then open: the two stages of every opening."""
         layout = self.layout
-        return self.stage(
-            "open",
-            open_shares,
-            layout.roster.committee,
-            [{"number": number} for number in range(len(layout.openings))],
-            audience="coordinator",
-            discloses=f"shares of the {layout.results}, which the coordinator joins",
-            reply_bytes=4 * len(layout.field.primes) * max(layout.openings),
-        )
+        if requests is None:
+            requests = [{"number": number} for number in range(len(layout.openings))]
+        self.compare = self.stage("compare", compare_shares, layout.roster.committee, requests, **COMPARING)
+        words = f"shares of the {layout.results}, which the coordinator joins"
+        size = 4 * len(layout.field.primes) * max(layout.openings)
+        given = {"audience": "coordinator", "discloses": words, "reply_bytes": size, **stated}
+        self.open = self.stage("open", open_shares, layout.roster.committee, requests, **given)
+        return self.compare, self.open
 
-    def opened(self, job: Job, asked: Stage, **later: Any) -> NDArray[Any]:
+    def opened(self, job: Job, **later: Any) -> NDArray[Any]:
         """The next opening: exact integers plus noise. No holder lets its share go while another one is lost."""
+        job.ask(self.compare, **later)
         job.roll_call(self.layout.roster.committee)
-        return join(job.ask(asked, **later), self.layout.field, self.layout.roster)
+        return join(job.ask(self.open, **later), self.layout.field, self.layout.roster)
 
 
 # --- the members' steps -----------------------------------------------------------------------------------
 
 
-def _read(public: Public | Party, layout: Mapping[str, Any]) -> SharedStatistic:
-    """A statistic of Colonnade's own: one from another package has steps in that package, which parties permit."""
+def _read(public: Public | Party, layout: Mapping[str, Any], chosen: Mapping[str, Any] | None) -> SharedStatistic:
+    """A statistic of Colonnade's own, or of a package that this party's configuration names."""
     kind = layout.get("kind")
-    package = CATALOGUE.package_of(_kinds[kind].__module__) if isinstance(kind, str) and kind in _kinds else ""
-    if package:
-        raise UnsafeRequest(f"the joint statistic {kind!r} comes from {package}, and is asked by its own steps.")
-    return SharedStatistic.from_dict(public.facts, public.roster, layout)
+    if public.packages is not None and isinstance(kind, str) and kind in _kinds:
+        CATALOGUE.permit_step(f"for the joint statistic {kind!r}", _kinds[kind].__module__, public.packages)
+    statistic = SharedStatistic.from_dict(public.facts, public.roster, layout)
+    if chosen is None:
+        return statistic
+    try:
+        return _with_chosen(_Same(statistic), canonical(chosen))
+    except (TypeError, ValueError) as error:
+        raise BadArguments(f"what was chosen for a {kind} request cannot be read ({error}).") from error
+
+
+@lru_cache(maxsize=32)
+def _with_chosen(statistic: _Same, text: str) -> SharedStatistic:
+    """A function of the parsed layout and the canonical text alone, as `_parsed` is."""
+    layout: SharedStatistic = statistic.value
+    chosen = json.loads(text)
+    beyond = sorted(set(chosen) - set(layout.adaptive))
+    if beyond:
+        raise UnsafeRequest(f"a {layout.kind} request must not choose {', '.join(beyond)}: the plan has fixed it.")
+    hints = hints_of(type(layout))
+    return layout.with_chosen(
+        **{
+            name: convert(value, hints[name], f"{name} in a {layout.kind} request", exact=True)
+            for name, value in chosen.items()
+        }
+    )
 
 
 def _within(number: int, of: Sequence[Any], what: str) -> None:
@@ -393,54 +460,82 @@ def _within(number: int, of: Sequence[Any], what: str) -> None:
         raise UnsafeRequest(f"this computation has no {what} {number}.")
 
 
-def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int) -> Cost:
-    """The first chunk pays for everything: a holder opens nothing unless it has all chunks of every party."""
-    statistic = _read(public, layout)
+Chosen = dict[str, Any] | None
+"""Fields of the layout that were chosen from earlier releases; None: the layout is as the plan has it."""
+
+
+def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Cost:
+    """What carries noise pays: a holder opens nothing without the noise of every member. Where that is the first chunk
+    it pays for everything."""
+    statistic = _read(public, layout, chosen)
     if public.party not in statistic.parties:
         return Free("this member shares noise, and no data")
-    if number:
+    if not statistic.noise_goes_along(number):
         return Free("more secret shares for a joint release that the first chunk has debited")
     return statistic.cost(public, view)
 
 
 @step(cost=_share_cost)
-def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
-    """Share one chunk of a party's rows; with the first, every member shares its noise for the first opening."""
-    statistic = _read(me, layout)
+def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
+    """Share one chunk of a party's rows; where noise goes along, every member shares its part of it."""
+    statistic = _read(me, layout, chosen)
     _within(number, statistic.chunks, "chunk of rows")
+    take_dealings(me, statistic.mail_tags)
     if number and me.name in me.roster.committee:
         statistic.put_away(me, number - 1)
     if me.name in statistic.parties:
         statistic.share(me, number)
-    if number == 0:
-        statistic.share_noise(me, 0)
+    if statistic.noise_goes_along(number):
+        statistic.share_noise(me, number)
+    state_dealing(me, statistic.tag, f"rows {number}")
     return Release(None, "nothing: the shares travel sealed")
 
 
 @step(cost=Free("secret shares of noise; no data"))
-def share_noise(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
+def share_noise(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
     """Share a member's noise for a later opening."""
-    statistic = _read(me, layout)
-    if number < 1:
-        raise UnsafeRequest("the noise of the first opening is shared with the rows.")
+    statistic = _read(me, layout, chosen)
+    if number < 1 or statistic.noise_goes_along(number):
+        raise UnsafeRequest(f"the noise of opening {number} is shared with the rows.")
     _within(number, statistic.openings, "opening")
     statistic.share_noise(me, number)
+    state_dealing(me, statistic.tag, f"noise {number}")
     return Release(None, "nothing: the shares travel sealed")
 
 
 @step(cost=Free("secret shares of products; any t holders learn nothing"))
-def multiply_shares(me: Party, *, layout: dict[str, Any], view: View, number: int, level: int) -> Release:
+def multiply_shares(
+    me: Party, *, layout: dict[str, Any], view: View, number: int, level: int, chosen: Chosen = None
+) -> Release:
     """Products of shared columns in one chunk, dealt again to return to degree t."""
-    statistic = _read(me, layout)
+    statistic = _read(me, layout, chosen)
     _within(number, statistic.chunks, "chunk of rows")
+    take_dealings(me, statistic.mail_tags)
     statistic.multiply(me, number, level)
+    state_dealing(me, statistic.tag, f"products {number} {level}")
     return Release(None, "nothing: the shares travel sealed")
 
 
-@step(cost=Free("a share of a joint release that the data parties have debited"))
-def open_shares(me: Party, *, layout: dict[str, Any], view: View, number: int) -> Release:
-    """This holder's share of one opening: what it computed on its shares, plus every member's noise."""
-    statistic = _read(me, layout)
+@step(cost=Free("digests of secret shares, sealed to the other holders"))
+def compare_shares(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
+    """Compute this holder's share of one opening, and tell the other holders what it was computed from. The share waits
+    here until all of them have said the same."""
+    statistic = _read(me, layout, chosen)
     _within(number, statistic.openings, "opening")
+    require_holder(me)
+    take_dealings(me, statistic.mail_tags)
+    me.keep(f"{statistic.tag}: result {number}", statistic.combine(me, number))
+    state_taken(me, f"{statistic.tag} {number}", statistic.alike(me))
+    return Release(None, "nothing: the digests travel sealed")
+
+
+@step(cost=Free("a share of a joint release that the data parties have debited"))
+def open_shares(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
+    """This holder's share of one opening, if all holders agree on what they were dealt: what it computed on its shares,
+    plus every member's noise."""
+    statistic = _read(me, layout, chosen)
+    _within(number, statistic.openings, "opening")
+    require_holder(me)
     once(me, f"{statistic.label} {number}")
-    return Release(statistic.combine(me, number), f"a share of {statistic.results}")
+    require_agreement(me, f"{statistic.tag} {number}")
+    return Release(me.recall(f"{statistic.tag}: result {number}"), f"a share of {statistic.results}")

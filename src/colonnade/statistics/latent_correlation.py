@@ -68,6 +68,40 @@ def step_coefficients(thresholds: ArrayLike, levels: ArrayLike) -> Reals:
     return coefficients
 
 
+def flat_coefficients(low: Reals, high: Reals, twice: Reals, *, mean: float = 0.0, deviation: float = 1.0) -> Reals:
+    """c_1 ... c_TERMS of what becomes of a continuous score where a column has point masses: the sum over them of
+    d(z) = 2 Phi(m + s z) - `twice` for z from `low` to `high`, and 0 elsewhere.
+
+    By parts int d h_k phi = [-d h_(k-1) phi] / sqrt(k) + 2 s J_(k-1) / sqrt(k) with J_j = int h_j(z) phi(z) phi(m + s z)
+    dz. With t^2 = 1 + s^2 the derivative of phi(z) phi(m + s z) is -(t^2 z + s m) times it, so that
+    sqrt(j + 1) J_(j+1) = -[h_j phi phi] / t^2 + sqrt(j) (1 / t^2 - 1) J_(j-1) - (s m / t^2) J_j.
+    """
+    coefficients = np.zeros(TERMS)
+    if not low.size:
+        return coefficients
+    t = math.hypot(1.0, deviation)
+    ends = np.stack([low, high])
+    z = np.where(np.isfinite(ends), ends, 0.0)
+    density = np.where(np.isfinite(ends), np.exp(-z * z / 2) / math.sqrt(2 * math.pi), 0.0)
+    other = np.exp(-((mean + deviation * z) ** 2) / 2) / math.sqrt(2 * math.pi)
+    d = 2 * special.ndtr(mean + deviation * z) - twice
+    at_peak = math.exp(-((mean / t) ** 2) / 2) / math.sqrt(2 * math.pi)
+    integral = at_peak / t * np.diff(special.ndtr(t * ends + deviation * mean / t), axis=0)[0]
+    earlier, before, now = np.zeros_like(integral), np.zeros_like(z), density
+    for k in range(1, TERMS + 1):
+        # Here `now` is h_(k-1) phi at both ends, `integral` is J_(k-1) and `earlier` J_(k-2).
+        boundary = -np.diff(d * now, axis=0)[0]
+        coefficients[k - 1] = float((boundary + 2 * deviation * integral).sum()) / math.sqrt(k)
+        onward = (
+            -np.diff(now * other, axis=0)[0] / t**2
+            + math.sqrt(k - 1) * (1 / t**2 - 1) * earlier
+            - deviation * mean / t**2 * integral
+        ) / math.sqrt(k)
+        earlier, integral = integral, onward
+        before, now = now, (z * now - math.sqrt(k - 1) * before) / math.sqrt(k)
+    return coefficients
+
+
 def invert_bridge(covariance: ArrayLike, coefficients: ArrayLike) -> Reals:
     """The latent correlations r with sum_m c_jm c_km r^m = `covariance`, within +-0.999; the diagonal is 1.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,8 +40,9 @@ GRID = 512
 class Marginal:
     """A distribution on a public domain.
 
-    Continuous: `points` are increasing from the lower to the upper bound, `cumulative` is F there, from 0 to 1, and F
-    is linear between. Discrete: `points` are the codes or numbers of the categories, and F jumps at each.
+    Continuous: `points` rise from the lower to the upper bound, `cumulative` is F there, from 0 to 1, and F is linear
+    between; where two points are equal F jumps, and the column has a point mass. Discrete: `points` are the codes or
+    numbers of the categories, and F jumps at each.
     """
 
     points: Reals
@@ -48,7 +50,8 @@ class Marginal:
     discrete: bool = False
 
     def __post_init__(self) -> None:
-        grows = np.all(np.diff(self.points) > 0) and np.all(np.diff(self.cumulative) >= 0)
+        steps = np.diff(self.points)
+        grows = np.all(steps > 0 if self.discrete else steps >= 0) and np.all(np.diff(self.cumulative) >= 0)
         sound = self.points.size == self.cumulative.size >= 1 and grows and self.cumulative[-1] == 1
         if not sound or self.cumulative[0] < 0 or (not self.discrete and (self.points.size < 2 or self.cumulative[0])):
             raise DomainError("a marginal needs increasing points and a distribution function that ends at 1.")
@@ -60,18 +63,33 @@ class Marginal:
 
     def cdf(self, values: ArrayLike) -> Reals:
         """P(X <= value)."""
+        return self._distribution(values, side="right")
+
+    def below(self, values: ArrayLike) -> Reals:
+        """P(X < value)."""
+        return self._distribution(values, side="left")
+
+    def _distribution(self, values: ArrayLike, *, side: Literal["left", "right"]) -> Reals:
         x = np.asarray(values, dtype=np.float64)
-        if not self.discrete:
-            return np.asarray(np.interp(x, self.points, self.cumulative))
-        return np.concatenate([[0.0], self.cumulative])[np.searchsorted(self.points, x, side="right")]
+        after = np.searchsorted(self.points, x, side=side)
+        if self.discrete:
+            return np.concatenate([[0.0], self.cumulative])[after]
+        last = self.points.size - 1
+        left, right = np.clip(after - 1, 0, last), np.clip(after, 0, last)
+        width = self.points[right] - self.points[left]
+        share = np.divide(x - self.points[left], width, out=np.zeros(x.shape), where=width > 0)
+        inside = self.cumulative[left] + share * (self.cumulative[right] - self.cumulative[left])
+        return np.where(after == 0, 0.0, np.where(after > last, 1.0, inside))
 
     def scores(self, values: ArrayLike) -> Reals:
-        """Uniform scores in [0, 1]: F, and for categories P(below) + P(equal) / 2. Their mean is 1/2 under F."""
-        x = np.asarray(values, dtype=np.float64)
-        if not self.discrete:
-            return self.cdf(x)
-        below = np.concatenate([[0.0], self.cumulative])[np.searchsorted(self.points, x, side="left")]
-        return np.asarray((below + self.cdf(x)) / 2)
+        """Uniform scores in [0, 1]: F, and at a jump P(below) + P(equal) / 2. Their mean is 1/2 under F."""
+        return np.asarray((self.below(values) + self.cdf(values)) / 2)
+
+    @property
+    def jumps(self) -> tuple[Reals, Reals]:
+        """F before and after each jump of a continuous marginal."""
+        jump = (np.diff(self.points) == 0) & (np.diff(self.cumulative) > 0)
+        return self.cumulative[:-1][jump], self.cumulative[1:][jump]
 
     def quantile(self, u: ArrayLike) -> Reals:
         """The inverse: monotone in u, always inside the domain, and for categories always one of positive chance."""

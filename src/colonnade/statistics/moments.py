@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.codec import plain
 from colonnade.data.sources import chunk_rows
+from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -40,6 +42,7 @@ from colonnade.federation.options import Tile as TileOption
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.stage import Later, fields_of, is_number
 from colonnade.federation.step import Public
 from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
@@ -209,6 +212,7 @@ class MomentsLayout(SharedStatistic):
     exact: ClassVar[tuple[str, str]] = ("exact-moments", "exact counts, sums and products of the columns")
     rows: ClassVar[str] = "quantised rows"
     results: ClassVar[str] = "noisy counts, sums and products"
+    adaptive: ClassVar[tuple[str, ...]] = ("ranges",)
 
     names: tuple[str, ...] | None
     presence: Presence
@@ -228,7 +232,7 @@ class MomentsLayout(SharedStatistic):
     """Rows are scores, through the maps that each party kept under this label (see `statistics.features`)."""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """{feature: (lower, upper)}: what is mapped to [-1, 1] instead of its declared range; values beyond are clipped. A
-    request may state it from earlier releases: the sensitivity does not depend on it."""
+    request may choose it from earlier releases: the sensitivity does not depend on it."""
     pooled: bool = False
     """One Gram matrix for all candidate patterns together, in which an absent block is zeros."""
 
@@ -458,6 +462,11 @@ class MomentsLayout(SharedStatistic):
             self._masks(me, keep=True)
             messages(me, f"{self.tag}: noise 0", me.roster.names, layers=len(self.field.primes), keep=True)
 
+    def alike(self, me: Party) -> Mapping[str, bytes]:
+        """The masks, where the holders see them."""
+        masks = self._masks(me, keep=False)
+        return {} if masks is None else {party: mask.tobytes() for party, mask in zip(self.parties, masks, strict=True)}
+
     def combine(self, me: Party, number: int) -> Residues:
         """Products of this holder's shares plus every member's noise, tile by tile."""
         products = self._products(me, number, keep=len(self.rounds) > 1)
@@ -596,17 +605,41 @@ def _resident(layout: MomentsLayout, records: int) -> int:
 # --- the coordinator's procedure --------------------------------------------------------------------------
 
 
+RANGES = (
+    "but for its ranges it is the layout of the plan; what is mapped to [-1, 1] has its middle within the declared range"
+    " of the column, and is a millionth to a hundred times as wide; no noise and no sensitivity depends on it"
+)
+NARROWEST, WIDEST = 1e-6, 100.0
+
+
+def later_ranges(layout: MomentsLayout) -> Later:
+    """The rule for ranges that follow from earlier releases of the job: one for each feature."""
+    declared = {feature.name: feature for feature in features(layout.facts, layout.names)}
+
+    def accepted(ranges: Any) -> bool:
+        return set(ranges) == set(declared) and all(_usable(declared[name], *ends) for name, ends in ranges.items())
+
+    return fields_of(RANGES, ranges=accepted)
+
+
+def _usable(feature: Feature, lower: Any, upper: Any) -> bool:
+    if not (is_number(lower) and is_number(upper)):
+        return False
+    middle = abs((lower + upper) / 2 - feature.centre) <= feature.half * (1 + 1e-6)
+    return middle and NARROWEST * feature.half <= (upper - lower) / 2 <= WIDEST * feature.half
+
+
 class MomentComputation(JointStages, Procedure["MomentsResult"]):
     """One computation of moments: share rows, open, join. Other methods put its stages into their own plans.
 
-    `ranges` is the rule that bounds the layout's ranges where these come from earlier releases of the job; they are
-    given to `run`. Neither cost nor shape depends on them.
+    `adaptive`: its ranges come from earlier releases of the job, and are given to `run`. Neither cost nor shape depends
+    on them.
     """
 
     layout: MomentsLayout
 
-    def __init__(self, layout: MomentsLayout, view: View, *, ranges: str = "") -> None:
-        super().__init__(layout, view, later={"layout": ranges} if ranges else {})
+    def __init__(self, layout: MomentsLayout, view: View, *, adaptive: bool = False) -> None:
+        super().__init__(layout, view, later={"chosen": later_ranges(layout)} if adaptive else {})
         roster, degree = layout.roster, layout.roster.threshold
         start, stop = layout.chunks[0]
         shares = max(
@@ -632,17 +665,18 @@ class MomentComputation(JointStages, Procedure["MomentsResult"]):
             discloses=f"secret shares of {layout.rows}",
             reply_bytes=shares,
         )
-        self.open = self.open_stage()
+        compare, opening = self.opening()
         self.add_noise = self.stage(
             "share noise",
             share_noise,
             roster.names,
             [{"number": number} for number in range(1, len(layout.openings))],
             audience="share holders (sealed)",
+            recipients=roster.committee,
             discloses="secret shares of noise",
             reply_bytes=noise,
         )
-        stages = (self.share, self.share_more, self.open, self.add_noise)
+        stages = (self.share, self.share_more, compare, opening, self.add_noise)
         self.stages = tuple(stage for stage in stages if stage.costs)
         self.notes = moment_notes(layout, view)
 
@@ -651,7 +685,7 @@ class MomentComputation(JointStages, Procedure["MomentsResult"]):
         layout, later = self.layout, dict[str, Any]()
         if ranges is not None:
             layout = replace(layout, ranges=ranges)
-            later = {"layout": layout.to_dict()}
+            later = {"chosen": {"ranges": plain(ranges)}}
         job.ask(self.share, **later)
         for _ in layout.chunks[1:]:
             job.ask(self.share_more, **later)
@@ -659,7 +693,7 @@ class MomentComputation(JointStages, Procedure["MomentsResult"]):
         for opening, tiles in enumerate(layout.rounds):
             if opening:
                 job.ask(self.add_noise, **later)
-            opened = self.opened(job, self.open, **later).astype(np.float64) / layout.gamma**2
+            opened = self.opened(job, **later).astype(np.float64) / layout.gamma**2
             start = 0
             for tile in tiles:
                 _place(grams[tile.pattern], tile, opened[start : start + tile.size])
@@ -751,7 +785,8 @@ class MomentsResult(Result):
         """Matrices with too many entries to read as text go to grams.npz, one array for each pattern."""
         if self._many:
             arrays = {f"{pattern}": matrix for pattern, matrix in enumerate(self.grams)}
-            np.savez(run.path / "grams.npz", allow_pickle=False, **arrays)
+            with whole_file(run.path / "grams.npz") as partial, partial.open("wb") as file:
+                np.savez(file, allow_pickle=False, **arrays)
         super().write(run)
 
     def _available(self, feature: Feature) -> dict[str, Any]:

@@ -12,6 +12,7 @@ bytes for each of the others. See `colonnade.secure.seeded`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -20,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import PartyLost, SecureError, UnsafeRequest
+from colonnade.federation import wire
+from colonnade.federation.messages import Mail, digest_of
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.privacy.skellam_sampler import skellam
@@ -44,7 +47,7 @@ def join(replies: Mapping[str, Residues], field: Field, roster: Roster) -> NDArr
     return reconstruct(field, shares, degree=2 * roster.threshold)
 
 
-def _holder(me: Party) -> None:
+def require_holder(me: Party) -> None:
     if me.name not in me.roster.committee:
         raise UnsafeRequest(f"{me.name!r} is not in the committee of the roster and holds no shares.")
 
@@ -59,6 +62,104 @@ def _complete(tag: str, senders: Sequence[str], received: Mapping[str, Any]) -> 
 def received_from(me: Party, tag: str, senders: Sequence[str]) -> dict[str, Any]:
     """What each of these members sent under a tag; all of it, or an error."""
     return _complete(tag, senders, me.received(tag))
+
+
+# --- one dealing for all holders ---------------------------------------------------------------------------
+
+_DEALT = ": dealt "
+"""In the tag of a dealer's list, after the tag of its statistic."""
+_TAKEN = "dealings that were taken"
+
+
+def state_dealing(me: Party, tag: str, what: str) -> None:
+    """End a request that deals: tell every holder the digests of what **all** of them were sent in it.
+
+    A second dealing of the same has another list, so holders with equal lists have parts of one dealing.
+    """
+    committee = me.roster.committee
+    digests = [me.sent_to(holder) for holder in committee]
+    for holder in committee:
+        me.send(holder, f"{tag}{_DEALT}{what}", digests)
+
+
+def take_dealings(me: Party, tags: Sequence[str]) -> None:
+    """Check the mail that came with this request against its dealers' lists, and remember these lists.
+
+    `tags` begin the tags of the mail of one statistic. All of it must be what a list says that this holder was sent, no
+    more and no less, or nothing is computed from it.
+    """
+    if me.name not in me.roster.committee:
+        return
+    place, taken = me.roster.committee.index(me.name), _taken(me)
+    letters: dict[tuple[str, int], list[Mail]] = {}
+    for mail in me.mail:
+        if mail.tag.startswith(tuple(tags)):
+            letters.setdefault((mail.sender, mail.seq), []).append(mail)
+    lists = {mail.tag for mail in me.mail if mail.tag.startswith(tuple(f"{tag}{_DEALT}" for tag in tags))}
+    for tag in sorted(lists):
+        for dealer, digests in sorted(me.received(tag).items()):
+            if dealer != me.name:
+                seq = next(mail.seq for mail in me.mail if (mail.sender, mail.tag) == (dealer, tag))
+                dealt = digest_of(
+                    mail for mail in me.mail if (mail.sender, mail.seq) == (dealer, seq) and mail.tag != tag
+                )
+                if not isinstance(digests, list) or len(digests) <= place or digests[place] != dealt:
+                    raise SecureError(
+                        f"what came from {dealer!r} is not what it says that it has dealt; nothing is used."
+                    )
+                letters.pop((dealer, seq), None)
+            before = taken.get(dealer, b"")
+            taken[dealer] = hashlib.sha256(wire.encode([before, tag, digests])).digest()
+    if letters:
+        raise SecureError(f"{next(iter(letters))[0]!r} did not say what it has dealt to all holders; nothing is used.")
+    if lists:
+        me.keep(_TAKEN, taken)
+
+
+def _taken(me: Party) -> dict[str, bytes]:
+    """{dealer: a digest of all lists of this job that were taken from it}."""
+    return dict(me.recall(_TAKEN)) if me.kept(_TAKEN) else {}
+
+
+def state_taken(me: Party, tag: str, alike: Mapping[str, bytes]) -> None:
+    """Tell the other holders, sealed, what was taken from each dealer, with what it sent that all must have `alike`; and
+    bind oneself to a coin, which is shown when nothing can be changed any more."""
+    taken = _taken(me)
+    dealings = {dealer: hashlib.sha256(taken[dealer] + alike.get(dealer, b"")).digest() for dealer in taken}
+    coin = me.randomness.bytes(32)
+    stated = {"dealings": dealings, "coin": hashlib.sha256(coin).digest()}
+    me.keep(_own_statement(tag), {**stated, "coin": coin})
+    for holder in me.roster.committee:
+        if holder != me.name:
+            me.send(holder, _statement(tag), stated)
+
+
+def _statement(tag: str) -> str:
+    return f"compared: {tag}"
+
+
+def _own_statement(tag: str) -> str:
+    return f"compared here: {tag}"
+
+
+def require_agreement(me: Party, tag: str) -> None:
+    """Refuse to go on unless every other holder took the same from every dealer, and keep their coins' commitments."""
+    own = me.recall(_own_statement(tag))["dealings"]
+    others = [holder for holder in me.roster.committee if holder != me.name]
+    coins = {}
+    for holder, stated in received_from(me, _statement(tag), others).items():
+        match stated:
+            case {"dealings": dict(dealings), "coin": bytes(coin), **rest} if not rest and len(coin) == 32:
+                coins[holder] = coin
+            case _:
+                raise SecureError(f"{holder!r} sent no comparison of what it holds; check its installation.")
+        differing = sorted(dealer for dealer in {*own, *dealings} if own.get(dealer) != dealings.get(dealer))
+        if differing:
+            raise SecureError(
+                f"{holder!r} was dealt something else than this holder by {', '.join(map(repr, differing))}; nothing is"
+                " opened."
+            )
+    me.keep(f"{_statement(tag)}: coins", coins)
 
 
 # --- small arrays: every holder gets its whole share -------------------------------------------------------
@@ -89,7 +190,7 @@ def _send(me: Party, tag: str, shares: Sequence[Residues]) -> None:
 
 def dealt(me: Party, tag: str, senders: Sequence[str], field: Field) -> dict[str, Residues]:
     """What the named members dealt to this holder; all of it, or an error."""
-    _holder(me)
+    require_holder(me)
     received = received_from(me, tag, senders)
     for sender, residues in received.items():
         if not isinstance(residues, np.ndarray):
@@ -168,7 +269,7 @@ def dealt_large(
 
 def messages(me: Party, tag: str, senders: Sequence[str], *, layers: int = 0, keep: bool = False) -> dict[str, Any]:
     """What each of the senders dealt to this holder: a seed, a list of so many packed layers, or its own numbers."""
-    _holder(me)
+    require_holder(me)
     received, stored = me.received(tag), f"{tag}: from the others"
     packed = [me.received(f"{tag}, prime {layer}") for layer in range(layers)]
     for sender in senders:

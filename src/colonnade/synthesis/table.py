@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.codec import convert
-from colonnade.data.column import Columns
+from colonnade.data.column import Column, Columns
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments
 from colonnade.federation.method import Result
@@ -32,6 +32,8 @@ Source = int | np.random.Generator
 TALLY_BINS = 20
 BATCH = 65_536
 """Rows that are drawn and written at once, so that a table larger than memory can be written."""
+MOSTLY_NOISE = "columns that are mostly noise"
+"""Of the details: these columns are named before anything else is said of the table."""
 MOST_CHARTS = 60
 """Columns that the report draws."""
 
@@ -119,6 +121,8 @@ class SyntheticTable(Result):
         for name, own in public.items():
             edges = None if own.edges is None else own.edges.tolist()
             self._marginals[name] = {"labels": list(own.labels), "edges": edges, "counts": counts[name].tolist()}
+            if self.columns[name].kind == "date":
+                self._marginals[name]["ticks"] = [self.columns[name].label(edge) for edge in edges or ()]
 
     @property
     def marginals(self) -> dict[str, dict[str, Any]]:
@@ -146,6 +150,12 @@ class SyntheticTable(Result):
 
     # --- what people see -------------------------------------------------------------------------------------------
 
+    def _warning(self) -> str:
+        """The columns that are mostly noise, before anything else is said."""
+        names = list(self.details.get(MOSTLY_NOISE, ()))
+        rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return f"Mostly noise: {', '.join(names[:5])}{rest}. " if names else ""
+
     def view(self) -> View:
         marginals = self.marginals
         title = f"A synthetic table of {number(self.rows)} rows and {len(self.columns)} columns"
@@ -159,11 +169,14 @@ class SyntheticTable(Result):
         charts = tuple(_chart(name, marginal) for name, marginal in list(marginals.items())[:MOST_CHARTS])
         rest = len(marginals) - MOST_CHARTS
         more = (Text(text=f"The other {rest} columns are in the table."),) if rest > 0 else ()
-        typical = tuple((name, self.columns[name].kind, _typical(marginal)) for name, marginal in marginals.items())
+        typical = tuple(
+            (name, self.columns[name].kind, _typical(self.columns[name], marginal))
+            for name, marginal in marginals.items()
+        )
         return View(
             title=title,
-            quality="Not measured here: across parties that would be one more release. Each party can compare its own"
-            " columns at home, with `colonnade compare`. Notes on noise stand below.",
+            quality=f"{self._warning()}Not measured here: across parties that would be one more release. Each party can"
+            " compare its own columns at home, with `colonnade compare`. Notes on noise stand below.",
             answer=(lead, Items(items=self.notes)) if self.notes else (lead,),
             sections=(Section(title="The synthetic columns", blocks=(Figures(figures=charts), *more)),),
             terminal=(Table(title=title, head=("column", "kind", "most common, or the middle half"), rows=typical),),
@@ -174,11 +187,13 @@ def _chart(name: str, marginal: Mapping[str, Any]) -> Figure:
     counts, edges = marginal["counts"], marginal["edges"]
     data = {"labels": marginal["labels"], "noise": 0.0}
     data |= {"values": counts} if edges is None else {"counts": counts, "edges": edges}
+    if "ticks" in marginal:
+        data["ticks"] = marginal["ticks"]
     chart: ChartName = "bars" if edges is None else "histogram"
     return Figure(chart=chart, data=data, label=f"Synthetic counts of {name}", title=name)
 
 
-def _typical(marginal: Mapping[str, Any]) -> str:
+def _typical(column: Column, marginal: Mapping[str, Any]) -> str:
     """The three most common values, or the middle half."""
     counts, edges = marginal["counts"], marginal["edges"]
     total = sum(counts) or 1
@@ -187,7 +202,9 @@ def _typical(marginal: Mapping[str, Any]) -> str:
         return ", ".join(f"{label} {100 * count / total:.0f} %" for label, count in ordered)
     inside = np.asarray(counts[: len(edges) - 1], dtype=np.float64)
     low, high = quantiles(inside, np.asarray(edges), np.array([0.25, 0.75]))
-    return f"{low:.4g} to {high:.4g}"
+    if column.whole:
+        low, high = np.floor(low), np.floor(high)
+    return f"{column.label(low)} to {column.label(high)}"
 
 
 def check_rows(rows: int) -> int:
@@ -239,4 +256,4 @@ def read_table(run: RunFolder) -> pd.DataFrame:
     parquet = described["file"].endswith(".parquet")
     stored = pd.read_parquet(path) if parquet else pd.read_csv(path, dtype=str, keep_default_na=False)
     columns = Columns.from_dict({"columns": described["columns"]})
-    return pd.DataFrame({name: column.decode(column.encode(stored[name])) for name, column in columns.items()})
+    return pd.DataFrame({name: column.decode(column.domain.encode(stored[name])) for name, column in columns.items()})

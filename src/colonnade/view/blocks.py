@@ -53,8 +53,9 @@ class Figure:
 
     bars        labels, values, [noise: sd of one value], [whole: the value that fills the width], [empty_last: true if
                 the last bar is that of empty cells]
-    histogram   labels, counts, edges, [noise]; a count beyond the edges, that of empty cells, is not drawn
-    quantiles   quantiles: {"0.05": ..., "0.25": ..., "0.5": ..., "0.75": ..., "0.95": ...}
+    histogram   labels, counts, edges, [noise], [ticks: the edges as texts, such as dates]; a count beyond the edges,
+                that of empty cells, is not drawn
+    quantiles   quantiles: {"0.05": ..., "0.25": ..., "0.5": ..., "0.75": ..., "0.95": ...}, [texts: the same as texts]
     intervals   labels, centres, lows, highs, [truths]
     line        values, mark: the index of the one that is marked
     """

@@ -75,9 +75,10 @@ def histogram(
     *,
     label: str,
     noise: float = 0.0,
+    ticks: Sequence[str] | None = None,
 ) -> Html:
     """Upright bars between the edges of a numeric column. A last count beyond the edges, that of empty cells, is
-    not drawn: it would set the scale."""
+    not drawn: it would set the scale. `ticks` are the edges as texts, where they are no numbers."""
     left, top, base, height = 42.0, 8.0, 120.0, 138.0
     cells = len(edges) - 1
     highest = max(2 * noise, *counts[:cells], 1.0)
@@ -115,12 +116,14 @@ def histogram(
         if edge not in (0, cells) and cells < 4:
             continue
         x = left + edge * wide
-        parts.append(tag("text", f"{edges[edge]:.4g}", x=x, y=base + 14, text_anchor=anchor, class_="soft"))
+        text = f"{edges[edge]:.4g}" if ticks is None else ticks[edge]
+        parts.append(tag("text", text, x=x, y=base + 14, text_anchor=anchor, class_="soft"))
     return _svg(height, label, *parts)
 
 
-def quantile_box(quantiles: Mapping[str, float], *, label: str) -> Html:
-    """A line from the 5th to the 95th percentile, a box between the quartiles, a gap at the median."""
+def quantile_box(quantiles: Mapping[str, float], *, label: str, texts: Mapping[str, str] | None = None) -> Html:
+    """A line from the 5th to the 95th percentile, a box between the quartiles, a gap at the median. `texts` are the
+    quantiles as they are written, where they are no numbers."""
     left, right, middle = 8.0, WIDTH - 8.0, 22.0
     low, first, median, third, high = (quantiles[level] for level in ("0.05", "0.25", "0.5", "0.75", "0.95"))
     width = (high - low) or 1.0
@@ -129,6 +132,7 @@ def quantile_box(quantiles: Mapping[str, float], *, label: str) -> Html:
         return left + (right - left) * (value - low) / width
 
     box = max(place(third) - place(first), 2.0)
+    written = texts or {level: f"{value:.4g}" for level, value in quantiles.items()}
     return _svg(
         56.0,
         label,
@@ -138,9 +142,9 @@ def quantile_box(quantiles: Mapping[str, float], *, label: str) -> Html:
         join(
             tag("text", text, x=x, y=50.0, text_anchor=anchor, class_="soft")
             for text, x, anchor in (
-                (f"5 %: {low:.4g}", left, "start"),
-                (f"median: {median:.4g}", WIDTH / 2, "middle"),
-                (f"95 %: {high:.4g}", right, "end"),
+                (f"5 %: {written['0.05']}", left, "start"),
+                (f"median: {written['0.5']}", WIDTH / 2, "middle"),
+                (f"95 %: {written['0.95']}", right, "end"),
             )
         ),
     )

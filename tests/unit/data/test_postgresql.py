@@ -127,7 +127,7 @@ def test_a_type_that_no_column_has_is_refused_before_a_row_is_read(
     monkeypatch.setenv("FIRMS_DATABASE", database)
     columns = Columns([Column(name="at", kind="continuous", lower=0, upper=1)])
     visits = open_source({"postgresql": "env:FIRMS_DATABASE", "query": "SELECT firm, at FROM visits"})
-    with pytest.raises(SchemaError, match=r"column 'at' .* is of type date, which no column can have .*; convert"):
+    with pytest.raises(SchemaError, match=r"column 'at' .* is of type date, .*; declare it with kind"):
         Block.load("tax", visits, key="firm", columns=columns)
 
 

@@ -316,7 +316,7 @@ def test_types_that_no_column_has_are_known_before_a_row_is_read(sort: str, tmp_
     assert isinstance(source, Typed)
     assert set(source.unfit()) == {"day", "many"}
     columns = Columns([Column(name=name, kind="continuous", lower=0, upper=9) for name in ("day", "x", "many")])
-    with pytest.raises(SchemaError, match=r"the column 'day' of .* is of type (?i:date).*; convert it"):
+    with pytest.raises(SchemaError, match=r"the column 'day' of .* is of type (?i:date).*; declare it"):
         Block.load("court", source, key="id", columns=columns)
     declared = columns.select(["x"])
     assert Block.load("court", source, key="id", columns=declared, ignore=["day", "many"]).n_records == 1

@@ -20,8 +20,8 @@ from colonnade.errors import PackageNotNamed, SchemaError, UnknownMethod
 from colonnade.federation.catalogue import CATALOGUE, Catalogue
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import Method
-from colonnade.federation.party import ASK
 from colonnade.federation.plan import Plan
+from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.federation.step import _registry, registered
 from colonnade.statistics.describe import Describe
@@ -118,7 +118,7 @@ def refused(federation: Federation, plan: Plan, cure: str) -> None:
 def one_step(federation: Federation, step: Any, **arguments: Any) -> Plan:
     requests = {"clinic": [arguments]}
     asked = stage("s", step, requests, facts=federation.facts, roster=federation.roster, discloses="a test")
-    return Plan(method=ASK, options={}, stages=(asked,))
+    return plan_of_steps([asked])
 
 
 def test_a_party_runs_a_plug_in_only_if_it_names_the_package(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_wing_of_the_papers_likewise(tmp_path: Path) -> None:
 
 def test_a_local_federation_has_the_wing_by_default(tmp_path: Path) -> None:
     with three_parties(tmp_path, packages=CATALOGUE.optional) as federation:
-        assert federation.transport["clinic"]._packages == (PAPERS,)  # type: ignore[index]
+        assert federation.transport["clinic"].packages == (PAPERS,)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,7 @@ LOADS = """
 import json, sys
 from colonnade.federation.step import _registry
 from colonnade.catalogue import CATALOGUE
+from colonnade.federation.policy import plan_of_steps
 import numpy, pandas, os
 import colonnade.federation.coordinator
 for name in sys.argv[1:]:

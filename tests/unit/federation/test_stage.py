@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from colonnade.errors import RunError
+from colonnade.errors import RunError, UnsafeRequest
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.party import ASK
 from colonnade.federation.plan import Plan
-from colonnade.federation.stage import Stage, stage
+from colonnade.federation.policy import plan_of_steps
+from colonnade.federation.stage import Later, Stage, checked_by_step, stage
 from colonnade.privacy.cost import Laplace
 from colonnade.statistics.describe import Describe
 from support import steps
+from support.plans import plan_of_stages
 from support.small import three_parties
 
 PARTIES = ("clinic", "court", "bank")
@@ -45,7 +46,7 @@ def test_a_second_ask_takes_the_next_request(tmp_path: Path) -> None:
         )
         assert planned.parties == ("clinic", "court"), "a party without requests takes no part"
         assert planned.rounds == 2
-        with federation.open(Plan(method=ASK, options={}, stages=(planned,))) as job:
+        with federation.open(plan_of_steps([planned])) as job:
             assert set(job.ask(planned)) == {"clinic", "court"}
             assert set(job.ask(planned)) == {"clinic"}, "only a party that has a request left"
             with pytest.raises(RunError, match="has no request left; the plan reserved 2 of them"):
@@ -57,7 +58,7 @@ def test_a_second_ask_takes_the_next_request(tmp_path: Path) -> None:
 def test_too_many_asks_are_refused(tmp_path: Path) -> None:
     with three_parties(tmp_path) as federation:
         planned = asking(federation, {"clinic": [{"epsilon": 0.1}]})
-        with federation.open(Plan(method=ASK, options={}, stages=(planned,))) as job:
+        with federation.open(plan_of_steps([planned])) as job:
             job.ask(planned, parties=["clinic"])
             with pytest.raises(RunError, match="has 1 requests for 'clinic'; there is no further one"):
                 job.ask(planned, parties=["clinic"])
@@ -69,13 +70,17 @@ def test_only_what_is_named_later_may_differ(tmp_path: Path) -> None:
         planned = asking(
             federation,
             {party: [{"epsilon": 0.1, "mark": ""}] * 2 for party in PARTIES},
-            later={"mark": "an empty text or the name of a file"},
+            later={"mark": Later("an empty text or the name of a file", lambda value, _: value != "*")},
         )
         assert planned.to_dict()["later"] == {"mark": "an empty text or the name of a file"}
-        with federation.open(Plan(method=ASK, options={}, stages=(planned,))) as job:
+        with federation.open(plan_of_stages("describe", [planned])) as job:
             with pytest.raises(RunError, match="fixes epsilon in its plan; only what is named later may differ"):
                 job.ask(planned, epsilon=0.05)
             job.ask(planned, mark="a")
+            with pytest.raises(UnsafeRequest):
+                job.ask(planned, mark="*", parties=["clinic"])
+            job._seq["clinic"] -= 1
+            job._asked[planned.name]["clinic"] -= 1
             job.ask_each(planned, {party: {"mark": party} for party in PARTIES})
         assert asked(federation, "bank") == [0.1, 0.1]
 
@@ -126,7 +131,9 @@ def test_the_plan_that_was_confirmed_is_the_object_that_runs(tmp_path: Path, mon
         monkeypatch.setattr(Describe, "plan", counted)
         plan = federation.plan(Describe(epsilon=1.0))
         result, run = federation.run(plan)
-        assert made == [plan], "nothing was planned again"
+        coordinators, parties = made
+        assert coordinators is plan, "the coordinator planned nothing again"
+        assert parties.fingerprint == plan.fingerprint, "the parties did, themselves"
         assert run.plan().fingerprint == plan.fingerprint
         assert result.presence.keys() == set(PARTIES)
         stored = run.plan()
@@ -137,7 +144,9 @@ def test_the_plan_that_was_confirmed_is_the_object_that_runs(tmp_path: Path, mon
 
 def test_a_stage_to_data_and_back(tmp_path: Path) -> None:
     with three_parties(tmp_path) as federation:
-        planned = asking(federation, {"clinic": [{"epsilon": 0.1}]}, later={"mark": "a file"}, reply_bytes=8)
+        planned = asking(
+            federation, {"clinic": [{"epsilon": 0.1}]}, later={"mark": checked_by_step("a file")}, reply_bytes=8
+        )
         read = Stage.from_dict(planned.to_dict())
         assert read.to_dict() == planned.to_dict()
         with pytest.raises(RunError, match="has 0 requests"):

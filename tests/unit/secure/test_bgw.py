@@ -215,6 +215,48 @@ def test_sharings_of_degree_t_would_not_be_enough() -> None:
     assert chi_square(square, P) < 1e-12
 
 
+# --- noise whose terms others can check ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("holders", "threshold"), [(3, 1), (5, 2), (5, 1)])
+def test_noise_terms_have_degree_2t_and_each_is_known_to_any_t_plus_1_holders(holders: int, threshold: int) -> None:
+    field, noise = Field(primes_for(61)), np.array([5, -(2**40), 0])
+    shares = bgw.blinded_noise(field, noise, holders=holders, threshold=threshold, randomness=SystemRandomness())
+    terms = {j: bgw.noise_term(field, shares[j], holder=j) for j in range(holders)}
+    assert (reconstruct(field, terms, degree=2 * threshold) == noise).all()
+    for j in range(holders):
+        seen = {i: bgw.noise_term(field, shares[i], holder=j) for i in range(holders)}
+        assert (interpolate(field, seen, degree=threshold, point=j + 1) == terms[j]).all()
+
+
+@pytest.mark.parametrize("blinded", [True, False])
+def test_blinded_noise_hides_the_product_as_a_sharing_of_degree_2t_does(blinded: bool) -> None:
+    """To t holders with their shares of noise and blinds, t more terms are uniform; without blinds they know them."""
+    for p, holders, threshold, trials in ((7, 3, 1, 40 * 7**3), (5, 3, 1, 40 * 5**3)):
+        field, randomness = Field((p,)), SimulatedRandomness(10)
+        shares = bgw.blinded_noise(
+            field, np.full(trials, 2), holders=holders, threshold=threshold, randomness=randomness
+        )
+        if not blinded:
+            shares = [share[:, :1] for share in shares]
+        terms = [bgw.noise_term(field, share, holder=j)[0].astype(np.int64) for j, share in enumerate(shares)]
+        for own, other in ((0, 1), (2, 0)):
+            cells = terms[other]
+            for power in shares[own][0]:
+                cells = cells * p + power
+            assert (chi_square(cells, p ** (len(shares[own][0]) + 1)) > 1e-6) == blinded
+
+
+def test_of_five_holders_any_four_noise_terms_are_uniform() -> None:
+    p, trials = 7, 60 * 7**4
+    options = {"holders": 5, "threshold": 2, "randomness": SimulatedRandomness(11)}
+    shares = bgw.blinded_noise(Field((p,)), np.full(trials, 3), **options)
+    terms = [bgw.noise_term(Field((p,)), share, holder=j)[0].astype(np.int64) for j, share in enumerate(shares)]
+    for chosen in combinations(range(5), 4):
+        cells = sum(terms[j] * p**i for i, j in enumerate(chosen))
+        assert chi_square(cells, p**4) > 1e-6
+
+
 # --- refusals --------------------------------------------------------------------------------------------
 
 

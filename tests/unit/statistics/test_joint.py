@@ -12,7 +12,14 @@ from typing import Any, ClassVar
 import pytest
 
 import colonnade as co
-from colonnade.errors import BadArguments, BadPrivacyParameter, ColonnadeError, UnknownColumn, UnsafeRequest
+from colonnade.errors import (
+    BadArguments,
+    BadPrivacyParameter,
+    ColonnadeError,
+    PackageNotNamed,
+    UnknownColumn,
+    UnsafeRequest,
+)
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Roster
@@ -154,7 +161,8 @@ def test_a_job_parses_its_layout_once_a_party(tmp_path: Path, monkeypatch: pytes
 def test_a_kind_of_another_package_is_not_run_by_the_steps_here(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A party permits packages by the module of a step: these steps must not run another package's code."""
+    """A party permits packages by the module of a step: these steps must not run the code of one that it does not
+    name."""
 
     @dataclass(frozen=True, kw_only=True)
     class Foreign(MomentsLayout):
@@ -165,9 +173,12 @@ def test_a_kind_of_another_package_is_not_run_by_the_steps_here(
 
     stated = METHODS["moments"].layout(federation.facts, federation.roster).to_dict()  # type: ignore[attr-defined]
     asked: dict[str, Any] = {"layout": {**stated, "kind": "foreign moments"}, "view": "client", "number": 0}
-    public = Public(job="j", party="bank", facts=federation.facts, roster=federation.roster)
-    with pytest.raises(UnsafeRequest, match=f"comes from {Foreign.__module__.partition('.')[0]}, and is asked by its"):
+    public = Public(job="j", party="bank", facts=federation.facts, roster=federation.roster, packages=())
+    package = Foreign.__module__.partition(".")[0]
+    with pytest.raises(PackageNotNamed, match=f"comes from {package}, which this party's configuration does not name"):
         share_rows.price(public, asked)
+    with pytest.raises(AssertionError, match="it was run"):
+        share_rows.price(replace(public, packages=(package,)), asked)
     monkeypatch.delitem(joint._kinds, "foreign moments")
 
 

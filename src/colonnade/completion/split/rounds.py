@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from colonnade.completion.split import session
 from colonnade.completion.split.exchange import PUBLIC_KEY_BYTES, Keys, Masking
 from colonnade.completion.split.training import CHUNK, Regression, Training, row_chunks
@@ -13,7 +15,7 @@ from colonnade.errors import NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Requests, Stage, audience_of, stage
+from colonnade.federation.stage import Later, Requests, Stage, audience_of, counted, flag, stage
 from colonnade.federation.step import Step
 
 
@@ -31,10 +33,11 @@ class Planner:
         requests: Requests,
         discloses: str,
         reply_bytes: int = 0,
-        later: Mapping[str, str] | None = None,
+        later: Mapping[str, Later] | None = None,
+        recipients: Sequence[str] = (),
     ) -> Stage:
         public: dict[str, Any] = {"facts": self.facts, "roster": self.roster, "discloses": discloses}
-        asked = stage(name, step, requests, reply_bytes=reply_bytes, later=later, **public)
+        asked = stage(name, step, requests, reply_bytes=reply_bytes, later=later, recipients=recipients, **public)
         return replace(asked, audience=audience_of(asked.costs.values()))
 
 
@@ -73,7 +76,7 @@ class Meeting:
         stated = {"members": list(members), "masking": masking}
         size = planner.facts.n // 8 + (PUBLIC_KEY_BYTES if masking == "ckks" else 0)
         requests = {member: [{**stated, "networks": networks}] for member in members}
-        self.meet = planner("meet", session.meet, requests, "presence, and public keys", size)
+        self.meet = planner("meet", session.meet, requests, "presence, and public keys", size, recipients=members)
         self.settle = planner("settle", session.settle, {member: [stated] for member in members}, "nothing")
         self.stages = (self.meet, self.settle)
 
@@ -85,19 +88,33 @@ class Meeting:
 
 # --- rounds -------------------------------------------------------------------------------------------------------
 
-ROUND = {
-    "number": "the next round; a party refuses any other",
-    "watch": "whether there is a look, as the training says",
-    "better": "whether the last look saw a smaller error than all before it",
+BETTER = {
+    "better": flag(
+        "whether the last look saw a smaller error than all before it, so that its weights are the best ones"
+    )
 }
-SUM = {"total": "the sum of what the senders have sent, which the coordinator cannot read"}
+ROUND = {"number": counted("the next round: its pads serve once"), **BETTER}
+SUM = {
+    "total": Later(
+        "the sum of what the senders have sent, which the coordinator cannot read; the opener refuses one of another"
+        " size, or in which a summand is missing",
+        lambda value, _: (
+            value is None
+            or (isinstance(value, np.ndarray) and value.dtype == np.uint64 and value.ndim == 1)
+            or (isinstance(value, list) and all(isinstance(piece, bytes) for piece in value))
+        ),
+    )
+}
+FIRST_WEIGHTS = Later(
+    "of the first weights in a simulation; otherwise a party draws its own, and refuses any",
+    lambda value, _: value is None or (type(value) is int and 0 <= value < 2**31),
+)
 
 
 class Rounds:
     """One training: its stages, with as many requests as it may need, and the run that asks them.
 
-    `settled` is the rule that bounds what is not known of a training when it is planned; `run` is then given the
-    training that is made.
+    `settled` bounds what is not known of a training when it is planned; `run` is then given the training that is made.
     """
 
     start_step: ClassVar[Step] = session.start
@@ -106,12 +123,12 @@ class Rounds:
     looks_last: ClassVar[bool] = False
     """Is there a look after the last round?"""
 
-    def __init__(self, training: Training, planner: Planner, *, settled: str = "") -> None:
+    def __init__(self, training: Training, planner: Planner, *, settled: Later | None = None) -> None:
         self.training = training
         self.later = {"training": settled} if settled else {}
         label, exchange, senders = training.label, training.exchange, training.senders
         described = {"training": training.to_dict()}
-        turn = {**described, "number": 0, "watch": True, "better": True}
+        turn = {**described, "number": 0, "better": True}
         rounds = training.rounds + 1
         self.vectors = f"hidden vectors, which only {training.active!r} can open, summed over the senders"
         self.start = planner(
@@ -120,7 +137,8 @@ class Rounds:
             {party: [described] for party in training.parties},
             "the number of records used",
             9,
-            later={**self.later, "key": "of the first weights in a simulation; otherwise a party draws its own"},
+            later={**self.later, "key": FIRST_WEIGHTS},
+            recipients=(training.active,),
         )
         self.follow = planner(
             f"{label}: senders",
@@ -137,6 +155,7 @@ class Rounds:
             "gradients by record to the other parties, sealed; losses to the coordinator",
             exchange.size(training.gradients * training.round_size) * max(len(senders), 1),
             later={**self.later, **ROUND, **SUM},
+            recipients=senders,
         )
         self.stages: tuple[Stage, ...] = (self.start, self.follow, self.lead)
 
@@ -154,10 +173,9 @@ class Rounds:
         best: dict[str, float] = {}
         better, waited = False, 0
         for number in range(rounds):
-            watch = number % training.every == 0
-            errors = self._round(job, training, keys, history, number=number, watch=watch, better=better)
-            better = watch and _improved(errors, best)
-            if not watch:
+            errors = self._round(job, training, keys, history, number=number, better=better)
+            better = training.has_look(number) and _improved(errors, best)
+            if not training.has_look(number):
                 continue
             history.looks.append((number, errors))
             waited = 0 if better else waited + 1
@@ -167,7 +185,7 @@ class Rounds:
         else:
             history.stopped = "all rounds were made"
             if self.looks_last and rounds == training.rounds:
-                errors = self._round(job, training, keys, history, number=rounds, watch=True, better=better)
+                errors = self._round(job, training, keys, history, number=rounds, better=better)
                 history.looks.append((rounds, errors))
                 better = _improved(errors, best)
         self._finish(job, training, keys, better=better)
@@ -199,10 +217,10 @@ class Rounds:
         return {"training": training.to_dict()} if self.later else {}
 
     def _round(
-        self, job: Job, training: Training, keys: Keys, history: History, *, number: int, watch: bool, better: bool
+        self, job: Job, training: Training, keys: Keys, history: History, *, number: int, better: bool
     ) -> dict[str, float]:
         """One exchange there and back; {party: error over its hidden records} of a look."""
-        turn: dict[str, Any] = {**self._described(training), "number": number, "watch": watch, "better": better}
+        turn: dict[str, Any] = {**self._described(training), "better": better}
         total: Any = None
         errors: dict[str, float] = {}
         if training.senders:
@@ -236,21 +254,20 @@ class RegressionRounds(Rounds):
         super().__init__(training, planner)
         described = {"training": training.to_dict(), "better": True}
         parts = [{**described, "part": part} for part in range(len(row_chunks(planner.facts.n)))]
-        best = {"better": ROUND["better"]}
         self.hand_over = planner(
             f"{training.label}: hand over",
             session.hand_over,
             dict.fromkeys(training.senders, parts),
             self.vectors,
             training.exchange.size(CHUNK * training.cut),
-            later=best,
+            later=BETTER,
         )
         self.take_over = planner(
             f"{training.label}: take over",
             session.take_over,
             {training.active: [{**part, "total": None} for part in parts]},
             "nothing: predictions stay with the active party",
-            later={**best, **SUM},
+            later={**BETTER, **SUM},
         )
         self.stages = (*self.stages, self.hand_over, self.take_over)
 

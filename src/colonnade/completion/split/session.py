@@ -33,7 +33,7 @@ from colonnade.completion.split.training import (
     Training,
     drawing,
     row_chunks,
-    weights_cost,
+    weights_costs,
     words_of,
 )
 from colonnade.errors import PartyLost, RunError, StepFailed, UnsafeRequest
@@ -186,11 +186,9 @@ class Session(ABC):
         if number != self.number:
             raise UnsafeRequest(f"round {number} of {self.training.label!r} was asked for, and {self.number} is next.")
 
-    def follow(self, me: Party, *, number: int, watch: bool, better: bool) -> Release:
-        """Iterate along the gradients of the last round, then send the parts for this one.
-
-        `watch` adds the records that are hidden from training; `better` says that the last look was the best so far.
-        """
+    def follow(self, me: Party, *, number: int, better: bool) -> Release:
+        """Iterate along the gradients of the last round, then send the parts for this one, in a look with those of the
+        records that are hidden from training. `better` says that the last look was the best so far."""
         training = self.training
         self._expect(number)
         self.take_gradients(me)
@@ -200,7 +198,7 @@ class Session(ABC):
             rows = training.batches(self.rows, number)
             parts = np.asarray(self.model.partials(self.state, self.data, rows, *self.draws(number))).reshape(-1)
         value: dict[str, Any] = {}
-        if watch:
+        if training.has_look(number):
             seen, value = self.look_sending(me)
             parts = np.concatenate([parts, seen.reshape(-1)])
         self.number = number + 1
@@ -243,9 +241,9 @@ class Session(ABC):
         name = f"{self.training.tag}: best"
         return self.restore(me.recall(name)) if me.kept(name) else self.state
 
-    def lead(self, me: Party, *, number: int, total: Any, watch: bool, better: bool) -> Release:
+    def lead(self, me: Party, *, number: int, total: Any, better: bool) -> Release:
         """Open the sum, iterate, send gradients back."""
-        training = self.training
+        training, watch = self.training, self.training.has_look(number)
         if me.name != training.active:
             raise UnsafeRequest(f"{me.name!r} does not lead {training.label!r}.")
         self._expect(number)
@@ -379,7 +377,14 @@ def predictions(me: Party, training: Regression) -> Floats:
 # --- steps: meeting -----------------------------------------------------------------------------------------------
 
 
-@step(cost=Unbounded("presence", "which records this party has, to the other parties", audience="the data parties"))
+MEETING = Unbounded(
+    "presence",
+    "which records this party has, to the other parties; how many of these each lacks, to the coordinator",
+    audience="the data parties, coordinator",
+)
+
+
+@step(cost=MEETING)
 def meet(me: Party, *, members: list[str], masking: Masking, networks: bool) -> Release:
     """Tell the others which records are here, and with CKKS one's public key."""
     if networks:
@@ -412,14 +417,15 @@ def settle(me: Party, *, members: list[str], masking: Masking) -> Release:
 
 def start_cost(training: Training, public: Public, *shown: Cost) -> Cost:
     """What is shown when a training starts, and the weights of private training."""
-    costs = [*shown, *([weights_cost(training, public.facts)] if training.mu else [])]
+    costs = [*shown, *(weights_costs(training, public) if training.mu else [])]
     return compose(costs) if costs else Free("nothing leaves")
 
 
 def vectors_cost(training: Training, also: str = "") -> Cost:
     """Of a sender's hidden vectors."""
-    shown = f"sums of hidden vectors by record, to {training.active!r}"
-    return Unbounded(TRAINING, f"{shown}{also}", audience=training.active)
+    made = "what is made of them, gradients, losses and errors over hidden records, to the others and the coordinator"
+    shown = f"sums of hidden vectors by record ({made}), to {training.active!r}"
+    return Unbounded(TRAINING, f"{shown}{also}", audience=f"{training.active}, the other parties, coordinator")
 
 
 GRADIENTS = Unbounded(
@@ -446,15 +452,15 @@ def _vectors_cost(public: Public, *, training: dict[str, Any], **_: Any) -> Cost
 
 
 @step(cost=_vectors_cost)
-def follow(me: Party, *, training: dict[str, Any], number: int, watch: bool, better: bool) -> Release:
+def follow(me: Party, *, training: dict[str, Any], number: int, better: bool) -> Release:
     session = RegressionSession.resume(me, Regression.from_dict(training))
-    return session.follow(me, number=number, watch=watch, better=better)
+    return session.follow(me, number=number, better=better)
 
 
 @step(cost=GRADIENTS)
-def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, watch: bool, better: bool) -> Release:
+def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, better: bool) -> Release:
     session = RegressionSession.resume(me, Regression.from_dict(training))
-    return session.lead(me, number=number, total=total, watch=watch, better=better)
+    return session.lead(me, number=number, total=total, better=better)
 
 
 @step(cost=_vectors_cost)

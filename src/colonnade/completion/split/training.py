@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -27,6 +27,7 @@ from colonnade.completion.layout import Layout
 from colonnade.completion.split.exchange import Exchange, Masking
 from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.step import Public
 from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import Skellam, delta_1_bound
@@ -36,6 +37,16 @@ from colonnade.statistics.joint import binding
 Presence = Mapping[str, NDArray[np.bool_]]
 """{party: which records of the cohort it has}."""
 
+LARGEST = {
+    "iterations": 1_000_000,
+    "local": 1_000_000,
+    "batch": 16_384,
+    "hidden": 4_096,
+    "cut": 1_024,
+    "every": 1_000_000,
+    "patience": 1_000_000,
+}
+"""What takes memory or time in a training."""
 CHUNK = 4096
 """Rows of one message when a trained network is applied to the whole cohort."""
 
@@ -81,9 +92,13 @@ class Training(ABC):
     def __post_init__(self) -> None:
         if self.active not in self.parties or len(set(self.parties)) != len(self.parties):
             raise BadArguments("the active party takes part, and every party once.")
-        for name in ("iterations", "local", "batch", "hidden", "cut", "every", "patience"):
-            if getattr(self, name) < 1:
-                raise BadArguments(f"{name} of a training must be at least 1, not {getattr(self, name)!r}.")
+        for name, most in LARGEST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise BadArguments(f"{name} of a training must be from 1 to {most:,}, not {getattr(self, name)!r}.")
+        if not 0 <= self.epochs <= LARGEST["iterations"]:
+            raise BadArguments(
+                f"epochs of a training must be from 0 to {LARGEST['iterations']:,}, not {self.epochs!r}."
+            )
         if not 0 < self.validation < 1 or not 0 <= self.dropout < 1:
             raise BadArguments("validation and dropout of a training are shares between 0 and 1.")
 
@@ -132,6 +147,11 @@ class Training(ABC):
     @property
     def rounds(self) -> int:
         return -(-self.iterations // self.local)
+
+    def has_look(self, number: int) -> bool:
+        """Is the error over hidden records looked at in a round? After the last one there may be one more, for that
+        alone."""
+        return number % self.every == 0 or number == self.rounds
 
     @property
     def round_size(self) -> int:
@@ -328,7 +348,17 @@ def noise_for(trainings: Sequence[Training], facts: PublicFacts, *, epsilon: flo
     return mu
 
 
-def weights_cost(training: Training, facts: PublicFacts) -> Cost:
-    """Of one party's weights: one release in each epoch."""
-    most = max(training.weights(facts, party) for party in training.parties)
-    return _release(training.mu, length=sensitivity(training, most), weights=most).times(training.epochs)
+def weights_costs(training: Training, public: Public) -> list[Cost]:
+    """Of all parties' weights: one release of each in each epoch.
+
+    A gradient at one party is a function of what all parties know of the record, so every party pays for the weights of
+    all. The joint ids let a person's total count each release once.
+    """
+    counts = {party: training.weights(public.facts, party) for party in training.parties}
+    most = max(counts.values())
+    release = _release(training.mu, length=sensitivity(training, most), weights=most).times(training.epochs)
+    return [
+        replace(release, joint=f"{public.job} {training.label}: weights of {party}")
+        for party, weights in counts.items()
+        if weights
+    ]

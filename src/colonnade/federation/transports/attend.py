@@ -130,6 +130,7 @@ class Serving:
         self._seen = self._newest()
         party = open_party(self._home)
         party.said = self._said
+        party.end_old_jobs_hourly()
         return party
 
     def _newest(self) -> int | None:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from colonnade.durable import private_folder
 from colonnade.errors import RosterError, StorageError
 
 Role = Literal["party", "coordinator"]
@@ -64,7 +65,7 @@ def _x509_name(name: str, organisation: str) -> x509.Name:
 
 def _write(path: Path, data: bytes, *, secret: bool = False) -> Path:
     """A new file; an existing key or certificate is never overwritten."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
     except FileExistsError:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from colonnade.durable import private_file
 from colonnade.federation.transports import certificates
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST, REVOKED
 from colonnade.federation.transports.network import Network
@@ -67,7 +68,7 @@ class Loopback(Network):
                 command += ["--coordinator", f"127.0.0.1:{self.port}"]
                 command += ["--credentials", str(self._folder / f"party-{party}")]
                 environment = {**os.environ, **dict.fromkeys(THREAD_CAPS, "1")}
-                with (self._homes[party] / "process.txt").open("ab") as log:
+                with private_file(self._homes[party] / "process.txt").open("ab") as log:
                     running = subprocess.Popen(
                         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
                     )

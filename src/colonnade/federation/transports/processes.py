@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from colonnade.durable import private_file
 from colonnade.errors import PartyLost, WireError
 from colonnade.federation.home import open_party
 from colonnade.federation.wire import DEFAULT
@@ -71,7 +72,7 @@ class Processes:
         if running is None or running.poll() is not None:
             caps = dict.fromkeys(THREAD_CAPS, str(self._threads))
             environment = {"GLIBC_TUNABLES": HUGE_PAGES, **os.environ, **caps}
-            with (self._homes[party] / "process.txt").open("ab") as log:
+            with private_file(self._homes[party] / "process.txt").open("ab") as log:
                 running = subprocess.Popen(
                     [*self._command, str(self._homes[party])],
                     stdin=subprocess.PIPE,
@@ -159,6 +160,7 @@ def main(home: Path) -> None:
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     party = open_party(home)
+    party.end_old_jobs_hourly()
     try:
         serve(party.handle, sys.stdin.buffer, sink)
     finally:

@@ -37,7 +37,6 @@ from colonnade.models.linear.factored import DRAWS, FactoredMoments, regression,
 from colonnade.models.linear.result import Regression, Sample
 from colonnade.models.matrix import columns_of
 from colonnade.models.private_scales import (
-    RANGES,
     Clipping,
     Counts,
     Ranges,
@@ -46,11 +45,11 @@ from colonnade.models.private_scales import (
     length_quantile,
     stretched,
 )
-from colonnade.privacy.cost import Cost, Gaussian, Unbounded
+from colonnade.privacy.cost import Cost, Gaussian, Unbounded, compose
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.statistics.features import Feature, design_chunks, features, integer_bounds, quantize
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
-from colonnade.statistics.moments import MomentsLayout
+from colonnade.statistics.moments import MomentsLayout, later_ranges
 from colonnade.statistics.shares import received_from
 
 SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.17, "moments": 0.77}
@@ -143,8 +142,9 @@ class PrivateFit(Procedure[Regression]):
         presence = planned(
             "presence",
             tell_presence,
-            {party: [{"to": self.response_party}] for party in self.others},
+            {party: [{"to": self.response_party, "level": self.levels["own"]}] for party in self.others},
             audience=self.response_party,
+            recipients=(self.response_party,),
             discloses="which pseudonymous records a party has, to the response holder",
             reply_bytes=self.facts.n // 8,
         )
@@ -155,7 +155,7 @@ class PrivateFit(Procedure[Regression]):
             {self.response_party: [arguments]},
             discloses="noisy moments of the response holder's columns in each pattern",
             reply_bytes=8 * len(self.masks) * (self.width(self.response_party) + 1) ** 2,
-            later={"layout": RANGES},
+            later={"layout": later_ranges(self.layout)},
         )
         return presence, own
 
@@ -291,20 +291,27 @@ def own_sensitivity(gamma: int, norm: float) -> float:
     return math.sqrt((square**2 + gamma**2 * square) / 2)
 
 
-def _presence_cost(public: Public, *, to: str) -> Cost:
-    return Unbounded("presence", "which pseudonymous records a party has, to the response holder", audience=to)
+def _moments_cost(public: Public, level: float) -> Cost:
+    """The triangle of a pattern moves by at most `own_sensitivity`; patterns are disjoint. Two triangles have a
+    non-negative inner product, so replacing a record costs sqrt(2). The response holder computes them, but the patterns
+    are those of the others' records: each of these parties pays, for one joint release."""
+    return Gaussian(level, replace_factor=math.sqrt(2), joint=f"{public.job} moments by pattern")
+
+
+def _presence_cost(public: Public, *, to: str, level: float) -> Cost:
+    shown = "which pseudonymous records a party has, to the response holder"
+    return compose([Unbounded("presence", shown, audience=to), _moments_cost(public, level)])
 
 
 @step(cost=_presence_cost)
-def tell_presence(me: Party, *, to: str) -> Release:
-    me.send(to, PRESENCE, np.packbits(me.present))
+def tell_presence(me: Party, *, to: str, level: float) -> Release:
+    """`level` is part of the tag: the response holder finds the masks only of parties that paid for its noise."""
+    me.send(to, f"{PRESENCE} {level!r}", np.packbits(me.present))
     return Release(None, "nothing: the mask travels sealed")
 
 
 def _own_cost(public: Public, *, layout: dict[str, Any], others: list[Any], level: float) -> Cost:
-    """The triangle of a pattern moves by at most `own_sensitivity`; patterns are disjoint. Two triangles have a
-    non-negative inner product, so replacing a record costs sqrt(2)."""
-    return Gaussian(level, replace_factor=math.sqrt(2))
+    return _moments_cost(public, level)
 
 
 @step(cost=_own_cost)
@@ -314,7 +321,7 @@ def own_moments(me: Party, *, layout: dict[str, Any], others: list[Any], level: 
     distinct = set(others)
     if not len(others) == len(distinct) <= MAXIMUM_OTHERS or not distinct <= set(ranged.parties) - {me.name}:
         raise UnsafeRequest("the other parties of a private regression must be distinct data parties of its layout.")
-    pattern = _pattern_numbers(me, others)
+    pattern = _pattern_numbers(me, others, level)
     width = ranged.width(me.name) + 1
     grams = np.zeros((2 ** len(others), width, width), dtype=np.int64)
     norm = ranged.bound(me.name)
@@ -332,9 +339,9 @@ def own_moments(me: Party, *, layout: dict[str, Any], others: list[Any], level: 
     return Release(grams, "noisy moments of the response holder's columns in each pattern")
 
 
-def _pattern_numbers(me: Party, others: Sequence[str]) -> NDArray[np.int64]:
+def _pattern_numbers(me: Party, others: Sequence[str], level: float) -> NDArray[np.int64]:
     """For each record of the cohort, its pattern among the others, counted as `itertools.product` does."""
     number = np.zeros(me.facts.n, dtype=np.int64)
-    for packed in received_from(me, PRESENCE, others).values():
+    for packed in received_from(me, f"{PRESENCE} {level!r}", others).values():
         number = 2 * number + np.unpackbits(np.asarray(packed, dtype=np.uint8), count=me.facts.n)
     return number

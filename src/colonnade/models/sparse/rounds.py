@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -28,7 +28,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Stage, stage
+from colonnade.federation.stage import Later, Stage, counted, is_number, numbers, one_of, stage
 from colonnade.federation.step import Public, Release, Step, step
 from colonnade.models.sparse.moments import inverse_scale
 from colonnade.models.sparse.path import (
@@ -45,17 +45,18 @@ from colonnade.models.sparse.path import (
 )
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
 from colonnade.statistics.features import Feature, design, features
-from colonnade.statistics.joint import once
+from colonnade.statistics.joint import binding, once
 from colonnade.statistics.secure_sum import SecureSum, masked_release, unmask
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Masking = Literal["masked", "plain"]
-Later = Mapping[str, tuple[Any, str]]
-"""{argument that the plan does not know: (an example, the rule that bounds it)}"""
+LaterArguments = Mapping[str, tuple[Any, Later]]
+"""{argument that the plan does not know: (an example, or one for each member, and the rule that bounds it)}"""
 
 LARGEST_PREDICTOR = 2.0**16
 """Largest linear predictor of a party: exp(700) overflows already, and masked sums are exact to 2^-40 within it."""
+MOST_FOLDS = 100
 FEWEST = 2
 """Records that a fit needs at the very least."""
 
@@ -86,6 +87,8 @@ class RoundLayout:
 
     def check(self) -> None:
         check_response(self.facts.column(self.response), self.family)
+        if not 0 <= self.folds <= MOST_FOLDS:
+            raise BadArguments(f"folds must be from 0 to {MOST_FOLDS}, not {self.folds!r}.")
         if self.response in self.columns or not self.features:
             raise BadArguments("the covariates must be at least one column other than the response.")
         if self.masking == "masked" and len(self.others) < 2:
@@ -152,17 +155,24 @@ class RoundLayout:
         *,
         most: int = 1,
         fixed: Mapping[str, Any] | None = None,
-        later: Later | None = None,
+        later: LaterArguments | None = None,
         **stated: Any,
     ) -> Stage:
         """At most so many requests of a step at each member, with the same arguments but for those named `later`."""
         rules = later or {}
-        examples = {argument: example for argument, (example, _) in rules.items()}
-        arguments = {"layout": self.to_dict(), **(fixed or {}), **examples}
+        same = {"layout": self.to_dict(), **(fixed or {})}
+
+        def arguments(member: str) -> dict[str, Any]:
+            examples = {argument: example for argument, (example, _) in rules.items()}
+            own = {
+                argument: example(member) if callable(example) else example for argument, example in examples.items()
+            }
+            return {**same, **own}
+
         return stage(
             name,
             step,
-            dict.fromkeys(members, [arguments] * most),
+            {member: [arguments(member)] * most for member in members},
             facts=self.facts,
             roster=self.roster,
             later={argument: rule for argument, (_, rule) in rules.items()},
@@ -184,7 +194,7 @@ class RoundLayout:
         """One number for each column of the widest block."""
         return 8 * max(self.width(party) for party in self.parties)
 
-    def predictor_stage(self, step: Step, most: int, later: Later) -> Stage:
+    def predictor_stage(self, step: Step, most: int, later: LaterArguments) -> Stage:
         """The stage in which predictors are sent to the response holder."""
         how = "masked linear predictors" if self.masking == "masked" else "linear predictors"
         return self.stage(
@@ -192,39 +202,53 @@ class RoundLayout:
             step,
             self.senders,
             most=most,
-            later={"number": ROUND, **later},
+            later={"number": (0, counted(ROUND)), "active": ([False] * len(self.features), COVERED), **later},
             audience=f"response holder {self.response_party}",
+            recipients=(self.response_party,),
             discloses=f"{how}, to the response holder",
             reply_bytes=self.vector_bytes,
         )
 
     def predictor_cost(self, public: Public) -> Cost:
-        """What a predictor shows to the response holder."""
-        audience = f"response holder {self.response_party}"
+        """What a predictor shows: to the response holder, and in what that one makes of it, the residuals and the
+        losses, to the other parties and to the coordinator."""
+        audience = f"response holder {self.response_party}, parties with covariates, coordinator"
         if public.party not in self.parties:
             return Free("this member masks zeros, and no data")
         if self.masking == "plain":
             return Unbounded(
                 "party-predictor",
-                "each party's own linear predictor, record by record, in every round",
+                "each party's own linear predictor, record by record, in every round; the sum of all in residuals to"
+                " the parties, in mean losses and gradients to the coordinator",
                 audience=audience,
             )
         return Unbounded(
             "total-predictor",
-            "the sum of all parties' linear predictors, record by record, in every round that mixes two other parties'",
+            "the sum of all parties' linear predictors, record by record, in every round that mixes two other parties'"
+            " (with the coordinator, who knows the coefficients, the response holder can work out the columns);"
+            " in residuals to the parties, in mean losses and gradients to the coordinator",
             audience=audience,
             joint=f"{public.job} total predictor",
         )
 
 
-ROUND = (0, "a number of its own for each round")
-FOLD = (None, "one of the folds of the layout, or none")
+ROUND = "the rounds are numbered, and each is asked once"
+COVERED = Later(
+    "which columns take part in the total: those with coefficients, as every party checks of its own; over all rounds"
+    " every party's columns come with another's (see `Cover`), which every member checks, and pads cancel only if all"
+    " were told the same",
+    lambda value, planned: len(value) == len(planned) and all(isinstance(column, bool) for column in value),
+)
+
+
+def later_fold(layout: RoundLayout) -> tuple[None, Later]:
+    return None, one_of("one of the folds of the layout, or none", [None, *range(layout.folds)])
 
 
 def check_response(column: Column, family: Family) -> None:
     """The response must be of its family, and have no empty cells."""
     wanted = {
-        "gaussian": ("continuous", "count", "ordinal", "binary"),
+        "gaussian": ("continuous", "count", "date", "ordinal", "binary"),
         "binomial": ("binary",),
         "poisson": ("count",),
     }[family]
@@ -258,28 +282,24 @@ def check_response(column: Column, family: Family) -> None:
 class Cover:
     """The columns that took part in the totals opened so far.
 
-    `owners` has each column's party; the response holder knows its own part, so its columns cover nothing.
+    `owners` has each column's party; the response holder knows its own part, so its columns cover nothing. `meets` has
+    meet(d) as row d, all columns before d took part at all.
     """
 
-    def __init__(self, owners: Sequence[str], *, response_party: str) -> None:
+    def __init__(self, owners: Sequence[str], *, response_party: str, meets: NDArray[np.bool_] | None = None) -> None:
         self._owners = np.array([*owners], dtype=object)
         self._of_others = self._owners != response_party
-        self._meets: dict[int, NDArray[np.bool_]] = {}
+        self._at_party = self._owners[:, None] == np.array(sorted(set(owners)), dtype=object)
+        self.meets = np.ones((len(owners), len(owners)), dtype=bool) if meets is None else meets
 
     def admit(self, selected: NDArray[np.bool_]) -> None:
         """Note a total over these columns, or raise `Withheld` with the party that it would uncover."""
         active = np.asarray(selected, dtype=bool) & self._of_others
-        meets = {
-            int(c): self._meets[int(c)] & active if int(c) in self._meets else active for c in np.flatnonzero(active)
-        }
-        for column, meet in meets.items():
-            if len(set(self._owners[meet])) < 2:
-                raise Withheld(str(self._owners[column]))
-        self._meets.update(meets)
-
-
-COVERED = "whatever the path needs, if over all rounds every party's columns come with another's (see `Cover`)"
-"""The rule that bounds which columns take part in a total."""
+        meets = self.meets[active] & active
+        uncovered = (meets @ self._at_party).sum(axis=1) < 2
+        if uncovered.any():
+            raise Withheld(str(self._owners[active][uncovered][0]))
+        self.meets[active] = meets
 
 
 # --- the coordinator's procedure ----------------------------------------------------------------------------------
@@ -302,7 +322,6 @@ class Rounds:
         self.job, self.layout, self.limit = job, layout, reserved.rounds
         self.used = 0
         self._solves = reserved.solves
-        self._marks = 0
         self._cover = Cover([feature.party for feature in layout.features], response_party=layout.response_party)
 
     def open(self, selected: NDArray[np.bool_]) -> None:
@@ -310,14 +329,14 @@ class Rounds:
         if self.layout.masking == "masked":
             self._cover.admit(selected)
 
-    def next(self) -> int:
+    def next(self) -> None:
+        """Count a round."""
         if self.used >= self.limit:
             raise NotEstimable(
                 f"the {self.limit} rounds of the plan are used up before the path has settled; allow more with rounds=,"
                 " fewer lambdas, or a larger tolerance."
             )
         self.used += 1
-        return self.used - 1
 
     def solve(self) -> None:
         """Count a solution that is asked for by itself; those that are withheld later and tried again count twice."""
@@ -327,11 +346,6 @@ class Rounds:
                 "the solutions of the plan are used up, since some were withheld and tried again; take other lambdas,"
                 " or masking='plain' if the parties allow 'party-predictor'."
             )
-
-    def mark(self) -> int:
-        """A number of its own for a message outside the rounds."""
-        self._marks += 1
-        return self.limit + self._marks
 
 
 class RoundSolver(Protocol):
@@ -354,15 +368,21 @@ class QuasiNewton:
     def __init__(self, layout: RoundLayout, reserved: Reserved, *, tolerance: float) -> None:
         self.layout, self.tolerance = layout, tolerance
         rounds, evaluations = reserved.rounds, reserved.rounds + reserved.paths
-        own: Later = {"coefficients": ([], f"a party's own coefficients in standard units: {COVERED}")}
-        self.predictors = layout.predictor_stage(predict_block, rounds, own)
+        own = numbers("a party's own coefficients in standard units, one for each column", LARGEST_PREDICTOR)
+        coefficients = {"coefficients": (lambda member: [0.0] * layout.width(member), own)}
+        intercept = Later(
+            "a finite number, or none for the null model",
+            lambda value, _: value is None or is_number(value, -LARGEST_PREDICTOR, LARGEST_PREDICTOR),
+        )
+        self.predictors = layout.predictor_stage(predict_block, rounds, coefficients)
         self.residuals = layout.stage(
             "residuals",
             respond,
             [layout.response_party],
             most=evaluations,
-            later={"number": ROUND, "intercept": (None, "that of the round, or none for the null model"), "fold": FOLD},
+            later={"number": (0, counted(ROUND)), "intercept": (None, intercept), "fold": later_fold(layout)},
             audience="coordinator, parties with covariates",
+            recipients=layout.parties,
             discloses=RESIDUALS,
             reply_bytes=layout.mail_bytes,
         )
@@ -371,11 +391,10 @@ class QuasiNewton:
             block_gradient,
             layout.covered,
             most=evaluations,
-            later={"number": ROUND},
             discloses="one sum over records for each column",
             reply_bytes=layout.block_bytes,
         )
-        self.stages = (self.predictors, self.residuals, self.gradients)
+        self.stages = (self.residuals, self.gradients, self.predictors)
         self.notes = (
             f"In each round the coordinator sees {len(layout.features)} exact sums over records. As many rounds as"
             f" records ({layout.facts.n:,}) could determine these; VFLGLMVS, of the papers' wing, shows sums at the"
@@ -385,27 +404,28 @@ class QuasiNewton:
     def start(self, rounds: Rounds, *, fold: int | None, largest: float | None = None) -> ProximalQuasiNewton:
         job, layout = rounds.job, self.layout
 
-        def answer(number: int, intercept: float | None) -> tuple[dict[str, float], Vector]:
-            replies = job.ask(self.residuals, number=number, intercept=intercept, fold=fold)
+        def answer(intercept: float | None) -> tuple[dict[str, float], Vector]:
+            replies = job.ask(self.residuals, intercept=intercept, fold=fold)
             value = replies[layout.response_party]
             gradient = np.zeros(1 + len(layout.features))
             gradient[0] = value["gradient"]
-            for party, part in job.ask(self.gradients, number=number).items():
+            for party, part in job.ask(self.gradients).items():
                 gradient[1 + layout.place(party)] = part
             return value, gradient
 
         def evaluate(theta: Vector) -> Evaluation:
-            rounds.open(theta[1:] != 0)
-            number = rounds.next()
+            active = theta[1:] != 0
+            rounds.open(active)
+            rounds.next()
             own = {
-                member: {"number": number, "coefficients": theta[1 + layout.place(member)].tolist()}
+                member: {"active": active.tolist(), "coefficients": theta[1 + layout.place(member)].tolist()}
                 for member in layout.senders
             }
             job.ask_each(self.predictors, own)
-            value, gradient = answer(number, float(theta[0]))
+            value, gradient = answer(float(theta[0]))
             return Evaluation(value["loss"], gradient, value["held_out"])
 
-        value, gradient = answer(rounds.mark(), None)
+        value, gradient = answer(None)
         start = np.zeros(1 + len(layout.features))
         start[0] = value["intercept"]
         return ProximalQuasiNewton(
@@ -486,7 +506,11 @@ def layout_of(public: Public | Party, plain: dict[str, Any]) -> RoundLayout:
 # --- which records ------------------------------------------------------------------------------------------------
 
 
-PRESENCE = Unbounded("presence", "which pseudonymous records a party has, to the other parties", audience="parties")
+PRESENCE = Unbounded(
+    "presence",
+    "which pseudonymous records a party has, to the other parties; how many all of them have, to the coordinator",
+    audience="parties, coordinator",
+)
 
 
 @step(cost=PRESENCE)
@@ -517,15 +541,39 @@ def agree_records(me: Party, *, layout: dict[str, Any]) -> Release:
 # --- a round ------------------------------------------------------------------------------------------------------
 
 
-def send_predictor(me: Party, model: RoundLayout, values: Vector | None, number: int) -> None:
-    """Send a predictor to the response holder: masked, or as it is. A member without a block masks zeros."""
-    own = np.zeros(me.facts.n) if values is None else values
+def send_predictor(
+    me: Party, model: RoundLayout, own: Vector, selected: NDArray[np.bool_], active: list[bool], number: int
+) -> None:
+    """Send this member's predictor to the response holder: masked, or as it is.
+
+    A masked one goes only into a total that covers it: over the `active` columns, on which all members must agree, and
+    which are here those that are `selected`, with coefficients.
+    """
     if not np.abs(own).max(initial=0.0) < LARGEST_PREDICTOR:
         raise NotEstimable("a linear predictor left its range: the fit does not settle; take larger lambdas (ratio=).")
+    sent: NDArray[Any] = own
     if model.masking == "masked":
-        me.send(model.response_party, "predictor", masked_release(me, own, shape=model.total, round_number=number))
-    else:
-        me.send(model.response_party, "predictor", own)
+        if not np.array_equal(np.array(active)[model.place(me.name)], selected):
+            raise UnsafeRequest("the columns said to take part in a total are not those that have coefficients here.")
+        _admit(me, model, np.array(active))
+        agreed = replace(model.total, label=binding(model.total.label, {"active": active}))
+        sent = masked_release(me, own, shape=agreed, round_number=number)
+    me.send(model.response_party, "predictor", sent, each_round=True)
+
+
+def _admit(me: Party, model: RoundLayout, active: NDArray[np.bool_]) -> None:
+    """Refuse a total that would uncover a party, over all rounds of this job."""
+    width, name = len(active), "meets of the columns in totals"
+    kept = np.unpackbits(me.recall(name), count=width**2).astype(bool).reshape(width, width) if me.kept(name) else None
+    owners = [feature.party for feature in model.features]
+    cover = Cover(owners, response_party=model.response_party, meets=kept)
+    try:
+        cover.admit(active)
+    except Withheld as withheld:
+        raise UnsafeRequest(
+            f"this total would show the predictor of {withheld.party!r} alone, with those of the rounds before."
+        ) from withheld
+    me.keep(name, np.packbits(cover.meets))
 
 
 def total_predictor(me: Party, model: RoundLayout) -> Vector:
@@ -565,18 +613,20 @@ def training(model: RoundLayout, size: int, fold: int | None) -> NDArray[np.bool
     return np.asarray(fold_of(model, size) != fold)
 
 
-def _predict_cost(public: Public, *, layout: dict[str, Any], number: int, coefficients: list[float]) -> Cost:
+def _predict_cost(
+    public: Public, *, layout: dict[str, Any], number: int, active: list[bool], coefficients: list[float]
+) -> Cost:
     return layout_of(public, layout).predictor_cost(public)
 
 
 @step(cost=_predict_cost)
-def predict_block(me: Party, *, layout: dict[str, Any], number: int, coefficients: list[float]) -> Release:
+def predict_block(
+    me: Party, *, layout: dict[str, Any], number: int, active: list[bool], coefficients: list[float]
+) -> Release:
     """This block's linear predictor for the given coefficients (standard units), masked, to the response holder."""
-    model = layout_of(me, layout)
-    values = None
-    if me.name in model.parties:
-        values = standard_block(me, model).predictor(np.array(coefficients, dtype=np.float64))
-    send_predictor(me, model, values, number)
+    model, own = layout_of(me, layout), np.array(coefficients, dtype=np.float64)
+    values = standard_block(me, model).predictor(own) if me.name in model.parties else np.zeros(me.facts.n)
+    send_predictor(me, model, values, own != 0, active, number)
     return Release(None, "nothing to the coordinator: the masked predictor travels sealed")
 
 
@@ -584,8 +634,8 @@ RESIDUALS = "response less fitted mean by record, to the parties; the loss to th
 RESIDUAL_COST = Unbounded(
     "response-residuals",
     "response less fitted mean, record by record, in every round: the parties with covariates can work out"
-    " the response and the total predictor",
-    audience="parties with covariates",
+    " the response and the total predictor; sums of them with each column, to the coordinator",
+    audience="parties with covariates, coordinator",
 )
 LOSS_COST = Unbounded("loss", "the mean loss over the records, in every round")
 
@@ -616,12 +666,19 @@ def respond(me: Party, *, layout: dict[str, Any], number: int, intercept: float 
 
 
 def send_residuals(
-    me: Party, model: RoundLayout, y: Vector, eta: Vector, train: NDArray[np.bool_], intercept: float
+    me: Party,
+    model: RoundLayout,
+    y: Vector,
+    eta: Vector,
+    train: NDArray[np.bool_],
+    intercept: float,
+    *,
+    tag: str = "residuals",
 ) -> Release:
     """(psi'(eta) - y) / n to every party, and scalars to the coordinator."""
     residual = np.where(train, (mean_response(model.family, eta) - y) / train.sum(), 0.0)
     for party in model.parties:
-        me.send(party, "residuals", residual)
+        me.send(party, tag, residual, each_round=True)
     losses = unit_loss(model.family, eta, y)
     value = {
         "loss": float(losses[train].mean()),
@@ -634,9 +691,9 @@ def send_residuals(
     return Release(value, "mean loss, mean residual and mean curvature over the records")
 
 
-def received_residuals(me: Party, model: RoundLayout) -> Vector:
+def received_residuals(me: Party, model: RoundLayout, *, tag: str = "residuals") -> Vector:
     """The response holder's residuals of this round, over the records used."""
-    received = me.received("residuals")
+    received = me.received(tag)
     if model.response_party not in received:
         raise PartyLost(f"the residuals of {model.response_party!r} have not come; resume when it is back.")
     residual = np.asarray(received[model.response_party], dtype=np.float64)
@@ -646,7 +703,7 @@ def received_residuals(me: Party, model: RoundLayout) -> Vector:
 
 
 @step(cost=Unbounded("gradients", "one exact sum over records for each column, in every round"))
-def block_gradient(me: Party, *, layout: dict[str, Any], number: int) -> Release:
+def block_gradient(me: Party, *, layout: dict[str, Any]) -> Release:
     """X_k'(psi'(eta) - y) / n."""
     model = layout_of(me, layout)
     gradient = standard_block(me, model).values.T @ received_residuals(me, model)
@@ -656,7 +713,22 @@ def block_gradient(me: Party, *, layout: dict[str, Any], number: int) -> Release
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-COEFFICIENTS = Unbounded("coefficients", "the fitted coefficients, for every lambda of the path")
+COEFFICIENTS = Unbounded(
+    "coefficients",
+    "the fitted coefficients, for every lambda of the path; in the columns' units they show means and deviations",
+)
+
+
+def later_path(layout: RoundLayout, lambdas: int) -> tuple[Any, Later]:
+    """A party's own coefficients at each lambda, in standard units."""
+    row = numbers("", LARGEST_PREDICTOR)
+    rule = Later(
+        "a party's own coefficients in standard units, at most one row for each lambda",
+        lambda value, planned: (
+            isinstance(value, list) and len(value) <= lambdas and all(row.allows(each, planned[0]) for each in value)
+        ),
+    )
+    return (lambda member: [[0.0] * layout.width(member)]), rule
 
 
 @step(cost=COEFFICIENTS)

@@ -59,6 +59,7 @@ from colonnade.models.sparse.result import (
     withheld_note,
 )
 from colonnade.models.sparse.rounds import (
+    MOST_FOLDS,
     Masking,
     QuasiNewton,
     Reserved,
@@ -68,6 +69,7 @@ from colonnade.models.sparse.rounds import (
     agree_records,
     block_units,
     check_response,
+    later_path,
     show_presence,
 )
 from colonnade.statistics.features import features
@@ -76,6 +78,8 @@ from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayo
 
 MIDDLE = 0.1
 """Masked rounds start the path at this share of the largest lambda: enough columns to mix, see `trace_path`."""
+MOST_ROUNDS = 1_000_000
+"""Rounds that a plan may reserve."""
 COMPLETE_RECORDS = (
     "Only records that every party of the model has are used: right if records are missing completely at random."
 )
@@ -104,13 +108,16 @@ class PathOptions(Method[Selection]):
         Criterion,
         Option("How lambda is chosen: BIC (-2 loglik or n log RSS, plus df log n), or cross-validated mean loss."),
     ] = "bic"
-    folds: Annotated[int, Option("Folds of the cross-validation.", least=2, only={"criterion": ("cv",)})] = 5
+    folds: Annotated[
+        int, Option("Folds of the cross-validation.", least=2, most=MOST_FOLDS, only={"criterion": ("cv",)})
+    ] = 5
     lambdas: Annotated[
         tuple[float, ...] | None,
         Option("The lambdas, falling, in units of the response per standard deviation of a column.", above=0),
     ] = None
     n_lambdas: Annotated[
-        int, Option("How many lambdas, from the smallest that selects nothing down to `ratio` of it.", least=1)
+        int,
+        Option("How many lambdas, from the smallest that selects nothing down to `ratio` of it.", least=1, most=1_000),
     ] = 50
     ratio: Annotated[
         float | None,
@@ -120,12 +127,15 @@ class PathOptions(Method[Selection]):
             below=1,
         ),
     ] = None
-    lla_steps: Annotated[int, Option("Steps of the local linear approximation at most.", least=1)] = 10
+    lla_steps: Annotated[int, Option("Steps of the local linear approximation at most.", least=1, most=100)] = 10
     tolerance: Annotated[
         float, Option("Violation of the optimality conditions, as a share of the largest lambda.", above=0, most=0.1)
     ] = 1e-6
     rounds: Annotated[
-        int | None, Option("Rounds that the plan reserves at most; those that are not needed cost nothing.", least=1)
+        int | None,
+        Option(
+            "Rounds that the plan reserves at most; those that are not needed cost nothing.", least=1, most=MOST_ROUNDS
+        ),
     ] = None
     masking: Annotated[
         Masking,
@@ -426,13 +436,20 @@ class PathByRounds(Path):
         layout.check()
         lambdas = method.n_lambdas if method.lambdas is None else len(method.lambdas)
         solves = (1 + folds) * lambdas * (1 if method.penalty == "lasso" else 1 + method.lla_steps)
-        self.reserved = Reserved(method.rounds or rounds_each * solves, 1 + folds, solves)
+        reserved = method.rounds or rounds_each * solves
+        if reserved > MOST_ROUNDS:
+            raise BadArguments(
+                f"{solves:,} solutions would reserve {reserved:,} rounds, above {MOST_ROUNDS:,}; take fewer folds or"
+                " lambdas, or say with rounds= how many to reserve."
+            )
+        self.reserved = Reserved(reserved, 1 + folds, solves)
         self.solver, self.name = solver(layout, self.reserved), name
         self.presence = layout.stage(
             "presence",
             show_presence,
             layout.parties,
             audience="parties",
+            recipients=layout.parties,
             discloses="which records a party has, to the other parties",
             reply_bytes=layout.facts.n // 8 * len(layout.parties),
         )
@@ -443,7 +460,7 @@ class PathByRounds(Path):
             "coefficients",
             block_units,
             layout.covered,
-            later={"path": ([], "a party's own coefficients along the path that was traced")},
+            later={"path": later_path(layout, lambdas)},
             discloses="the fitted coefficients",
             reply_bytes=layout.block_bytes,
         )

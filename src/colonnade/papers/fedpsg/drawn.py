@@ -8,7 +8,7 @@ until `count` columns are chosen. Ties go to the earlier declared column, so tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from colonnade.completion.split.training import Regression, drawing, row_chunks,
 from colonnade.completion.steps import OwnTable
 from colonnade.errors import BadArguments
 from colonnade.federation.party import Party
-from colonnade.federation.step import Release, step
+from colonnade.federation.step import Release, Size, step
 from colonnade.papers.fedpsg.gan import GENERATED
 from colonnade.papers.fedpsg.generators import FEWEST
 from colonnade.papers.fedpsg.generators import generator as generator_of
@@ -91,9 +91,9 @@ def choose_correlated(names: list[str], strength: Reals, count: int) -> list[str
 def draw_correlated(
     me: Party,
     *,
-    count: int,
+    count: Annotated[int, Size(10_000)],
     generator: Literal["tabddpm", "tvae", "copula"],
-    steps: int,
+    steps: Annotated[int, Size(1_000_000)],
     training: dict[str, Any] | None,
     validation: float,
     seed: int,

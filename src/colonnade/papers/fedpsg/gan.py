@@ -224,15 +224,15 @@ def _follow_cost(public: Public, *, training: dict[str, Any], **_: Any) -> Cost:
 
 
 @step(cost=_follow_cost)
-def follow(me: Party, *, training: dict[str, Any], number: int, watch: bool, better: bool) -> Release:
+def follow(me: Party, *, training: dict[str, Any], number: int, better: bool) -> Release:
     session = GanSession.resume(me, GanTraining.from_dict(training))
-    return session.follow(me, number=number, watch=watch, better=better)
+    return session.follow(me, number=number, better=better)
 
 
 @step(cost=GRADIENTS)
-def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, watch: bool, better: bool) -> Release:
+def lead(me: Party, *, training: dict[str, Any], number: int, total: Any, better: bool) -> Release:
     session = GanSession.resume(me, GanTraining.from_dict(training))
-    return session.lead(me, number=number, total=total, watch=watch, better=better)
+    return session.lead(me, number=number, total=total, better=better)
 
 
 class GanRounds(Rounds):

@@ -30,7 +30,7 @@ from colonnade.federation.method import method_class
 from colonnade.federation.options import Option
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Stage
+from colonnade.federation.stage import Later, Stage, fields_of
 from colonnade.federation.step import Release, Step, step
 from colonnade.papers.fedpsg.drawn import draw_correlated, given_drawn, with_drawn
 from colonnade.papers.fedpsg.gan import (
@@ -83,7 +83,7 @@ class FedPSG(CompletionMethod):
         ),
     ] = 5
     generator: Annotated[Literal["tabddpm", "tvae", "copula"], Option("Of the columns that are drawn.")] = "tabddpm"
-    generator_steps: Annotated[int, Option("Of the generator's training.", least=1)] = 2000
+    generator_steps: Annotated[int, Option("Of the generator's training.", least=1, most=1_000_000)] = 2000
     condition: Annotated[
         Literal["aligned", "none"],
         Option(
@@ -278,7 +278,14 @@ class DrawingFirst(Completing):
             label = {"label": str(method.label)}
             sharing = {self.facts.owner(str(method.label)): [{**label, "members": list(self.facts.parties)}]}
             keeping = {party: [label] for party in self.facts.parties}
-            self.share_labels = planner("share labels", share_labels, sharing, "labels, sealed", self.facts.n * 4)
+            self.share_labels = planner(
+                "share labels",
+                share_labels,
+                sharing,
+                "labels, sealed",
+                self.facts.n * 4,
+                recipients=self.facts.parties,
+            )
             self.keep_labels = planner("keep labels", keep_labels, keeping, "nothing")
             stages += [self.share_labels, self.keep_labels]
         if method.imputer in GANS:
@@ -289,8 +296,7 @@ class DrawingFirst(Completing):
                 {target: [{"training": training, "labels": labels}] for target, training in conditions.items()},
                 "nothing",
             )
-            rule = "the planned one, for the parties that lack records and with the columns that they have drawn"
-            self.gan_rounds = GanRounds(self.networks[-1], planner, settled=rule)
+            self.gan_rounds = GanRounds(self.networks[-1], planner, settled=self._settled())
             stages += [self.context, *self.gan_rounds.stages]
         return tuple(stages)
 
@@ -300,7 +306,24 @@ class DrawingFirst(Completing):
             described["training"] = self.gan_rounds.training.to_dict()
         return described
 
-    def settled_later(self) -> dict[str, str]:
+    def _settled(self) -> Later:
+        """What is known of the GAN only when it starts."""
+        planned = self.networks[-1]
+        assert isinstance(planned, GanTraining)
+
+        def drawn(given: Any) -> bool:
+            return set(given) <= set(planned.context) and all(
+                len(set(names)) == len(names) <= self.method.n_correlated and set(names) <= set(planned.inputs[party])
+                for party, names in given.items()
+            )
+
+        def completed(context: Any) -> bool:
+            return all(type(width) is int and planned.context[party] == width for party, width in context.items())
+
+        rule = "the planned one, for the parties that lack records and with the columns that they have drawn"
+        return fields_of(rule, given=drawn, context=completed)
+
+    def settled_later(self) -> dict[str, Later]:
         return {**super().settled_later(), **(self.gan_rounds.later if self.method.imputer in GANS else {})}
 
     def further(

@@ -26,8 +26,8 @@ from colonnade.audit.claims import claimed_curve, small_consortium
 from colonnade.audit.mechanism import Audit, AuditResult
 from colonnade.audit.planted import MEMBERS, Planted
 from colonnade.federation.options import View
-from colonnade.papers.sqm.gradient_layout import GradientLayout
-from colonnade.papers.sqm.logistic import SQMLogistic, poisson_batch, quantized_part, quantized_weights
+from colonnade.papers.sqm.gradient_layout import GradientLayout, poisson_batch
+from colonnade.papers.sqm.logistic import SQMLogistic, quantized_weights
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
 
@@ -73,7 +73,7 @@ def gradient_layout_for(view: View) -> GradientLayout:
 
 def gradient_claim(layout: GradientLayout, view: View) -> PrivacyProfile:
     """As the accountants state it: Renyi divergences with sampling, the comparison with normal noise without."""
-    return claimed_curve([layout.cost(view=view).times(ROUNDS)], name=f"{ROUNDS} gradients, {view} view")
+    return claimed_curve([layout.round_cost(view).times(ROUNDS)], name=f"{ROUNDS} gradients, {view} view")
 
 
 def corner_gradient(layout: GradientLayout) -> NDArray[np.int64]:
@@ -81,7 +81,7 @@ def corner_gradient(layout: GradientLayout) -> NDArray[np.int64]:
     parts = []
     for party in layout.parties:
         values = np.ones((1, len(layout.own_features(party))))
-        parts.append(quantized_part(layout, party, values, np.ones(1, dtype=np.int64), SimulatedRandomness(0)))
+        parts.append(layout.quantized_part(party, values, np.ones(1, dtype=np.int64), SimulatedRandomness(0)))
     row = np.concatenate(parts, axis=1)[0]
     z, response = row[:-1], row[-1]
     weights = quantized_weights(layout, -layout.radius * z / np.linalg.norm(z))

@@ -299,4 +299,4 @@ def imputed_values(
 def _encoded_quantile(column: Column, marginal: Marginal, u: Reals) -> Reals:
     """As parties encode the column: a category's code, an integer of a count."""
     values = marginal.quantile(u)
-    return np.floor(values) if column.kind == "count" and not stepwise(column) else values
+    return np.floor(values) if column.whole and not stepwise(column) else values

@@ -46,7 +46,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import ColumnNames, Delta, Epsilon, FileFormat, Option, Rows
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import stage
+from colonnade.federation.stage import Later, stage
 from colonnade.papers.vcds.budget import RankBudget
 from colonnade.papers.vcds.latent import (
     LatentCorrelation,
@@ -77,6 +77,7 @@ from colonnade.synthesis.table import BATCH, Sampler, Source, SyntheticTable, ge
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
 
+IMPUTED = "a number or nothing for each record and column, which the coordinator imputes from earlier releases"
 SHARED = (
     "Ranks are compared among the records that have a column, and two columns go together as in the records that have"
     " both: right if records are missing completely at random."
@@ -280,7 +281,7 @@ class IEVCDS(AdjustedSynthesizer):
         "imputation": "ranked",
     }
 
-    iterations: Annotated[int, Option("How often ranks are released (T); each time costs.", least=1)] = 10
+    iterations: Annotated[int, Option("How often ranks are released (T); each time costs.", least=1, most=10_000)] = 10
     per_iteration: Annotated[
         bool,
         Option(
@@ -342,9 +343,7 @@ class RankProcedure(Procedure[SyntheticTable]):
             "perturbed ranks",
             release_ranks,
             {party: [{"columns": names, **noise}] * method.iterations for party, names in self.held.items()},
-            later={"imputed": "values that the coordinator imputes from earlier releases; they cost nothing"}
-            if method.iterations > 1
-            else None,
+            later={"imputed": Later(IMPUTED, self._imputed)} if method.iterations > 1 else None,
             discloses="a perturbed rank of each present record in each column",
             reply_bytes=8 * facts.n * widest,
             **asked,
@@ -358,6 +357,16 @@ class RankProcedure(Procedure[SyntheticTable]):
         )
         self.stages = (self.presence, self.ranks, self.marginals)
         self.notes = budget.notes(Overlap(method.expected, tuple(self.held)))
+
+    def _imputed(self, value: Any, _: Any) -> bool:
+        """Only their order matters, so that any numbers will do."""
+        return value is None or all(
+            name in self.columns
+            and isinstance(column, np.ndarray)
+            and (column.dtype, column.shape) == (np.float64, (self.facts.n,))
+            and not np.isinf(column).any()
+            for name, column in value.items()
+        )
 
     def ask_presence(self, job: Job) -> Mask:
         """Which record has which column; a column that cannot be ranked is refused before anything is spent on it."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from colonnade.errors import BadArguments
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import stage
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.stage import Later, stage
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, RandomizedResponse, compose
 from colonnade.privacy.noise import WORDS, generalized_randomized_response, keep_threshold
@@ -91,7 +91,7 @@ class FrequencyOracle:
         epsilon: float,
         bins: int,
         complete: bool = False,
-        later: Mapping[str, str] | None = None,
+        later: Mapping[str, Later] | None = None,
     ) -> None:
         self.epsilon, self.bins, self.complete = float(epsilon), bins, complete
         arguments = {"schema": schema.to_dict(), "epsilon": self.epsilon, "bins": bins, "complete": complete}
@@ -173,7 +173,9 @@ def _report_cost(public: Public, *, schema: dict[str, Any], epsilon: float, bins
 
 
 @step(cost=_report_cost)
-def perturbed_values(me: Party, *, schema: dict[str, Any], epsilon: float, bins: int, complete: bool) -> Release:
+def perturbed_values(
+    me: Party, *, schema: dict[str, Any], epsilon: float, bins: Annotated[int, Size(10_000, least=1)], complete: bool
+) -> Release:
     """FO-based LocEnc: every record of the cohort answers for every column, whether the party has it or not."""
     layout = Schema.from_dict(me.facts, schema)
     maps, names = column_bins(layout, bins), layout.of(me.name)

@@ -15,14 +15,14 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import BadPrivacyParameter
 from colonnade.federation.party import Party
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.privacy.cost import Cost, ZeroConcentrated
 from colonnade.privacy.noise import discrete_gaussian, discrete_laplace
 from colonnade.privacy.randomness import Randomness
@@ -33,6 +33,8 @@ from colonnade.synthesis.field.selection import MEAN_OF_NOISE
 
 SCORES, CHOICES, TABLES = 0.1, 0.1, 0.8
 """Shares of rho: R-scores, choices in the refinement, measured tables."""
+MOST_CELLS = 1 << 28
+"""Of a field's tables together."""
 MOST_CANDIDATES = 40
 SENSITIVITY_OF_SCORE = 3
 """One record moves n |n T_ab - T_a T_b| by less than 3 n (`claim.md`)."""
@@ -197,7 +199,15 @@ def _field_cost(public: Public, *, rho: float, **others: Any) -> Cost:
 
 
 @step(cost=_field_cost)
-def local_mrf(me: Party, *, schema: dict[str, Any], rho: float, limit: int, theta: float, iterations: int) -> Release:
+def local_mrf(
+    me: Party,
+    *,
+    schema: dict[str, Any],
+    rho: float,
+    limit: Annotated[int, Size(MOST_CELLS)],
+    theta: float,
+    iterations: Annotated[int, Size(1_000_000)],
+) -> Release:
     """LocMRF: the attribute graph, the marginal set and the tables that the local field infers for it."""
     layout = Schema.from_dict(me.facts, schema)
     names = layout.of(me.name)

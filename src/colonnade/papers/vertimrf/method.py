@@ -39,9 +39,9 @@ from colonnade.papers.vertimrf.frequency_oracle import (
     paper_epsilon,
     proved_epsilon,
 )
-from colonnade.papers.vertimrf.local_fields import local_mrf, local_tables
+from colonnade.papers.vertimrf.local_fields import MOST_CELLS, local_mrf, local_tables
 from colonnade.papers.vertimrf.recovery import Recover, consistent, marginal_of, normalised, recover
-from colonnade.papers.vertimrf.sketches import FMSketches, Sketches, sketch_epsilon
+from colonnade.papers.vertimrf.sketches import MOST_SKETCHES, FMSketches, Sketches, sketch_epsilon
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_laplace
@@ -112,18 +112,22 @@ class VertiMRF(Method[SyntheticTable]):
         Option("Flajolet-Martin sketches of the records of each value (fm), or randomised response (fo)."),
     ] = "fm"
     columns: ColumnNames = None
-    cells: Annotated[int, Option("Cells of a numeric column without declared cuts.", least=1)] = 16
+    cells: Annotated[int, Option("Cells of a numeric column without declared cuts.", least=1, most=10_000)] = 16
     cuts: Annotated[Cuts, Option("These cells have equal width, or their edges are at private quantiles.")] = "declared"
-    bins: Annotated[int, Option("Coarse bins of equal width in which a column is encoded.", least=1)] = 4
+    bins: Annotated[int, Option("Coarse bins of equal width in which a column is encoded.", least=1, most=10_000)] = 4
     max_clique: Annotated[
         int,
-        Option("The most cells of the triangulated graph's tables together: time and memory of the fit.", least=1),
+        Option(
+            "The most cells of the triangulated graph's tables together: time and memory of the fit.",
+            least=1,
+            most=MOST_CELLS,
+        ),
     ] = 131_072
     split: Annotated[
         tuple[float, ...],
         Option("Shares of the budget: local fields, encoding, value distributions within bins."),
     ] = SPLIT
-    iterations: Annotated[int, Option("Of mirror descent, at most.", least=1)] = 1500
+    iterations: Annotated[int, Option("Of mirror descent, at most.", least=1, most=1_000_000)] = 1500
     local_mrf: Annotated[bool, Option("Whether parties fit local fields; without, their budget goes to encoding.")] = (
         True
     )
@@ -132,7 +136,10 @@ class VertiMRF(Method[SyntheticTable]):
     ] = "histogram"
     consistency: Annotated[bool, Option("Whether recovered tables are made to agree with the local fields.")] = True
     sketches: Annotated[
-        int, Option("How many sketches of each value: the paper's t.", least=1, only={"encoder": ("fm",)})
+        int,
+        Option(
+            "How many sketches of each value: the paper's t.", least=1, most=MOST_SKETCHES, only={"encoder": ("fm",)}
+        ),
     ] = 2000
     accounting: Annotated[
         Literal["proved", "paper"],

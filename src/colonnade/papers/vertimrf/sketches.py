@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Annotated, Any
 
 import numba
 import numpy as np
@@ -33,8 +33,8 @@ from colonnade.data.sources import ROWS
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import stage
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.stage import Later, stage
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.papers.vertimrf.frequency_oracle import check_bins, column_bins
 from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.privacy.randomness import Randomness
@@ -44,6 +44,7 @@ from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.schema import Integers, Schema, TableQuery, given_schema
 
 KEY_BYTES = 32
+MOST_SKETCHES = 100_000
 GAMMA = 1.0
 """The paper does not state gamma; 1 makes the hashes powers of two."""
 _NONE = np.uint64(2**64 - 1)
@@ -78,7 +79,7 @@ class FMSketches:
         bins: int,
         complete: bool = False,
         claimed: str = "",
-        later: Mapping[str, str] | None = None,
+        later: Mapping[str, Later] | None = None,
     ) -> None:
         self.bins, self.epsilon = bins, math.inf if epsilon is None else epsilon
         arguments = {"schema": schema.to_dict(), "epsilon": epsilon, "sketches": sketches, "bins": bins}
@@ -89,6 +90,7 @@ class FMSketches:
             share_key,
             {party: [{}] for party in roster.data_parties},
             audience="the other data parties (sealed)",
+            recipients=roster.data_parties,
             discloses="a part of the hash key, to the other data parties only",
             reply_bytes=KEY_BYTES * len(roster.data_parties),
         )
@@ -201,7 +203,13 @@ def _sketch_cost(public: Public, **arguments: Any) -> Cost:
 
 @step(cost=_sketch_cost)
 def sketched_columns(
-    me: Party, *, schema: dict[str, Any], epsilon: float | None, sketches: int, bins: int, complete: bool
+    me: Party,
+    *,
+    schema: dict[str, Any],
+    epsilon: float | None,
+    sketches: Annotated[int, Size(MOST_SKETCHES, least=1)],
+    bins: Annotated[int, Size(10_000, least=1)],
+    complete: bool,
 ) -> Release:
     """Sketch-based LocEnc: for each column, t x values levels."""
     layout = Schema.from_dict(me.facts, schema)

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -26,7 +25,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Stage, stage
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.models.matrix import consecutive
 from colonnade.papers.vfem.block import Design, forget, own_block
 from colonnade.privacy.cost import Cost, Free, Unbounded
@@ -34,7 +33,7 @@ from colonnade.statistics.features import quantize
 from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.joint import JointStages
 from colonnade.statistics.moments import MomentsLayout
-from colonnade.statistics.shares import deal_large
+from colonnade.statistics.shares import deal_large, state_dealing
 
 Information = Literal["secure", "sketch"]
 LABEL = "vfem information"
@@ -85,12 +84,11 @@ class SecureGram(WeightedGram):
             reply_bytes=self.layout.packed_bytes(design.facts.n, widest),
         )
         discloses = "shares of one weighted Gram matrix, which the coordinator joins"
-        self.open = replace(joint.open_stage(), discloses=discloses)
-        self.joint, self.stages = joint, (self.share, self.open)
+        self.joint, self.stages = joint, (self.share, *joint.opening(discloses=discloses))
 
     def run(self, job: Job, *, weight: float) -> Matrix:
         job.ask(self.share)
-        opened = self.joint.opened(job, self.open).astype(np.float64) / self.layout.gamma**2
+        opened = self.joint.opened(job).astype(np.float64) / self.layout.gamma**2
         upper = np.triu_indices(len(self.order))
         gram = np.zeros((len(self.order), len(self.order)))
         gram[upper] = opened
@@ -112,6 +110,7 @@ class SketchedGram(WeightedGram):
             share_seed,
             {design.response_party: [{"names": names}]},
             audience="data parties (sealed)",
+            recipients=design.parties,
             discloses="the seed of the sketch",
         )
         self.sketch = planned(
@@ -198,7 +197,7 @@ def _share_cost(public: Public, *, names: list[str], gamma: int) -> Cost:
 
 
 @step(cost=_share_cost)
-def share_information(me: Party, *, names: list[str], gamma: int) -> Release:
+def share_information(me: Party, *, names: list[str], gamma: Annotated[int, Size(2**26, least=1)]) -> Release:
     """Share the weighted columns; every member also shares zeros, which make the opened products fresh."""
     design = Design.of(me.facts, names)
     layout = information_layout(design, me.roster, gamma)
@@ -209,6 +208,7 @@ def share_information(me: Party, *, names: list[str], gamma: int) -> Release:
         deal_large(me, layout.rows_tag(0), layout.field, integers)
         forget(me)
     layout.share_noise(me, 0)
+    state_dealing(me, layout.tag, "rows 0")
     return Release(None, "nothing: the shares travel sealed")
 
 
@@ -222,6 +222,7 @@ def share_seed(me: Party, *, names: list[str]) -> Release:
 
 
 def _sketch_cost(public: Public, *, names: list[str], size: int, coordinator: str) -> Cost:
+    check_sketch(public.facts, public.roster, size=size, coordinator=coordinator)
     return Unbounded(
         "sketched-columns",
         f"{size} random combinations of this party's records, and exact products of its own columns; with the seed,"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import Option
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Stage, audience_of, stage
+from colonnade.federation.stage import Later, Stage, audience_of, counted, flag, integer, number, one_of, stage
 from colonnade.federation.step import Step
 from colonnade.models.linear.estimate import MomentFit, regression_columns
 from colonnade.models.linear.regress import Covariates, MomentGamma, RegressionResponse
@@ -58,13 +58,16 @@ STARTED = 1e-3
 """A relative gain of the starting regression below this ends it."""
 ROUNDING = 1e-11
 """Relative to the log-likelihood: a smaller fall is rounding, at the top."""
+LARGEST_ETA = 2.0 + 1e-6
+"""2 / (largest + smallest eigenvalue): the mean eigenvalue of a correlation matrix is 1, so the largest is no less."""
 LATER = {
-    "round_number": "the number of the round, which only goes forward: a pad serves once",
-    "eta": "2 / (largest + smallest eigenvalue of the correlation matrices), halved while the likelihood falls",
-    "retreat": "whether the likelihood fell, so that the last step is taken again, shorter",
-    "mode": "the regression that chooses where EM begins, and then EM",
+    "round_number": counted("the number of the round: a pad serves once"),
+    "eta": number("2 / (largest + smallest eigenvalue of the correlation matrices), or shorter", 1e-30, LARGEST_ETA),
+    "retreat": flag("whether the likelihood fell, so that the last step is taken again, shorter"),
+    "mode": one_of("the regression that chooses where EM begins, and then EM", get_args(Mode)),
 }
-"""What of a round depends on the answers before it, with the rule that bounds it."""
+"""What of a round depends on the answers before it, with the rule that bounds it. Pads are bound to it too: a sum can
+be read only if all of its parties were asked the same."""
 ROUNDS = {"solver": ("rounds",)}
 SKETCH = {"information": ("sketch",)}
 
@@ -114,7 +117,7 @@ class VFEM(Method[Regression]):
         ),
     ] = "secure"
     sketch_size: Annotated[
-        int, Option("Rows of the sketch; at most an eighth of the records.", least=1, only=SKETCH)
+        int, Option("Rows of the sketch; at most an eighth of the records.", least=1, most=1_000_000, only=SKETCH)
     ] = 1024
     coordinator: Annotated[
         str | None,
@@ -123,7 +126,7 @@ class VFEM(Method[Regression]):
     init: Annotated[Literal["complete-case", "mean"], Option("Start from complete cases or from mean imputation.")] = (
         "complete-case"
     )
-    iterations: Annotated[int, Option("At most so many rounds.", least=10, only=ROUNDS)] = 2000
+    iterations: Annotated[int, Option("At most so many rounds.", least=10, most=1_000_000, only=ROUNDS)] = 2000
     tolerance: Annotated[
         float,
         Option(
@@ -199,9 +202,17 @@ class Rounds(Procedure[Regression]):
         one_round = {"masking": masking, "round_number": 0, "eta": 1.0, "retreat": False}
 
         def asked(
-            name: str, step: Step, parties: tuple[str, ...], size: int, *, count: int = 1, **arguments: Any
+            name: str,
+            step: Step,
+            parties: tuple[str, ...],
+            size: int,
+            *,
+            count: int = 1,
+            recipients: tuple[str, ...] = (),
+            later: Mapping[str, Later] = LATER,
+            **arguments: Any,
         ) -> Stage:
-            """`count` requests of the same cost; what `LATER` names depends on the answers, and is an example."""
+            """`count` requests of the same cost; what `later` names depends on the answers, and is an example."""
             arguments["names"] = list(design.names)
             planned = stage(
                 f"vfem: {name}",
@@ -211,18 +222,31 @@ class Rounds(Procedure[Regression]):
                 roster=roster,
                 discloses="",
                 reply_bytes=size,
-                later={argument: LATER[argument] for argument in arguments if argument in LATER},
+                recipients=recipients,
+                later={argument: rule for argument, rule in later.items() if argument in arguments},
             )
             cost = planned.costs[parties[0]]
             return replace(planned, audience=audience_of([cost]), discloses=str(cost.leaves()[0]["discloses"]))
 
         back, most = vector * len(others), method.iterations
-        self.announce = asked("presence", announce, design.parties, n // 8 * len(others))
+        self.announce = asked("presence", announce, design.parties, n // 8 * len(others), recipients=design.parties)
         self.prepare = asked("prepare", prepare, design.parties, 64, masking=masking)
-        self.predictors = asked("predictors", predictors, others, vector, count=most + 1, **one_round)
-        self.residuals = asked("residuals", residuals, response_party, back, count=most, mode="em", **one_round)
+        self.predictors = asked(
+            "predictors", predictors, others, vector, count=most + 1, recipients=response_party, **one_round
+        )
+        self.residuals = asked(
+            "residuals", residuals, response_party, back, count=most, recipients=others, mode="em", **one_round
+        )
         self.response_terms = asked(
-            "holder's terms", response_terms, response_party, back, masking=masking, round_number=0, eta=1.0
+            "holder's terms",
+            response_terms,
+            response_party,
+            back,
+            recipients=others,
+            later={**LATER, "round_number": integer("the number of rounds that were made; it goes forward", 0, most)},
+            masking=masking,
+            round_number=0,
+            eta=1.0,
         )
         self.terms = asked("terms", terms, others, 4096, eta=1.0)
         self.information: WeightedGram = (
@@ -385,7 +409,7 @@ class _Climb:
                 f"the likelihood did not settle in {self.iterations} iterations; raise iterations=, or take"
                 " solver='exact', which needs tens."
             )
-        asked: dict[str, Any] = {"round_number": self.iterations, "eta": self._eta, "retreat": retreat}
+        asked: dict[str, Any] = {"eta": self._eta, "retreat": retreat}
         self._job.ask(self._rounds.predictors, **asked)
         replies = self._job.ask(self._rounds.residuals, mode=mode, **asked)
         self.iterations += 1
@@ -421,9 +445,8 @@ class _Climb:
 
     def terms(self) -> dict[str, Any]:
         """All parties' estimates where the climb ended, after one more exchange of the same predictors."""
-        asked: dict[str, Any] = {"round_number": self.iterations, "eta": self._eta}
-        self._job.ask(self._rounds.predictors, retreat=True, **asked)
-        own = self._job.ask(self._rounds.response_terms, **asked)
+        self._job.ask(self._rounds.predictors, retreat=True, eta=self._eta)
+        own = self._job.ask(self._rounds.response_terms, round_number=self.iterations, eta=self._eta)
         return own | self._job.ask(self._rounds.terms, eta=self._eta)
 
 

@@ -39,6 +39,7 @@ Mode = Literal["complete-case", "mean", "em"]
 
 MASK, PREDICTOR, RESIDUALS = "vfem mask", "vfem predictor", "vfem residuals"
 """The tags of mail."""
+PREDICTORS_SEEN_BY = "response holder, data parties, coordinator"
 BOUND = 2.0**13
 """Largest linear predictor, in standard deviations of the response; a larger one is an error, not a wrapped sum."""
 
@@ -48,7 +49,9 @@ BOUND = 2.0**13
 
 @step(
     cost=Unbounded(
-        "presence", "which pseudonymous records a party has, to the other data parties", audience="data parties"
+        "presence",
+        "which pseudonymous records a party has, to the other data parties; counts of the patterns, to the coordinator",
+        audience="data parties, coordinator",
     )
 )
 def announce(me: Party, *, names: list[str]) -> Release:
@@ -113,14 +116,16 @@ def _predictor_cost(
     if masking == "plain":
         return Unbounded(
             "predictors",
-            "this party's linear predictor of every record, in every round, to the response holder",
-            audience="response holder",
+            "this party's linear predictor of every record, in every round, to the response holder; in residuals to the"
+            " data parties, in likelihoods and sums of residuals to the coordinator",
+            audience=PREDICTORS_SEEN_BY,
         )
     return Unbounded(
         "predictor-sums",
         "sums of the linear predictors of two or more parties, of every record that all of these have, in every round,"
-        " to the response holder",
-        audience="response holder",
+        " to the response holder; in residuals to the data parties, in likelihoods and sums of residuals to the"
+        " coordinator",
+        audience=PREDICTORS_SEEN_BY,
     )
 
 
@@ -152,7 +157,7 @@ def predictors(
         raise NotEstimable("the estimates of this party left all bounds; leave columns out, or take solver='exact'.")
     if masking == "masked":
         vector = _under_pads(me, design, block, vector, round_number=round_number, eta=eta, retreat=retreat)
-    me.send(design.response_party, PREDICTOR, vector)
+    me.send(design.response_party, PREDICTOR, vector, each_round=True)
     return Release(None, "nothing: the predictor travels sealed")
 
 
@@ -232,7 +237,7 @@ def _totals(me: Party, design: Design, block: OwnBlock, masking: Masking) -> tup
         "residuals",
         "the residuals of the records that a party has, in every round, to that party; the log-likelihood to the"
         " coordinator",
-        audience="data parties",
+        audience="data parties, coordinator",
     )
 )
 def residuals(
@@ -268,7 +273,8 @@ def residuals(
     me.keep("vfem state", {**moved, "own": own, "round": round_number})
     me.keep("vfem before", {**state, "round": round_number})
     for party in design.others:
-        me.send(party, RESIDUALS, {**message, "e": e[block.rows[design.parties.index(party)]]})
+        own_rows = block.rows[design.parties.index(party)]
+        me.send(party, RESIDUALS, {**message, "e": e[own_rows]}, each_round=True)
     return Release({"value": value}, "the log-likelihood of all records used")
 
 
@@ -327,7 +333,8 @@ def response_terms(me: Party, *, names: list[str], round_number: int, eta: float
     me.keep("vfem mean", now.mu)
     for party in design.others:
         own = scores[block.rows[design.parties.index(party)]]
-        me.send(party, RESIDUALS, {"scores": own, "score_sums": score_sums, "weights": weights})
+        terms_of = {"scores": own, "score_sums": score_sums, "weights": weights}
+        me.send(party, RESIDUALS, terms_of, each_round=True)
     intercept, sigma2 = _own(state, eta)
     value = {
         **_estimates(block, now, scores[block.own_rows], score_sums, weights),

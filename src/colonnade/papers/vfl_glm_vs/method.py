@@ -17,30 +17,31 @@ The page's rule mixes scales; here the loss is the sum over records, so that gam
 from __future__ import annotations
 
 import weakref
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import SecureError
+from colonnade.errors import SecureError, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import Procedure, method_class
 from colonnade.federation.options import Option
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
+from colonnade.federation.stage import counted, flag, number, one_of
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.sparse.path import Solved, Withheld
 from colonnade.models.sparse.penalties import Penalty, penalty_slope, violations
 from colonnade.models.sparse.result import Selection
 from colonnade.models.sparse.rounds import (
     COEFFICIENTS,
-    FOLD,
     RESIDUAL_COST,
     RESIDUALS,
     ROUND,
     Reserved,
     RoundLayout,
     Rounds,
+    later_fold,
     layout_of,
     received_residuals,
     respond,
@@ -63,6 +64,8 @@ Weights = Literal["lasso", "approximate", "hold"]
 Since = Literal["nothing", "solution", "round"]
 """Where a round starts: from zero, from the last solution (after a round that was given up), or from the last round."""
 
+SOLVED = "residuals at a solution"
+"""The tag of what lets a party show its coefficients."""
 BALANCED_ROUNDS = 150
 """Rounds of one solve in which phi may still change: ADMM converges for a phi that rests."""
 
@@ -126,17 +129,20 @@ class AdmmRounds:
     def __init__(self, method: VFLGLMVS, layout: RoundLayout, reserved: Reserved) -> None:
         self.layout = layout
         holder = [layout.response_party]
-        rho = (1.0, "n phi, as the response holder balances it")
-        lam = (1.0, "a lambda of the path")
-        since = ("nothing", "from zero, from the last solution, or from the last round")
+        rho = (1.0, number("n phi, as the response holder balances it", 1e-30, 1e30))
+        lam = (1.0, number("a lambda of the path", 0.0, 1e30))
+        since = ("nothing", one_of("from zero, from the last solution, or from the last round", get_args(Since)))
+        weights = one_of("of the lasso, the penalty, or as held", get_args(Weights))
+        numbered, fold = (0, counted(ROUND)), later_fold(layout)
         self.null = layout.stage(
             "start",
             respond,
             holder,
             most=reserved.paths,
             fixed={"intercept": None},
-            later={"number": ROUND, "fold": FOLD},
+            later={"number": numbered, "fold": fold},
             audience="coordinator, parties with covariates",
+            recipients=layout.parties,
             discloses=RESIDUALS,
             reply_bytes=layout.mail_bytes,
         )
@@ -150,7 +156,7 @@ class AdmmRounds:
                 "rho": rho,
                 "lam": lam,
                 "since": since,
-                "weights": ("lasso", "of the lasso, the penalty, or as held"),
+                "weights": ("lasso", weights),
             },
             discloses="which columns have coefficients",
             reply_bytes=layout.block_bytes,
@@ -162,8 +168,9 @@ class AdmmRounds:
             holder,
             most=reserved.rounds,
             fixed={"tolerance": method.tolerance},
-            later={"rho": rho, "since": since, "adapt": (True, "in the first rounds of a solve"), "fold": FOLD},
+            later={"rho": rho, "since": since, "adapt": (True, flag("in the first rounds of a solve")), "fold": fold},
             audience="parties with covariates, coordinator",
+            recipients=layout.parties,
             discloses="multipliers by record, to the parties",
             reply_bytes=layout.mail_bytes,
         )
@@ -172,8 +179,9 @@ class AdmmRounds:
             admm_residuals,
             holder,
             most=reserved.solves,
-            later={"number": ROUND, "fold": FOLD},
+            later={"number": numbered, "fold": fold},
             audience="parties with covariates, coordinator",
+            recipients=layout.parties,
             discloses=RESIDUALS,
             reply_bytes=layout.mail_bytes,
         )
@@ -183,11 +191,11 @@ class AdmmRounds:
             layout.parties,
             most=reserved.solves + reserved.paths,
             fixed={"penalty": method.penalty},
-            later={"lam": lam, "start": (True, "true once for each path")},
+            later={"lam": lam, "start": (True, flag("before the first solution of a path"))},
             discloses="coefficients of a solution, and how optimal they are",
             reply_bytes=layout.block_bytes,
         )
-        self.stages = (self.null, self.blocks, self.predictors, self.multipliers, self.residuals, self.solutions)
+        self.stages = (self.null, self.solutions, self.blocks, self.predictors, self.multipliers, self.residuals)
 
     def start(self, rounds: Rounds, *, fold: int | None, largest: float | None = None) -> Admm:
         return Admm(self, rounds, fold=fold, largest=largest)
@@ -200,7 +208,7 @@ class Admm:
         self._stages, self._rounds, self._fold, self._rho = stages, rounds, fold, 1.0
         self._since: Since = "nothing"
         self._rested: tuple[Since, float] = ("nothing", 1.0)
-        null = rounds.job.ask(stages.null, number=rounds.mark(), fold=fold)[rounds.layout.response_party]
+        null = rounds.job.ask(stages.null, fold=fold)[rounds.layout.response_party]
         self.null_loss, self.saturated = float(null["loss"]), float(null["saturated"])
         self._blocks: dict[str, dict[str, Any]] = self._settle(0.0, start=True)
         self.largest = max(block["violation"] for block in self._blocks.values()) if largest is None else largest
@@ -226,7 +234,7 @@ class Admm:
         for turn in range(rounds.limit):
             if turn:
                 self._since = "round"
-            number = rounds.next()
+            rounds.next()
             updated = job.ask(
                 stages.blocks,
                 rho=self._rho,
@@ -234,8 +242,7 @@ class Admm:
                 lam=float(lam),
                 weights=weights if turn == 0 else "hold",
             )
-            self._open(updated)
-            job.ask(stages.predictors, number=number)
+            job.ask(stages.predictors, active=self._open(updated).tolist())
             answer = job.ask(
                 stages.multipliers,
                 rho=self._rho,
@@ -247,7 +254,7 @@ class Admm:
             if answer["done"] and turn:
                 break
         rounds.solve()
-        value = job.ask(stages.residuals, number=rounds.mark(), fold=self._fold)[holder]
+        value = job.ask(stages.residuals, fold=self._fold)[holder]
         self._blocks = self._settle(lam)
         self._since, self._rested = "round", ("solution", self._rho)
         coefficients = np.zeros(len(rounds.layout.features))
@@ -256,8 +263,8 @@ class Admm:
         intercept = self._blocks[holder]["intercept"]
         return Solved(intercept, coefficients, float(value["loss"]), float(value["held_out"]))
 
-    def _open(self, updated: dict[str, dict[str, Any]]) -> None:
-        """May the total of these updates be seen? If not, they are forgotten."""
+    def _open(self, updated: dict[str, dict[str, Any]]) -> NDArray[np.bool_]:
+        """The columns of a total that may be seen. If it may not, these updates are forgotten."""
         selected = np.zeros(len(self._rounds.layout.features), dtype=bool)
         for party, block in updated.items():
             selected[self._rounds.layout.place(party)] = block["selected"]
@@ -266,6 +273,7 @@ class Admm:
         except Withheld:
             self._since, self._rho = self._rested
             raise
+        return selected
 
     def _settle(self, lam: float, *, start: bool = False) -> dict[str, dict[str, Any]]:
         return self._rounds.job.ask(self._stages.solutions, lam=float(lam), start=start)
@@ -328,24 +336,29 @@ def admm_block(
     fine = 1e-3 * tolerance * max(lam, 1e-9)
     after = block_update(values, gram, before, push, slopes, rho=rho, many=many, tolerance=fine)
     me.keep("admm coefficients", after)
-    first = 1 if me.name == model.response_party else 0
-    return Release({"selected": after[first:] != 0}, "which columns of this block have coefficients")
+    return Release({"selected": _selected(me, model, after)}, "which columns of this block have coefficients")
 
 
-def _predictor_cost(public: Public, *, layout: dict[str, Any], number: int) -> Cost:
+def _selected(me: Party, model: RoundLayout, coefficients: Vector) -> NDArray[np.bool_]:
+    """Which columns have coefficients; the intercept is none."""
+    return np.asarray(coefficients[1 if me.name == model.response_party else 0 :] != 0)
+
+
+def _predictor_cost(public: Public, *, layout: dict[str, Any], number: int, active: list[bool]) -> Cost:
     return layout_of(public, layout).predictor_cost(public)
 
 
 @step(cost=_predictor_cost)
-def admm_predictor(me: Party, *, layout: dict[str, Any], number: int) -> Release:
+def admm_predictor(me: Party, *, layout: dict[str, Any], number: int, active: list[bool]) -> Release:
     """The predictor of this block's update, masked, to the response holder."""
     model = layout_of(me, layout)
-    predictor = None
+    predictor, selected = np.zeros(me.facts.n), np.zeros(0, dtype=bool)
     if me.name in model.parties:
         values, _ = _design(me, model)
-        predictor = np.zeros(me.facts.n)
-        predictor[standard_block(me, model).used] = values @ np.asarray(me.recall("admm coefficients"))
-    send_predictor(me, model, predictor, number)
+        coefficients = np.asarray(me.recall("admm coefficients"))
+        predictor[standard_block(me, model).used] = values @ coefficients
+        selected = _selected(me, model, coefficients)
+    send_predictor(me, model, predictor, selected, active, number)
     return Release(None, "nothing to the coordinator: the masked predictor travels sealed")
 
 
@@ -397,19 +410,26 @@ def admm_holder(
     )
     me.keep("admm state", np.stack([turn.eta, turn.u]))
     me.keep("admm total", total)
+    me.keep("admm done", turn.done)
     for party in model.parties:
-        me.send(party, "multipliers", turn.push)
+        me.send(party, "multipliers", turn.push, each_round=True)
     value = {"done": turn.done, "rho": turn.rho, "primal": turn.primal, "dual": turn.dual}
     return Release(value, "norms of the residuals")
 
 
 @step(cost=HOLDER_COST)
 def admm_residuals(me: Party, *, layout: dict[str, Any], number: int, fold: int | None) -> Release:
-    """The residuals at the parties' own total predictor, from which they check how optimal their blocks are."""
+    """The residuals at the parties' own total predictor, from which they check how optimal their blocks are.
+
+    Only at a solution: what the parties then tell the coordinator is said to be that, and they answer nothing without
+    these residuals.
+    """
     model = responding(me, layout)
+    if not me.recall("admm done"):
+        raise UnsafeRequest("the last round of ADMM has not settled; residuals are sent at solutions only.")
     total, y = np.asarray(me.recall("admm total")), response_of(me, model)
     me.keep("admm solution state", np.asarray(me.recall("admm state")))
-    return send_residuals(me, model, y, total, training(model, len(y), fold), 0.0)
+    return send_residuals(me, model, y, total, training(model, len(y), fold), 0.0, tag=SOLVED)
 
 
 @step(cost=COEFFICIENTS)
@@ -419,7 +439,7 @@ def admm_settle(me: Party, *, layout: dict[str, Any], lam: float, penalty: Penal
     values, _ = _design(me, model)
     if not start:
         me.keep("admm multipliers", _multipliers(me, model, len(values)))
-    gradient = values.T @ received_residuals(me, model)
+    gradient = values.T @ (received_residuals(me, model) if start else received_residuals(me, model, tag=SOLVED))
     coefficients = np.zeros(len(gradient)) if start else np.asarray(me.recall("admm coefficients"))
     if not start:
         me.keep("admm solution", coefficients)

@@ -27,6 +27,7 @@ from colonnade.statistics.latent_correlation import (
     EIGENVALUE_FLOOR,
     TERMS,
     complete,
+    flat_coefficients,
     floored,
     invert_bridge,
     repair,
@@ -344,11 +345,19 @@ class LatentScore:
         """In normalised Hermite polynomials h_1, h_2, ...
 
         Continuous: with t^2 = 1 + s^2, E d^k/dz^k Phi(m + s Z) = s^k d^(k-1)/dm^(k-1) (phi(m / t) / t), so that
-        c_k = (s / t)^k (-1)^(k-1) h_(k-1)(m / t) phi(m / t) / sqrt(k).
+        c_k = (s / t)^k (-1)^(k-1) h_(k-1)(m / t) phi(m / t) / sqrt(k). A point mass makes the score constant between
+        two thresholds: what it takes away there is subtracted.
         """
         if self.marginal.discrete:
             thresholds = (special.ndtri(self.marginal.cumulative[:-1]) - self.mean) / self.deviation
             return step_coefficients(thresholds, self._levels)
+        before, after = self.marginal.jumps
+        ends = [(special.ndtri(side) - self.mean) / self.deviation for side in (before, after)]
+        flat = flat_coefficients(*ends, before + after, mean=self.mean, deviation=self.deviation)
+        return self.factor * (self._smooth_coefficients() - flat)
+
+    def _smooth_coefficients(self) -> Reals:
+        """Of 2 Phi(m + s Z) - 1."""
         t = math.hypot(1.0, self.deviation)
         where, ratio = self.mean / t, -self.deviation / t
         coefficients = np.zeros(TERMS)
@@ -364,15 +373,33 @@ class LatentScore:
     def variance(self) -> float:
         """From the probabilities where F jumps: the coefficients of a jump fall so slowly that a sum of their squares
         would miss some per cent."""
-        if not self.marginal.discrete:
+        if self.marginal.discrete:
+            return float(self._chances @ (self._levels - self.expectation) ** 2)
+        if not self._mixed:
             return float((self.coefficients**2).sum())
-        return float(self._chances @ (self._levels - self.expectation) ** 2)
+        return float(_WEIGHTS @ (self._on_grid - self.expectation) ** 2)
 
     @property
     def expectation(self) -> float:
-        if not self.marginal.discrete:
+        if self.marginal.discrete:
+            return float(self._chances @ self._levels)
+        if not self._mixed:
             return 2 * float(special.ndtr(self.mean / math.hypot(1.0, self.deviation))) - 1
-        return float(self._chances @ self._levels)
+        return float(_WEIGHTS @ self._on_grid)
+
+    @property
+    def _mixed(self) -> bool:
+        """Has it point masses between continuous parts?"""
+        return bool(self.marginal.jumps[0].size)
+
+    @property
+    def _on_grid(self) -> Reals:
+        """The score on a fine grid of Z."""
+        u = special.ndtr(self.mean + self.deviation * _GRID)
+        before, after = self.marginal.jumps
+        place = np.clip(np.searchsorted(after, u, side="left"), 0, after.size - 1)
+        inside = (before[place] < u) & (u <= after[place])
+        return self.factor * (2 * np.where(inside, (before + after)[place] / 2, u) - 1)
 
     @property
     def _chances(self) -> Reals:
@@ -381,6 +408,11 @@ class LatentScore:
     @property
     def _levels(self) -> Reals:
         return np.asarray(self.factor * (2 * self.marginal.scores(self.marginal.points) - 1), dtype=np.float64)
+
+
+_GRID = np.linspace(-8.0, 8.0, 4097)
+_WEIGHTS = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2).sum()
+"""Of numerical means over Z, for scores with point masses."""
 
 
 def matched(score: LatentScore, shift: float, stretch: float) -> LatentScore:

@@ -39,7 +39,7 @@ LONGEST_COUNT = 64
 
 def stepwise(column: Column) -> bool:
     """Does the column's distribution function jump at listed values (rather than being continuous)?"""
-    return column.discrete or (column.kind == "count" and values_of(column) <= LONGEST_COUNT)
+    return column.discrete or (column.whole and values_of(column) <= LONGEST_COUNT)
 
 
 def values_of(column: Column) -> int:
@@ -61,13 +61,13 @@ def bounds_of(column: Column) -> tuple[float, float]:
     """The bounds of a continuous distribution function; a long count a is anywhere in [a, a + 1)."""
     if column.lower is None or column.upper is None:
         raise DomainError(f"column {column.name!r} has no bounds; declare lower and upper in columns.toml.")
-    return column.lower, column.upper + (1.0 if column.kind == "count" else 0.0)
+    return column.lower, column.upper + (1.0 if column.whole else 0.0)
 
 
 def as_points(column: Column, encoded: ArrayLike) -> Reals:
     """Encoded values where the marginal expects them: a long count in the middle of its unit."""
     values = np.asarray(encoded, dtype=np.float64)
-    return values + 0.5 if column.kind == "count" and not stepwise(column) else values
+    return values + 0.5 if column.whole and not stepwise(column) else values
 
 
 def decoded(column: Column, marginal: Marginal, u: ArrayLike) -> pd.Series[Any]:
@@ -75,7 +75,7 @@ def decoded(column: Column, marginal: Marginal, u: ArrayLike) -> pd.Series[Any]:
     values = marginal.quantile(u)
     if column.discrete:
         return column.decode(np.rint(values).astype(np.int32))
-    if column.kind == "count":
+    if column.whole:
         values = np.rint(values) if stepwise(column) else np.floor(values)
     return column.decode(np.clip(values, column.lower, column.upper))
 

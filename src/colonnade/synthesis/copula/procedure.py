@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from colonnade.data.column import Columns
 from colonnade.errors import BadPrivacyParameter, NotEstimable
 from colonnade.federation.facts import PublicFacts
@@ -26,22 +24,24 @@ from colonnade.federation.stage import stage
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.calibration import Calibration, Skellams
 from colonnade.privacy.cost import Cost
+from colonnade.statistics.adaptive import Axis, Forecast, histogram_words
 from colonnade.statistics.joint import account_notes, colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout
 from colonnade.synthesis.copula.estimate import LEAVE, WARN, estimate, forecast
-from colonnade.synthesis.copula.model import GaussianCopula
+from colonnade.synthesis.copula.model import GaussianCopula, stepwise, values_of
 from colonnade.synthesis.copula.overlap import Overlap
 from colonnade.synthesis.copula.scores import (
-    DEEPEST,
+    MOST_ROUNDS,
     SCORE_VARIANCE,
     MarginalReleases,
     PartyMarginals,
+    column_rounds,
     party_marginals,
     release_marginals,
     released_size,
-    tree_depth,
+    round_number,
 )
-from colonnade.synthesis.table import SyntheticTable
+from colonnade.synthesis.table import MOSTLY_NOISE, SyntheticTable
 
 if TYPE_CHECKING:
     from colonnade.synthesis.method import Synthesize
@@ -54,8 +54,8 @@ SCORES = "copula scores"
 
 
 class CopulaReleases:
-    """The two releases of one job, from public facts: noise `sigma` of a count, `depth` of the trees, the `layout` of
-    the moments, the columns of each party, and the stages that ask for them."""
+    """The two releases of one job, from public facts: noise `sigma` of a count, `rounds` of counts, the `layout` of the
+    moments, the columns of each party, and the stages that ask for them."""
 
     def __init__(self, options: Synthesize, facts: PublicFacts, roster: Roster) -> None:
         roster.require_committee()
@@ -74,15 +74,15 @@ class CopulaReleases:
             scores=SCORES,
         )
         noiseless.check()
-        self.sigma, self.depth, self.layout = 0.0, DEEPEST, noiseless
+        self.sigma, self.rounds, self.layout = 0.0, MOST_ROUNDS, noiseless
         self.calibration: Calibration | None = None
         if options.epsilon is not None:
             all_columns = [column for own in self.columns.values() for column in own.values()]
-            self.depth = _depth(options, options.epsilon, facts.n, len(all_columns))
+            self.rounds = _rounds(options, options.epsilon, facts.n, len(all_columns))
             moments = noiseless.release(1, colluders=colluders(roster, options.view))
             self.calibration = Calibration(
                 {
-                    "marginals": MarginalReleases.of(all_columns, depth=self.depth, share=options.marginal_share),
+                    "marginals": MarginalReleases.of(all_columns, rounds=self.rounds, share=options.marginal_share),
                     "moments": Skellams(moments, share=1 - options.marginal_share),
                 },
                 epsilon=options.epsilon,
@@ -92,15 +92,15 @@ class CopulaReleases:
             )
             self.sigma = self.calibration["marginals"]
             self.layout = replace(noiseless, mu=self.calibration["moments"])
-        cells = [sum(released_size(column, self.depth) for column in own.values()) for own in self.columns.values()]
-        noise = {"label": SCORES, "sigma": self.sigma, "depth": self.depth}
+        cells = [sum(released_size(column, self.rounds) for column in own.values()) for own in self.columns.values()]
+        noise = {"label": SCORES, "sigma": self.sigma, "rounds": self.rounds}
         self.marginals = stage(
             "marginals",
             release_marginals,
             {party: [{**noise, "columns": list(own)}] for party, own in self.columns.items()},
             facts=facts,
             roster=roster,
-            discloses="noisy counts of the public cells of each column",
+            discloses="noisy counts of the cells of each column",
             reply_bytes=8 * max(cells),
         )
         self.moments = MomentComputation(self.layout, options.view)
@@ -114,12 +114,7 @@ class CopulaReleases:
         """The first release, party by party."""
         counts = job.ask(self.marginals)
         return {
-            party: party_marginals(
-                own,
-                {name: np.asarray(cells, dtype=np.int64) for name, cells in counts[party].items()},
-                sigma=self.sigma,
-                depth=self.depth,
-            )
+            party: party_marginals(own, counts[party], n=self.layout.facts.n, sigma=self.sigma, rounds=self.rounds)
             for party, own in self.columns.items()
         }
 
@@ -136,12 +131,12 @@ def default_clip(columns: int) -> float:
     return math.sqrt(min(columns, columns * SCORE_VARIANCE + 0.35 * (math.sqrt(columns) + 1)))
 
 
-def _depth(options: Synthesize, epsilon: float, n: int, columns: int) -> int:
-    """Of the trees: noise over sensitivity for (epsilon, delta), nearly, from the zCDP bound, decides it."""
+def _rounds(options: Synthesize, epsilon: float, n: int, columns: int) -> int:
+    """Of counts: noise over sensitivity for (epsilon, delta), nearly, from the zCDP bound, decides it."""
     tail = math.log(1 / options.delta)
     rho = (math.sqrt(tail + epsilon) - math.sqrt(tail)) ** 2
     nearly = math.sqrt((2 if options.relation == "replace" else 1) / (2 * rho))
-    return tree_depth(n, nearly * math.sqrt(columns / options.marginal_share))
+    return round_number(n, nearly * math.sqrt(columns / options.marginal_share))
 
 
 # --- the coordinator's procedure -----------------------------------------------------------------------------------
@@ -165,7 +160,8 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
         moments = self.releases.moments.run(job)
         marginals = {name: marginal for own in released.values() for name, marginal in own.marginals.items()}
         estimated = estimate(moments, marginals, correlation=self.options.correlation)
-        options, sigma, depth = self.options, self.releases.sigma, self.releases.depth
+        options, sigma, rounds = self.options, self.releases.sigma, self.releases.rounds
+        mostly_noise = [name for own in released.values() for name in own.mostly_noise]
         columns = Columns(column for own in self.releases.columns.values() for column in own.values())
         return SyntheticTable(
             method=options.name,
@@ -185,9 +181,11 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                 "guarantee": self._guarantee(),
                 "marginals": {
                     "noise sd of a count": sigma,
-                    "noise sd of a tree's node": sigma * math.sqrt(depth),
-                    "knots of a continuous column": 2**depth - 1,
+                    "noise sd of a count of one round": sigma * math.sqrt(rounds),
+                    "rounds of a numeric column": rounds,
                 },
+                "columns": {name: words for own in released.values() for name, words in own.in_words.items()},
+                MOSTLY_NOISE: mostly_noise,
                 "noise sd of a product": moments.noise_sd,
                 "records present": {party: round(max(own.present, 0.0)) for party, own in released.items()},
                 **estimated.to_dict(),
@@ -206,10 +204,11 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
     # --- the plan's notes ------------------------------------------------------------------------------------------
 
     def _forecasts(self) -> tuple[str, ...]:
-        options, layout, depth = self.options, self.releases.layout, self.releases.depth
+        options, layout, rounds = self.options, self.releases.layout, self.releases.rounds
         notes = [
-            f"Marginals: counts carry noise with standard deviation {self.releases.sigma:.3g}; a continuous column has"
-            f" {2**depth - 1} private knots."
+            f"Marginals: counts carry noise with standard deviation {self.releases.sigma:.3g}; a numeric column is"
+            f" counted in {rounds} rounds.",
+            *self._columns(),
         ]
         if layout.mu:
             notes += self._pair_forecasts(layout)
@@ -231,6 +230,22 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                 ' completely at random. presence="known" (allow "presence") also handles missing at random, by EM.'
             )
         return tuple(notes)
+
+    def _columns(self) -> list[str]:
+        """A line for each column: what its marginal will be worth."""
+        n, sigma = self.releases.layout.facts.n, self.releases.sigma
+        rounds = column_rounds(sigma, self.releases.rounds)
+        return [
+            f"Column {name!r}: "
+            + (
+                histogram_words(values_of(column), n=n, sd=sigma)
+                if stepwise(column)
+                else Forecast.of(Axis.of(column), n=n, rounds=rounds).in_words()
+            )
+            + "."
+            for own in self.releases.columns.values()
+            for name, column in own.items()
+        ]
 
     def _pair_forecasts(self, layout: MomentsLayout) -> list[str]:
         """How much noise a correlation will carry, as far as it is known before the overlap is."""

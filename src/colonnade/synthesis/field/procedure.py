@@ -103,7 +103,8 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         units = [width]
         if width > 1:
             units += [width * (width - 1) // 2, options.tables or math.ceil(TABLES_A_COLUMN * width)]
-        self.rounds = TableRounds(self.schema, roster, options.view, units=units, mus=self._noise(roster, units))
+        mus = self._noise(roster, units)
+        self.rounds = TableRounds(self.schema, roster, options.view, units=units, mus=mus, cuts=self.cuts)
         self.stages = (*self.cuts.stages, *self.rounds.stages)
         self.notes = (*self.rounds.notes(options.delta), size_note(self.schema, self.limit))
 

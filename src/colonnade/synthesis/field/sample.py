@@ -91,6 +91,9 @@ class FieldSampler:
         low, high = public.edges[inside], public.edges[inside + 1]
         if column.kind == "continuous":
             numbers = np.clip(low + source.random(cells.size) * (high - low), column.lower, column.upper)
+            # A point mass has a cell that no third double fits into: its value is the inner edge.
+            single = np.nextafter(low, np.inf) >= high
+            numbers = np.where(single, np.where(high == column.upper, high, low), numbers)
             return column.decode(np.where(empty, np.nan, numbers))
         # A cell holds the integers from its lower edge to below its upper one; the last holds the bound too.
         assert column.upper is not None

@@ -23,12 +23,12 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Stage, stage
+from colonnade.federation.stage import Later, Stage, fields_of, is_number, stage
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian
+from colonnade.statistics.adaptive import most_counts
 from colonnade.statistics.cells import Cells, cells
-from colonnade.statistics.describe import DEPTH, marginal, tree_leaves
-from colonnade.statistics.quantiles import quantiles
+from colonnade.statistics.describe import ROUNDS, adaptive_marginal, marginal
 from colonnade.synthesis.field.graph import Names
 
 Reals = NDArray[np.float64]
@@ -39,7 +39,10 @@ MAXIMUM_CELLS = 1 << 16
 """Cells of one column."""
 CUTS_SHARE = 0.05
 """Share of the budget that private cuts take first, if there is a column that needs them."""
-CUTS_RULE = "the cells of the columns, with edges at the noisy quantiles that the job released first"
+CUTS_RULE = (
+    "the planned cells of the columns, but for rising edges within the declared bounds, at the noisy quantiles that the"
+    " job released first, and for no more cells than planned"
+)
 """What bounds a schema that is known only after private cuts."""
 
 
@@ -190,9 +193,10 @@ class TableQuery:
 
 
 class PrivateCuts:
-    """Edges at private quantiles, so that cells hold about equal mass, for numeric columns without declared cuts.
+    """Edges from private marginals, for numeric columns without declared cuts: a cell for each large point mass, the
+    others of about equal mass.
 
-    Each party counts a dyadic tree over the declared bounds, with discrete Gaussian noise (the step of `describe`).
+    Each party counts cells between the declared bounds, with discrete Gaussian noise (the step of `describe`).
     With `cuts="declared"`, or without such columns, nothing is asked. `share` of (epsilon, delta) in zCDP is spent.
     """
 
@@ -219,22 +223,41 @@ class PrivateCuts:
         alone = calibrate(lambda multiplier: [Gaussian(multiplier)], epsilon=epsilon, delta=delta)
         multiplier = alone * (len(wanted) / share) ** 0.5
         self.costs = (Gaussian(multiplier, replace_factor=2**0.5).times(len(wanted)),)
-        tree = {"shape": "tree", "bins": 2**DEPTH, "noise": "gaussian", "level": multiplier}
+        self.level = multiplier
+        shape = {"shape": "adaptive", "bins": cells, "noise": "gaussian", "level": multiplier}
         self.stage = stage(
             "private cuts",
             marginal,
-            {party: [{"column": name, **tree} for name in names] for party, names in self.columns.items()},
+            {party: [{"column": name, **shape} for name in names] for party, names in self.columns.items()},
             facts=schema.facts,
             roster=roster,
-            discloses="noisy counts of a dyadic tree over one column's bounds",
-            reply_bytes=8 * 2 ** (DEPTH + 1),
+            discloses="noisy counts of cells between one column's bounds, round by round",
+            reply_bytes=8 * most_counts(ROUNDS["gaussian"]),
         )
         self.stages = (self.stage,)
 
     @property
-    def later(self) -> dict[str, str]:
+    def later(self) -> dict[str, Later]:
         """What a stage after this one names as known later: the schema, if edges are still to come."""
-        return {"schema": CUTS_RULE} if self.stages else {}
+        return {"schema": fields_of(CUTS_RULE, edges=self.accepts)} if self.stages else {}
+
+    def accepts(self, edges: Any) -> bool:
+        """Edges that the released quantiles may give, and the planned ones of all other columns."""
+        cut = {name for names in self.columns.values() for name in names}
+        return set(edges) == set(self.schema.edges) and all(
+            self._rising(name, each) if name in cut else list(each) == list(self.schema.edges[name])
+            for name, each in edges.items()
+        )
+
+    def _rising(self, name: str, edges: Any) -> bool:
+        column = self.schema.facts.column(name)
+        lower, top = _ends(column)
+        return (
+            2 <= len(edges) <= self.cells + 1
+            and all(is_number(edge, lower, top) for edge in edges)
+            and (edges[0], edges[-1]) == (lower, top)
+            and all(low < high for low, high in itertools.pairwise(edges))
+        )
 
     def run(self, job: Job) -> Schema:
         """The schema with these edges; the declared one if nothing is asked."""
@@ -242,9 +265,10 @@ class PrivateCuts:
             return self.schema
         edges = dict(self.schema.edges)
         for turn in range(self.stage.rounds):
-            for party, tree in job.ask(self.stage).items():
+            for party, counts in job.ask(self.stage).items():
                 column = job.facts.column(self.columns[party][turn])
-                edges[column.name] = _quantile_edges(column, np.asarray(tree, dtype=np.float64), self.cells)
+                fitted = adaptive_marginal(column, counts, n=job.facts.n, noise="gaussian", level=self.level)
+                edges[column.name] = fitted.cuts(self.cells)
         return replace(self.schema, edges=edges)
 
 
@@ -253,18 +277,8 @@ def given_schema(asked: Stage, schema: Schema) -> dict[str, Any]:
     return {"schema": schema.to_dict()} if "schema" in asked.later else {}
 
 
-def _quantile_edges(column: Column, tree: Reals, cells: int) -> tuple[float, ...]:
-    """Rising edges between the bounds; where many records share a value, fewer cells than asked for."""
+def _ends(column: Column) -> tuple[float, float]:
+    """The first and the last edge of a numeric column; of integers the cells are [a, b)."""
     assert column.lower is not None
     assert column.upper is not None
-    inner = quantiles(*tree_leaves(column, tree), np.arange(1, cells) / cells)
-    top = column.upper
-    if column.kind == "count":
-        inner, top = np.floor(inner) + 1, column.upper + 1  # integers: cells [a, b)
-    # A step of the grid apart, or a cell could hold nothing but rounding.
-    least = 1.0 if column.kind == "count" else (column.upper - column.lower) / 2**DEPTH
-    edges = [column.lower]
-    for edge in inner:
-        if edge >= edges[-1] + least and edge <= top - least:
-            edges.append(float(edge))
-    return (*edges, float(top))
+    return float(column.lower), float(column.upper + 1 if column.whole else column.upper)

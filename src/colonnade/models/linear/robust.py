@@ -1,0 +1,134 @@
+"""Standard errors from random groups of records, and a test and a combination of two estimates of one regression.
+
+An estimate from pattern moments solves sum_i s_i = 0, s_i the score of record i, which is a quadratic form of its row
+z_O. To first order record i moves the coefficients by u_i = J I^-1 s_i, with J the derivative of the coefficients and I
+the observed information: a *public* quadratic form of (1, z_O) once the estimate is public (`influence_forms`). So the
+influence of a group of records is a public linear map of the group's pattern moments, and
+
+    V = G / (G - 1) sum_g (u_g - u)(u_g - u)'
+
+estimates the covariance of the coefficients without any assumption on the columns' law. With weights the same holds of
+weighted moments, and the influences of two estimates of the same records give the covariance of their difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.stats import f as f_distribution
+
+from colonnade.models.linear.gaussian import standard_regression
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Pattern, PatternStatistics, Vector
+
+GROUPS = 100
+"""Random groups of records: the standard error of a standard error is then 7 %."""
+
+
+def weighted_statistics(rows: Matrix, weights: Vector, names: Sequence[str]) -> PatternStatistics:
+    """Pattern moments of pooled records with NaN where a value is missing, each record counted with its weight."""
+    patterns = []
+    for observed, places in patterns_of(rows):
+        part = rows[np.ix_(places, observed)]
+        heavy = part * weights[places, None]
+        patterns.append(Pattern(observed, float(weights[places].sum()), heavy.sum(axis=0), heavy.T @ part))
+    return PatternStatistics(tuple(names), tuple(patterns))
+
+
+def patterns_of(rows: Matrix) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """(the coordinates that a pattern shows, the places of its records), in the order of `PatternStatistics.of_rows`."""
+    mask = ~np.isnan(rows)
+    packed = np.packbits(mask, axis=1)
+    _, first, index = np.unique(
+        packed.view(np.dtype((np.void, packed.shape[1])))[:, 0], return_index=True, return_inverse=True
+    )
+    return [
+        (np.flatnonzero(mask[example]), np.flatnonzero(index == number)) for number, example in enumerate(first)
+    ]
+
+
+def group_moments(rows: Matrix, weights: Vector, groups: NDArray[np.intp], count: int) -> list[NDArray[np.float64]]:
+    """For each pattern the moments of (1, z_O) in each group: (group, 1 + |O|, 1 + |O|)."""
+    out = []
+    for observed, places in patterns_of(rows):
+        order = places[np.argsort(groups[places], kind="stable")]
+        part = np.column_stack([np.ones(len(order)), rows[np.ix_(order, observed)]])
+        heavy = part * weights[order, None]
+        cuts = np.searchsorted(groups[order], np.arange(count + 1))
+        moments = np.zeros((count, part.shape[1], part.shape[1]))
+        for group, (start, stop) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+            moments[group] = heavy[start:stop].T @ part[start:stop]
+        out.append(moments)
+    return out
+
+
+def influence_forms(data: PatternStatistics, fit: GaussianFit, target: int) -> list[NDArray[np.float64]]:
+    """For each pattern the quadratic forms (coefficient, 1 + |O|, 1 + |O|) of (1, z_O) that are a record's influence.
+
+    In standard units a record's score in the direction (m, A) is r'm + (r'A r - tr(K A)) / 2 with K = Sigma_OO^-1 and
+    r = K z_O. The directions are the rows of J I^-1, then of the coefficients in the units of the data.
+    """
+    standard = standard_regression(data, fit, target)
+    width = len(data.names)
+    i, j = np.triu_indices(width)
+    directions = standard.to_units @ cho_solve(cho_factor(standard.information), standard.jacobian.T).T
+    matrices = np.zeros((len(directions), width, width))
+    matrices[:, i, j] = matrices[:, j, i] = directions[:, width:]
+    forms = []
+    for pattern in data.patterns:
+        seen = pattern.observed
+        k = np.linalg.inv(standard.correlation[np.ix_(seen, seen)])
+        part = matrices[:, seen[:, None], seen]
+        form = np.zeros((len(directions), 1 + len(seen), 1 + len(seen)))
+        form[:, 0, 0] = -0.5 * np.einsum("ij,cij->c", k, part)
+        form[:, 0, 1:] = form[:, 1:, 0] = 0.5 * directions[:, seen] @ k
+        form[:, 1:, 1:] = 0.5 * k @ part @ k
+        to_standard = np.eye(1 + len(seen))
+        to_standard[1:, 1:] /= standard.deviations[seen]
+        to_standard[1:, 0] = -(fit.mu / standard.deviations)[seen]
+        forms.append(to_standard.T @ form @ to_standard)
+    return forms
+
+
+def group_influences(
+    forms: Sequence[NDArray[np.float64]], moments: Sequence[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """(group, coefficient), by the public map."""
+    return np.asarray(sum(np.einsum("cij,gij->gc", form, own) for form, own in zip(forms, moments, strict=True)))
+
+
+def group_covariance(influences: Matrix) -> Matrix:
+    """V of the module's head; the influences of all groups add up to zero but for rounding."""
+    count = len(influences)
+    centred = influences - influences.mean(axis=0)
+    return np.asarray(count / (count - 1) * centred.T @ centred)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Hausman's test of two estimates of the same coefficients: are they equal but for sampling error?
+
+    Hotelling's T^2 = d' V_d^-1 d with V_d from G groups, referred to its F distribution.
+    """
+
+    statistic: float
+    pvalue: float
+    size: int
+
+
+def hausman(difference: Vector, covariance: Matrix, groups: int) -> Difference:
+    """The test on the directions in which the two estimates can differ: others have no variance."""
+    scale = np.sqrt(np.diag(covariance))
+    varies = scale > 1e-7 * max(scale.max(), 1e-300)
+    if not varies.any():
+        return Difference(0.0, 1.0, 0)
+    standard = difference[varies] / scale[varies]
+    values, vectors = np.linalg.eigh(covariance[np.ix_(varies, varies)] / np.outer(scale[varies], scale[varies]))
+    inside = values > 1e-6 * values[-1]
+    statistic = float(np.sum((vectors[:, inside].T @ standard) ** 2 / values[inside]))
+    size = int(inside.sum())
+    pvalue = float(f_distribution.sf(statistic * (groups - size) / (size * (groups - 1)), size, groups - size))
+    return Difference(statistic, pvalue, size)

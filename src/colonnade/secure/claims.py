@@ -1,0 +1,95 @@
+"""What a holder or a dealer has to prove, as one inner product over K = GF(p^3).
+
+Each function takes one member's values or shares (primes, n, w) and public random elements of K that were drawn after
+the values were fixed. It gives `Factors`, whose inner product is the left side of a claim, or the weights with which
+the opened or dealt values are added up to its right side (`Extension.combine`). All are linear in the shares, so
+that every holder computes its shares of the factors and of the right side by itself.
+
+- A Gram matrix or cross product: u' (A' B) v = sum_r (a_r u) (b_r v). If two matrices differ, u' . v differs for
+  random u, v but for a chance of 2 / |K|.
+- Products that were dealt again, z_r = x_r y_r: sum_r chi_r x_r y_r = sum_r chi_r z_r (1 / |K|).
+- One-hot rows: x u times x v equals x (u v) for random u, v exactly if x_i x_j = 0 for i != j and x_i^2 = x_i, that is,
+  if x has at most one entry other than 0 and that entry is 1 (3 / |K| with the weights chi_r of the records).
+- Several claims: the sum of the claims times random coefficients, in which the factors are concatenated (1 / |K|).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from colonnade.secure.extension import DEGREE, Extension
+from colonnade.secure.field import Residues
+
+
+class Factors(NamedTuple):
+    """Two vectors over K, (primes, n, 3) each."""
+
+    left: Residues
+    right: Residues
+
+
+# --- Gram matrices and cross products ---------------------------------------------------------------------------
+
+
+def gram_factors(extension: Extension, rows: Residues, u: Residues, v: Residues) -> Factors:
+    """Of u' (X' X) v, for a block of records (primes, n, w)."""
+    both = extension.project(rows, np.stack([u, v], axis=2))
+    return Factors(both[:, :, 0], both[:, :, 1])
+
+
+def gram_weights(extension: Extension, u: Residues, v: Residues) -> Residues:
+    """Of the upper triangle, row by row: u_i v_j + u_j v_i, on the diagonal u_i v_i; (primes, w (w + 1) / 2, 3)."""
+    i, j = np.triu_indices(u.shape[1])
+    weights = extension.mul(u[:, i], v[:, j])
+    mirrored = extension.mul(u[:, j], v[:, i])
+    mirrored[:, i == j] = 0
+    return extension.add(weights, mirrored)
+
+
+def cross_factors(extension: Extension, left: Residues, right: Residues, u: Residues, v: Residues) -> Factors:
+    """Of u' (A' B) v, for the same records in both."""
+    return Factors(extension.project(left, u), extension.project(right, v))
+
+
+def cross_weights(extension: Extension, u: Residues, v: Residues) -> Residues:
+    """Of the entries of A' B, row by row: u_i v_j; (primes, w_A w_B, 3)."""
+    table = extension.mul(u[:, :, None], v[:, None, :])
+    return table.reshape(len(table), -1, DEGREE)
+
+
+# --- element by element -----------------------------------------------------------------------------------------
+
+
+def product_factors(extension: Extension, x: Residues, y: Residues, chi: Residues) -> Factors:
+    """Of sum_r chi_r x_r y_r, for (primes, n); the right side is `combine(z, chi)`. With y = x = z: bits, x^2 = x."""
+    return Factors(extension.field.mul(chi, x[..., None]), extension.embed(y))
+
+
+def one_hot_factors(extension: Extension, rows: Residues, u: Residues, v: Residues, chi: Residues) -> Factors:
+    """Of sum_r chi_r (x_r u) (x_r v), for the indicators of one column (primes, n, k)."""
+    left, right = gram_factors(extension, rows, u, v)
+    return Factors(extension.mul(left, chi), right)
+
+
+def one_hot_value(extension: Extension, rows: Residues, u: Residues, v: Residues, chi: Residues) -> Residues:
+    """The right side: sum_r chi_r x_r (u v), (primes, 3)."""
+    return extension.inner(extension.project(rows, extension.mul(u, v)), chi)
+
+
+# --- several claims in one --------------------------------------------------------------------------------------
+
+
+def combined(
+    extension: Extension, factors: Sequence[Factors], coefficients: Residues
+) -> tuple[list[Residues], list[Residues]]:
+    """The pieces of the two factors of sum_s coefficients_s claim_s; (primes, s, 3) coefficients."""
+    left = [extension.scale(claim.left, coefficients[:, s]) for s, claim in enumerate(factors)]
+    return left, [claim.right for claim in factors]
+
+
+def combined_value(extension: Extension, values: Sequence[Residues], coefficients: Residues) -> Residues:
+    """The right side of the same sum, from the right sides (primes, 3)."""
+    return extension.inner(np.stack(values, axis=1), coefficients)

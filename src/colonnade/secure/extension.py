@@ -1,0 +1,271 @@
+"""GF(p^3) over each prime of a `Field` at once: a field so large that a random element of it catches a lie.
+
+A random challenge from GF(p) misses a lie with a chance of about 2^-21; one from K = GF(p^3) with 2^-63. An element
+of K is a polynomial c_0 + c_1 X + c_2 X^2 over GF(p) modulo a fixed, public cubic X^3 - X - c: an array of elements has
+the layers of its primes first and the three coefficients last, (primes, ..., 3), int32.
+
+K is a vector space of dimension 3 over GF(p). So sharing, adding and opening elements of K is done on the coefficients
+as on any residues; only products of two elements need this module. Long ones run through `Field.matmul`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import SecureError
+from colonnade.secure.field import BATCH_ROWS, Field, Residues, keyed_uniform, transpose
+from colonnade.secure.seeded import SEED_BYTES
+
+DEGREE = 3
+
+#: The smallest c >= 1 for which X^3 - X - c has no root modulo p, for each public prime: then the cubic is irreducible.
+CONSTANTS: dict[int, int] = {
+    **{2097143: 1, 2097133: 4, 2097131: 2, 2097097: 9, 2097091: 2, 2097083: 1, 2097047: 3, 2097041: 1},
+    **{2097031: 1, 2097023: 2, 2097013: 3, 2096993: 10, 2096987: 2, 2096971: 4, 2096959: 1, 2096957: 2},
+}
+
+
+@cache
+def cubic_constant(p: int) -> int:
+    """The smallest c >= 1 such that x^3 - x never equals c modulo p, by trying every x."""
+    x = np.arange(p, dtype=np.int64)
+    taken = np.zeros(p, dtype=np.bool_)
+    taken[(x * x % p * x - x) % p] = True
+    return int(np.argmin(taken))  # 0 is taken, by x = 0
+
+
+@dataclass(frozen=True)
+class Extension:
+    """K = GF(p^3) for each prime of `field`. Arrays of elements are (primes, ..., 3)."""
+
+    field: Field
+
+    @cached_property
+    def constants(self) -> tuple[int, ...]:
+        """c of the cubic X^3 - X - c, for each prime."""
+        return tuple(CONSTANTS.get(p) or cubic_constant(p) for p in self.field.primes)
+
+    # --- elements -----------------------------------------------------------------------------------------
+
+    def zeros(self, shape: tuple[int, ...] = ()) -> Residues:
+        return self.field.zeros((*shape, DEGREE))
+
+    def embed(self, a: Residues) -> Residues:
+        """Residues as elements of K: constant polynomials."""
+        out = self.zeros(a.shape[1:])
+        out[..., 0] = a
+        return out
+
+    def uniform(self, shape: tuple[int, ...], *, seed: bytes, label: str) -> Residues:
+        """Elements that everyone with the 32-byte seed derives alike, and that are uniform to anyone without it."""
+        if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
+            raise SecureError(f"the seed of a challenge has {SEED_BYTES} bytes; draw it again.")
+        key = hashlib.sha256(b"colonnade challenge v1\0" + seed + label.encode()).digest()
+        out = self.zeros(shape)
+        for layer, (p, target) in enumerate(zip(self.field.primes, out, strict=True)):
+            keyed_uniform(target.reshape(-1), p, key=key, start=layer.to_bytes(4, "big") + bytes(12))
+        return out
+
+    def point(self, *, seed: bytes, label: str) -> Residues:
+        """A uniform element outside GF(p), for each prime, so that it is no node of an interpolation: (primes, 3)."""
+        tries = self.uniform((64,), seed=seed, label=label)
+        outside = np.any(tries[..., 1:] != 0, axis=-1)
+        if not outside.any(axis=1).all():  # a chance of p^-128
+            raise SecureError("the seed of a challenge gives no point outside the prime field; draw it again.")
+        return np.asarray(tries[np.arange(len(tries)), outside.argmax(axis=1)])
+
+    # --- arithmetic ---------------------------------------------------------------------------------------
+
+    def add(self, a: Residues, b: Residues) -> Residues:
+        return self.field.add(a, b)
+
+    def sub(self, a: Residues, b: Residues) -> Residues:
+        return self.field.sub(a, b)
+
+    def neg(self, a: Residues) -> Residues:
+        return self.field.neg(a)
+
+    def sum(self, a: Residues, *, axis: int = 0) -> Residues:
+        """The sum along an axis of the values (0: over records)."""
+        return self.field.sum(a, axis=axis)
+
+    def mul(self, a: Residues, b: Residues) -> Residues:
+        """Element by element; lengths broadcast where the number of axes agrees."""
+        if a.ndim != b.ndim or a.shape[-1] != DEGREE or b.shape[-1] != DEGREE:
+            raise SecureError(f"{a.shape} and {b.shape} are not arrays of elements that line up.")
+        layers = (-1, *[1] * (a.ndim - 2))
+        primes, constants = (np.array(v, dtype=np.int64).reshape(layers) for v in (self.field.primes, self.constants))
+        product: Residues = _multiply(a, b, primes, constants)
+        return product
+
+    def scale(self, a: Residues, factor: Residues) -> Residues:
+        """Times one element of K, (primes, 3)."""
+        return self.mul(a, factor.reshape(len(factor), *[1] * (a.ndim - 2), DEGREE))
+
+    def product(self, a: Residues) -> Residues:
+        """The product of n elements (primes, n, 3), by halves."""
+        while a.shape[1] > 1:
+            half = a.shape[1] // 2
+            a = np.concatenate([self.mul(a[:, :half], a[:, half : 2 * half]), a[:, 2 * half :]], axis=1)
+        return a[:, 0]
+
+    def power(self, a: Residues, exponent: int) -> Residues:
+        """a^exponent for an exponent of at least 0."""
+        out = self.embed(np.ones_like(a[..., 0]))
+        for bit in bin(exponent)[2:]:
+            out = self.mul(out, out)
+            if bit == "1":
+                out = self.mul(out, a)
+        return out
+
+    def inverse(self, a: Residues) -> Residues:
+        """1 / a for every element; 0 has none.
+
+        b with b a = 1 solves (b_0, b_1, b_2) T = (1, 0, 0), where the rows of T are a, X a and X^2 a (`times`): by
+        Cramer's rule b_i is the cofactor of T_i0 over det T, which is in GF(p), and whose inverse is its power p - 2.
+        """
+        field, table = self.field, self.times(a)
+
+        def minor(i: int, j: int) -> Residues:
+            return field.sub(
+                field.mul(table[..., i, 1], table[..., j, 2]), field.mul(table[..., i, 2], table[..., j, 1])
+            )
+
+        cofactors = (minor(1, 2), minor(2, 0), minor(0, 1))
+        norm = np.zeros_like(a[..., 0])
+        for i, cofactor in enumerate(cofactors):
+            norm = field.add(norm, field.mul(table[..., i, 0], cofactor))
+        if not norm.all():
+            raise SecureError("0 has no inverse.")
+        inverse_norm = residue_inverse(field, norm)
+        return np.stack([field.mul(cofactor, inverse_norm) for cofactor in cofactors], axis=-1)
+
+    def times(self, a: Residues) -> Residues:
+        """(primes, ..., 3, 3), with rows a, X a and X^2 a: the coefficients of b times this matrix are those of a b."""
+        x = self.zeros((1,) * (a.ndim - 2))
+        x[..., 1] = 1
+        shifted = self.mul(a, x)
+        return np.stack([a, shifted, self.mul(shifted, x)], axis=-2)
+
+    # --- long products ------------------------------------------------------------------------------------
+
+    def project(self, rows: Residues, vectors: Residues) -> Residues:
+        """Residues (primes, n, w) times vectors over K (primes, w, 3) or (primes, w, k, 3): (primes, n, [k,] 3)."""
+        columns = vectors.reshape(*vectors.shape[:2], -1)
+        out = np.empty((*rows.shape[:2], columns.shape[2]), dtype=np.int32)
+        for start in range(0, rows.shape[1], BATCH_ROWS):  # the float64 copy of a block stays small
+            block = slice(start, start + BATCH_ROWS)
+            out[:, block] = self.field.matmul(rows[:, block], columns)
+        return out.reshape(*rows.shape[:2], *vectors.shape[2:])
+
+    def inner(self, a: Residues, b: Residues) -> Residues:
+        """The inner product of two vectors over K, (primes, n, 3) each: (primes, 3)."""
+        table = self.field.matmul(transpose(a), b)
+        sums = np.zeros((len(table), 2 * DEGREE - 1), dtype=np.int64)
+        for i in range(DEGREE):
+            sums[:, i : i + DEGREE] += table[:, i]  # coefficient i of a and j of b go with X^(i + j)
+        return self.reduced(sums)
+
+    def reduced(self, coefficients: NDArray[np.int64]) -> Residues:
+        """Polynomials of degree 4 as elements: (primes, ..., 5), below 2^42, to (primes, ..., 3)."""
+        layers = (-1, *[1] * (coefficients.ndim - 2))
+        primes, constants = (np.array(v, dtype=np.int64).reshape(layers) for v in (self.field.primes, self.constants))
+        c0, c1, c2, c3, c4 = (coefficients[..., k] for k in range(2 * DEGREE - 1))
+        # X^3 = X + c and X^4 = X^2 + c X
+        folded = np.stack([c0 + constants * c3, c1 + c3 + constants * c4, c2 + c4], axis=-1)
+        return np.asarray(folded % primes[..., None]).astype(np.int32)
+
+    def weighted(self, rows: Residues, weights: Residues) -> Residues:
+        """The inner product of each row over K, (primes, r, n, 3), with weights (primes, n, 3): (primes, r, 3)."""
+        layers, count = rows.shape[:2]
+        return self.field.matmul(rows.reshape(layers, count, -1), self.times(weights).reshape(layers, -1, DEGREE))
+
+    def combine(self, values: Residues, weights: Residues) -> Residues:
+        """The sum of residues (primes, n) times weights over K (primes, n, 3): (primes, 3)."""
+        return self.field.matmul(values[:, None, :], weights)[:, 0]
+
+    def lagrange_weights(self, nodes: int, point: Residues) -> Residues:
+        """w_k with f(point) = sum_k w_k f(k) for every polynomial of degree below `nodes`, k = 0, ..., nodes - 1.
+
+        w_k = v_k / (r - k) times prod_j (r - j), where v_k = 1 / prod_{j != k} (k - j) is in GF(p).
+        """
+        differences = self.sub(
+            np.broadcast_to(point[:, None], (len(point), nodes, DEGREE)), self.embed(node_residues(self.field, nodes))
+        )
+        weights = self.mul(self.inverse(differences), self.product(differences)[:, None])
+        return self.field.mul(weights, barycentric(self.field, nodes)[..., None])
+
+
+# --- interpolation at the nodes 0, 1, 2, ... of the prime fields -------------------------------------------------
+
+
+def node_residues(field: Field, nodes: int) -> Residues:
+    """0, 1, ..., nodes - 1 for each prime: (primes, nodes)."""
+    if nodes > min(field.primes):
+        raise SecureError(f"{nodes} nodes are more than the smallest prime {min(field.primes)} has: take shorter rows.")
+    return np.broadcast_to(np.arange(nodes, dtype=np.int32), (len(field.primes), nodes))
+
+
+def residue_inverse(field: Field, a: Residues) -> Residues:
+    """1 / a for every residue other than 0, as a^(p - 2), each prime by its own exponent."""
+    layers = []
+    for p, layer in zip(field.primes, a, strict=True):
+        prime, base, out = Field((p,)), layer[None], np.ones_like(layer[None])
+        for bit in bin(p - 2)[2:]:
+            out = prime.mul(out, out)
+            out = prime.mul(out, base) if bit == "1" else out
+        layers.append(out)
+    return np.concatenate(layers)
+
+
+def barycentric(field: Field, nodes: int) -> Residues:
+    """v_k = 1 / prod_{j != k} (k - j) = (-1)^(n - 1 - k) / (k! (n - 1 - k)!), for n nodes: (primes, n)."""
+    node_residues(field, nodes)
+    factorial = _factorials(field, nodes)
+    out = residue_inverse(field, field.mul(factorial, factorial[:, ::-1]))
+    negative = (nodes - 1 - np.arange(nodes)) % 2 == 1
+    out[:, negative] = field.neg(out[:, negative])
+    return out
+
+
+def extrapolation(field: Field, nodes: int, points: int) -> Residues:
+    """(primes, nodes, points): values at 0, ..., nodes - 1, times this, are those at the next `points` nodes."""
+    inverses = residue_inverse(field, node_residues(field, nodes + points)[:, 1:])  # of 1, 2, ...
+    x, k = np.arange(nodes, nodes + points), np.arange(nodes)
+    factorial = _factorials(field, nodes + points)
+    # the weight of node k at x is v_k / (x - k) times prod_j (x - j) = x! / (x - nodes)!
+    numerators = field.mul(factorial[:, x], residue_inverse(field, factorial[:, x - nodes]))
+    weights = field.mul(barycentric(field, nodes)[:, :, None], numerators[:, None, :])
+    return field.mul(weights, inverses[:, x[None, :] - k[:, None] - 1])
+
+
+def _factorials(field: Field, count: int) -> Residues:
+    """0!, 1!, ..., (count - 1)! for each prime."""
+    out = np.ones((len(field.primes), count), dtype=np.int32)
+    for p, layer in zip(field.primes, out, strict=True):
+        for k in range(1, count):
+            layer[k] = int(layer[k - 1]) * k % p
+    return out
+
+
+# --- kernels: products of residues are below 2^42, so that int64 holds sums of 2^20 of them -----------------------
+
+
+@numba.guvectorize(  # type: ignore[no-untyped-call]
+    ["(int32[:], int32[:], int64, int64, int32[:])"], "(n),(n),(),()->(n)", cache=True
+)
+def _multiply(a: Any, b: Any, p: int, c: int, out: Any) -> None:
+    """The product modulo X^3 - X - c: X^3 = X + c and X^4 = X^2 + c X."""
+    a0, a1, a2 = np.int64(a[0]), np.int64(a[1]), np.int64(a[2])
+    b0, b1, b2 = np.int64(b[0]), np.int64(b[1]), np.int64(b[2])
+    cubic, quartic = (a1 * b2 + a2 * b1) % p, a2 * b2 % p
+    out[0] = (a0 * b0 + c * cubic) % p
+    out[1] = (a0 * b1 + a1 * b0 + cubic + c * quartic) % p
+    out[2] = (a0 * b2 + a1 * b1 + a2 * b0 + quartic) % p

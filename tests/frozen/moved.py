@@ -1,0 +1,139 @@
+"""Costs that were moved to their owners on purpose: an old plan, as it must look now.
+
+A release is debited at every party whose records it is about, as one joint release, and not only at the party that
+computes it; and what costs nothing to compute says at every owner who sees it in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Plan = dict[str, Any]
+Cost = dict[str, Any]
+
+NUMBERING = "n is public; row numbers are uniformly random"
+"""Why the numbering of an alignment without counts was free."""
+
+
+ADDED = ("statistics.joint.compare_shares",)
+"""Steps of stages that no old plan has: before an opening the share holders compare what they were dealt."""
+
+
+def without_added(phases: list[Plan]) -> list[Plan]:
+    """The phases of a new plan that an old one has. What was added is free, and is seen by share holders alone."""
+    for phase in phases:
+        if phase["step"] in ADDED:
+            assert {cost["mechanism"] for cost in phase["costs"].values()} == {"free"}
+            assert phase["audience"] == "share holders (sealed; any t of them learn nothing)"
+    return [phase for phase in phases if phase["step"] not in ADDED]
+
+
+def moved(plan: Plan) -> Plan:
+    for change in (_pattern_counts, _moments_by_pattern, _weights, _wider_audiences):
+        plan = change(plan)
+    return plan
+
+
+def _step(phase: Plan) -> str:
+    return str(phase["step"].rpartition(".")[2])
+
+
+def _with_costs(plan: Plan, change: Callable[[Plan, str, Cost], Cost]) -> Plan:
+    phases = [
+        {**phase, "costs": {party: change(phase, party, cost) for party, cost in phase["costs"].items()}}
+        for phase in plan["phases"]
+    ]
+    return {**plan, "phases": phases}
+
+
+def _composed(*parts: Cost) -> Cost:
+    whole = {**parts[-1], "mechanism": "composed", "parameters": {}, "joint": None, "audience": "coordinator"}
+    return {**whole, "replace_factor": 2.0, "count": 1, "parts": list(parts)}
+
+
+def _pattern_counts(plan: Plan) -> Plan:
+    """The noisy pattern counts of an alignment were debited at the matcher, who may own no data; now at every data
+    party, together with the presence of its list."""
+    counted = [cost for phase in plan["phases"] if _step(phase) == "number" for cost in phase["costs"].values()]
+    if not counted or counted[0]["mechanism"] == "free":
+        return plan
+    joint = {**counted[0], "joint": "(this job) presence patterns"}
+
+    def owned(phase: Plan, party: str, cost: Cost) -> Cost:
+        if _step(phase) == "number":
+            return {**cost, "mechanism": "free", "parameters": {"reason": NUMBERING}, "replace_factor": 2.0}
+        return _composed(cost, joint) if _step(phase) in ("blind", "blind_keys", "sign_blinded") else cost
+
+    return _with_costs(plan, owned)
+
+
+def _moments_by_pattern(plan: Plan) -> Plan:
+    """The noisy moments of a private regression, by the patterns of the other parties: at these too."""
+    moments = [cost for phase in plan["phases"] if _step(phase) == "own_moments" for cost in phase["costs"].values()]
+    if not moments:
+        return plan
+    joint = {**moments[0], "joint": "(this job) moments by pattern"}
+
+    def owned(phase: Plan, party: str, cost: Cost) -> Cost:
+        if _step(phase) == "own_moments":
+            return joint
+        return _composed(cost, joint) if _step(phase) == "tell_presence" else cost
+
+    return _with_costs(plan, owned)
+
+
+def _weights(plan: Plan) -> Plan:
+    """The weights of each party of a private training: at all parties of the training."""
+
+    def owned(phase: Plan, party: str, cost: Cost) -> Cost:
+        leaves = cost.get("parts") or [cost]
+        if _step(phase) != "start" or not any(leaf["mechanism"] == "skellam" for leaf in leaves):
+            return cost
+        parts = [leaf for leaf in leaves if leaf["mechanism"] != "skellam"]
+        (release,) = (leaf for leaf in leaves if leaf["mechanism"] == "skellam")
+        parts += [{**release, "joint": f"(this job) {phase['name']} of {owner}"} for owner in phase["costs"]]
+        return _composed(*parts)
+
+    return _with_costs(plan, owned)
+
+
+WIDER = {
+    "meet": ("presence", ", coordinator", True),
+    "show_presence": ("presence", ", coordinator", False),
+    "announce": ("presence", ", coordinator", True),
+    "linear_part": ("linear-predictors", ", coordinator", True),
+    "follow": ("split-training", ", the other parties, coordinator", True),
+    "hand_over": ("split-training", ", the other parties, coordinator", True),
+    "predictors": (None, ", data parties, coordinator", True),
+    "residuals": ("residuals", ", coordinator", True),
+    "predict_block": (None, ", parties with covariates, coordinator", False),
+    "admm_predictor": (None, ", parties with covariates, coordinator", True),
+    "respond": ("response-residuals", ", coordinator", False),
+    "admm_holder": ("response-residuals", ", coordinator", False),
+    "admm_residuals": ("response-residuals", ", coordinator", False),
+}
+"""{step: (the name of its release without a bound (None: any), who else learns something of it, whether the phase says
+so too)}: a function of the release goes on to these, from the party that receives it."""
+
+
+def _wider_audiences(plan: Plan) -> Plan:
+    def widened(cost: Cost, name: str | None, more: str) -> Cost:
+        if "parts" in cost:
+            return {**cost, "parts": [widened(part, name, more) for part in cost["parts"]]}
+        if cost["mechanism"] != "unbounded" or name not in (None, cost["parameters"]["name"]):
+            return cost
+        return {**cost, "audience": cost["audience"] + more}
+
+    def owned(phase: Plan, party: str, cost: Cost) -> Cost:
+        name, more, _ = WIDER.get(_step(phase), (None, "", False))
+        return widened(cost, name, more) if more else cost
+
+    plan = _with_costs(plan, owned)
+    phases = [
+        {**phase, "audience": phase["audience"] + WIDER[_step(phase)][1]}
+        if WIDER.get(_step(phase), ("", "", False))[2]
+        else phase
+        for phase in plan["phases"]
+    ]
+    return {**plan, "phases": phases}

@@ -1,0 +1,447 @@
+"""Proofs of inner products: against Python's integers; planted lies are found; and a holder's view tells nothing.
+
+`Committee` runs in one process what holders do: rows are dealt, a Gram matrix is opened with noise, a product is dealt
+again, and each holder proves both. Statistical tests use fixed seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from colonnade.errors import SecureError
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.secure import bgw, claims, proof
+from colonnade.secure.extension import Extension
+from colonnade.secure.field import PRIMES, Field, Residues
+from colonnade.secure.proof import Layout, Query, answer, fold, prove, verdict
+from colonnade.secure.shamir import share, share_residues
+from support.cubic import ZERO, Cubic, Element
+
+COMMITTEES = [(3, 1), (5, 2), (5, 1)]
+N, W = 6, 2
+
+
+def elements(layer: Residues) -> list[Element]:
+    return [(int(a), int(b), int(c)) for a, b, c in layer.reshape(-1, 3)]
+
+
+def seed(number: int) -> bytes:
+    return number.to_bytes(32, "big")
+
+
+class Committee:
+    """Every message of a job is an attribute, so that a test can change it before what follows is computed."""
+
+    def __init__(self, holders: int, threshold: int, *, field: Field, width: int, number: int = 0) -> None:
+        self.holders, self.threshold, self.extension = range(holders), threshold, Extension(field)
+        self.layout = Layout(2 * N, width)
+        self.randomness = SimulatedRandomness(number, f"{holders} {threshold} {field.primes}")
+        generator = np.random.default_rng(number)
+        self.values = generator.integers(-1, 2, size=(N, W))
+        self.rows = self.deal(field.encode(self.values))
+        noise = generator.integers(-1, 2, size=W * (W + 1) // 2)
+        sharing = {"holders": holders, "threshold": threshold, "randomness": self.randomness}
+        self.noise = bgw.blinded_noise(field, noise, **sharing)
+        masks = [
+            self.deal(field.uniform((self.layout.masks(holders), 3), self.randomness)) for _ in range(threshold + 1)
+        ]
+        self.masks = [field.sum(np.stack(shares, axis=1)) for shares in zip(*masks, strict=True)]
+        self.multiply()
+
+    def deal(self, secret: Residues) -> list[Residues]:
+        return share_residues(
+            self.extension.field,
+            secret,
+            holders=len(self.holders),
+            threshold=self.threshold,
+            randomness=self.randomness,
+        )
+
+    def multiply(self) -> None:
+        """Each holder opens its share of the Gram matrix, and deals again its product of two columns."""
+        field = self.extension.field
+        self.opened = [
+            bgw.open_product(
+                bgw.gram(field, self.rows[j]).upper(),
+                noise={"tax": bgw.noise_term(field, self.noise[j], holder=j)},
+                parties=["tax"],
+            )
+            for j in self.holders
+        ]
+        self.dealt = [self.deal(field.mul(self.rows[j][..., 0], self.rows[j][..., 1])) for j in self.holders]
+
+    def challenge(self, number: int) -> None:
+        draw = lambda label, *shape: self.extension.uniform(shape, seed=seed(number), label=label)  # noqa: E731
+        self.u, self.v, self.chi, self.coefficients = draw("u", W), draw("v", W), draw("chi", N), draw("claims", 2)
+        self.query = Query(self.extension, self.layout, self.extension.point(seed=seed(number), label="r"))
+
+    def factors(self, holder: int) -> tuple[list[Residues], list[Residues]]:
+        rows = self.rows[holder]
+        pairs = [
+            claims.gram_factors(self.extension, rows, self.u, self.v),
+            claims.product_factors(self.extension, rows[..., 0], rows[..., 1], self.chi),
+        ]
+        return claims.combined(self.extension, pairs, self.coefficients)
+
+    def prove(self) -> None:
+        self.proofs = [self.proof_of(j) for j in self.holders]
+
+    def proof_of(self, holder: int) -> list[Residues]:
+        factors = self.factors(holder)
+        return self.deal(prove(self.extension, self.layout, *factors, masks=self.masks[holder], prover=holder))
+
+    def sides(self, holder: int) -> tuple[Residues, Residues]:
+        """This holder's shares of the right side of every prover's claim: noise of others, and products dealt again."""
+        extension, field = self.extension, self.extension.field
+        weights = claims.gram_weights(extension, self.u, self.v)
+        others, own = [], []
+        for j in self.holders:
+            term = bgw.noise_term(field, self.noise[holder], holder=j)
+            others.append(extension.combine(field.sub(self.opened[j], term), weights))
+            own.append(extension.combine(self.dealt[j][holder], self.chi))
+        return (
+            extension.scale(np.stack(others, axis=1), self.coefficients[:, 0]),
+            extension.scale(np.stack(own, axis=1), self.coefficients[:, 1]),
+        )
+
+    def answer(self) -> None:
+        self.answers = {i: self.answer_of(i) for i in self.holders}
+
+    def answer_of(self, holder: int) -> Residues:
+        others, own = self.sides(holder)
+        proofs = np.stack([self.proofs[j][holder] for j in self.holders], axis=1)
+        factors = self.factors(holder)
+        return answer(self.query, *factors, masks=self.masks[holder], proofs=proofs, others=others, own=own)
+
+    def verdict(self) -> proof.Verdict:
+        places = [j + 1 for j in self.holders]
+        return verdict(self.extension, self.layout, self.answers, places=places, threshold=self.threshold)
+
+    def run(self, number: int) -> proof.Verdict:
+        self.challenge(number)
+        self.prove()
+        self.answer()
+        return self.verdict()
+
+
+# --- the honest run ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("holders", "threshold"), COMMITTEES)
+@pytest.mark.parametrize(("primes", "width"), [(PRIMES[:3], 1), (PRIMES[:2], 5), ((11, 13), 4), ((11,), 5)])
+def test_true_claims_of_holders_are_accepted(holders: int, threshold: int, primes: tuple[int, ...], width: int) -> None:
+    for number in range(3):
+        committee = Committee(holders, threshold, field=Field(primes), width=width, number=number)
+        assert committee.run(number).accepted
+
+
+@pytest.mark.parametrize(("holders", "threshold"), COMMITTEES)
+def test_a_dealer_proves_its_rows_one_hot(holders: int, threshold: int) -> None:
+    """The secret is at 0; the dealer deals its masks itself, and all of the right side is its own."""
+    extension = Extension(Field(PRIMES[:2]))
+    field, randomness = extension.field, SimulatedRandomness(2)
+    sharing = {"holders": holders, "threshold": threshold, "randomness": randomness}
+    layout = Layout.balanced(9)
+    u, v, chi = (
+        extension.uniform((size,), seed=seed(1), label=label) for label, size in (("u", 3), ("v", 3), ("chi", 9))
+    )
+    query = Query(extension, layout, extension.point(seed=seed(1), label="r"))
+    for valid in (True, False):
+        values = np.eye(3, dtype=np.int64)[np.arange(9) % 3]
+        values[5, 0] += not valid
+        rows, shares = field.encode(values), share(field, values, **sharing)
+        masks = field.uniform((layout.masks(1), 3), randomness)
+        dealt_masks = share_residues(field, masks, **sharing)
+        proven = prove(extension, layout, *claims.one_hot_factors(extension, rows, u, v, chi), masks=masks)
+        proofs = share_residues(field, proven, **sharing)
+        answers = {
+            i: answer(
+                query,
+                *claims.one_hot_factors(extension, mine, u, v, chi),
+                masks=dealt_masks[i],
+                proofs=proofs[i][:, None],
+                own=claims.one_hot_value(extension, mine, u, v, chi)[:, None],
+            )
+            for i, mine in enumerate(shares)
+        }
+        result = verdict(extension, layout, answers, places=[0], threshold=threshold)
+        assert result == ((), {}, () if valid else (0,))
+
+
+# --- against Python's integers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "width"), [(1, 1), (5, 1), (6, 3), (7, 3), (3, 5)])
+def test_proof_and_folds_are_those_of_the_polynomials(length: int, width: int) -> None:
+    extension, layout = Extension(Field((*PRIMES[:2], 11))), Layout(length, width)
+    draw = lambda label, size: extension.uniform((size,), seed=seed(3), label=label)  # noqa: E731
+    a, b, masks = draw("a", length), draw("b", length), draw("masks", layout.masks(2))
+    a[:2, ::2] = np.array(PRIMES[:2])[:, None, None] - 1
+    query = Query(extension, layout, extension.point(seed=seed(3), label="r"))
+    proven = prove(extension, layout, a, b, masks=masks, prover=1)
+    folded = fold(query, b, masks[:, layout.rows : 2 * layout.rows])
+    dealt = extension.inner(proven, query.proof_weights)
+    for layer, p in enumerate(extension.field.primes):
+        oracle = Cubic(p, extension.constants[layer])
+        point = elements(query.point[layer])[0]
+        vectors = elements(a[layer]), elements(b[layer])
+        mask = elements(masks[layer])
+        polynomial = oracle.proof(*vectors, mask, mask[2 * layout.rows + 1], width)
+        values = [oracle.evaluate(polynomial, (k, 0, 0)) for k in range(2 * width + 1)]
+        assert oracle.sum(values[1 : width + 1]) == ZERO
+        assert elements(proven[layer]) == values[:1] + values[2:]
+        assert elements(dealt[layer]) == [oracle.evaluate(polynomial, point)]
+        rows = oracle.rows(vectors[1], mask[layout.rows : 2 * layout.rows], width)
+        assert elements(folded[layer]) == [oracle.evaluate(row, point) for row in rows]
+
+
+def test_pieces_of_any_size_give_what_the_whole_vector_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    extension, layout = Extension(Field(PRIMES[:2])), Layout(1000, 7)
+    a, b = (extension.uniform((1000,), seed=seed(4), label=label) for label in "ab")
+    masks = extension.uniform((layout.masks(1),), seed=seed(4), label="masks")
+    query = Query(extension, layout, extension.point(seed=seed(4), label="r"))
+    expected = prove(extension, layout, a, b, masks=masks), fold(query, a, masks[:, : layout.rows])
+    monkeypatch.setattr(proof, "_CHUNK", 100)  # several chunks
+    for edges in ([333, 334], [7, 14], [999]):
+        pieces = [np.split(vector, edges, axis=1) for vector in (a, b)]
+        assert (prove(extension, layout, iter(pieces[0]), b, masks=masks) == expected[0]).all()
+        assert (prove(extension, layout, a, pieces[1], masks=masks) == expected[0]).all()
+        assert (fold(query, iter(pieces[0]), masks[:, : layout.rows]) == expected[1]).all()
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    extension, layout = Extension(Field(PRIMES[:2])), Layout(10, 3)
+    a, masks = extension.zeros((10,)), extension.zeros((layout.masks(1),))
+    query = Query(extension, layout, extension.point(seed=seed(5), label="r"))
+    with pytest.raises(SecureError, match="9 elements"):
+        prove(extension, layout, a[:, 1:], a[:, 1:], masks=masks)
+    with pytest.raises(SecureError, match="at least"):
+        prove(extension, layout, a, a, masks=masks[:, 1:])
+    with pytest.raises(SecureError, match="at least"):
+        fold(query, a.astype(np.int64), masks[:, : layout.rows])
+    with pytest.raises(SecureError, match="a proof has 6"):
+        answer(query, a, a, masks=masks, proofs=extension.zeros((1, 5)))
+    with pytest.raises(SecureError, match="in place of"):
+        verdict(extension, layout, dict.fromkeys(range(3), a[:, 1:]), places=[1], threshold=1)
+    with pytest.raises(SecureError, match="shorter rows"):
+        prove(Extension(Field((7,))), Layout(10, 4), a[:1], a[:1], masks=masks[:1])
+    for length, width in ((0, 1), (5, 0), (5, 2048)):
+        with pytest.raises(SecureError, match="rows"):
+            Layout(length, width)
+
+
+def test_the_balanced_layout_keeps_the_chance_below_2_to_the_minus_50() -> None:
+    for length in (1, 24, 10**4, 10**6, 10**8, 10**10):
+        layout = Layout.balanced(length)
+        assert layout.rows * layout.width >= length
+        assert 2 * layout.width + 4 < (PRIMES[-1] ** 3 - PRIMES[-1]) / 2**50
+
+
+# --- planted lies ------------------------------------------------------------------------------------------------
+
+
+def alter(committee: Committee, array: Residues, generator: np.random.Generator) -> None:
+    """Add a random number other than 0 to one residue."""
+    place = tuple(int(generator.integers(size)) for size in array.shape)
+    p = committee.extension.field.primes[place[0]]
+    array[place] = (array[place] + generator.integers(1, p)) % p
+
+
+def test_a_thousand_single_changes_are_all_found() -> None:
+    generator = np.random.default_rng(11)
+    honest = [Committee(3, 1, field=Field(PRIMES[:1]), width=3, number=number) for number in range(10)]
+    assert all(committee.run(number).accepted for number, committee in enumerate(honest))
+    caught = dict.fromkeys(("opened", "dealt again", "rows", "noise", "masks", "proof", "answer"), 0)
+    for trial, kind in enumerate(list(caught) * 143):
+        holder, other = (int(k) for k in generator.choice(3, size=2, replace=False))
+        job = copy(honest[trial % 10])  # the changes do not depend on the challenge, so a few of these will do
+        if kind == "answer":
+            job.answers = {i: array.copy() for i, array in job.answers.items()}
+            alter(job, job.answers[holder], generator)
+            result = job.verdict()
+            assert result.liars is None or list(result.disputed.values()) == [None]
+        elif kind == "proof":
+            job.proofs = [[array.copy() for array in shares] for shares in job.proofs]
+            alter(job, job.proofs[holder][other], generator)
+            job.answers = job.answers | {other: job.answer_of(other)}
+            result = job.verdict()
+            assert result == ((), {holder: None}, ())
+        elif kind == "opened":
+            job.opened = [array.copy() for array in job.opened]
+            alter(job, job.opened[holder], generator)
+            job.answer()
+            result = job.verdict()
+            assert result == ((), {}, (holder,))
+        elif kind == "dealt again":
+            secret = job.extension.field.mul(job.rows[holder][..., 0], job.rows[holder][..., 1])
+            alter(job, secret, generator)
+            job.dealt = [job.deal(secret) if j == holder else shares for j, shares in enumerate(job.dealt)]
+            job.answer()
+            result = job.verdict()
+            assert result == ((), {}, (holder,))
+        else:
+            setattr(job, kind, [array.copy() for array in getattr(job, kind)])
+            alter(job, getattr(job, kind)[holder], generator)
+            job.multiply()  # the holder goes on with what it was dealt
+            job.proofs = [job.proof_of(j) if j == holder else shares for j, shares in enumerate(job.proofs)]
+            job.answer()
+            result = job.verdict()
+            assert result == (None, {}, ())
+        caught[kind] += not result.accepted
+    assert set(caught.values()) == {143}
+
+
+def test_five_holders_with_threshold_one_name_the_one_that_lied_in_its_answer() -> None:
+    committee = Committee(5, 1, field=Field(PRIMES[:2]), width=3)
+    assert committee.run(0).accepted
+    generator, rows = np.random.default_rng(12), committee.layout.rows
+    for liar in range(5):
+        honest = committee.answers
+        committee.answers = {**honest, liar: honest[liar].copy()}
+        alter(committee, committee.answers[liar][:, : 2 * rows + 5], generator)
+        assert committee.verdict() == ((liar,), {}, ())
+        committee.answers = {**honest, liar: honest[liar].copy()}
+        alter(committee, committee.answers[liar][:, 2 * rows + 5 + 2 :][:, :1], generator)
+        assert committee.verdict() == ((), {2: (liar,)}, ())  # or the prover dealt it a wrong share
+        committee.answers = honest
+
+
+def test_t_liars_together_cannot_refute_an_honest_prover() -> None:
+    """With 2t + 1 answers of degree t, errors of t holders never look like another polynomial."""
+    committee = Committee(5, 2, field=Field((11,)), width=3)
+    assert committee.run(0).accepted
+    generator, honest = np.random.default_rng(13), committee.answers
+    for _ in range(200):
+        liars = generator.choice(5, size=2, replace=False)
+        committee.answers = dict(honest)
+        for liar in liars:
+            noise = generator.integers(11, size=honest[0].shape).astype(np.int32)
+            committee.answers[int(liar)] = committee.extension.field.add(honest[int(liar)], noise)
+        result = committee.verdict()
+        assert not result.accepted
+        assert result.refuted == ()
+
+
+# --- the best false proof ----------------------------------------------------------------------------------------
+
+
+def test_the_best_false_proof_passes_at_no_more_than_2m_points() -> None:
+    """Modulo 7, K has 343 elements and 336 are challenges. A liar picks the 2M = 4 of them at which it is believed."""
+    p, width = 7, 2
+    extension, layout = Extension(Field((p,))), Layout(4, width)
+    field, oracle = extension.field, Cubic(p, extension.constants[0])
+    randomness = SimulatedRandomness(14)
+    sharing = {"holders": 3, "threshold": 1, "randomness": randomness}
+    a, b, masks = (field.uniform((size, 3), randomness) for size in (4, 4, layout.masks(1)))
+    error: Element = (3, 0, 0)
+    claim = extension.add(extension.inner(a, b), np.array([error], dtype=np.int32))
+    points = [(x, y, z) for x in range(p) for y in range(p) for z in range(p) if y or z]
+    chosen = [points[k] for k in (5, 77, 200, 301)]
+    # P is false by a polynomial with these roots whose sum over the nodes 1, ..., M is the error
+    vanishing = [(1, 0, 0)]
+    for root in chosen:
+        vanishing = oracle.times(vanishing, [oracle.neg(root), (1, 0, 0)])
+    total = oracle.sum([oracle.evaluate(vanishing, (k, 0, 0)) for k in range(1, width + 1)])
+    factor = oracle.mul(error, oracle.inverse(total))
+    line = oracle.interpolate(range(width + 1), [ZERO, error, ZERO])  # what the false claim takes from the true P
+    honest = elements(prove(extension, layout, a, b, masks=masks)[0])
+    false = [
+        oracle.add(
+            oracle.sub(value, oracle.evaluate(line, (k, 0, 0))),
+            oracle.mul(factor, oracle.evaluate(vanishing, (k, 0, 0))),
+        )
+        for k, value in zip((0, 2, 3, 4), honest, strict=True)
+    ]
+    shares = [
+        share_residues(field, secret, **sharing)
+        for secret in (a, b, masks, np.array([[false]], dtype=np.int32), claim[:, None])
+    ]
+    accepted = []
+    for point in points:
+        query = Query(extension, layout, np.array([point], dtype=np.int32))
+        answers = {
+            i: answer(query, left, right, masks=mask, proofs=dealt, own=own)
+            for i, (left, right, mask, dealt, own) in enumerate(zip(*shares, strict=True))
+        }
+        result = verdict(extension, layout, answers, places=[0], threshold=1)
+        assert result.liars == ()
+        if result.accepted:
+            accepted.append(point)
+    assert sorted(accepted) == sorted(chosen)
+    assert len(accepted) == 2 * width
+
+
+# --- what a holder sees ------------------------------------------------------------------------------------------
+
+P = 5
+
+
+def views(a: int, b: int, *, trials: int, masks: Callable[[Residues], Residues]) -> np.ndarray:
+    """What holder 0 of three sees when a b is opened with noise 0 and proven by all, again and again modulo 5.
+
+    (trials, numbers): its shares, its shares of the others' proofs, all opened shares and all answers. Holder 0 dealt
+    some of the masks itself and knows these: 0, without loss of generality. What it proves itself it knows as well.
+    """
+    field = Field((P,))
+    extension, layout, randomness = Extension(field), Layout(1, 1), SimulatedRandomness(15, f"{a} {b}")
+    sharing = {"holders": 3, "threshold": 1, "randomness": randomness}
+    query = Query(extension, layout, extension.point(seed=seed(6), label="r"))
+    out = []
+    for _ in range(trials):
+        x, y = share(field, [a], **sharing), share(field, [b], **sharing)
+        noise = bgw.blinded_noise(field, [0], **sharing)
+        terms = [[bgw.noise_term(field, noise[i], holder=j) for j in range(3)] for i in range(3)]
+        opened = [field.add(field.mul(x[j], y[j]), terms[j][j]) for j in range(3)]
+        mask = [masks(m) for m in share_residues(field, field.uniform((layout.masks(3), 3), randomness), **sharing)]
+        left, right = [extension.embed(v) for v in x], [extension.embed(v) for v in y]
+        proofs = [
+            share_residues(field, prove(extension, layout, left[j], right[j], masks=mask[j], prover=j), **sharing)
+            for j in range(3)
+        ]
+        seen = [x[0], y[0], noise[0], mask[0], *opened, proofs[1][0], proofs[2][0]]
+        for i in range(3):
+            others = extension.embed(np.concatenate([field.sub(opened[j], terms[i][j]) for j in range(3)], axis=1))
+            dealt = np.stack([proofs[j][i] for j in range(3)], axis=1)
+            seen.append(answer(query, left[i], right[i], masks=mask[i], proofs=dealt, others=others))
+        out.append(np.concatenate([array.ravel() for array in seen]))
+    return np.array(out, dtype=np.int64)
+
+
+def smallest_p_value(first: np.ndarray, second: np.ndarray) -> float:
+    """Of the chi-square tests that two samples agree in the joint distribution of each pair of numbers."""
+    tables = []
+    for view in (first, second):
+        indicators = (view[:, :, None] == np.arange(P)).reshape(len(view), -1).astype(np.float64)
+        tables.append((indicators.T @ indicators).reshape(view.shape[1], P, view.shape[1], P))
+    total = tables[0] + tables[1]
+    terms = np.divide((tables[0] - tables[1]) ** 2, total, out=np.zeros_like(total), where=total > 0)
+    cells = (total > 0).sum(axis=(1, 3))
+    pairs = np.triu_indices(first.shape[1], 1)
+    return float(stats.chi2.sf(terms.sum(axis=(1, 3))[pairs], np.maximum(cells[pairs] - 1, 1)).min())
+
+
+def hide(first: int, last: int | None) -> Callable[[Residues], Residues]:
+    """A planted bug: these masks are left out. Masks are those of a, of b, and of the claims of the three provers."""
+
+    def without(masks: Residues) -> Residues:
+        masks[:, first:last] = 0
+        return masks
+
+    return without
+
+
+def test_one_holders_view_is_the_same_for_two_secrets_with_one_result() -> None:
+    """1 times -1 and 2 times 2 are both -1 modulo 5. The smallest of 5,565 p-values is about 2e-4 by chance."""
+    first, second = (views(*secrets, trials=400, masks=lambda masks: masks) for secrets in ((1, -1), (2, 2)))
+    assert smallest_p_value(first, second) > 1e-6
+
+
+@pytest.mark.parametrize("masks", [(0, 1), (1, 2), (2, None)])
+def test_a_mask_left_out_is_seen_in_the_view(masks: tuple[int, int | None]) -> None:
+    first, second = (views(*secrets, trials=200, masks=hide(*masks)) for secrets in ((1, -1), (2, 2)))
+    assert smallest_p_value(first, second) < 1e-12
