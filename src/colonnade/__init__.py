@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test compares this list wi
     from colonnade.completion.method import Complete as Complete
     from colonnade.data.column import Column as Column
     from colonnade.data.column import Columns as Columns
+    from colonnade.data.draft import draft as draft
     from colonnade.federation.coordinator import Federation as Federation
     from colonnade.models.classify import Classify as Classify
     from colonnade.models.linear.regress import Regress as Regress
@@ -36,6 +37,7 @@ _VALUES = {
     "Budget": "colonnade.privacy.ledger",
     "Column": "colonnade.data.column",
     "Columns": "colonnade.data.column",
+    "draft": "colonnade.data.draft",
     "Federation": "colonnade.federation.coordinator",
     "Polynomial": "colonnade.statistics.polynomial",
 }

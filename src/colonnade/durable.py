@@ -21,7 +21,7 @@ import sqlite3
 import stat
 import threading
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -273,6 +273,11 @@ class Chain:
         )
         return [Row(number, json.loads(body), previous, hashed) for number, body, previous, hashed in rows]
 
+    def texts(self) -> list[tuple[int, str, str, str]]:
+        """All rows as they are stored: number, body, hash of the row before, own hash."""
+        stored = self.database.execute(f"SELECT number, body, previous, hash FROM {self.table} ORDER BY number")
+        return [(number, body, previous, hashed) for number, body, previous, hashed in stored]
+
     def guarded(self) -> bool:
         """Whether the triggers that keep the table append-only are there."""
         names = {name for (name,) in self.database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
@@ -280,25 +285,27 @@ class Chain:
 
     def verify(self, *, expect: Head | None = None) -> Head:
         """Recompute every link; with `expect`, the chain must still contain that head."""
-        previous, count = GENESIS, 0
-        passed = expect is None or expect.rows == 0
-        for number, text, stated, hashed in self.database.execute(
-            f"SELECT number, body, previous, hash FROM {self.table} ORDER BY number"
-        ):
-            count += 1
-            if number != count or stated != previous or hashed != _link(number, previous, text):
-                raise CorruptRecord(
-                    f"row {count} of {self.table} in {self.database.path} does not follow from the row before it: the"
-                    " file was changed; restore it from a back-up and compare."
-                )
-            previous = hashed
-            passed = passed or (expect is not None and expect.rows == number and expect.hash == hashed)
-        if not passed:
+        hashes = linked(self.texts(), f"{self.table} in {self.database.path}")
+        if expect is not None and expect.rows and hashes.get(expect.rows) != expect.hash:
             raise CorruptRecord(
                 f"{self.table} in {self.database.path} no longer contains the head that was handed out earlier: rows"
                 " were cut off or rewritten; restore the file from a back-up."
             )
-        return Head(count, previous)
+        return Head(len(hashes), hashes.get(len(hashes), GENESIS))
+
+
+def linked(rows: Iterable[tuple[int, str, str, str]], where: str) -> dict[int, str]:
+    """{number: hash} of the rows of a chain (`Chain.texts`), if each follows from the one before it."""
+    hashes: dict[int, str] = {}
+    for number, text, stated, hashed in rows:
+        previous = hashes.get(len(hashes), GENESIS)
+        if number != len(hashes) + 1 or stated != previous or hashed != _link(number, previous, text):
+            raise CorruptRecord(
+                f"row {len(hashes) + 1} of {where} does not follow from the row before it: the file was changed;"
+                " restore it from a back-up and compare."
+            )
+        hashes[number] = hashed
+    return hashes
 
 
 def _link(number: int, previous: str, text: str) -> str:

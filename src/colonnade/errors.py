@@ -1,9 +1,9 @@
 """Every error that Colonnade raises, in one small family.
 
 An error is part of the interface: one sentence that names the cause and the cure. Each class also has a
-`code`. When an error happens at a party, **only the code crosses the border**; the sentence stays in the
-party's own log, because it may quote data. The coordinator turns a code back into the class with
-`from_code`, whose sentence says where to read the details.
+`code`. When an error happens at a party, **only the code crosses the border**, and what the error itself says may be
+`told` (names that the request stated, a rounded budget) if the party's policy permits it; the sentence stays in the
+party's own log, because it may quote data. The coordinator turns a code back into the class with `from_code`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ class ColonnadeError(Exception):
     """The root of the family; never raised itself."""
 
     code: ClassVar[str] = "internal"
+
+    def __init__(self, *said: object, told: str = "") -> None:
+        super().__init__(*said)
+        self.told = told
+        """What of it a coordinator elsewhere may know: public names, nothing of the data."""
 
 
 # --- data: what was declared, and what was found ---------------------------------------------------------
@@ -132,6 +137,12 @@ class SealBroken(SecureError):
     """A sealed message was changed on its way, or was sealed by or for another member."""
 
     code = "seal-broken"
+
+
+class VerificationFailed(SecureError):
+    """A share holder or a data party has deviated from the protocol, and it shows."""
+
+    code = "verification-failed"
 
 
 # --- the border of a party -------------------------------------------------------------------------------
@@ -290,8 +301,10 @@ def codes() -> dict[str, type[ColonnadeError]]:
     return {kind.code: kind for kind in _family(ColonnadeError)}
 
 
-def from_code(code: str, party: str, where: str) -> ColonnadeError:
-    """The coordinator's view of an error at `party`: the class, and where the details are."""
+def from_code(code: str, party: str, where: str, said: str = "") -> ColonnadeError:
+    """The coordinator's view of an error at `party`: the class, what the party said of it, or where the details are."""
     kind = codes().get(code, StepFailed)
+    if said:
+        return kind(f"party {party!r} refused ({kind.code}): {said}", told=said)
     reason = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
     return kind(f"party {party!r} refused ({kind.code}): {reason} Its own log has the details: {where}.")

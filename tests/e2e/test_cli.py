@@ -101,7 +101,7 @@ def test_describe_takes_its_options_and_quiet_prints_the_path_only(tmp_path: Pat
         "--delta",
         "0",
         "--marginals",
-        "quantiles",
+        "histogram",
         "--bins",
         "5",
         "--columns",
@@ -116,7 +116,7 @@ def test_describe_takes_its_options_and_quiet_prints_the_path_only(tmp_path: Pat
     assert RunFolder(report.parent).job["options"] == {
         "epsilon": 2.0,
         "delta": 0.0,
-        "marginals": "quantiles",
+        "marginals": "histogram",
         "bins": 5,
         "columns": ["age", "sued", "rating"],
     }

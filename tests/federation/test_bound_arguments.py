@@ -6,23 +6,32 @@ a hostile coordinator would like to put there.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import colonnade as co
 from colonnade.catalogue import CATALOGUE
 from colonnade.errors import BeyondReservation, UnsafeRequest
 from colonnade.federation import wire
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
 from colonnade.federation.plan import Plan
 from colonnade.federation.stage import Stage
+from colonnade.models.sparse.select import Select
+from colonnade.papers.vfem.method import VFEM
+from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
 from colonnade.statistics.features import features
 from frozen.test_frozen_plans import _cases, _file, planned
+from support.selection import COVARIATES, related_table, selection_federation
+from support.split import ALLOW as COMPLETING
+from support.split import curved_pair
+from support.vfem_blocks import simulated
 
 OPEN = (
     "classify-minibatch-rounds-three",
@@ -118,7 +127,7 @@ def moved(value: Any) -> list[Any]:
 
 # --- what is known later ---------------------------------------------------------------------------------------------
 
-NUMBERS = (-1, 1, HUGE, 0.0, True, None, "0", NAN)
+NUMBERS = (-1, HUGE, 0.0, True, None, "0", NAN)
 """In place of the number of the first request, 0."""
 FLAGS = (0, 1, None, "true", [])
 WORDS = ("whatever", "", None, 1, ["em"])
@@ -219,13 +228,11 @@ def marginals_moved(names: Mapping[str, Any]) -> list[Any]:
     return [*({**sound, name: other} for other in wrong), {}, {**sound, "other": marginal}, None]
 
 
-def sound_and_hostile(case: str, stage: Stage, name: str, example: Any) -> tuple[Any, list[Any]]:
+def sound_and_hostile(case: str, stage: Stage, name: str, arguments: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """(a value that the rule accepts, values that it must refuse) for an argument of the first request."""
-    facts = facts_of(case)
+    facts, example = facts_of(case), arguments.get(name)
     if name in ("number", "round_number"):
-        return 0, [
-            other for other in NUMBERS if not (stage.later[name].counts is False and other == 1 and other is not True)
-        ]
+        return 0, [*NUMBERS, *([1] if stage.later[name].counts else [])]
     if name in ("better", "retreat", "adapt", "start"):
         return True, list(FLAGS)
     if name in ("mode", "since", "weights"):
@@ -263,55 +270,41 @@ def sound_and_hostile(case: str, stage: Stage, name: str, example: Any) -> tuple
     if name == "marginals":
         return with_marginals(example), marginals_moved(example)
     if name == "linear":
-        sound = {**example, "marginals": with_marginals(example["marginals"])}
-        trees = matrices_moved({**sound, "marginals": 0})
-        return sound, [
-            *({**sound, **tree, "marginals": sound["marginals"]} for tree in trees if tree and len(tree) > 3)
-        ] + [{**sound, "marginals": other} for other in marginals_moved(example["marginals"])]
-    return layout_and_hostile(case, stage, name, example)
+        marginals = with_marginals(example["marginals"])
+        trees = [tree for part in ("target", "start") for tree in matrices_moved({part: example[part]}) if tree]
+        sound = {**example, "marginals": marginals}
+        return sound, [*({**sound, **tree} for tree in trees if set(tree) <= set(sound))] + [
+            {**sound, "marginals": other} for other in marginals_moved(example["marginals"])
+        ]
+    return layout_and_hostile(case, stage, name, arguments)
 
 
-def layout_and_hostile(case: str, stage: Stage, name: str, example: dict[str, Any]) -> tuple[Any, list[Any]]:
+def layout_and_hostile(case: str, stage: Stage, name: str, arguments: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """For `layout`, `chosen`, `schema` and `training`: the fields that may differ, and all others moved."""
-    facts, free = facts_of(case), dict[str, list[Any]]()
-    sound = dict(example)
+    facts, example = facts_of(case), arguments[name]
+    sound, free = dict(example), dict[str, list[Any]]()
     if "ranges" in example:
-        names = (
-            [column for column in facts.wanted(None).values() for column in column]
-            if "names" not in example
-            else example["names"]
-        )
-        declared = {f.name: [f.centre - f.half, f.centre + f.half] for f in features(facts, names)}
-        if not stage.later[name].allows({**sound, "ranges": declared}, example):
-            names = _cases()[case]["options"].get("columns")
-            response = _cases()[case]["options"]["response"]
-            declared = {f.name: [f.centre - f.half, f.centre + f.half] for f in features(facts, [*names, response])}
-        sound["ranges"] = declared
-        free["ranges"] = [*ranges_moved(declared), {f"c{k}": [0.0, 1.0] for k in range(HUGE)}]
+        declared = features(facts, arguments["layout"]["names"])
+        sound["ranges"] = {each.name: [each.centre - each.half, each.centre + each.half] for each in declared}
+        free["ranges"] = [*ranges_moved(sound["ranges"]), {f"c{k}": [0.0, 1.0] for k in range(HUGE)}, None]
     if "tables" in example:
         free["tables"] = tables_moved(example["tables"])
-        free["edges"] = [{}, None]
     if "edges" in example:
-        cut = [column for column in example["edges"] if facts.column(column).cuts is None]
-        fixed = "quantiles" not in str(_cases()[case]["options"].get("cuts"))
-        free["edges"] = edges_moved(example["edges"], cut[0]) + (
-            [{**example["edges"], cut[0]: [*example["edges"][cut[0]][:1], *example["edges"][cut[0]][2:]]}]
-            if fixed
-            else []
-        )
+        cut = next(column for column in example["edges"] if facts.column(column).cuts is None)
+        coarser = {**example["edges"], cut: example["edges"][cut][::2]}
+        private = _cases()[case]["options"]["cuts"] == "quantiles"
+        free["edges"] = [*edges_moved(example["edges"], cut), *([] if private else [coarser]), {}, None]
     if name == "chosen" and "weights" in example:
         many = next(k for k in range(1, 50) if stage.later[name].allows({**sound, "weights": [0] * k}, example))
         sound["weights"] = [0] * many
         free["weights"] = [[2**40] * many, [0] * (many + 1), [0.0] * many, [True] * many, [0] * HUGE, None]
     if name == "training":
-        party = next(iter(example["context"]))
+        party, width = next(iter(example["context"].items()))
         free["given"] = [{"nobody": []}, {party: ["no such column"]}, {party: [*facts.columns[party]] * HUGE}, None, 1]
-        free["context"] = [{"nobody": 1}, {party: example["context"][party] + 1}, {party: True}, {party: -1}, None, 1]
-    hostile = [{**sound, field: other} for field, others in free.items() for other in others]
-    rest = {field: value for field, value in sound.items() if field not in free}
-    hostile += [{**sound, field: other} for field, value in rest.items() for other in moved(value)]
-    without = {field: value for field, value in sound.items() if field != next(iter(sound))}
-    return sound, [*hostile, {**sound, "further": 1}, without, {}, None, "x", 1]
+        free["context"] = [{"nobody": 1}, {party: width + 1}, {party: True}, {party: -1}, None, 1]
+    rest = {field: moved(value) for field, value in sound.items() if field not in free}
+    hostile = [{**sound, field: other} for field, others in {**free, **rest}.items() for other in others]
+    return sound, [*hostile, {**sound, "further": 1}, {}, None, "x", 1]
 
 
 def refused(stage: Stage, party: str, arguments: dict[str, Any]) -> bool:
@@ -328,7 +321,7 @@ def test_an_argument_that_breaks_its_rule_is_refused(case: str) -> None:
     for stage, party, arguments in first_requests(case):
         fixed = {name: value for name, value in arguments.items() if name not in stage.later}
         for name in stage.later:
-            sound, hostile = sound_and_hostile(case, stage, name, copy.deepcopy(arguments.get(name)))
+            sound, hostile = sound_and_hostile(case, stage, name, arguments)
             stage.bind(party, 0, {**fixed, name: sound})
             for value in hostile:
                 assert refused(stage, party, {**fixed, name: value}), (stage.name, name, value)
@@ -339,3 +332,110 @@ def test_an_argument_that_breaks_its_rule_is_refused(case: str) -> None:
 @pytest.mark.parametrize("case", FIXED)
 def test_other_plans_leave_nothing_open(case: str) -> None:
     assert not any(stage.later for stage in plan_of(case).stages)
+
+
+# --- what an honest coordinator asks ---------------------------------------------------------------------------------
+
+SELECTED = {
+    "family": "binomial",
+    "penalty": "lasso",
+    "response": "event",
+    "columns": COVARIATES,
+    "n_lambdas": 2,
+    "ratio": 0.3,
+}
+
+
+def test_the_values_of_honest_runs_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every argument that these plans leave open is asked, and nothing is refused."""
+    asked: set[tuple[str, str]] = set()
+    bind = Stage.bind
+
+    def noted(stage: Stage, party: str, number: int, arguments: Mapping[str, Any]) -> None:
+        asked.update((stage.step, name) for name in stage.later if name in arguments)
+        bind(stage, party, number, arguments)
+
+    monkeypatch.setattr(Stage, "bind", noted)
+    left_open: set[tuple[str, str]] = set()
+
+    def fit(federation: co.Federation, method: Any) -> None:
+        left_open.update((stage.step, name) for stage in federation.plan(method).stages for name in stage.later)
+        method.fit(federation)
+
+    with selection_federation(tmp_path / "selection", related_table(80), seed=1) as federation:
+        fit(federation, Select(**SELECTED, criterion="cv", folds=2, tolerance=1e-3))
+        fit(federation, VFLGLMVS(**SELECTED, tolerance=0.05))
+    with selection_federation(tmp_path / "private", related_table(3000), seed=2) as federation:
+        fit(federation, Select(response="wage", columns=COVARIATES, epsilon=3.0, n_lambdas=2))
+    with simulated(120, (2, 2, 2), (1.0, 0.9, 0.9), seed=1).federation(tmp_path / "rounds") as federation:
+        fit(federation, VFEM(response="y", tolerance=1e-2))
+    blocks, columns = curved_pair(80)
+    with co.Federation.local(
+        blocks, key="id", columns=columns, allow=COMPLETING, holder="notary", seed=3
+    ) as federation:
+        fit(federation, co.Complete(imputer="copula-mean", parties=("right",)))
+    assert asked == left_open
+
+
+# --- what only the step can check ------------------------------------------------------------------------------------
+
+
+def begun(job: Job, *names: str) -> None:
+    for name in names:
+        job.ask(job.plan.stage(name))
+
+
+def test_a_total_that_shows_one_party_is_refused_by_every_member(tmp_path: Path) -> None:
+    """The coordinator wants a column of the bank, alone in a total, shown to the response holder."""
+    active = [name == "x2" for name in COVARIATES]
+    with selection_federation(tmp_path, related_table(60), seed=1) as federation:
+        method = Select(**SELECTED)
+        for party in ("bank", "clinic", "employer"):
+            with federation.open(federation.plan(method)) as job:
+                begun(job, "presence", "records", "residuals", "gradients")
+                coefficients = [1.0, 0.0, 0.0] if party == "bank" else [0.0] * (2 if party == "employer" else 4)
+                with pytest.raises(UnsafeRequest):
+                    own = {"active": active, "coefficients": coefficients}
+                    job.ask_each(job.plan.stage("predictors"), {party: own})
+
+
+def test_members_that_were_told_different_columns_make_noise(tmp_path: Path) -> None:
+    """Told that the clinic takes part too, the bank sends its predictor; the clinic, told the truth about itself, does
+    too: but their pads do not cancel, and the response holder's loss is that of 64-bit noise."""
+    together = [name in ("x2", "x5") for name in COVARIATES]
+    with selection_federation(tmp_path, related_table(60), seed=1) as federation:
+        losses = []
+        for told in (together, [False] * 9):
+            with federation.open(federation.plan(Select(**SELECTED))) as job:
+                begun(job, "presence", "records", "residuals", "gradients")
+                own = {
+                    "employer": {"active": together, "coefficients": [0.0, 0.0]},
+                    "bank": {"active": together, "coefficients": [1.0, 0.0, 0.0]},
+                    "clinic": {"active": told, "coefficients": [float(told[5]), 0.0, 0.0, 0.0]},
+                }
+                job.ask_each(job.plan.stage("predictors"), own)
+                losses.append(job.ask(job.plan.stage("residuals"), intercept=0.0)["employer"]["loss"])
+        honest, noise = losses
+        assert honest < 10
+        assert noise > 100
+        with federation.open(federation.plan(Select(**SELECTED))) as job:
+            begun(job, "presence", "records", "residuals", "gradients")
+            with pytest.raises(UnsafeRequest):  # the clinic's own columns are not what it is told
+                lie = {"active": together, "coefficients": [0.0] * 4}
+                job.ask_each(job.plan.stage("predictors"), {"clinic": lie})
+
+
+def test_coefficients_are_shown_at_solutions_only(tmp_path: Path) -> None:
+    """Between two rounds of ADMM the response holder gives no residuals, without which no party shows coefficients."""
+    asked = VFLGLMVS(**SELECTED, tolerance=1e-6)
+    with (
+        selection_federation(tmp_path, related_table(60), seed=1) as federation,
+        federation.open(federation.plan(asked)) as job,
+    ):
+        begun(job, "presence", "records", "start", "solutions")
+        updated = job.ask(job.plan.stage("blocks"), lam=1e-3)
+        active = [bool(column) for party in ("employer", "bank", "clinic") for column in updated[party]["selected"]]
+        job.ask(job.plan.stage("predictors"), active=active)
+        assert not job.ask(job.plan.stage("multipliers"))["employer"]["done"]
+        with pytest.raises(UnsafeRequest):
+            job.ask(job.plan.stage("residuals"))

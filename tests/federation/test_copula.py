@@ -175,10 +175,10 @@ def test_the_marginals_price_is_checked_from_the_request(tmp_path: Path) -> None
     step = registered("synthesis.copula.scores.release_marginals")
     with three_parties(tmp_path) as parties:
         public = Public(job="j", party="clinic", facts=parties.facts, roster=parties.roster)
-    good = {"label": "x", "columns": ["age", "visits"], "sigma": 10.0, "depth": 4}
+    good = {"label": "x", "columns": ["age", "visits"], "sigma": 10.0, "rounds": 4}
     assert not step.price(public, good).unbounded
     assert step.price(public, {**good, "sigma": 0.0}).unbounded
-    for bad in ({"depth": 0}, {"depth": 30}, {"columns": []}, {"columns": ["age", "age"]}):
+    for bad in ({"rounds": 0}, {"rounds": 30}, {"columns": []}, {"columns": ["age", "age"]}):
         with pytest.raises(BadArguments):
             step.price(public, {**good, **bad})
     with pytest.raises(ColonnadeError):

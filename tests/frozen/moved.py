@@ -30,7 +30,7 @@ def without_added(phases: list[Plan]) -> list[Plan]:
 
 
 def moved(plan: Plan) -> Plan:
-    for change in (_pattern_counts, _moments_by_pattern, _weights, _wider_audiences):
+    for change in (_pattern_counts, _moments_by_pattern, _weights, _wider_audiences, _as_first_asked):
         plan = change(plan)
     return plan
 
@@ -108,7 +108,7 @@ WIDER = {
     "predictors": (None, ", data parties, coordinator", True),
     "residuals": ("residuals", ", coordinator", True),
     "predict_block": (None, ", parties with covariates, coordinator", False),
-    "admm_predictor": (None, ", parties with covariates, coordinator", True),
+    "admm_predictor": (None, ", parties with covariates, coordinator", False),
     "respond": ("response-residuals", ", coordinator", False),
     "admm_holder": ("response-residuals", ", coordinator", False),
     "admm_residuals": ("response-residuals", ", coordinator", False),
@@ -136,4 +136,23 @@ def _wider_audiences(plan: Plan) -> Plan:
         else phase
         for phase in plan["phases"]
     ]
+    return {**plan, "phases": phases}
+
+
+ORDER = (
+    ("residuals", "gradients", "predictors"),
+    ("solutions", "blocks", "predictors", "multipliers", "residuals"),
+    ("sqm tables: open", "sqm tables: share noise"),
+)
+"""Phases that are asked in turns now stand in the order in which they are first asked: a party answers no phase after a
+later one was begun."""
+
+
+def _as_first_asked(plan: Plan) -> Plan:
+    phases = list(plan["phases"])
+    for order in ORDER:
+        for start in range(len(phases) - len(order) + 1):
+            turns = slice(start, start + len(order))
+            if sorted(phase["name"] for phase in phases[turns]) == sorted(order):
+                phases[turns] = sorted(phases[turns], key=lambda phase: order.index(phase["name"]))
     return {**plan, "phases": phases}

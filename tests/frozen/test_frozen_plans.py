@@ -38,7 +38,8 @@ WORDING: dict[str, str] = {
         " the others and the coordinator), to"
     ),
     "sums of linear predictors of its columns by record, to": (
-        "sums of linear predictors of its columns by record (their errors to the coordinator), to"
+        "sums of linear predictors of its columns by record, with coefficients that the coordinator sets (their errors"
+        " to the coordinator), to"
     ),
     "in every round, to the response holder": (
         "in every round, to the response holder; in residuals to the data parties, in likelihoods and sums of residuals"
@@ -49,8 +50,16 @@ WORDING: dict[str, str] = {
         " parties, in mean losses and gradients to the coordinator"
     ),
     "in every round that mixes two other parties'": (
-        "in every round that mixes two other parties'; in residuals to the parties, in mean losses and gradients to the"
+        "in every round that mixes two other parties' (with the coordinator, who knows the coefficients, the response"
+        " holder can work out the columns); in residuals to the parties, in mean losses and gradients to the"
         " coordinator"
+    ),
+    "the fitted coefficients, for every lambda of the path": (
+        "the fitted coefficients, for every lambda of the path; in the columns' units they show means and deviations"
+    ),
+    "the sum that is opened is that party's own hidden vector.": (
+        "the sum that is opened is that party's own hidden vector. With masking='ckks' a coordinator that deviates can"
+        " have one party's alone opened; pads prevent that."
     ),
     "can work out the response and the total predictor": (
         "can work out the response and the total predictor; sums of them with each column, to the coordinator"

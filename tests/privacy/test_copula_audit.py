@@ -2,7 +2,7 @@
 
 Worst-case neighbours under zero-out: a record at the upper bound of its column, or nothing. Its score is 1 whatever
 noise the marginal has, so its row is at the corner that the sensitivity allows, and it is in one cell of every
-level of the tree. The mechanism is the product's own: counts and discrete Gaussian noise, score map, quantisation,
+round of the marginal. The mechanism is the product's own: counts and discrete Gaussian noise, score map, quantisation,
 each member's Skellam share. The statistic is the log likelihood ratio of normal noise with these variances, over
 **both** releases: an attacker sees them together.
 """
@@ -22,11 +22,11 @@ from colonnade.audit.planted import NOTHING, Planted
 from colonnade.data.column import Column
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.adaptive import Axis, first_cells
 from colonnade.statistics.features import quantize
-from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.attacks import copula_audit, corner_scores
 from colonnade.synthesis.copula.procedure import CopulaReleases
-from colonnade.synthesis.copula.scores import count
+from colonnade.synthesis.copula.scores import column_rounds
 from colonnade.synthesis.method import Synthesize
 from support.adversaries import membership_attack, sensitivity_search
 from support.small import COLUMNS, three_parties
@@ -40,7 +40,7 @@ AGE = COLUMNS["age"]
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> CopulaReleases:
-    """One continuous column: a tree, and three products of (presence, score). Server view, three members, half of the
+    """One continuous column: its rounds, and three products of (presence, score). Server view, three members, half of the
     budget for each release, so that a forgotten split shows."""
     with three_parties(tmp_path_factory.mktemp("audit")) as federation:
         method = Synthesize(epsilon=EPSILON, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
@@ -59,10 +59,10 @@ def audit(releases: CopulaReleases, claim: PrivacyProfile, planted: Planted = NO
 
 
 def test_the_corner_record_reaches_both_sensitivities(releases: CopulaReleases) -> None:
-    """Its score is 1 in every one of 50 runs of the marginal; it is in one node of each level."""
+    """Its score is 1 in every one of 50 runs of the marginal; it is in one cell of each round."""
     for seed in range(50):
         counts, triangle = corner_scores(releases, True, SimulatedRandomness(seed))
-        assert counts.sum() == releases.depth
+        assert counts.sum() == releases.rounds
         assert np.linalg.norm(triangle) == pytest.approx(releases.layout.delta_2)
 
 
@@ -85,21 +85,22 @@ def test_planted_bugs_are_refuted(releases: CopulaReleases, claim: PrivacyProfil
 
 def test_bounds_from_the_data_are_refuted_and_declared_ones_are_not(releases: CopulaReleases) -> None:
     """39 records near 1 and one at 100, or nothing in its place. With the largest value as the upper bound, the record
-    that goes lets all others spread over the leaves."""
+    that goes lets all others spread over the cells of the first round."""
     others = np.linspace(0.5, 1.0, 39)
-    node = releases.sigma * math.sqrt(releases.depth)
+    rounds = column_rounds(releases.sigma, releases.rounds)
 
     def released(present: bool, *, derived: bool) -> NDArray[np.int64]:
         values = np.append(others, 100.0) if present else others
         column = replace_bounds(float(values.max())) if derived else AGE
-        return dyadic_counts(count(column, values, depth=releases.depth))
+        axis = Axis.of(column)
+        return axis.count(values, first_cells(axis, n=60, rounds=rounds).asked)
 
     for derived in (False, True):
-        direction = (released(True, derived=derived) - released(False, derived=derived)) / node**2
+        direction = (released(True, derived=derived) - released(False, derived=derived)) / rounds.sd**2
 
         def scores(present: bool, seed: int, derived: bool = derived, direction: NDArray[np.float64] = direction):  # type: ignore[no-untyped-def]
             truth = released(present, derived=derived)
-            drawn = discrete_gaussian(SimulatedRandomness(seed), node, RUNS * truth.size).reshape(RUNS, -1)
+            drawn = discrete_gaussian(SimulatedRandomness(seed), rounds.sd, RUNS * truth.size).reshape(RUNS, -1)
             return (truth + drawn) @ direction
 
         found = membership_attack(

@@ -32,14 +32,15 @@ from colonnade.papers.vcds.releases import PRESENCE, release_presence, release_r
 from colonnade.papers.vertimrf.local_fields import Counter, noisy_scores
 from colonnade.papers.vertimrf.method import value_distributions
 from colonnade.privacy.randomness import SystemRandomness
-from colonnade.statistics.describe import DEPTH, marginal, presence_count
+from colonnade.statistics.adaptive import Axis, from_arrays
+from colonnade.statistics.describe import DEPTH, adaptive_rounds, marginal, presence_count
 from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout
 from colonnade.statistics.quantiles import dyadic_counts
-from colonnade.synthesis.copula.scores import release_marginals
+from colonnade.synthesis.copula.scores import column_rounds, release_marginals
 from colonnade.synthesis.field.rounds import TableRounds
 from colonnade.synthesis.field.schema import Schema, TableQuery
 from support.plans import plan_of_stages
-from support.small import three_overlapping_blocks, three_parties
+from support.small import COLUMNS, three_overlapping_blocks, three_parties
 from support.split import curved_pair
 
 GAUSSIAN, LAPLACE = 2.0, 5.0
@@ -79,6 +80,7 @@ def test_describe(tmp_path: Path) -> None:
     tree = dyadic_counts(leaves(age, 2**DEPTH))
     flat = {"column": "age", "shape": "histogram", "bins": 1000}
     deep = {"column": "age", "shape": "tree", "bins": 2}
+    refined = {"column": "age", "shape": "adaptive", "bins": 2}
     gaussian, laplace = {"noise": "gaussian", "level": 9.0}, {"noise": "laplace", "level": 0.2}
     presence = [(presence_count, gaussian)] * 150
     with three_parties(tmp_path) as federation:
@@ -86,25 +88,40 @@ def test_describe(tmp_path: Path) -> None:
             federation,
             "clinic",
             *((marginal, {**shape, **noise}) for shape in (flat, deep) for noise in (gaussian, laplace)),
+            *((marginal, {**refined, **noise}) for noise in (gaussian, laplace) for _ in range(10)),
             *presence,
         )
+        n = federation.facts.n
     assert as_stated(found[0] - leaves(age, 1000), 9.0**2)
     assert as_stated(found[1] - leaves(age, 1000), 2 / 0.2**2, LAPLACE)
     assert as_stated(found[2] - tree, DEPTH * 9.0**2), "a record is in a node of each level"
     assert as_stated(found[3] - tree, 2 * (DEPTH / 0.2) ** 2, LAPLACE)
-    assert as_stated(np.array(found[4:]) - len(age), 9.0**2)
+    for kind, variance, tail in (("gaussian", 8 * 9.0**2, ()), ("laplace", 2 * (5 / 0.2) ** 2, (LAPLACE,))):
+        axis, rounds = Axis.of(COLUMNS["age"]), adaptive_rounds(kind, 9.0 if kind == "gaussian" else 0.2)
+        answers = found[4:14] if kind == "gaussian" else found[14:24]
+        turns = [turn for answer in answers for turn in from_arrays(answer, axis, n=n, rounds=rounds)]
+        noise = [turn.counts - axis.count(np.sort(age.to_numpy()), turn.edges) for turn in turns]
+        assert as_stated(np.concatenate(noise), variance, *tail), "a record is in one cell of each round"
+    assert as_stated(np.array(found[24:]) - len(age), 9.0**2)
 
 
 def test_marginals_of_the_copula(tmp_path: Path) -> None:
-    """A listed value is in one cell; of a tree one node a level moves, and each level has the cost of 1 / depth."""
-    depth, sigma = 9, 20.0
+    """A listed value is in one cell; a record is in one cell of each round, and each has the cost of 1 / rounds."""
+    number, sigma = 9, 20.0
     block = three_overlapping_blocks()["clinic"]
-    request = {"label": "scores", "columns": ["age", "visits"], "sigma": sigma, "depth": depth}
+    request = {"label": "scores", "columns": ["age", "visits"], "sigma": sigma, "rounds": number}
     with three_parties(tmp_path) as federation:
         found = asked(federation, "clinic", *[(release_marginals, request)] * 20)
-    tree = dyadic_counts(leaves(block["age"], 2**depth))
+        n = federation.facts.n
     listed = np.bincount(block["visits"], minlength=10)
-    assert as_stated(np.array([one["age"] for one in found]) - tree, depth * sigma**2)
+    axis, rounds = Axis.of(COLUMNS["age"]), column_rounds(sigma, number)
+    ages = np.sort(block["age"].to_numpy())
+    noise = [
+        turn.counts - axis.count(ages, turn.edges)
+        for one in found
+        for turn in from_arrays(one["age"], axis, n=n, rounds=rounds)
+    ]
+    assert as_stated(np.concatenate(noise), number * sigma**2)
     assert as_stated(np.array([one["visits"] for one in found]) - listed, sigma**2)
 
 

@@ -22,12 +22,13 @@ from colonnade.models.private_scales import block_norms, cells_of_lengths
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.mechanisms import under
 from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.adaptive import Axis, release
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import DEPTH, marginal, presence_count
 from colonnade.statistics.features import quantize
 from colonnade.statistics.moments import MomentsLayout
 from colonnade.statistics.quantiles import dyadic_counts
-from colonnade.synthesis.copula.scores import count, release_marginals
+from colonnade.synthesis.copula.scores import column_rounds, count, release_marginals
 from support.small import COLUMNS
 
 ROSTER = Roster(
@@ -56,6 +57,7 @@ def covered(cost: Cost, sd: float, moved: NDArray[Any]) -> None:
 
 @pytest.mark.parametrize("shape", ["histogram", "tree"])
 def test_marginals(shape: str) -> None:
+    """An adaptive one has its price: `test_marginals_of_the_copula` counts what a record moves there."""
     levels, level = (DEPTH, 3.0) if shape == "tree" else (1, 3.0)
     leaves = cells(COLUMNS["age"], bins=2**DEPTH)
     before, after = leaves.count(np.array([1.0, 50.0])), leaves.count(np.array([99.0, 50.0]))
@@ -76,12 +78,19 @@ def test_presence_and_lengths() -> None:
 
 @pytest.mark.parametrize(("column", "ends"), [("age", (0.0, 100.0)), ("visits", (0.0, 9.0))])
 def test_marginals_of_the_copula(column: str, ends: tuple[float, float]) -> None:
-    sigma, depth = 7.0, 4
-    counts = [count(COLUMNS[column], np.array([end]), depth=depth) for end in ends]
-    if column == "age":
-        counts = [dyadic_counts(one) for one in counts]
-    cost = release_marginals.price(PUBLIC, {"label": "x", "columns": [column], "sigma": sigma, "depth": depth})
-    covered(cost, sigma * math.sqrt(depth) if column == "age" else sigma, counts[1] - counts[0])
+    """A column in rounds: the cells of a round are the same for both neighbours, given the rounds before."""
+    sigma, rounds = 7.0, 4
+    cost = release_marginals.price(PUBLIC, {"label": "x", "columns": [column], "sigma": sigma, "rounds": rounds})
+    if column == "visits":
+        before, after = (count(COLUMNS[column], np.array([end])) for end in ends)
+        covered(cost, sigma, after - before)
+        return
+    axis, noise = Axis.of(COLUMNS[column]), column_rounds(sigma, rounds)
+    released = release(
+        lambda edges: axis.count(np.array(ends[:1]), edges), axis, n=FACTS.n, rounds=noise, randomness=RANDOM
+    )
+    moved = [axis.count(np.array([end]), turn.edges) for turn in released for end in ends]
+    covered(cost, noise.scale, np.concatenate(moved[1::2]) - np.concatenate(moved[::2]))
 
 
 def triangle(row: NDArray[np.int64]) -> NDArray[np.float64]:

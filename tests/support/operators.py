@@ -108,7 +108,7 @@ def busy_party(root: Path, **options: Any) -> Iterator[Operated]:
         first = made.ask(Describe(epsilon=2.4, delta=1e-6), "first look")
         made.decide(first)
         made.finish(first)
-        made.begin(Describe(epsilon=1.6, delta=1e-6, marginals="quantiles"), "quantiles")
+        made.begin(Describe(epsilon=1.6, delta=1e-6, marginals="histogram"), "quantiles")
         made.decide(made.ask(Describe(epsilon=3.0), "too much"), approve=False)
         made.ask(co.Regress(response="profit_growth"), "regression")
         made.ask(co.PCA(epsilon=1.0, delta=1e-6, n_components=2), "components")

@@ -20,9 +20,9 @@ _own_plan = policy._own_plan
 
 
 def plan_of_stages(method: str, stages: Sequence[Stage], *, delta: float = 1e-6) -> Plan:
-    """A plan of these stages under the name of a method, which loads their steps."""
+    """A plan of these stages, as single steps; the class of the method that is named loads them."""
     CATALOGUE.permit(method, CATALOGUE.optional).load()
-    _plans.append(Plan(method=method, options={"of a test": len(_plans)}, stages=tuple(stages), delta=delta))
+    _plans.append(Plan(method=policy.ASK, options={"of a test": len(_plans)}, stages=tuple(stages), delta=delta))
     policy._own_plan = _own  # type: ignore[assignment]
     return _plans[-1]
 

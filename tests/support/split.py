@@ -15,7 +15,7 @@ from colonnade.completion.split.rounds import History, Meeting, Planner, Regress
 from colonnade.completion.split.training import Regression
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.policy import plan_of_steps
+from support.plans import plan_of_stages
 
 ALLOWED = ("presence", "split-training")
 ALLOW = (
@@ -85,7 +85,7 @@ def run_training(
     planner = Planner(federation.facts, federation.roster)
     meeting = Meeting(training.parties, training.masking, planner)
     rounds = RegressionRounds(training, planner)
-    with federation.open(plan_of_steps((*meeting.stages, *rounds.stages))) as job:
+    with federation.open(plan_of_stages("complete", (*meeting.stages, *rounds.stages))) as job:
         history = rounds.run(job, meeting.run(job), first=first)
     return history, job
 

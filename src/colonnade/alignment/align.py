@@ -148,6 +148,7 @@ class Aligning(Procedure["Aligned"]):
             {self.routes.matcher: [self.terms]},
             facts=facts,
             roster=roster,
+            recipients=parties,
             discloses="the size n of the cohort, and noisy counts of the presence patterns",
             reply_bytes=8 * sum(capacity.values()),
         )

@@ -1,6 +1,7 @@
 """The command line: `colonnade VERB ...`; docs/command-line.md describes it.
 
 verbs     a verb for every method of the catalogue, from its own declarations
+start     init: from the parties' tables to a folder in which every verb works
 runs      run a job file, resume, report, compare, audit
 operate   one institution's end: party, coordinator, authority, doctor, columns
 records   ledger and transcript
@@ -20,6 +21,7 @@ import typer
 import colonnade
 from colonnade.cli import operate, records, runs
 from colonnade.cli.demo import demo
+from colonnade.cli.start import init
 from colonnade.cli.verbs import MethodVerbs, papers
 
 app = typer.Typer(
@@ -52,6 +54,7 @@ def main(
             stream.reconfigure(errors="replace")  # an old terminal shows "?" instead of ending in an error
 
 
+app.command()(init)
 app.command()(demo)
 app.add_typer(papers, name="papers")
 for command in (runs.run, runs.resume, runs.report, runs.compare, runs.audit, operate.doctor):

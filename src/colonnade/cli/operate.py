@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from colonnade.cli.output import UNWELL, AsJson, Output
+from colonnade.cli.start import TABLE, table_source
 from colonnade.codec import plain
-from colonnade.errors import SchemaError
 
 if TYPE_CHECKING:
-    from colonnade.data.sources import Source
+    pass
 
 party = typer.Typer(no_args_is_help=True, help="Set up, serve and decide for one institution.")
 coordinator = typer.Typer(no_args_is_help=True, help="Set up the coordinator.")
@@ -39,7 +39,11 @@ def party_init(
     settings = PartyFile.from_toml(file)
     identity = Home(path=settings.home).identity()
     request = make_request(
-        settings.credentials, name=settings.name, organisation=organisation, sealing_key=identity.public
+        settings.credentials,
+        name=settings.name,
+        organisation=organisation,
+        sealing_key=identity.public,
+        signing_key=identity.signing_key,
     )
     out = Output()
     out.say(f"Tell the authority this fingerprint by telephone: {identity.public.fingerprint}")
@@ -260,36 +264,6 @@ def _count(number: int, what: str) -> str:
 
 # --- column declarations --------------------------------------------------------------------------------------
 
-TABLE = "A CSV or Parquet file of one party, or a .toml file with a field `source`, such as its party.toml."
-
-
-@columns.command()
-def draft(
-    file: Annotated[Path, typer.Argument(help=TABLE, show_default=False)],
-    key: Annotated[str, typer.Option("--key", help="The column that identifies a record.", show_default=False)],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write here; standard output by default.", show_default=False)
-    ] = None,
-) -> None:
-    """Draft a columns.toml from a table, for a person to correct.
-
-    Everything that was read off the data is marked `draft = true` and refused by private methods until a person has
-    put a public fact in its place and deleted that line.
-    """
-    import pandas as pd
-
-    from colonnade.data.draft import draft_toml
-
-    if out is not None and out.exists():
-        raise typer.BadParameter(f"{out} exists already; name a new file.", param_hint="--out")
-    source = _source(file)
-    text = draft_toml(pd.concat(list(source.chunks(source.names())), ignore_index=True), key=key)
-    if out is None:
-        typer.echo(text, nl=False)
-        return
-    out.write_text(text, encoding="utf-8")
-    Output().result(f"Drafted {out}: confirm or replace every bound, then delete its line `draft = true`.")
-
 
 @columns.command()
 def check(
@@ -312,18 +286,7 @@ def check(
     declared.confirmed()
     out.result(f"{file}: {len(declared)} columns, all declared and confirmed.")
     if source is not None and key is not None:
-        block = Block.load(source.stem, _source(source), key=key, columns=declared)
+        block = Block.open(source.stem, table_source(str(source)), key=key, columns=declared)
+        for note in block.notes:
+            out.say(note)
         out.result(f"{source}: {block.n_records:,} records agree with the {len(block.columns)} columns that it has.")
-
-
-def _source(path: Path) -> Source:
-    """A table by its path, or the source that a .toml file names: a database, say."""
-    from colonnade.data.sources import open_source
-    from colonnade.federation.config import located, read_toml
-
-    if path.suffix.lower() != ".toml":
-        return open_source(path)
-    settings = read_toml(path, example="docs/sources.md")
-    if "source" not in settings:
-        raise SchemaError(f'{path} has no field source; add for example source = {{ duckdb = "...", query = "..." }}.')
-    return open_source(located(settings["source"], path.parent))

@@ -16,12 +16,13 @@ from colonnade.durable import Chain, Database, Head
 from colonnade.errors import CannotAccount, CorruptRecord, RunError, StorageError
 
 if TYPE_CHECKING:
+    from colonnade.federation.heads import Compared
     from colonnade.privacy.ledger import Budget, Ledger
 
 ledger = typer.Typer(no_args_is_help=True, help="What a party has spent.")
 transcript = typer.Typer(no_args_is_help=True, help="Every message that crossed a border.")
 
-Record = Literal["ledger", "transcript"]
+Record = Literal["ledger", "transcript", "heads"]
 HomePath = Annotated[
     Path, typer.Argument(metavar="HOME", help="A party's folder, or its party.db.", show_default=False)
 ]
@@ -134,14 +135,97 @@ def ledger_show(
 
 
 @ledger.command("verify")
-def ledger_verify(home: HomePath, run: Run = None) -> None:
+def ledger_verify(
+    home: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A party's folder; with --others a run folder too.", show_default=False),
+    ],
+    run: Run = None,
+    others: Annotated[
+        bool, typer.Option("--others", help="Check the other members' ledgers against the heads that they have signed.")
+    ] = False,
+    ledgers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ledger",
+            metavar="PARTY=FILE",
+            help="With --others: a member's present ledger, as its `ledger export` wrote it.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Check that no row was changed, removed or inserted, and that every debit was reserved."""
     from colonnade.privacy.ledger import Ledger
 
+    if others:
+        _verify_others(home, ledgers or [])
+        return
     expect = handed_out(home, "ledger", run)
     with opened(home, "ledger") as database:
         head = Ledger(database).verify(expect=expect)
     _intact(f"The ledger of {party_of(home)}", "rows", head, run)
+
+
+def _verify_others(path: Path, named: list[str]) -> None:
+    from colonnade.federation import heads
+    from colonnade.federation.home import Home
+
+    present = {}
+    for entry in named:
+        party, separator, file = entry.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{entry!r} is not PARTY=FILE.", param_hint="--ledger")
+        present[party] = heads.PresentLedger.read(Path(file))
+    unknown: list[str] = []
+    if (path / heads.FILE).is_file():
+        kept, keys = heads.of_run(path)
+    else:
+        mine, (roster, _) = party_of(path), Home(path=home_of(path)).pinned()
+        keys = {member.name: member.signing_key for member in roster.members}
+        with opened(path, "heads") as database:
+            book = heads.Heads(database, create=False)
+            book.chain.verify()
+            kept = {party: entries for party, entries in book.by_party().items() if party != mine}
+            unknown = heads.without_others(database, book)
+    verdicts = heads.compared(kept, keys, present)
+    _others(verdicts, unknown, [party for party in present if party not in kept])
+
+
+def _others(verdicts: list[Compared], unknown: list[str], strangers: list[str]) -> None:
+    out = Output()
+    for party in strangers:
+        out.say(f"{party}: has signed nothing that is kept here.")
+    for verdict in verdicts:
+        signed = "signed" if verdict.signed else "stated, without a signing key in the roster,"
+        at = f"{verdict.newest.rows} rows, ending in {verdict.newest.hash[:16]}"
+        out.say(f"{verdict.party}: {verdict.heads} heads {signed} the longest {at}.")
+        if verdict.forked:
+            out.say(f"  It has signed two ledgers: the heads for {', '.join(verdict.forked)} contradict others.")
+        if verdict.missing:
+            out.say(f"  Its ledger no longer contains what it signed for {', '.join(verdict.missing)}.")
+        if not verdict.ledger:
+            out.say(f"  Its ledger was not at hand: give --ledger {verdict.party}=FILE to compare.")
+    if unknown:
+        out.say(f"Closed without the heads of the other members: {', '.join(unknown)}; ask the coordinator why.")
+    bad = [verdict.party for verdict in verdicts if not verdict.well]
+    if bad:
+        raise CorruptRecord(
+            f"the ledger of {', '.join(bad)} was rolled back or rewritten after its owner had signed it; ask its operator,"
+            " and count what the jobs above have cost."
+        )
+    out.result(f"Nothing contradicts what {len(verdicts)} members have signed.")
+
+
+@ledger.command("export")
+def ledger_export(
+    home: HomePath,
+    out: Annotated[Path, typer.Option("--out", help="A new file, ending in .json.", show_default=False)],
+) -> None:
+    """Write the rows of a ledger (jobs, stages, costs, times; no data) for other members to compare."""
+    from colonnade.federation.heads import export
+
+    head = export(home_of(home), out)
+    Output().result(f"{out}: {head.rows} ledger rows, ending in {head.hash[:16]}.")
 
 
 def _intact(record: str, rows: str, head: Head, run: Path | None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import typer
 
 from colonnade.cli.output import Output
-from colonnade.errors import AwaitingApproval, NotApproved, PartyLost, SchemaError, StorageError
+from colonnade.errors import AwaitingApproval, BadArguments, NotApproved, PartyLost, SchemaError, StorageError
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -31,6 +31,19 @@ def open_federation(path: Path, out: Output, *, aligned: bool = True) -> Federat
 
     with out.busy("loading the blocks" + " and joining their keys" * aligned):
         return Federation.from_toml(path, aligned=aligned)
+
+
+def federation_here(path: Path | None) -> Path:
+    """The file that was named, or the one in this folder."""
+    if path is not None:
+        return path
+    here = [Path(name) for name in ("federation.toml", "coordinator.toml") if Path(name).is_file()]
+    if not here:
+        raise BadArguments(
+            "there is no federation.toml in this folder; go to one that has it, name it with --federation, or make one "
+            "with `colonnade init FILE... --key COLUMN`."
+        )
+    return here[0]
 
 
 def prepared(

@@ -22,7 +22,7 @@ RunPath = Annotated[Path, typer.Argument(help="The run folder.", show_default=Fa
 
 def run(
     job: Annotated[Path, typer.Argument(help="The job.toml: method, and [options] as the method's class takes them.")],
-    federation: FederationFile,
+    federation: FederationFile = None,
     name: Name = None,
     plan_only: PlanOnly = False,
     as_json: PlanJson = False,
@@ -127,16 +127,17 @@ def compare(
     if folder.read_json("result.json").get("kind") != "synthetic-table":
         raise BadArguments(f"{run} holds no synthetic table; name the run folder of `colonnade synthesize`.")
     if (block is None) == (joint is None):
-        raise BadArguments(
-            "say either --block FILE (at home) or --joint a,b with --federation and --epsilon (a release)."
-        )
+        raise BadArguments("say either --block FILE (at home) or --joint a,b with --epsilon (a release).")
     table, out = read_table(folder), Output(quiet=as_json)
     if block is not None:
         _locally(folder, table, block, out)
         return
-    if federation is None or epsilon is None:
-        raise BadArguments("--joint is a release: say --federation and --epsilon, what it may cost a person.")
-    _jointly(table, [names.split(",") for names in joint or ()], federation, epsilon, delta, out, yes=yes)
+    if epsilon is None:
+        raise BadArguments("--joint is a release: say --epsilon, what it may cost a person.")
+    from colonnade.cli.running import federation_here
+
+    tables = [names.split(",") for names in joint or ()]
+    _jointly(table, tables, federation_here(federation), epsilon, delta, out, yes=yes)
 
 
 def _locally(folder: RunFolder, table: pd.DataFrame, block: Path, out: Output) -> None:

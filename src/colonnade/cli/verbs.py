@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from colonnade.federation.options import Declared
 
 FederationFile = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--federation",
         "-f",
         metavar="FILE",
-        help="The federation.toml (docs/federation-toml.md), or a coordinator.toml.",
+        help="The federation.toml (docs/federation-toml.md), or a coordinator.toml; by default the one in this folder.",
         show_default=False,
     ),
 ]
@@ -133,7 +133,7 @@ def verb(entry: Entry) -> Any:
         options = {name: read(declared[name], value) for name, value in given.items() if value not in (None, [])}
         run_verb(method, options, **common)
 
-    parameters = [_parameter("federation_", FederationFile, ...)]
+    parameters = [_parameter("federation_", FederationFile, None)]
     for name, option in declared.items():
         found_out = method.makes_cohort and name == "capacity"
         parameters.append(_parameter(name, *typer_option(option, required=not found_out)))
@@ -308,7 +308,7 @@ def run_verb(
     method: type[Method[Any]],
     options: Mapping[str, Any],
     *,
-    federation: Path,
+    federation: Path | None,
     name: str | None,
     plan_only: bool,
     as_json: bool,
@@ -321,6 +321,6 @@ def run_verb(
     if as_json and not plan_only:
         raise BadArguments("--json goes with --plan; a run writes result.json into its folder.")
     out = Output(quiet=quiet or as_json)
-    opened, ready = running.prepared(method, options, federation, out)
+    opened, ready = running.prepared(method, options, running.federation_here(federation), out)
     with opened:
         running.run(opened, ready, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)

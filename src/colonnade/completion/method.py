@@ -132,6 +132,9 @@ class CompletionMethod(Method[Completion]):
     def reads(self) -> None:
         """All columns: every one is completed, or says something about those that are."""
 
+    def needed(self) -> tuple[str, ...]:
+        return (*(self.needs if self.uses_networks else ()), *(("tenseal",) if self.masking == "ckks" else ()))
+
     @property
     def uses_networks(self) -> bool:
         """Does a party need what trains networks?"""

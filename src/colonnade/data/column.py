@@ -326,7 +326,8 @@ class Column:
     def domain(self) -> Column:
         """The declared domain alone, without the rules by which its owner's cells are read: that of a table which this
         software wrote."""
-        return replace(self, **dict.fromkeys(READING), **dict.fromkeys(FLAGS, False))
+        without: dict[str, Any] = dict.fromkeys(READING) | dict.fromkeys(FLAGS, False)
+        return replace(self, **without)
 
     def label(self, code: float) -> str:
         """An encoded number as people read it: a date, an integer, or four digits."""
@@ -605,7 +606,9 @@ def checked_range(column: Column) -> dict[str, Any]:
         stated = getattr(column, field)
         if stated is None:
             undeclared(column.name, f"{plain_name(field)!r}", f'{plain_name(field)} = "<the {what} date possible>"')
-        ends[field] = iso_text(stated, step) or refuse(
+        # The last day of a range in hours or minutes counts to its end.
+        whole_day = field == "to" and STEPS.index(step) > STEPS.index("year") and len(str(stated)) <= len("2024-03-09")
+        ends[field] = iso_text(f"{stated} 23:59:59" if whole_day else stated, step) or refuse(
             column.name, plain_name(field), f"is {stated!r}", 'write a date as "2024-03-09"', DomainError
         )
     last = float(steps_between(ends["from_"], np.array([ends["to"]], dtype="datetime64[s]"), step)[0])
@@ -794,7 +797,7 @@ def columns_text(
     """The text of a columns.toml, with an optional comment under a column's title."""
     sections = []
     if ignore:
-        reasons = "".join(f"{key_text(name)} = {_value_text(reason)}\n" for name, reason in ignore.items())
+        reasons = "".join(f"{key_text(name)} = {value_text(reason)}\n" for name, reason in ignore.items())
         sections.append(f"[ignore]\n{reasons}")
     for column in columns:
         lines = [f"[columns.{key_text(column['name'])}]"]
@@ -804,21 +807,24 @@ def columns_text(
             if column["kind"] == "count" and field in ("lower", "upper"):
                 value = int(value)
             if field != "name":
-                lines.append(f"{field} = {_value_text(value)}")
+                lines.append(f"{field} = {value_text(value)}")
         sections.append("\n".join(lines) + "\n")
     return "\n".join(sections)
 
 
 def key_text(name: str) -> str:
     """A name as a TOML key: bare where TOML allows it, else quoted."""
-    return name if _BARE.fullmatch(name) else _value_text(name)
+    return name if _BARE.fullmatch(name) else value_text(name)
 
 
-def _value_text(value: object) -> str:
+def value_text(value: object) -> str:
+    """A plain value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return quoted_text(value)
-    if isinstance(value, list):
-        return f"[{', '.join(_value_text(item) for item in value)}]"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(value_text(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key_text(name)} = {value_text(item)}' for name, item in value.items())} }}"
     return repr(value)

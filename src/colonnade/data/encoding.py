@@ -284,7 +284,8 @@ def likely_lines(text: str) -> tuple[str, ...]:
     if text.strip().casefold() in MARKERS:
         return (f"missing = [{quoted_text(text.strip())}]",)
     shape = re.fullmatch(
-        r"\s*([<≤>≥]?)\s*([^\d\s.,+-]*)\s*[+-]?(\d[\d.,' \u00a0\u202f]*?)\s*([^\d\s.,][^\d]*)?\s*", text
+        r"\s*([<≤>≥]?)\s*([^\w\s.,+-]+|[^\d\s.,+-]+(?=\s))?\s*[+-]?(\d[\d.,' \u00a0\u202f]*?)\s*([^\d\s.,][^\d]*)?\s*",
+        text,
     )
     if shape is None:
         return ()

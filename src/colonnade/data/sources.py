@@ -370,6 +370,28 @@ def named_source(path: Path) -> dict[str, str]:
     raise SourceError(f"{path} is not known by its suffix; name the sort of source: {cure}.")
 
 
+def sniffed(path: Path) -> str | dict[str, str]:
+    """A file as a configuration names it; of a CSV file the separator and the encoding, where they are not "," and
+    UTF-8, as its first lines show them."""
+    named = named_source(path)
+    if "csv" not in named:
+        return str(path)
+    with _reading(f"the CSV file {path}"), pa.input_stream(str(path)) as file:
+        start = file.read(1 << 16)
+    try:
+        text = start.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # A character may be cut in two at the end of what was read.
+        western = error.start < len(start) - 4
+        text = start.decode("cp1252" if western else "utf-8", errors="replace")
+        named |= {"encoding": "cp1252"} if western else {}
+    header = text.partition("\n")[0]
+    separator = max(",;\t|", key=header.count)
+    if separator != named.get("separator", ",") and header.count(separator) > header.count(","):
+        named["separator"] = separator
+    return str(path) if named == named_source(path) else named
+
+
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "csv": (set(), {"separator", "encoding"}),
     "parquet": (set(), set()),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from colonnade.codec import nearest
-from colonnade.errors import PackageNotNamed, SchemaError, UnknownMethod
+from colonnade.errors import PackageNotNamed, RunError, SchemaError, UnknownMethod
 
 if TYPE_CHECKING:
     from colonnade.federation.method import Method
@@ -188,3 +188,21 @@ def _plugged_in() -> dict[str, Entry]:
 
 
 CATALOGUE = Catalogue()
+
+
+# --- optional extras ----------------------------------------------------------------------------------------
+
+EXTRAS = {"jax": "completion", "optax": "completion", "tenseal": "completion", "mbi": "mrf"}
+"""{package: the extra that brings it}"""
+
+
+def check_installed(packages: Sequence[str], what: str) -> None:
+    """Refuse before anything is spent what could only fail afterwards."""
+    absent = [package for package in packages if importlib.util.find_spec(package) is None]
+    if absent:
+        extras = ",".join(sorted({EXTRAS.get(package, package) for package in absent}))
+        raise RunError(
+            f"{what} needs {' and '.join(absent)}, which this installation lacks; nothing was spent. Install"
+            f" colonnade[{extras}].",
+            told=f"it lacks {' and '.join(absent)}; install colonnade[{extras}] there.",
+        )

@@ -16,13 +16,13 @@ follows from certificates, and nothing that anyone merely says is believed.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from colonnade.codec import bare, hints_of, nearest, record
-from colonnade.data.column import Columns
+from colonnade.data.column import Columns, key_text, value_text
 from colonnade.data.sources import check_fields, named_source
 from colonnade.durable import check_name
 from colonnade.errors import BadArguments, RosterError, SchemaError
@@ -178,6 +178,21 @@ class _FederationFile(_Agreed):
     runs: Path = Path("runs")
 
 
+def federation_text(
+    *, key: str | tuple[str, ...], sources: Mapping[str, Any], ignore: Mapping[str, Sequence[str]]
+) -> str:
+    """The text of a federation.toml beside a columns.toml; `ignore` is what a party alone leaves out."""
+    lines = ["# docs/federation-toml.md explains every field.", f"key = {value_text(key)}", 'columns = "columns.toml"']
+    if len(sources) == 2:
+        holder = "# With two parties an independent organisation holds a share of what is computed together."
+        lines += [holder, 'holder = "an independent organisation"']
+    for party, source in sources.items():
+        lines += ["", f"[parties.{key_text(party)}]", f"source = {value_text(source)}"]
+        if ignore.get(party):
+            lines.append(f"ignore = {value_text(list(ignore[party]))}")
+    return "\n".join(lines) + "\n"
+
+
 # --- a federation on several machines ---------------------------------------------------------------------
 
 
@@ -239,6 +254,7 @@ class Consortium:
                     organisation=owner.organisation,
                     public_key=owner.sealing_key,
                     owns_data=table.columns is not None,
+                    signing_key=owner.signing_key or b"",
                 )
             )
         roster = Roster(

@@ -17,11 +17,19 @@ from typing import Any, Self
 
 import colonnade
 from colonnade.codec import nearest
-from colonnade.errors import BadArguments, PartyLost, RosterError, RunError, VersionMismatch, from_code
-from colonnade.federation.catalogue import CATALOGUE
+from colonnade.errors import (
+    BadArguments,
+    ColonnadeError,
+    PartyLost,
+    RosterError,
+    RunError,
+    UnboundedNotAllowed,
+    VersionMismatch,
+)
+from colonnade.federation.catalogue import CATALOGUE, check_installed
 from colonnade.federation.config import Consortium, CoordinatorFile, Spec
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.job import Job, Progress, proposal
+from colonnade.federation.job import Job, Progress, proposal, refusal
 from colonnade.federation.local import aligned_privately, set_up
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.method import Method
@@ -221,12 +229,13 @@ class Federation:
     def _say(self, party: str, request: Request) -> Any:
         reply = Reply.decode(self.transport.exchange(party, request.encode(), timeout=self.timeout))
         if reply.error:
-            raise from_code(reply.error, party, self.transport.where(party))
+            raise refusal(self.transport, party, reply)
         return reply.value
 
     def plan(self, method: Method[Any]) -> Plan:
         """All costs and messages of a method, before any data is touched. `run` takes the plan that was read."""
         self.facts.confirmed()
+        check_installed((*method.needed(), *method.needed_to_fit()), method.name)
         return method.plan(self.facts, self.roster)
 
     def check(self, plan: Plan) -> None:
@@ -235,9 +244,38 @@ class Federation:
         arguments = proposal(plan, self.roster, self.facts, self.seed)
         if self._signer is not None:
             arguments["requester"] = self._signer.sign("", arguments)
+        refusals: list[ColonnadeError] = []
         for party in self.transport.parties:
             if any(party in stage.costs for stage in plan.stages):
-                self._say(party, Request(kind="check", arguments=arguments))
+                try:
+                    self._say(party, Request(kind="check", arguments=arguments))
+                except UnboundedNotAllowed as error:
+                    refusals.append(error)
+        if refusals:
+            raise self._not_allowed(plan, refusals)
+
+    def _not_allowed(self, plan: Plan, refusals: Sequence[ColonnadeError]) -> UnboundedNotAllowed:
+        """Every name that a party lacks, as the line to paste."""
+        leaves = {
+            str(leaf["name"]): str(leaf["discloses"])
+            for cost in plan.costs()
+            for leaf in cost.leaves()
+            if leaf.unbounded
+        }
+        said = " ".join(map(str, refusals))
+        lacking = [name for name in leaves if f'"{name}"' in said] or list(leaves)
+        names = ", ".join(f'"{name}"' for name in lacking)
+        shown = "; ".join(f"{name}: {leaves[name]}" for name in lacking)
+        line = f"allow = [{names}]"
+        where = (
+            f"each party that accepts this writes {line} under [policy] in its party.toml"
+            if self._signer is not None
+            else f"write {line} at the top of federation.toml, or give Federation.local allow=[{names}]"
+        )
+        who = "1 party refuses" if len(refusals) == 1 else f"{len(refusals)} parties refuse"
+        return UnboundedNotAllowed(
+            f"{who} what has no privacy bound and is not allowed there ({shown}); {where}; or choose a private method."
+        )
 
     @contextlib.contextmanager
     def open(

@@ -18,8 +18,10 @@ from typing import Any, get_args
 import numpy as np
 
 from colonnade.durable import Database
-from colonnade.errors import AwaitingApproval, BorderError, RunError, UnboundedNotAllowed, from_code
+from colonnade.errors import AwaitingApproval, BorderError, ColonnadeError, RunError, UnboundedNotAllowed, from_code
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.heads import FILE as HEADS
+from colonnade.federation.heads import check_countersignature, list_statement, read_heads
 from colonnade.federation.messages import Mail, Message, Reply, Request, Transcript
 from colonnade.federation.plan import Plan
 from colonnade.federation.requester import Signer
@@ -49,6 +51,34 @@ class Progress:
 def proposal(plan: Plan, roster: Roster, facts: PublicFacts, seed: int | None) -> dict[str, Any]:
     """What a party must know to decide on a job."""
     return {"plan": plan.to_dict(), "roster": roster.fingerprint, "facts": facts.fingerprint, "seed": seed}
+
+
+def refusal(transport: Transport, party: str, reply: Reply) -> ColonnadeError:
+    """A party's error as the coordinator raises it: with the sentence of its log if it is on this machine, since its
+    operator then sits here too, and with what its policy lets it tell otherwise."""
+    where = transport.where(party)
+    told = reply.value if isinstance(reply.value, str) and len(reply.value) <= LONGEST_TOLD else ""
+    said = _logged(Path(where), reply.error) or "".join(letter for letter in told if letter.isprintable())
+    return from_code(reply.error, party, where, said)
+
+
+LONGEST_TOLD = 2000
+"""Characters of a refusal that a coordinator shows."""
+_TAIL = 1 << 14
+
+
+def _logged(log: Path, code: str) -> str:
+    """The newest refusal in a log with this code."""
+    if log.name != "log.txt" or not log.is_file():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL))
+        lines = file.read().decode("utf-8", errors="replace").splitlines()
+    for line in reversed(lines):
+        _, refused, sentence = line.partition(f" refused ({code}): ")
+        if refused:
+            return sentence
+    return ""
 
 
 class Job:
@@ -222,7 +252,7 @@ class Job:
             self.transcript.record(sent, got)
             self._bytes += len(sent.payload) + len(data)
             if reply.error:
-                failures.append(from_code(reply.error, party, self._transport.where(party)))
+                failures.append(refusal(self._transport, party, reply))
             replies[party] = reply
         if failures:
             raise failures[0]
@@ -240,9 +270,10 @@ class Job:
         """
         self.run.update(closing=True)
         request = Request(kind="close", job=self.id, arguments={})
-        heads = {
-            party: reply.value for party, reply in self._exchange(dict.fromkeys(self._concerned(), request)).items()
-        }
+        closed = self._exchange(dict.fromkeys(self._concerned(), request))
+        told = {party: _told(party, reply.value, "ledger", "transcript", "signed") for party, reply in closed.items()}
+        heads = {party: {name: value[name] for name in ("ledger", "transcript")} for party, value in told.items()}
+        self._countersign([value["signed"] for value in told.values()])
         self._database.flush()
         both = {relation: self.plan.total(relation=relation) for relation in get_args(Relation)}
         self.run.write_json(
@@ -256,6 +287,28 @@ class Job:
         )
         self.run.update(state="done", finished=time.time())
 
+    def _countersign(self, signed: list[Any]) -> None:
+        """Relay the signed heads of all ledgers to all members, and keep what each of them signs for having them."""
+        plan, parties = self.plan.fingerprint, self._concerned()
+        heads = read_heads(signed, self.roster, job=self.id, plan=plan, parties=parties)
+        request = Request(kind="heads", job=self.id, arguments={"heads": [each.to_dict() for each in heads]})
+        replies = self._exchange(dict.fromkeys(parties, request))
+        told = {party: _told(party, reply.value, "signature", "doubts") for party, reply in replies.items()}
+        statement = list_statement(self.id, plan, heads)
+        for party, value in told.items():
+            check_countersignature(self.roster, party, value["signature"], statement)
+        self.run.write_json(
+            HEADS,
+            {
+                "job": self.id,
+                "plan": plan,
+                "keys": {party: self.roster.member(party).signing_key.hex() for party in parties},
+                "heads": [each.to_dict() for each in heads],
+                "countersigned": {party: value["signature"] for party, value in told.items()},
+                "doubts": {party: value["doubts"] for party, value in told.items() if value["doubts"]},
+            },
+        )
+
     def fail(self, error: BaseException) -> None:
         """Note why the run stopped; it can be resumed. A full disk must not hide the first error."""
         with contextlib.suppress(Exception):
@@ -264,6 +317,13 @@ class Job:
     def release(self) -> None:
         self._pool.shutdown(wait=True)
         self._database.close()
+
+
+def _told(party: str, value: Any, *names: str) -> dict[str, Any]:
+    """What a party says when a job closes."""
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise BorderError(f"{party!r} closed the job in another form; check its installation.")
+    return value
 
 
 def _reserved(party: str, value: Any) -> dict[str, Any]:

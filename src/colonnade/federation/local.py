@@ -45,7 +45,12 @@ def set_up(spec: Spec, home: Path, *, aligned: bool = True) -> tuple[Transport, 
     facts = PublicFacts(
         n=next(iter(alignments.values())).n, columns={party: block.columns for party, block in blocks.items()}
     )
-    roster = _roster(spec, blocks, {party: folder.identity().public for party, folder in homes.items()})
+    roster = _roster(
+        spec,
+        blocks,
+        {party: folder.identity().public for party, folder in homes.items()},
+        {party: folder.identity().signing_key for party, folder in homes.items()},
+    )
     policy = Policy(approve=spec.approve, allow=spec.allow, budget=spec.budget)
     for party, folder in homes.items():
         folder.pin(roster, facts)
@@ -151,16 +156,25 @@ def aligned_privately(spec: Spec, home: Path) -> bool:
     return all(Home(path=home / party).aligned.cohort is not None for party in spec.blocks)
 
 
-def _roster(spec: Spec, blocks: Mapping[str, Block], keys: Mapping[str, bytes]) -> Roster:
+def _roster(
+    spec: Spec, blocks: Mapping[str, Block], keys: Mapping[str, bytes], signing: Mapping[str, bytes] | None = None
+) -> Roster:
     """All members, and by default the first three members of different organisations as the committee."""
-    members = [
-        Member(name=party, organisation=spec.organisations.get(party, party), public_key=keys[party])
-        for party in blocks
-    ]
+    organisations = {party: spec.organisations.get(party, party) for party in blocks}
     if spec.holder is not None:
         if "holder" in blocks:
             raise RosterError("a data party is named 'holder', as the independent share holder is; rename the party.")
-        members.append(Member(name="holder", organisation=spec.holder, public_key=keys["holder"], owns_data=False))
+        organisations["holder"] = spec.holder
+    members = [
+        Member(
+            name=name,
+            organisation=organisation,
+            public_key=keys[name],
+            owns_data=name in blocks,
+            signing_key=(signing or {}).get(name, b""),
+        )
+        for name, organisation in organisations.items()
+    ]
     committee = spec.committee
     if committee is None:
         chosen: dict[str, str] = {}

@@ -1,10 +1,11 @@
-"""The five things that a coordinator may say to a party, and the two that a party may answer.
+"""The six things that a coordinator may say to a party, and the two that a party may answer.
 
 hello    -> who are you, which version, which roster and facts have you pinned
 check    -> would you accept this plan; nothing is reserved
 propose  -> a job with its plan; answered with approved or waiting
 ask      -> run a step
-close    -> the job is over; forget its payloads
+close    -> the job is over; forget its payloads, and sign the head of your ledger
+heads    -> what all members of the closed job have signed; keep it, and sign the list
 Each is answered by a value, or by an error code from a fixed list.
 """
 
@@ -91,7 +92,7 @@ class Request:
             wire.decode(data),
             {"kind": str, "job": str, "seq": int, "stage": str, "step": str, "arguments": dict, "mail": list},
         )
-        if plain["kind"] not in ("hello", "check", "propose", "ask", "close"):
+        if plain["kind"] not in ("hello", "check", "propose", "ask", "close", "heads"):
             raise WireError(f"a request of kind {plain['kind']!r} is not part of the protocol.")
         if plain["seq"] < 0:
             raise WireError("a request has a negative sequence number.")

@@ -231,8 +231,12 @@ ViewOption = Annotated[
 ]
 RelationOption = Annotated[Relation, Option("The neighbouring relation that the noise is calibrated for.")]
 Memory = Annotated[
-    int | None,
-    Option("MB that the coordinator or a party may use; less memory takes more rounds.", least=1),
+    float | None,
+    Option("MB that the coordinator or a party may use; less memory takes more rounds.", above=0),
+]
+Verify = Annotated[
+    bool,
+    Option("Let the share holders check each other and the parties' rows after the openings; not with view='server'."),
 ]
 Tile = Annotated[int, Option("The width of the tiles in which a matrix is computed.", least=1)]
 Rows = Annotated[int | None, Option("Rows to write; as many as the cohort by default. They cost nothing.", least=1)]

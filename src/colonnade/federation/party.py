@@ -46,8 +46,9 @@ from colonnade.errors import (
     UnsafeRequest,
 )
 from colonnade.federation import wire
-from colonnade.federation.catalogue import CATALOGUE
+from colonnade.federation.catalogue import CATALOGUE, check_installed
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.heads import Heads, list_statement, read_heads, sign_head
 from colonnade.federation.messages import Mail, Message, Reply, Request, Transcript, stored_proposal
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import (
@@ -64,7 +65,7 @@ from colonnade.federation.requester import SIGNED, verified
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage
 from colonnade.federation.step import Public, Release, Step, registered
-from colonnade.federation.store import Store
+from colonnade.federation.store import OVER, Store
 from colonnade.federation.workplace import Work, Workplace
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import DAY, Ledger, since_boot
@@ -113,6 +114,7 @@ class Party(Workplace):
         self.database = Database(home / "party.db", flushed=lasting and not simulation)
         self.ledger = Ledger(self.database, budget=self.policy.budget, steady=since_boot)
         self.transcript = Transcript(self.database)
+        self.heads = Heads(self.database)
         self.store = Store(self.database, home / "spool")
         self.approvals = Approvals(
             name=name,
@@ -137,6 +139,8 @@ class Party(Workplace):
         member = self.roster.member(self.name)
         if member.public_key != self._identity.public:
             raise RosterError(f"the roster pins another key for {self.name!r}; sign this party's own key into it.")
+        if member.signing_key and member.signing_key != self._identity.signing_key:
+            raise RosterError(f"the roster pins another signing key for {self.name!r}; sign this party's own into it.")
         if member.owns_data != (self._block is not None):
             raise RosterError(f"the roster and the block of {self.name!r} disagree on whether it owns data.")
         if self._block is None:
@@ -163,21 +167,22 @@ class Party(Workplace):
                     "propose": self._propose,
                     "ask": self._ask,
                     "close": self._close,
+                    "heads": self._heads,
                 }
                 return answers[request.kind](request, data)
             except ColonnadeError as error:
                 self._log.warning(
                     "%s %s/%s refused (%s): %s", request.kind, request.job, request.seq, error.code, error
                 )
-                return self._refuse(request, data, error.code)
+                return self._refuse(request, data, error.code, error.told if self.policy.tells == "names" else "")
             except Exception:
                 self._log.exception("%s %s/%s failed", request.kind, request.job, request.seq)
                 return self._refuse(request, data, StepFailed.code)
 
-    def _refuse(self, request: Request, data: bytes, code: str) -> bytes:
-        reply = Reply(error=code).encode()
+    def _refuse(self, request: Request, data: bytes, code: str, told: str = "") -> bytes:
+        reply = Reply(value=told or None, error=code).encode()
         try:
-            self._record(request, data, reply, kind="error", discloses=f"error code {code}")
+            self._record(request, data, reply, kind="error", discloses=f"error code {code}{told and f': {told}'}")
         except ColonnadeError as error:
             # Unrecorded, the code of a step must not leave: perhaps its debit is not on the disk either.
             self._log.warning("the refusal (%s) could not be recorded: %s", code, error)
@@ -296,6 +301,8 @@ class Party(Workplace):
         for stage in plan.stages:
             if self.name in stage.costs:
                 self._step(stage.step)
+        if self._block is not None and plan.method != ASK:
+            check_installed(CATALOGUE.make(plan.method, plan.options).needed(), plan.method)
         own = own_plan(plan, self.facts, self.roster)
         check_genuine(plan, own, party=self.name)
         return own
@@ -318,8 +325,8 @@ class Party(Workplace):
             owner = verified(requester, request.job, request.arguments, authority=self._authority)
             if owner.organisation != self.roster.coordinator:
                 raise NotApproved(
-                    f"the coordinator is run by {owner.organisation!r}, and the roster says {self.roster.coordinator!r}; agree"
-                    " on one consortium.toml."
+                    f"the coordinator is run by {owner.organisation!r}, and the roster says {self.roster.coordinator!r};"
+                    " agree on one consortium.toml."
                 )
         if self.policy.requesters is not None and (owner is None or owner.organisation not in self.policy.requesters):
             who = "the operator of this machine" if owner is None else repr(owner.organisation)
@@ -376,6 +383,10 @@ class Party(Workplace):
         finally:
             self._work = None
 
+    def note(self, sentence: str) -> None:
+        """For this party's own log."""
+        self._log.warning("%s", sentence)
+
     def _known_step(self, request: Request) -> Step:
         """The step that a request names; after a restart the job's method is loaded again first."""
         stored = self.store.job(request.job) if request.job not in self._approved else None
@@ -414,7 +425,9 @@ class Party(Workplace):
             stored = self.store.job(job)
             assert stored is not None
             seed, plan = stored_proposal(stored.content)["seed"], self._approved[job]
-            asked = wire.digest(wire.encode([plan.method, dict(plan.options)]))
+            # Verification draws in requests of its own: with and without it, the same seed gives the same result.
+            options = {name: value for name, value in plan.options.items() if name != "verify"}
+            asked = wire.digest(wire.encode([plan.method, options]))
             self._seeds[job] = None if seed is None else (int(seed), asked)
         simulated = self._seeds[job]
         if simulated is None:
@@ -449,8 +462,52 @@ class Party(Workplace):
             raise NotApproved(f"job {request.job} is not known here.")
         self.store.close_job(request.job)
         ledger, transcript = self.ledger.chain.head(), self.transcript.chain.head()
-        reply = Reply(value={"ledger": _plain(ledger), "transcript": _plain(transcript)}).encode()
+        value = {"ledger": _plain(ledger), "transcript": _plain(transcript), "signed": self._own_head(request.job)}
+        reply = Reply(value=value).encode()
         self._record(request, data, reply, kind="close", discloses="the heads of this party's ledger and transcript")
+        return reply
+
+    def _own_head(self, job: str) -> dict[str, Any]:
+        """The head of this ledger, signed for the job when it was first closed, and the same whenever that is asked
+        again."""
+        with self.database.transaction():
+            signed = self.heads.of(job).get(self.name)
+            if signed is None:
+                plan = self._proposed(job).fingerprint
+                head = self.ledger.chain.head()
+                signed = sign_head(self._identity, self.roster, job, plan, self.name, head)
+                self.heads.add(job, plan, [signed])
+        return signed.to_dict()
+
+    def _proposed(self, job: str) -> Plan:
+        stored = self.store.job(job)
+        if stored is None:
+            raise NotApproved(f"job {job} is not known here.")
+        return plan_of(stored)
+
+    def _heads(self, request: Request, data: bytes) -> bytes:
+        """Keep what all members of a closed job have signed, and sign the list. A head that contradicts an earlier one
+        of the same member is kept too, as evidence, and its owner is named."""
+        plan = self._proposed(request.job)
+        concerned = [name for name in self.roster.names if any(name in stage.costs for stage in plan.stages)]
+        if self.store.state(request.job) not in OVER or set(request.arguments) != {"heads"}:
+            raise UnsafeRequest(f"the heads of job {request.job} are told when it is closed, and nothing else.")
+        heads = read_heads(
+            request.arguments["heads"], self.roster, job=request.job, plan=plan.fingerprint, parties=concerned
+        )
+        doubts = self.heads.doubts(heads, begun=self.store.begun(request.job))
+        self.heads.add(request.job, plan.fingerprint, heads)
+        for party in doubts:
+            self._log.warning(
+                "%s has signed heads of its ledger that contradict each other: an older copy was restored, or it was"
+                " rewritten; run `colonnade ledger verify --others` with an export of its ledger",
+                party,
+            )
+        signature = ""
+        if self.roster.member(self.name).signing_key:
+            signature = self._identity.sign(list_statement(request.job, plan.fingerprint, heads)).hex()
+        reply = Reply(value={"signature": signature, "doubts": list(doubts)}).encode()
+        self._record(request, data, reply, kind="heads", discloses="that this party keeps the heads of all ledgers")
         return reply
 
     # --- jobs that are never closed -----------------------------------------------------------------------------

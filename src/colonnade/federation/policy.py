@@ -35,8 +35,9 @@ class Policy:
     operator.
 
     Three rules bind the operator too: `allow` names the releases without a bound that are acceptable, `requesters`
-    the organisations that may ask (None: every coordinator that the authority has certified), and `budget` is never
-    exceeded. A job that its coordinator has not closed after `job_days` is ended here.
+    the organisations that may ask (None: the coordinator's), and `budget` is never exceeded. A job that its coordinator
+    has not closed after `job_days` is ended here. With `tells = "names"` a refusal tells the coordinator which names
+    are not allowed and, rounded up, what is left of the budget; with "code" it does not.
     """
 
     approve: Literal["auto", "ask"] = "ask"
@@ -47,10 +48,11 @@ class Policy:
     budget: Budget | None = None
     minimum_cohort: int = 1
     job_days: float | Literal["never"] = 30.0
+    tells: Literal["names", "code"] = "names"
 
     def __post_init__(self) -> None:
         if self.job_days != "never" and not 0 < self.job_days < math.inf:
-            raise SchemaError(f"job_days in [policy] is a positive number of days or \"never\", not {self.job_days!r}.")
+            raise SchemaError(f'job_days in [policy] is a positive number of days or "never", not {self.job_days!r}.')
         if self.minimum_cohort < 1:
             raise SchemaError(f"minimum_cohort in [policy] is a number from 1, not {self.minimum_cohort!r}.")
         unknown = [name for name in self.methods or () if name not in CATALOGUE.names]

@@ -29,6 +29,8 @@ class Member:
     organisation: str
     public_key: bytes
     owns_data: bool = True
+    signing_key: bytes = b""
+    """With which it signs the head of its ledger; empty: a certificate of an older version, and nothing is signed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +130,7 @@ class Roster:
                     "organisation": member.organisation,
                     "public_key": member.public_key.hex(),
                     "owns_data": member.owns_data,
+                    "signing_key": member.signing_key.hex(),
                 }
                 for member in self.members
             ],
@@ -140,7 +143,8 @@ class Roster:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Roster:
         members = tuple(
-            Member(**{**member, "public_key": bytes.fromhex(member["public_key"])}) for member in plain["members"]
+            Member(**member | {key: bytes.fromhex(member.get(key, "")) for key in ("public_key", "signing_key")})
+            for member in plain["members"]
         )
         return cls(
             members=members,

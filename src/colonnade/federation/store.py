@@ -183,6 +183,7 @@ class Store:
         files are deleted, and what steps left in their scratch folder.
         """
         self._forget([job], "ended" if self.state(job) == "ended" else "closed")
+        self.database.flush()  # its log holds copies of what was kept
         self.sweep()
         shutil.rmtree(self.scratch(job), ignore_errors=True)
 
@@ -205,6 +206,11 @@ class Store:
         rows = self.database.execute("SELECT maker, time FROM ended WHERE job = ?", (job,))
         return (rows[0][0], float(rows[0][1])) if rows else None
 
+    def begun(self, job: str) -> float:
+        """When a job was proposed here."""
+        rows = self.database.execute("SELECT time FROM begun WHERE job = ?", (job,))
+        return float(rows[0][0]) if rows else 0.0
+
     def open_jobs(self, *, before: float | None = None) -> list[str]:
         """Jobs that are not over: all, or those that began before a time."""
         latest = math.inf if before is None else before
@@ -221,6 +227,7 @@ class Store:
         """Close every job that is not over, in a copy of the records: it cannot know what was answered since."""
         open_jobs = self.open_jobs()
         self._forget(open_jobs, "closed")
+        self.database.flush()
         return open_jobs
 
     def _forget(self, jobs: Sequence[str], state: JobState) -> None:
@@ -233,7 +240,6 @@ class Store:
                 self.database.execute("DELETE FROM kept WHERE job = ?", (job,))
                 self.database.execute("DELETE FROM letters WHERE job = ?", (job,))
                 self.database.execute("DELETE FROM sent WHERE job = ?", (job,))
-        self.database.flush()  # the log holds copies of what was kept
 
     def sweep(self) -> None:
         """Delete spooled files that no open job refers to (also those of a step that was killed)."""

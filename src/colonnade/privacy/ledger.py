@@ -11,6 +11,7 @@ In a row the name of a stage stands under "phase", as it has from the first vers
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -140,13 +141,16 @@ class Ledger:
     def check(self, wanted: Sequence[Cost], *, allow: Collection[str] = ()) -> None:
         """Refuse what may not be spent: an unbounded release that is not allowed by name, or more than the budget; and
         what no accountant can read, with or without a budget: a row stays for ever, and no total would include it."""
-        for cost in wanted:
-            for leaf in cost.leaves():
-                if leaf.mechanism == "unbounded" and leaf["name"] not in allow:
-                    raise UnboundedNotAllowed(
-                        f"the job would disclose without a bound: {leaf['discloses']}. Allow it by name"
-                        f' (allow = ["{leaf["name"]}"] in this party\'s policy) or choose a private method.'
-                    )
+        leaves = [leaf for cost in wanted for leaf in cost.leaves() if leaf.mechanism == "unbounded"]
+        lacking = {str(leaf["name"]): str(leaf["discloses"]) for leaf in leaves if leaf["name"] not in allow}
+        if lacking:
+            shown = "; ".join(f"{name} ({discloses})" for name, discloses in lacking.items())
+            names = ", ".join(f'"{name}"' for name in lacking)
+            raise UnboundedNotAllowed(
+                f"the job would disclose without a bound: {shown}. Allow it by name (allow = [{names}] in this party's"
+                " policy) or choose a private method.",
+                told=f"not allowed here: {names}.",
+            )
         rdp_sum(kinds_of(_bounded(wanted)))
         self._check_budget(wanted, self._now())
 
@@ -205,10 +209,14 @@ class Ledger:
             return
         total = against(self.budget, self.costs(since=self.budget.since(now)), wanted)
         if total.epsilon > self.budget.epsilon * (1 + 1e-9):
+            spent = against(self.budget, self.costs(since=self.budget.since(now)), [])
+            left = max(self.budget.epsilon - spent.epsilon, 0.0)
             raise BudgetExceeded(
                 f"the job would bring this party's spending to epsilon {total.epsilon:.4g} at delta"
-                f" {self.budget.delta:.3g}, above the budget of {self.budget.epsilon:.4g}; ask for less, or wait for"
-                " the party's operator to raise the budget."
+                f" {self.budget.delta:.3g}, above the budget of {self.budget.epsilon:.4g}, of which {left:.4g} is left;"
+                " ask for less, or wait for the party's operator to raise the budget.",
+                told=f"less than epsilon {rounded_up(left):g} is left of the budget; ask for less, or ask its operator"
+                " to raise it.",
             )
 
     def number(self, job: str, seq: int, stage: str) -> int:
@@ -218,7 +226,9 @@ class Ledger:
         if seq in tally.numbers:
             return tally.numbers[seq]
         if seq != len(tally.numbers) + 1:
-            raise BeyondReservation(f"request {seq} of job {job} is out of order; request {len(tally.numbers) + 1} is next.")
+            raise BeyondReservation(
+                f"request {seq} of job {job} is out of order; request {len(tally.numbers) + 1} is next."
+            )
         return tally.spent.get(stage, Counter()).total()
 
     def begun(self, job: str) -> set[str]:
@@ -322,6 +332,14 @@ class Ledger:
             else:
                 reserved[where] -= 1
         return head
+
+
+def rounded_up(left: float) -> float:
+    """To one digit: what is told of a budget says little about what else was spent."""
+    if left <= 0:
+        return 0.0
+    unit = 10.0 ** math.floor(math.log10(left))
+    return math.floor(left / unit + 1) * unit
 
 
 def against(budget: Budget, spent: Sequence[Cost], wanted: Sequence[Cost] = ()) -> Guarantee:

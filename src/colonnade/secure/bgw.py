@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +48,19 @@ class Product:
     def sum(self, *, axis: int = 0) -> Product:
         """The sum over an axis (0: records)."""
         return Product(self.field, self.field.sum(self._residues, axis=axis))
+
+    @staticmethod
+    def stack(products: Sequence[Product]) -> Product:
+        """Products of one shape as one, along a new first axis."""
+        return Product(products[0].field, np.stack([product._residues for product in products], axis=1))
+
+    def flat(self) -> Product:
+        """The same entries in one row."""
+        return Product(self.field, self._residues.reshape(len(self._residues), -1))
+
+    def mapped(self, matrix: NDArray[np.integer[Any]]) -> Product:
+        """Each row of entries times the transpose of a public integer matrix."""
+        return Product(self.field, self.field.matmul(self._residues, transpose(self.field.encode(matrix))))
 
     def upper(self) -> Product:
         """The upper triangle of a Gram matrix, row by row: it is symmetric, so its entries are released once."""

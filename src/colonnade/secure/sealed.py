@@ -16,10 +16,12 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -34,6 +36,7 @@ LARGEST_PLAINTEXT = 2**31 - 1 - 16
 
 _SEAL_LABEL = b"colonnade seal v1"
 _PAIR_LABEL = b"colonnade pair key v1"
+_SIGN_LABEL = b"colonnade signing key v1"
 _NONCE = bytes(12)
 
 
@@ -61,6 +64,20 @@ class Identity:
     @classmethod
     def generate(cls) -> Identity:
         return cls(X25519PrivateKey.generate())
+
+    def sign(self, message: bytes) -> bytes:
+        """An Ed25519 signature."""
+        return self._signing.sign(message)
+
+    @property
+    def signing_key(self) -> bytes:
+        """The public key of `sign`: 32 bytes."""
+        return self._signing.public_key().public_bytes_raw()
+
+    @cached_property
+    def _signing(self) -> Ed25519PrivateKey:
+        """Derived from the private key, under a label of its own, so that a member has one secret to keep."""
+        return Ed25519PrivateKey.from_private_bytes(_derive(self.private.private_bytes_raw(), _SIGN_LABEL))
 
     @property
     def public(self) -> PublicKey:
@@ -126,6 +143,17 @@ def unseal(recipient: Identity, sender_public: bytes, sealed: bytes, *, context:
         raise SealBroken(
             "the message does not open: it was changed, or sealed by, for or about something else; check both public "
             "keys against the roster and ask the sender again."
+        ) from None
+
+
+def check_signature(key: bytes, signature: str, message: bytes, *, of: str) -> None:
+    """Refuse a signature (hexadecimal) that is not of this member."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(signature), message)
+    except (InvalidSignature, ValueError):
+        raise SealBroken(
+            f"a signature of {of!r} does not verify: what it signed was changed, or another signed it; compare its"
+            " certificate with the roster."
         ) from None
 
 

@@ -237,34 +237,32 @@ class SortedValues:
 
 
 def most_counts(rounds: int) -> int:
-    """Numbers that leave a party for one column, at most."""
-    return rounds * 2 * (CELLS + 1)
+    """Numbers that leave a party for one column."""
+    return rounds * (CELLS + 2)
 
 
 def to_arrays(released: Sequence[Counts]) -> dict[str, Integers]:
-    """All rounds end to end, for the wire; `from_arrays` is its inverse."""
-    return {
-        "sizes": np.array([turn.counts.size for turn in released], dtype=np.int64),
-        "edges": np.concatenate([turn.edges for turn in released]),
-        "counts": np.concatenate([turn.counts for turn in released]),
-        "empty": np.array([turn.empty for turn in released], dtype=np.int64),
-    }
+    """The counts of all rounds, for the wire; `from_arrays` is its inverse. Their number depends on no data: a round
+    with fewer cells ends with zeros. The edges follow from the counts."""
+    counts = np.zeros((len(released), CELLS), dtype=np.int64)
+    for row, turn in zip(counts, released, strict=True):
+        row[: turn.counts.size] = turn.counts
+    sizes = np.array([turn.counts.size for turn in released], dtype=np.int64)
+    return {"sizes": sizes, "counts": counts, "empty": np.array([turn.empty for turn in released], dtype=np.int64)}
 
 
-def from_arrays(arrays: Mapping[str, ArrayLike], axis: Axis) -> list[Counts]:
-    sizes, edges, counts, empty = (
-        np.asarray(arrays[name], dtype=np.int64) for name in ("sizes", "edges", "counts", "empty")
-    )
-    if not sizes.size or (sizes < 1).any() or sizes.sum() != counts.size or counts.size + sizes.size != edges.size:
-        raise BadArguments("the rounds of a marginal need a count between any two neighbouring edges.")
-    ends = np.cumsum(sizes)
-    released = [
-        Counts(edges[end - size + turn : end + turn + 1], counts[end - size : end], int(empty[turn]))
-        for turn, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True))
-    ]
-    for turn in released:
-        if turn.edges[0] != 0 or turn.edges[-1] != axis.steps or (np.diff(turn.edges) < 1).any():
-            raise BadArguments("the cells of a round must cover the declared range once.")
+def from_arrays(arrays: Mapping[str, ArrayLike], axis: Axis, *, n: int, rounds: Rounds) -> list[Counts]:
+    sizes, counts, empty = (np.asarray(arrays[name], dtype=np.int64) for name in ("sizes", "counts", "empty"))
+    if sizes.shape != (rounds.number,) or counts.shape != (rounds.number, CELLS) or empty.shape != sizes.shape:
+        raise BadArguments(f"an adaptive marginal has {rounds.number} rounds of at most {CELLS} counts.")
+    released: list[Counts] = []
+    cells = first_cells(axis, n=n, rounds=rounds)
+    for turn, size in enumerate(sizes.tolist()):
+        if size != cells.asked.size - 1:
+            raise BadArguments("the cells of a round do not follow from the counts before it.")
+        noisy = counts[turn, :size]
+        released.append(Counts(cells.asked, noisy, int(empty[turn])))
+        cells = next_cells(cells, noisy, left=rounds.number - turn - 2, n=n, rounds=rounds)
     return released
 
 
@@ -546,11 +544,8 @@ class AdaptiveMarginal:
     def of(cls, released: Sequence[Counts], axis: Axis, *, n: int, rounds: Rounds) -> AdaptiveMarginal:
         """Post-processing of a release; `n` is the public size of the cohort."""
         cells = first_cells(axis, n=n, rounds=rounds)
-        for turn, counts in enumerate(released):
-            if not np.array_equal(cells.asked, counts.edges):
-                raise BadArguments("the cells of a round do not follow from the counts before it.")
-            if turn + 1 < len(released):
-                cells = next_cells(cells, counts.counts, left=rounds.number - turn - 2, n=n, rounds=rounds)
+        for turn, counts in enumerate(released[:-1]):
+            cells = next_cells(cells, counts.counts, left=rounds.number - turn - 2, n=n, rounds=rounds)
         fit = Fit.of(released, rounds.believed**2)
         solved, covariance = fit.solved(np.ones(cells.counts.size, dtype=bool))
         widths = np.diff(axis.values(cells.edges))

@@ -27,10 +27,11 @@ from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.calibration import Calibration, Gaussians
-from colonnade.privacy.cost import Gaussian
+from colonnade.privacy.cost import Gaussian, GaussianCell
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness, simulated_generator
 from colonnade.privacy.skellam_sampler import skellam
+from colonnade.statistics.adaptive import CELLS, Axis, Counts, Rounds, release
 from colonnade.statistics.describe import Describe
 from colonnade.statistics.features import quantize
 from colonnade.statistics.moments import Moments, MomentsLayout
@@ -47,6 +48,8 @@ Integers = NDArray[np.int64]
 def describe_attacks() -> tuple[Attack, ...]:
     return (
         Attack(NEIGHBOURS, "counts of every column, composed", _every_column),
+        Attack(NEIGHBOURS, "rounds of an adaptive marginal, composed", _adaptive_counts),
+        Attack("where cells are cut", "rounds of an adaptive marginal, composed", _adaptive_choice, plantable=False),
         Attack("a hidden attribute", "one histogram, under replace", _hidden_attribute),
         Attack("membership in one run", "a whole job through the border", _one_run, least=10.0),
     )
@@ -66,6 +69,15 @@ def _every_column(setting: Setting) -> AuditResult:
         planted=setting.planted,
     )
     return audit.run(setting.randomness)
+
+
+def _adaptive_counts(setting: Setting) -> AuditResult:
+    audit = rounds_audit(rounds_claim(), delta=DELTA, runs=setting.runs(2500), planted=setting.planted)
+    return audit.run(setting.randomness)
+
+
+def _adaptive_choice(setting: Setting) -> AuditResult:
+    return choice_audit(rounds_claim(), delta=DELTA, runs=setting.runs(1500)).run(setting.randomness)
 
 
 def _hidden_attribute(setting: Setting) -> InferenceResult:
@@ -262,6 +274,62 @@ def moments_audit(
         selections=SELECTIONS,
     )
     return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
+# --- the rounds of an adaptive marginal -----------------------------------------------------------------------
+#
+# The mechanism is the product's own `adaptive.release`, run again and again. The record is one of several with the same
+# value, so that cells are cut around it in every round; the attacker knows the others.
+
+ROUND_LEVEL, ROUND_NUMBER = 0.55, 3
+"""The noise multiplier of the whole release, and its rounds."""
+AUDITED = Axis(0.0, 100.0, 1 << 30)
+
+
+def rounds_claim() -> PrivacyProfile:
+    """What the rounds cost: a histogram each, of which one cell moves by 1."""
+    one_round = GaussianCell(audited_rounds().scale)
+    return claimed_curve([one_round.times(ROUND_NUMBER)], name="rounds of an adaptive marginal")
+
+
+def audited_rounds(planted: Planted = NOTHING) -> Rounds:
+    return Rounds(ROUND_NUMBER, "gaussian", ROUND_LEVEL * math.sqrt(ROUND_NUMBER) / planted.factor)
+
+
+def released_around(others: int, present: bool, rounds: Rounds, randomness: Randomness) -> list[Counts]:
+    """The release of `others` records at one value, with one more or without."""
+    values = np.full(others + present, 37.5)
+    return release(lambda edges: AUDITED.count(values, edges), AUDITED, n=60, rounds=rounds, randomness=randomness)
+
+
+def rounds_audit(claim: PrivacyProfile, *, delta: float, runs: int, planted: Planted = NOTHING) -> Audit[bool]:
+    """The log likelihood ratio of all rounds: with y the count of the cell of the record, c that of the others in it,
+    (2 (y - c) - 1) / (2 s^2) for each. Which cell that is follows from the rounds before, which are counted too."""
+    rounds, others = audited_rounds(planted), 30
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        ratios = np.zeros(runs)
+        for run in range(runs):
+            for turn in released_around(others, present, rounds, randomness):
+                cell = int(np.searchsorted(AUDITED.values(turn.edges), 37.5, side="right")) - 1
+                ratios[run] += (2 * (int(turn.counts[cell]) - others) - 1) / (2 * rounds.scale**2)
+        return ratios
+
+    stated = power(claim, shift=1.0, sd=ROUND_LEVEL, factor=_looked_for(planted), runs=runs, selections=SELECTIONS)
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
+def choice_audit(claim: PrivacyProfile, *, delta: float, runs: int) -> Audit[bool]:
+    """How many cells the second round has. With the record its cell reaches the number from which on a cell is cut,
+    without it not: a choice by exact counts would tell them apart for sure, one by noisy counts hardly."""
+    rounds = audited_rounds()
+    others = math.ceil((rounds.clear(CELLS) + 1) * rounds.believed) - 1
+
+    def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
+        sizes = [released_around(others, present, rounds, randomness)[1].counts.size for _ in range(runs)]
+        return np.array(sizes, dtype=np.float64)
+
+    return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs)
 
 
 # --- many people at once ------------------------------------------------------------------------------------

@@ -8,42 +8,38 @@ its noise: nothing opens without it.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import UnsafeRequest
 from colonnade.federation.job import Job
-from colonnade.federation.options import Option, View
+from colonnade.federation.options import View
 from colonnade.federation.party import Party
 from colonnade.federation.stage import Stage
 from colonnade.secure.bgw import Product, cross, multiply, recombine, reshare
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics.joint import (
     PYTHON,
-    JointStages,
     SharedStatistic,
     multiply_shares,
     opened_bytes,
     share_rows,
     too_little_memory,
 )
-from colonnade.statistics.shares import deal, deal_noise, dealt
+from colonnade.statistics.shares import deal, deal_noise, dealt, joined_noise
+from colonnade.statistics.verified import VerifiedStages
 
 SHARE_BYTES = 1 << 23
 """One share of a chunk of rows, unless `memory` asks for less."""
-
-
-CircuitMemory = Annotated[
-    float | None,
-    Option("MB that the coordinator or a party may use; less memory takes more rounds.", above=0),
-]
 
 
 @dataclass(frozen=True)
@@ -126,6 +122,10 @@ def pairings(term: Node) -> tuple[list[list[tuple[Node, Node]]], list[Node]]:
     return levels, nodes
 
 
+Held = Literal["noise", "noise, rest", "sums"]
+NOISE_PARTS: tuple[Held, Held] = ("noise", "noise, rest")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CircuitStatistic(SharedStatistic):
     """A joint statistic whose terms are a circuit; everything is opened once.
@@ -186,7 +186,7 @@ class CircuitStatistic(SharedStatistic):
             deal(me, f"{self.tag}: rows {number}", self.field, self.shared_rows(me, number))
 
     def share_noise(self, me: Party, number: int) -> None:
-        deal_noise(me, f"{self.tag}: noise", self.field, self.noise(me))
+        deal_noise(me, f"{self.tag}: noise", self.field, self.noise(me), parts=self.verify)
 
     def put_away(self, me: Party, number: int) -> None:
         self._put_away(me, number, len(self.circuit.levels))
@@ -194,7 +194,8 @@ class CircuitStatistic(SharedStatistic):
     def _put_away(self, me: Party, number: int, level: int) -> None:
         """Keep what this request's mail brought of a chunk: its rows (level 0), or the products of a level."""
         if number == level == 0:
-            for what in ("noise", "sums"):
+            parts: tuple[Held, ...] = ("noise", "sums", "noise, rest") if self.verify else ("noise", "sums")
+            for what in parts:
                 me.keep(f"{self.tag}: held {what}", self.held(me, what))
         me.keep(f"{self.tag}: chunk {number} level {level}", self._arrived(me, number, level))
 
@@ -204,9 +205,7 @@ class CircuitStatistic(SharedStatistic):
             raise UnsafeRequest(f"this computation has no level {level} of products.")
         self._put_away(me, number, level - 1)
         nodes = self._nodes(me, number, level - 1)
-        pairs = self.circuit.levels[level - 1]
-        left = np.concatenate([np.repeat(nodes[a], node_size(b), axis=2) for a, b in pairs], axis=2)
-        right = np.concatenate([np.tile(nodes[b], (1, 1, node_size(a))) for a, b in pairs], axis=2)
+        left, right = self._multiplied(nodes, level)
         # Fresh sharings, of degree t, of this holder's share of each product.
         shares = reshare(
             multiply(self.field, left, right),
@@ -216,6 +215,13 @@ class CircuitStatistic(SharedStatistic):
         )
         for holder, residues in zip(me.roster.committee, shares, strict=True):
             me.send(holder, f"{self.tag}: products {number} {level}", residues)
+
+    def _multiplied(self, nodes: Mapping[Node, Residues], level: int) -> tuple[Residues, Residues]:
+        """What is multiplied in a level, element by element."""
+        pairs = self.circuit.levels[level - 1]
+        left = np.concatenate([np.repeat(nodes[a], node_size(b), axis=2) for a, b in pairs], axis=2)
+        right = np.concatenate([np.tile(nodes[b], (1, 1, node_size(a))) for a, b in pairs], axis=2)
+        return left, right
 
     def term_sums(self, me: Party) -> list[Product]:
         """This holder's share of every term, of degree 2t, summed over all chunks."""
@@ -231,13 +237,84 @@ class CircuitStatistic(SharedStatistic):
                     totals.append(product)
         return totals
 
-    def held(self, me: Party, what: Literal["noise", "sums"]) -> dict[str, Residues]:
+    def held_noise(self, me: Party) -> dict[str, Residues]:
+        """This holder's shares, of degree 2t, of every member's noise."""
+        noise = self.held(me, "noise")
+        if not self.verify:
+            return noise
+        rest = self.held(me, "noise, rest")
+        return {member: joined_noise(me, self.field, noise[member], rest[member]) for member in noise}
+
+    def held(self, me: Party, what: Held) -> dict[str, Residues]:
         """What came with the first chunk: the noise of every member of the roster, or the sums of the local parties."""
         name = f"{self.tag}: held {what}"
         if me.kept(name):
             shares: dict[str, Residues] = me.recall(name)
             return shares
-        return dealt(me, f"{self.tag}: {what}", me.roster.names if what == "noise" else list(self.local), self.field)
+        return dealt(me, f"{self.tag}: {what}", list(self.local) if what == "sums" else me.roster.names, self.field)
+
+    # --- what is verified ---------------------------------------------------------------------------------
+
+    @property
+    def claim_length(self) -> int:
+        """A product for each record and term, and for each product that was dealt again; one of nothing if there is no
+        term."""
+        return max(1, self.circuit.n * (len(self.circuit.terms) + sum(self.circuit.level_widths)))
+
+    @abstractmethod
+    def term_vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
+        """For each term, the vector on which the left or the right node of its last product is projected."""
+
+    @abstractmethod
+    def sum_weights(self, extension: Extension, seed: bytes) -> dict[str, Residues]:
+        """For each party in `local`, the weights of its sums in the combination of all openings."""
+
+    def claim_factor(self, me: Party, extension: Extension, seed: bytes, side: int) -> Iterator[Residues]:
+        if not self.circuit.terms:
+            yield extension.zeros((1,))
+            return
+        vectors = self.term_vectors(extension, seed, side)
+        for number in range(len(self.chunks)):
+            nodes = self._nodes(me, number, len(self.circuit.levels))
+            for term, vector in zip(self.circuit.terms, vectors, strict=True):
+                yield extension.project(nodes[pairings(term)[1][side]], vector)
+            for level in range(1, len(self.circuit.levels) + 1):
+                factor = self._multiplied(nodes, level)[side]
+                flat = factor.reshape(len(factor), -1)
+                if side == 0:
+                    yield self.field.mul(self._product_weights(extension, seed, number, level), flat[..., None])
+                else:
+                    yield extension.embed(flat)
+
+    def _product_weights(self, extension: Extension, seed: bytes, number: int, level: int) -> Residues:
+        """chi in sum chi x y = sum chi z, over the products z that were dealt again in one chunk."""
+        start, stop = self.chunks[number]
+        count = (stop - start) * self.circuit.level_widths[level - 1]
+        return extension.uniform((count,), seed=seed, label=f"products {number} {level}")
+
+    def claim_products(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        totals = super().claim_products(me, extension, seed)
+        for number in range(len(self.chunks)):
+            for level in range(1, len(self.circuit.levels) + 1):
+                weights = self._product_weights(extension, seed, number, level)
+                dealt_again = me.recall(self._dealt_again(number, level))
+                for place, holder in enumerate(me.roster.committee):
+                    flat = dealt_again[holder].reshape(len(self.field.primes), -1)
+                    totals[:, place] = extension.add(totals[:, place], extension.combine(flat, weights))
+        return totals
+
+    def _dealt_again(self, number: int, level: int) -> str:
+        return f"{self.tag}: products {number} {level} of each holder"
+
+    def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        total, weights = extension.zeros(), self.sum_weights(extension, seed)
+        for party, sums in self.held(me, "sums").items():
+            total = extension.add(total, extension.combine(sums, weights[party]))
+        return total
+
+    def noise_parts(self, me: Party, number: int) -> tuple[Residues, Residues]:
+        noise, rest = (functools.reduce(self.field.add, self.held(me, part).values()) for part in NOISE_PARTS)
+        return noise, rest
 
     def _nodes(self, me: Party, number: int, level: int) -> dict[Node, Residues]:
         """This holder's shares of all factors and of the products up to a level, for one chunk."""
@@ -265,6 +342,8 @@ class CircuitStatistic(SharedStatistic):
         else:
             # Every holder has dealt its share of a product again; together they make a share of degree t.
             dealt_again = dealt(me, f"{self.tag}: products {number} {level}", me.roster.committee, self.field)
+            if self.verify:
+                me.keep(self._dealt_again(number, level), dealt_again)
             sharings = {position: dealt_again[holder] for position, holder in enumerate(me.roster.committee)}
             arrays = [recombine(self.field, sharings, threshold=me.roster.threshold)]
             widths = [self.circuit.level_widths[level - 1]]
@@ -277,7 +356,7 @@ class CircuitStatistic(SharedStatistic):
 # --- the coordinator's side -------------------------------------------------------------------------------
 
 
-class CircuitStages(JointStages):
+class CircuitStages(VerifiedStages):
     """Share chunk by chunk, multiply level by level after each chunk, open once."""
 
     layout: CircuitStatistic
@@ -306,7 +385,7 @@ class CircuitStages(JointStages):
             discloses=f"secret shares of products of the parties' {layout.rows}",
             reply_bytes=len(roster.committee) * row_bytes,
         )
-        stages = (self.share, self.multiply, *self.opening())
+        stages = (self.share, self.multiply, *self.opening(), *self.verification())
         self.stages = tuple(stage for stage in stages if stage.costs)
 
     def compute(self, job: Job) -> NDArray[Any]:
@@ -315,7 +394,9 @@ class CircuitStages(JointStages):
             job.ask(self.share)
             for _ in self._levels:
                 job.ask(self.multiply)
-        return self.opened(job)
+        opened = self.opened(job)
+        self.verified(job, self.layout)
+        return opened
 
 
 # --- within the memory that the user allows ---------------------------------------------------------------

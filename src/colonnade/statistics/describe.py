@@ -201,8 +201,8 @@ def adaptive_rounds(noise: Noise, level: float) -> Rounds:
 
 def adaptive_marginal(column: Column, counts: Any, *, n: int, noise: Noise, level: float) -> AdaptiveMarginal:
     """What a party's answer to `marginal` with the shape "adaptive" says."""
-    axis = Axis.of(column)
-    return AdaptiveMarginal.of(adaptive.from_arrays(counts, axis), axis, n=n, rounds=adaptive_rounds(noise, level))
+    axis, rounds = Axis.of(column), adaptive_rounds(noise, level)
+    return AdaptiveMarginal.of(adaptive.from_arrays(counts, axis, n=n, rounds=rounds), axis, n=n, rounds=rounds)
 
 
 def _shown(column: Column, fitted: AdaptiveMarginal, *, bins: int) -> dict[str, Any]:

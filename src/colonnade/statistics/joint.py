@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -41,6 +41,7 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
 from colonnade.privacy.skellam import Skellam
 from colonnade.privacy.skellam_sampler import largest_draw
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.statistics.shares import (
     join,
@@ -110,9 +111,18 @@ def binding(label: str, layout: Mapping[str, Any]) -> str:
     return f"{label} {hashlib.sha256(canonical(layout).encode()).hexdigest()[:32]}"
 
 
+def opened_name(statistic: SharedStatistic, number: int) -> str:
+    """Under which a holder remembers that it let its share of an opening go."""
+    return _once(f"{statistic.label} {number}")
+
+
+def _once(what: str) -> str:
+    return f"opened: {what}"
+
+
 def once(me: Party, what: str) -> None:
     """Refuse a second opening of the same thing in one job: two openings with fresh noise would average it away."""
-    name = f"opened: {what}"
+    name = _once(what)
     if me.kept(name):
         raise UnsafeRequest(f"{what} was opened before in job {me.job}; an opening happens once.")
     me.keep(name, True)
@@ -273,6 +283,8 @@ class SharedStatistic(JointStatistic):
     """What is opened, in words."""
     adaptive: ClassVar[tuple[str, ...]] = ()
     """Fields that a request may choose from what was released before; all others are those of the plan."""
+    verify: bool = False
+    """Whether the openings are verified (`statistics.verified`): noise is dealt in two parts, and holders keep all."""
     noise_with_rows: ClassVar[Literal["first", "each"]] = "first"
     """Noise goes along with the first chunk, for the first opening, or with each chunk, for its own opening."""
 
@@ -321,6 +333,56 @@ class SharedStatistic(JointStatistic):
     def multiply(self, me: Party, number: int, level: int) -> None:
         """Deal products of shared columns of one chunk again, as a holder; only statistics of degree 3 and more do."""
         raise UnsafeRequest(f"this computation has no level {level} of products.")
+
+    def hold(self, me: Party, number: int) -> None:
+        """Keep, as a holder, all that an opening is computed from, for the verification."""
+        if number == 0:
+            self.put_away(me, len(self.chunks) - 1)
+
+    def result_name(self, number: int) -> str:
+        """Under which a holder keeps its share of an opening."""
+        return f"{self.tag}: result {number}"
+
+    # --- what is verified (`statistics.verified`) ---------------------------------------------------------
+
+    @property
+    def claim_length(self) -> int:
+        """Products in the one inner product to which a random combination of all openings comes down."""
+        raise UnsafeRequest(f"{self.kind} is not verified.")
+
+    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
+        """The weights of the entries of each opening in that combination."""
+        raise UnsafeRequest(f"{self.kind} is not verified.")
+
+    def claim_factor(self, me: Party, extension: Extension, seed: bytes, side: int) -> Iterator[Residues]:
+        """A holder's shares of the left (0) or the right (1) vector of the inner product, in pieces."""
+        raise UnsafeRequest(f"{self.kind} is not verified.")
+
+    def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        """A holder's share of the part of the combination that is no product."""
+        return extension.zeros()
+
+    def claim_products(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        """A holder's shares of the part that each holder has dealt again, (primes, holders, 3)."""
+        return extension.zeros((len(self.roster.committee),))
+
+    def noise_parts(self, me: Party, number: int) -> tuple[Residues, Residues]:
+        """A holder's shares of the two parts of all members' noise for an opening."""
+        raise UnsafeRequest(f"{self.kind} is not verified.")
+
+    def input_length(self, dealer: str) -> int:
+        """Products in the proof that a party's rows are indicators; 0 if it proves nothing."""
+        return 0
+
+    def input_factor(
+        self, me: Party, dealer: str, extension: Extension, seed: bytes, side: int, *, own: bool
+    ) -> Iterator[Residues]:
+        """Of that proof: the left (0) or the right (1) vector, of the dealer's own values or a holder's shares."""
+        raise UnsafeRequest(f"{self.kind} proves nothing about rows.")
+
+    def input_value(self, me: Party, dealer: str, extension: Extension, seed: bytes) -> Residues:
+        """Of that proof: a holder's share of the right side."""
+        raise UnsafeRequest(f"{self.kind} proves nothing about rows.")
 
     @property
     def mail_tags(self) -> tuple[str, ...]:
@@ -424,7 +486,9 @@ class JointStages:
 # --- the members' steps -----------------------------------------------------------------------------------
 
 
-def _read(public: Public | Party, layout: Mapping[str, Any], chosen: Mapping[str, Any] | None) -> SharedStatistic:
+def read_statistic(
+    public: Public | Party, layout: Mapping[str, Any], chosen: Mapping[str, Any] | None
+) -> SharedStatistic:
     """A statistic of Colonnade's own, or of a package that this party's configuration names."""
     kind = layout.get("kind")
     if public.packages is not None and isinstance(kind, str) and kind in _kinds:
@@ -467,7 +531,7 @@ Chosen = dict[str, Any] | None
 def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Cost:
     """What carries noise pays: a holder opens nothing without the noise of every member. Where that is the first chunk
     it pays for everything."""
-    statistic = _read(public, layout, chosen)
+    statistic = read_statistic(public, layout, chosen)
     if public.party not in statistic.parties:
         return Free("this member shares noise, and no data")
     if not statistic.noise_goes_along(number):
@@ -478,7 +542,7 @@ def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: i
 @step(cost=_share_cost)
 def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
     """Share one chunk of a party's rows; where noise goes along, every member shares its part of it."""
-    statistic = _read(me, layout, chosen)
+    statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.chunks, "chunk of rows")
     take_dealings(me, statistic.mail_tags)
     if number and me.name in me.roster.committee:
@@ -494,7 +558,7 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, ch
 @step(cost=Free("secret shares of noise; no data"))
 def share_noise(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
     """Share a member's noise for a later opening."""
-    statistic = _read(me, layout, chosen)
+    statistic = read_statistic(me, layout, chosen)
     if number < 1 or statistic.noise_goes_along(number):
         raise UnsafeRequest(f"the noise of opening {number} is shared with the rows.")
     _within(number, statistic.openings, "opening")
@@ -508,7 +572,7 @@ def multiply_shares(
     me: Party, *, layout: dict[str, Any], view: View, number: int, level: int, chosen: Chosen = None
 ) -> Release:
     """Products of shared columns in one chunk, dealt again to return to degree t."""
-    statistic = _read(me, layout, chosen)
+    statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.chunks, "chunk of rows")
     take_dealings(me, statistic.mail_tags)
     statistic.multiply(me, number, level)
@@ -520,11 +584,13 @@ def multiply_shares(
 def compare_shares(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
     """Compute this holder's share of one opening, and tell the other holders what it was computed from. The share waits
     here until all of them have said the same."""
-    statistic = _read(me, layout, chosen)
+    statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.openings, "opening")
     require_holder(me)
     take_dealings(me, statistic.mail_tags)
-    me.keep(f"{statistic.tag}: result {number}", statistic.combine(me, number))
+    if statistic.verify:
+        statistic.hold(me, number)
+    me.keep(statistic.result_name(number), statistic.combine(me, number))
     state_taken(me, f"{statistic.tag} {number}", statistic.alike(me))
     return Release(None, "nothing: the digests travel sealed")
 
@@ -533,9 +599,9 @@ def compare_shares(me: Party, *, layout: dict[str, Any], view: View, number: int
 def open_shares(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
     """This holder's share of one opening, if all holders agree on what they were dealt: what it computed on its shares,
     plus every member's noise."""
-    statistic = _read(me, layout, chosen)
+    statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.openings, "opening")
     require_holder(me)
     once(me, f"{statistic.label} {number}")
     require_agreement(me, f"{statistic.tag} {number}")
-    return Release(me.recall(f"{statistic.tag}: result {number}"), f"a share of {statistic.results}")
+    return Release(me.recall(statistic.result_name(number)), f"a share of {statistic.results}")

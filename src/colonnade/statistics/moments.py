@@ -9,6 +9,7 @@ The proofs are in `moments.claim.md`.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from colonnade.federation.options import (
     OptionalEpsilon,
     Presence,
     RelationOption,
+    Verify,
     View,
     ViewOption,
 )
@@ -48,6 +50,8 @@ from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
+from colonnade.secure.claims import cross_weights, gram_weights
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, Field, Residues
 from colonnade.secure.seeded import Shape, Share, materialize
 from colonnade.statistics.features import (
@@ -62,7 +66,6 @@ from colonnade.statistics.features import (
 from colonnade.statistics.joint import (
     EXACT,
     PYTHON,
-    JointStages,
     SharedStatistic,
     check_budget,
     colluders,
@@ -72,7 +75,17 @@ from colonnade.statistics.joint import (
     share_rows,
     too_little_memory,
 )
-from colonnade.statistics.shares import deal_large, deal_large_noise, dealt_large, messages, packed_holders, shares_of
+from colonnade.statistics.shares import (
+    deal_large,
+    deal_large_noise,
+    dealt_large,
+    joined_noise,
+    messages,
+    packed_holders,
+    rest_of,
+    shares_of,
+)
+from colonnade.statistics.verified import VerifiedStages
 from colonnade.view.blocks import Block, Heading, Section, Table, Text
 from colonnade.view.blocks import View as Shown
 
@@ -137,6 +150,7 @@ class Moments(Method["MomentsResult"]):
     relation: RelationOption = "zero-out"
     tile: TileOption = 2048
     memory: Memory = None
+    verify: Verify = True
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -166,6 +180,7 @@ class Moments(Method["MomentsResult"]):
             patterns=self.patterns,
             tile=self.tile,
             opening=MAXIMUM_ENTRIES,
+            verify=self.verify and self.view == "client",
         )
         layout.check()
         if self.epsilon is not None:
@@ -437,7 +452,11 @@ class MomentsLayout(SharedStatistic):
         return f"{self.tag}: rows {number}"
 
     def share_noise(self, me: Party, number: int) -> None:
-        deal_large_noise(me, f"{self.tag}: noise {number}", self.field, mu=self.mu, size=self.openings[number])
+        size = self.openings[number]
+        deal_large_noise(me, self.noise_tag(number), self.field, mu=self.mu, size=size, parts=self.verify)
+
+    def noise_tag(self, number: int) -> str:
+        return f"{self.tag}: noise {number}"
 
     def _quantised(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
         """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
@@ -460,7 +479,16 @@ class MomentsLayout(SharedStatistic):
         messages(me, self.rows_tag(number), self.parties, layers=len(self.field.primes), keep=True)
         if number == 0:
             self._masks(me, keep=True)
-            messages(me, f"{self.tag}: noise 0", me.roster.names, layers=len(self.field.primes), keep=True)
+            self._keep_noise(me, 0)
+
+    def hold(self, me: Party, number: int) -> None:
+        super().hold(me, number)
+        self._keep_noise(me, number)
+
+    def _keep_noise(self, me: Party, number: int) -> None:
+        tag = self.noise_tag(number)
+        for part in (tag, rest_of(tag)) if self.verify else (tag,):
+            messages(me, part, me.roster.names, layers=len(self.field.primes), keep=True)
 
     def alike(self, me: Party) -> Mapping[str, bytes]:
         """The masks, where the holders see them."""
@@ -471,8 +499,7 @@ class MomentsLayout(SharedStatistic):
         """Products of this holder's shares plus every member's noise, tile by tile."""
         products = self._products(me, number, keep=len(self.rounds) > 1)
         size = self.openings[number]
-        dealt = dealt_large(me, f"{self.tag}: noise {number}", me.roster.names, self.field, lengths=(size,))
-        noise = {member: materialize(share) for member, share in dealt.items()}
+        noise = self._noise(me, number)
         opened = np.empty((len(self.field.primes), size), dtype=np.int32)
         start = 0
         for tile in self.rounds[number]:
@@ -483,6 +510,103 @@ class MomentsLayout(SharedStatistic):
             opened[:, part] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(opened), -1)
             start += tile.size
         return opened
+
+    def _noise(self, me: Party, number: int) -> dict[str, Residues]:
+        """This holder's shares, of degree 2t, of each member's noise for one opening."""
+        noise = self._dealt_noise(me, self.noise_tag(number), number)
+        if not self.verify:
+            return noise
+        rest = self._dealt_noise(me, rest_of(self.noise_tag(number)), number)
+        return {member: joined_noise(me, self.field, noise[member], rest[member]) for member in noise}
+
+    def _dealt_noise(self, me: Party, tag: str, number: int) -> dict[str, Residues]:
+        dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(self.openings[number],))
+        return {member: materialize(share) for member, share in dealt.items()}
+
+    # --- what is verified ---------------------------------------------------------------------------------
+
+    @property
+    def claim_length(self) -> int:
+        """Each record is in one pattern, and brings one product: sum_r (x_r u) (x_r v), with u and v of its pattern."""
+        return self.facts.n
+
+    def _vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
+        return [
+            extension.uniform((len(self.entries(mask)),), seed=seed, label=f"columns {pattern} {side}")
+            for pattern, mask in enumerate(self.masks)
+        ]
+
+    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
+        """u' G v for each pattern: entry (i, j) above the diagonal has u_i v_j + u_j v_i, on it u_i v_i."""
+        left, right = (self._vectors(extension, seed, side) for side in (0, 1))
+
+        def weights(tile: Tile) -> Residues:
+            rows, columns = slice(*tile.rows), slice(*tile.columns)
+            u, v = left[tile.pattern], right[tile.pattern]
+            if tile.diagonal:
+                return gram_weights(extension, u[:, rows], v[:, rows])
+            return extension.add(
+                cross_weights(extension, u[:, rows], v[:, columns]), cross_weights(extension, v[:, rows], u[:, columns])
+            )
+
+        return [np.concatenate([weights(tile) for tile in tiles], axis=1) for tiles in self.rounds]
+
+    def claim_factor(self, me: Party, extension: Extension, seed: bytes, side: int) -> Iterator[Residues]:
+        vectors = self._vectors(extension, seed, side)
+        for columns, present in self._blocks(me, keep=True):
+            if present is None:
+                yield extension.project(columns, vectors[0])
+                continue
+            projected = extension.zeros((columns.shape[1],))
+            for mask, vector in zip(self.masks, vectors, strict=True):
+                match = _matches(present, self.candidates if self.pooled else [mask])
+                projected[:, match] = extension.project(columns[:, match][:, :, self.shown(mask)], vector)
+            yield projected
+
+    def noise_parts(self, me: Party, number: int) -> tuple[Residues, Residues]:
+        noise, rest = (
+            functools.reduce(self.field.add, self._dealt_noise(me, tag, number).values())
+            for tag in (self.noise_tag(number), rest_of(self.noise_tag(number)))
+        )
+        return noise, rest
+
+    def input_length(self, dealer: str) -> int:
+        """Where presence is shared like data, that it is 0 or 1 (in units of gamma) for each record."""
+        return self.facts.n if self.presence == "secret" else 0
+
+    def _presence(self, me: Party, dealer: str, *, own: bool = False) -> Iterator[Residues]:
+        """The dealer's own mask column, or a holder's shares of it, in pieces (primes, records)."""
+        if own:
+            yield self.field.encode(self.gamma * me.present.astype(np.int64))
+            return
+        for shares in self._chunk_shares(me, keep=True):
+            for block in range(shares[dealer].shape.blocks):
+                yield shares[dealer].block(block)[:, :, 0]
+
+    def input_factor(
+        self, me: Party, dealer: str, extension: Extension, seed: bytes, side: int, *, own: bool
+    ) -> Iterator[Residues]:
+        """sum_r chi_r x_r x_r = gamma sum_r chi_r x_r."""
+        start = 0
+        chi = self._record_weights(extension, seed, dealer) if side == 0 else None
+        for column in self._presence(me, dealer, own=own):
+            if chi is None:
+                yield extension.embed(column)
+            else:
+                yield self.field.mul(chi[:, start : start + column.shape[1]], column[..., None])
+            start += column.shape[1]
+
+    def _record_weights(self, extension: Extension, seed: bytes, dealer: str) -> Residues:
+        return extension.uniform((self.facts.n,), seed=seed, label=f"presence at {dealer}")
+
+    def input_value(self, me: Party, dealer: str, extension: Extension, seed: bytes) -> Residues:
+        chi, start, total = self._record_weights(extension, seed, dealer), 0, extension.zeros()
+        for column in self._presence(me, dealer):
+            part = extension.combine(column, chi[:, start : start + column.shape[1]])
+            total, start = extension.add(total, part), start + column.shape[1]
+        return self.field.scale(total, self.gamma)
+
+    # --- shares of rows, a block at a time ----------------------------------------------------------------
 
     def _masks(self, me: Party, *, keep: bool) -> NDArray[np.uint8] | None:
         """Which party has which record (party, record), where that is known; eight records in a byte."""
@@ -500,31 +624,36 @@ class MomentsLayout(SharedStatistic):
         Shares come in chunks of the cohort, kept at the holder until the opening; one chunk is in memory at a time.
         """
         products = {tile: self._zero(tile) for tile in self.rounds[number]}
-        masks, layers = self._masks(me, keep=keep), len(self.field.primes)
-        for chunk, (start, stop) in enumerate(self.chunks):
-            rows = messages(me, self.rows_tag(chunk), self.parties, layers=layers, keep=keep)
-            shares = shares_of(
-                me, rows, self.field, {party: (stop - start, self.width(party)) for party in self.parties}
-            )
-            for block in range(Shape((stop - start,)).blocks):
-                self._add_block(products, shares, block, None if masks is None else masks[:, start // 8 :])
+        for columns, present in self._blocks(me, keep=keep):
+            self._add_block(products, columns, present)
         return products
+
+    def _chunk_shares(self, me: Party, *, keep: bool) -> Iterator[dict[str, Share]]:
+        """This holder's shares of one chunk of all parties' rows after the other."""
+        for chunk, (start, stop) in enumerate(self.chunks):
+            rows = messages(me, self.rows_tag(chunk), self.parties, layers=len(self.field.primes), keep=keep)
+            lengths = {party: (stop - start, self.width(party)) for party in self.parties}
+            yield shares_of(me, rows, self.field, lengths)
+
+    def _blocks(self, me: Party, *, keep: bool) -> Iterator[tuple[Residues, NDArray[np.bool_] | None]]:
+        """Shares of all columns for a block of records, and which party has which of these, where that is known."""
+        masks = self._masks(me, keep=keep)
+        for (start, stop), shares in zip(self.chunks, self._chunk_shares(me, keep=keep), strict=True):
+            for block in range(Shape((stop - start,)).blocks):
+                rows, present = Shape((stop - start,)).rows(block), None
+                if masks is not None:
+                    first, last = start + rows.start, start + rows.stop
+                    bits = np.unpackbits(masks[:, first // 8 : -(-last // 8)], axis=1, count=last - first)
+                    present = bits.astype(bool)
+                yield self._columns(shares, block), present
 
     def _zero(self, tile: Tile) -> Product:
         """A share of nothing yet."""
         height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
         return lift(self.field, self.field.zeros((height, width)))
 
-    def _add_block(
-        self, products: dict[Tile, Product], shares: Mapping[str, Share], block: int, masks: NDArray[np.uint8] | None
-    ) -> None:
-        """Add one block of records to every tile; `masks` begin with the records of the shares."""
-        columns = self._columns(shares, block)
-        rows = next(iter(shares.values())).shape.rows(block)
-        present = None
-        if masks is not None:
-            bits = np.unpackbits(masks[:, rows.start // 8 : -(-rows.stop // 8)], axis=1, count=rows.stop - rows.start)
-            present = bits.astype(bool)
+    def _add_block(self, products: dict[Tile, Product], columns: Residues, present: NDArray[np.bool_] | None) -> None:
+        """Add one block of records to every tile."""
         for pattern, mask in enumerate(self.masks):
             tiles = [tile for tile in products if tile.pattern == pattern]
             if not tiles:
@@ -560,7 +689,7 @@ def _matches(present: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> 
 # --- within the memory that the user allows ---------------------------------------------------------------
 
 
-def within_memory(layout: MomentsLayout, megabytes: int) -> MomentsLayout:
+def within_memory(layout: MomentsLayout, megabytes: float) -> MomentsLayout:
     """The same computation in tiles and rounds so small that coordinator and holders stay within so many MB.
 
     An upper bound, from the sizes of what is alive at the worst moment: arriving mail in four forms (the frame, the
@@ -573,7 +702,7 @@ def within_memory(layout: MomentsLayout, megabytes: int) -> MomentsLayout:
     start, stop = layout.chunks[0]
     records = stop - start
     while True:
-        left = (megabytes << 20) - PYTHON - _resident(layout, records)
+        left = int(megabytes * (1 << 20)) - PYTHON - _resident(layout, records)
         if left >= each * least or records <= BATCH_ROWS:
             break
         records = max(BATCH_ROWS, records // 2 // BATCH_ROWS * BATCH_ROWS)
@@ -606,8 +735,8 @@ def _resident(layout: MomentsLayout, records: int) -> int:
 
 
 RANGES = (
-    "but for its ranges it is the layout of the plan; what is mapped to [-1, 1] has its middle within the declared range"
-    " of the column, and is a millionth to a hundred times as wide; no noise and no sensitivity depends on it"
+    "but for its ranges it is the layout of the plan; what is mapped to [-1, 1] has its middle within the declared"
+    " range of the column, and is a millionth to a hundred times as wide; no noise and no sensitivity depends on it"
 )
 NARROWEST, WIDEST = 1e-6, 100.0
 
@@ -625,11 +754,11 @@ def later_ranges(layout: MomentsLayout) -> Later:
 def _usable(feature: Feature, lower: Any, upper: Any) -> bool:
     if not (is_number(lower) and is_number(upper)):
         return False
-    middle = abs((lower + upper) / 2 - feature.centre) <= feature.half * (1 + 1e-6)
-    return middle and NARROWEST * feature.half <= (upper - lower) / 2 <= WIDEST * feature.half
+    inside = abs((lower + upper) / 2 - feature.centre) <= feature.half * (1 + 1e-6)
+    return bool(inside and NARROWEST * feature.half <= (upper - lower) / 2 <= WIDEST * feature.half)
 
 
-class MomentComputation(JointStages, Procedure["MomentsResult"]):
+class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
     """One computation of moments: share rows, open, join. Other methods put its stages into their own plans.
 
     `adaptive`: its ranges come from earlier releases of the job, and are given to `run`. Neither cost nor shape depends
@@ -676,7 +805,7 @@ class MomentComputation(JointStages, Procedure["MomentsResult"]):
             discloses="secret shares of noise",
             reply_bytes=noise,
         )
-        stages = (self.share, self.share_more, compare, opening, self.add_noise)
+        stages = (self.share, self.share_more, compare, opening, self.add_noise, *self.verification())
         self.stages = tuple(stage for stage in stages if stage.costs)
         self.notes = moment_notes(layout, view)
 
@@ -698,6 +827,7 @@ class MomentComputation(JointStages, Procedure["MomentsResult"]):
             for tile in tiles:
                 _place(grams[tile.pattern], tile, opened[start : start + tile.size])
                 start += tile.size
+        self.verified(job, layout, **later)
         return MomentsResult(
             n=layout.facts.n,
             parties=layout.parties,

@@ -25,7 +25,16 @@ from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, Result, method_class
-from colonnade.federation.options import Delta, Option, OptionalEpsilon, RelationOption, View, ViewOption
+from colonnade.federation.options import (
+    Delta,
+    Memory,
+    Option,
+    OptionalEpsilon,
+    RelationOption,
+    Verify,
+    View,
+    ViewOption,
+)
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public
@@ -33,8 +42,9 @@ from colonnade.formatting import number
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.skellam import LARGEST_MU
 from colonnade.secure.bgw import Product, lift, open_product
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
-from colonnade.statistics.circuit import Circuit, CircuitMemory, CircuitStages, CircuitStatistic, Factor, within_memory
+from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, within_memory
 from colonnade.statistics.features import Feature, design, features, integer_bounds, stochastic_round
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
 from colonnade.statistics.shares import noise_part
@@ -166,7 +176,8 @@ class PolynomialSum(Method["PolynomialResult"]):
     ] = field(default_factory=dict)
     view: ViewOption = "client"
     relation: RelationOption = "zero-out"
-    memory: CircuitMemory = None
+    memory: Memory = None
+    verify: Verify = True
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -190,6 +201,7 @@ class PolynomialSum(Method["PolynomialResult"]):
             facts=facts, roster=roster, polynomial=self.polynomial, gamma=gamma, bounds=self.bounds
         )
         layout.check()
+        layout = replace(layout, verify=self.verify and self.view == "client")
         if self.epsilon is not None:
             try:
                 mu = layout.calibrated(epsilon=self.epsilon, delta=self.delta, view=self.view, relation=self.relation)
@@ -442,7 +454,7 @@ class PolynomialLayout(CircuitStatistic):
 
     def combine(self, me: Party, number: int) -> Residues:
         """Monomials times their public coefficients, plus every member's noise."""
-        noise, sums = self.held(me, "noise"), self.held(me, "sums")
+        noise, sums = self.held_noise(me), self.held(me, "sums")
         monomials: dict[Exponents, Product] = {
             own: lift(self.field, sums[party][:, position])
             for party, each in self.local.items()
@@ -459,6 +471,33 @@ class PolynomialLayout(CircuitStatistic):
             drawn = {member: shares[:, position] for member, shares in noise.items()}
             opened[:, position] = open_product(total, noise=drawn, parties=me.roster.names)
         return opened
+
+    # --- what is verified ---------------------------------------------------------------------------------
+
+    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
+        return [extension.uniform((self.size,), seed=seed, label="outputs")]
+
+    def _monomial_weights(self, extension: Extension, seed: bytes) -> dict[Exponents, Residues]:
+        """The weight of each monomial in the combination of all outputs: sum_o W_o coefficient_o."""
+        (outputs,) = self.opening_weights(extension, seed)
+        weights: dict[Exponents, Residues] = {}
+        for position, output in enumerate(self.coefficients):
+            for own, coefficient in output.items():
+                scaled = self.field.scale(outputs[:, position], coefficient)
+                weights[own] = extension.add(weights[own], scaled) if own in weights else scaled
+        return weights
+
+    def term_vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
+        """The weight of the monomial on the left, 1 on the right."""
+        one = extension.embed(np.ones((len(self.field.primes), 1), dtype=np.int32))
+        if side == 1:
+            return [one] * len(self.terms)
+        weights = self._monomial_weights(extension, seed)
+        return [weights[own][:, None] for own in self.terms]
+
+    def sum_weights(self, extension: Extension, seed: bytes) -> dict[str, Residues]:
+        weights = self._monomial_weights(extension, seed)
+        return {party: np.stack([weights[own] for own in each], axis=1) for party, each in self.local.items()}
 
 
 def _concerns(column: str, named: set[str]) -> bool:

@@ -122,13 +122,14 @@ def _taken(me: Party) -> dict[str, bytes]:
 
 
 def state_taken(me: Party, tag: str, alike: Mapping[str, bytes]) -> None:
-    """Tell the other holders, sealed, what was taken from each dealer, with what it sent that all must have `alike`; and
-    bind oneself to a coin, which is shown when nothing can be changed any more."""
+    """Tell the other holders, sealed, what was taken from each dealer, with what it sent that all must have `alike`.
+
+    And bind oneself to two coins, which are shown when what they are to check can be changed no more."""
     taken = _taken(me)
     dealings = {dealer: hashlib.sha256(taken[dealer] + alike.get(dealer, b"")).digest() for dealer in taken}
-    coin = me.randomness.bytes(32)
-    stated = {"dealings": dealings, "coin": hashlib.sha256(coin).digest()}
-    me.keep(_own_statement(tag), {**stated, "coin": coin})
+    coins = [me.randomness.bytes(32) for _ in range(2)]
+    stated = {"dealings": dealings, "coins": [hashlib.sha256(coin).digest() for coin in coins]}
+    me.keep(_own_statement(tag), {**stated, "coins": coins})
     for holder in me.roster.committee:
         if holder != me.name:
             me.send(holder, _statement(tag), stated)
@@ -149,8 +150,8 @@ def require_agreement(me: Party, tag: str) -> None:
     coins = {}
     for holder, stated in received_from(me, _statement(tag), others).items():
         match stated:
-            case {"dealings": dict(dealings), "coin": bytes(coin), **rest} if not rest and len(coin) == 32:
-                coins[holder] = coin
+            case {"dealings": dict(dealings), "coins": [bytes(first), bytes(second)], **rest} if not rest:
+                coins[holder] = [first, second]
             case _:
                 raise SecureError(f"{holder!r} sent no comparison of what it holds; check its installation.")
         differing = sorted(dealer for dealer in {*own, *dealings} if own.get(dealer) != dealings.get(dealer))
@@ -159,7 +160,30 @@ def require_agreement(me: Party, tag: str) -> None:
                 f"{holder!r} was dealt something else than this holder by {', '.join(map(repr, differing))}; nothing is"
                 " opened."
             )
-    me.keep(f"{_statement(tag)}: coins", coins)
+    me.keep(_bound_coins(tag), coins)
+
+
+def _bound_coins(tag: str) -> str:
+    return f"compared: {tag}: coins"
+
+
+def own_coin(me: Party, tag: str, number: int) -> bytes:
+    """One of the two coins to which this holder bound itself when it compared."""
+    return bytes(me.recall(_own_statement(tag))["coins"][number])
+
+
+def true_coins(me: Party, tag: str, number: int, coins: Mapping[str, Any]) -> None:
+    """Refuse coins that are not those to which the holders bound themselves when they compared."""
+    bound = me.recall(_bound_coins(tag))
+    for holder in me.roster.committee:
+        coin = coins.get(holder)
+        true = (
+            coin == own_coin(me, tag, number)
+            if holder == me.name
+            else isinstance(coin, bytes) and hashlib.sha256(coin).digest() == bound[holder][number]
+        )
+        if not true:
+            raise SecureError(f"this is not the coin to which {holder!r} has bound itself; nothing is answered.")
 
 
 # --- small arrays: every holder gets its whole share -------------------------------------------------------
@@ -173,14 +197,34 @@ def deal(me: Party, tag: str, field: Field, values: NDArray[np.integer[Any]]) ->
     )
 
 
-def deal_noise(me: Party, tag: str, field: Field, noise: NDArray[np.int64]) -> None:
-    """Share noise that this member has drawn, by a fresh sharing of degree 2t."""
+def deal_noise(me: Party, tag: str, field: Field, noise: NDArray[np.int64], *, parts: bool = False) -> None:
+    """Share noise that this member has drawn, by a fresh sharing of degree 2t; in two parts if it is to be verified."""
+    if parts:
+        deal(me, tag, field, noise)
+        deal(me, rest_of(tag), field, np.zeros_like(noise))
+        return
     threshold = me.roster.threshold
     _send(
         me,
         tag,
         noise_sharing(field, noise, threshold=threshold, holders=len(me.roster.committee), randomness=me.randomness),
     )
+
+
+def rest_of(tag: str) -> str:
+    """The tag of the second part of noise."""
+    return f"{tag}, rest"
+
+
+def joined_noise(me: Party, field: Field, noise: Residues, rest: Residues) -> Residues:
+    """A share of degree 2t of noise that was dealt in two parts.
+
+    h(x) + x^t k(x), where h is a uniform polynomial of degree t with the noise at 0, and k one with 0 at 0: uniform
+    among those of degree 2t with the noise at 0, since h has the coefficients of x to x^t and k those beyond. And both
+    parts are of degree t, so that combinations of them can be checked.
+    """
+    point = me.roster.committee.index(me.name) + 1
+    return field.add(noise, field.scale(rest, point**me.roster.threshold))
 
 
 def _send(me: Party, tag: str, shares: Sequence[Residues]) -> None:
@@ -220,9 +264,15 @@ def deal_large(me: Party, tag: str, field: Field, rows: NDArray[np.integer[Any]]
     _deal_large(me, tag, field, rows, degree=me.roster.threshold)
 
 
-def deal_large_noise(me: Party, tag: str, field: Field, *, mu: int, size: int) -> None:
-    """Share this member's part Sk(mu / m) of the noise for `size` entries (zeros if mu is 0): of degree 2t."""
-    _deal_large(me, tag, field, noise_part(me, mu=mu, size=size), degree=2 * me.roster.threshold)
+def deal_large_noise(me: Party, tag: str, field: Field, *, mu: int, size: int, parts: bool = False) -> None:
+    """Share this member's part Sk(mu / m) of the noise for `size` entries (zeros if mu is 0): of degree 2t, or in two
+    parts of degree t if it is to be verified."""
+    noise = noise_part(me, mu=mu, size=size)
+    if parts:
+        deal_large(me, tag, field, noise)
+        deal_large(me, rest_of(tag), field, np.zeros(size, dtype=np.int8))
+    else:
+        _deal_large(me, tag, field, noise, degree=2 * me.roster.threshold)
 
 
 def _deal_large(me: Party, tag: str, field: Field, values: NDArray[np.integer[Any]], *, degree: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -27,7 +27,16 @@ from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, Result, method_class
-from colonnade.federation.options import Delta, Option, OptionalEpsilon, RelationOption, View, ViewOption
+from colonnade.federation.options import (
+    Delta,
+    Memory,
+    Option,
+    OptionalEpsilon,
+    RelationOption,
+    Verify,
+    View,
+    ViewOption,
+)
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.step import Public
@@ -36,9 +45,19 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Relation, compose
 from colonnade.privacy.skellam import LARGEST_MU
 from colonnade.secure.bgw import lift, open_product
+from colonnade.secure.claims import cross_weights, one_hot_value
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics.cells import Cells, cells
-from colonnade.statistics.circuit import Circuit, CircuitMemory, CircuitStages, CircuitStatistic, Factor, within_memory
+from colonnade.statistics.circuit import (
+    Circuit,
+    CircuitStages,
+    CircuitStatistic,
+    Factor,
+    node_size,
+    pairings,
+    within_memory,
+)
 from colonnade.statistics.features import CohortRows
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
 from colonnade.statistics.shares import noise_part
@@ -93,7 +112,8 @@ class Tables(Method["TablesResult"]):
     ] = None
     view: ViewOption = "client"
     relation: RelationOption = "zero-out"
-    memory: CircuitMemory = None
+    memory: Memory = None
+    verify: Verify = True
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -126,6 +146,7 @@ class Tables(Method["TablesResult"]):
             budget = {"epsilon": self.epsilon, "delta": self.delta}
             mus = layout.shared_noise(self.split or (1.0,) * len(mus), view=self.view, relation=self.relation, **budget)
             layout = replace(layout, mus=mus)
+        layout = replace(layout, verify=self.verify and self.view == "client")
         return layout if self.memory is None else within_memory(layout, self.memory)
 
     @classmethod
@@ -321,7 +342,7 @@ class TablesLayout(CircuitStatistic):
 
     def combine(self, me: Party, number: int) -> Residues:
         """Sums of products of this holder's shares, and shares of counts, plus every member's noise."""
-        noise, counts = self.held(me, "noise"), self.held(me, "sums")
+        noise, counts = self.held_noise(me), self.held(me, "sums")
         products = iter(self.term_sums(me))
         used = dict.fromkeys(self.local, 0)
         opened = np.empty((len(self.field.primes), self.size), dtype=np.int32)
@@ -338,6 +359,79 @@ class TablesLayout(CircuitStatistic):
             opened[:, table] = open_product(product, noise=shaped, parties=me.roster.names).reshape(len(opened), -1)
             start += size
         return opened
+
+    # --- what is verified ---------------------------------------------------------------------------------
+
+    def term_vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
+        return [
+            extension.uniform((node_size(pairings(term)[1][side]),), seed=seed, label=f"term {number} {side}")
+            for number, term in enumerate(self.circuit.terms)
+        ]
+
+    def _local_weights(self, extension: Extension, seed: bytes, table: int) -> Residues:
+        return extension.uniform((self.sizes[table],), seed=seed, label=f"table {table}")
+
+    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
+        """Of a table of several parties u' T v, of one within a party any weights."""
+        left, right = (iter(self.term_vectors(extension, seed, side)) for side in (0, 1))
+        weights = [
+            cross_weights(extension, next(left), next(right))
+            if len(parts) > 1
+            else self._local_weights(extension, seed, table)
+            for table, parts in enumerate(self.parts)
+        ]
+        return [np.concatenate(weights, axis=1)]
+
+    def sum_weights(self, extension: Extension, seed: bytes) -> dict[str, Residues]:
+        weights: dict[str, list[Residues]] = {}
+        for table, parts in enumerate(self.parts):
+            if len(parts) == 1:
+                weights.setdefault(parts[0].party, []).append(self._local_weights(extension, seed, table))
+        return {party: np.concatenate(own, axis=1) for party, own in weights.items()}
+
+    def _own_factors(self, dealer: str) -> list[Factor]:
+        """The one-hot groups among the columns of a party's rows."""
+        return [factor for part, factor in self.factors.items() if part.party == dealer]
+
+    def input_length(self, dealer: str) -> int:
+        """One product for each record and one-hot group."""
+        return self.facts.n * len(self._own_factors(dealer))
+
+    def _dealt_rows(self, me: Party, dealer: str, *, own: bool = False) -> Iterator[Residues]:
+        """The dealer's own rows, or a holder's shares of them, chunk by chunk."""
+        place = list(self.circuit.widths).index(dealer)
+        for chunk in range(len(self.chunks)):
+            yield self.field.encode(self.shared_rows(me, chunk)) if own else self._arrived(me, chunk, 0)[place]
+
+    def _group_vectors(self, extension: Extension, seed: bytes, dealer: str, group: int) -> list[Residues]:
+        size = self._own_factors(dealer)[group].stop - self._own_factors(dealer)[group].start
+        return [extension.uniform((size,), seed=seed, label=f"group {group} of {dealer} {side}") for side in (0, 1)]
+
+    def _record_weights(self, extension: Extension, seed: bytes, dealer: str, chunk: int, group: int) -> Residues:
+        start, stop = self.chunks[chunk]
+        return extension.uniform((stop - start,), seed=seed, label=f"records {chunk} of {dealer} {group}")
+
+    def input_factor(
+        self, me: Party, dealer: str, extension: Extension, seed: bytes, side: int, *, own: bool
+    ) -> Iterator[Residues]:
+        """sum_r chi_r (x_r u) (x_r v) = sum_r chi_r x_r (u v) for each group, at random only if x_r is an indicator."""
+        for chunk, rows in enumerate(self._dealt_rows(me, dealer, own=own)):
+            for group, factor in enumerate(self._own_factors(dealer)):
+                vector = self._group_vectors(extension, seed, dealer, group)[side]
+                projected = extension.project(rows[:, :, factor.start : factor.stop], vector)
+                if side == 0:
+                    projected = extension.mul(projected, self._record_weights(extension, seed, dealer, chunk, group))
+                yield projected
+
+    def input_value(self, me: Party, dealer: str, extension: Extension, seed: bytes) -> Residues:
+        total = extension.zeros()
+        for chunk, rows in enumerate(self._dealt_rows(me, dealer)):
+            for group, factor in enumerate(self._own_factors(dealer)):
+                chi = self._record_weights(extension, seed, dealer, chunk, group)
+                u, v = self._group_vectors(extension, seed, dealer, group)
+                own = rows[:, :, factor.start : factor.stop]
+                total = extension.add(total, one_hot_value(extension, own, u, v, chi))
+        return total
 
 
 def _columns(parts: Sequence[Part]) -> list[str]:

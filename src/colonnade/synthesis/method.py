@@ -186,6 +186,9 @@ class Synthesize(Method[SyntheticTable]):
         if self.split is not None:
             check_split(self.split)
 
+    def needed_to_fit(self) -> tuple[str, ...]:
+        return ("jax", "mbi") if self.model == "field" else ()
+
     def missing_data(self) -> str:
         if self.model == "field":
             return MISSING_DATA

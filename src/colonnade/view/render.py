@@ -9,11 +9,16 @@ from colonnade.view.charts import draw
 from colonnade.view.page import Html, folded, join, listing, page, paragraph, section, table, tag
 
 
+def view_page(view: View) -> str:
+    """A view as a page of its own."""
+    parts = (tag("h1", view.title), paragraph(view.quality, class_="soft"), render_blocks(view.answer))
+    return page(view.title, *parts, *map(render_section, view.sections))
+
+
 def notebook(view: View) -> str:
     """The same HTML as in a report, in a frame of its own, so that neither styles the other."""
-    parts = (tag("h1", view.title), paragraph(view.quality, class_="soft"), render_blocks(view.answer))
-    whole = page(view.title, *parts, *map(render_section, view.sections))
-    return tag("iframe", srcdoc=whole, sandbox="", title=view.title, style="width: 100%; height: 32rem; border: 0")
+    style = "width: 100%; height: 32rem; border: 0"
+    return tag("iframe", srcdoc=view_page(view), sandbox="", title=view.title, style=style)
 
 
 def render_blocks(blocks: Sequence[Block]) -> Html:

@@ -98,7 +98,7 @@ def test_repeated_keys_without_a_rule_are_refused_with_a_cure_that_works() -> No
         Column(name="level", kind="ordinal", categories=("low", "mid", "high")),
         Column(name="smoker", kind="binary", categories=("no", "yes")),
     ]
-    with pytest.raises(KeyProblem, match="350 record.s. repeat the key .* `one_row = "):
+    with pytest.raises(KeyProblem, match=r"350 record.s. repeat the key .* `one_row = "):
         Block.load("p", FrameSource(frame), key="id", columns=Columns(plain))
     text = Columns(plain).to_toml().replace('kind = "binary"', 'kind = "binary"\none_row = "any"')
     with pytest.raises(KeyProblem, match=r"and 'level' does not say .*`one_row = \"last\"` under \[columns.level\]"):
@@ -112,11 +112,11 @@ def test_rows_that_cannot_be_read_are_refused_although_no_person_shows_them() ->
     with pytest.raises(DomainError, match="1 cell is not a number"):
         Block.load("p", FrameSource(frame), key="id", columns=Columns([amount("max")]))
     frame = pd.DataFrame({"id": ["a", "a", "b"], "amount": [1, 2, 3], "when": ["x", "y", "z"]})
-    with pytest.raises(SchemaError, match="order_by names 'when'.*kind = \"date\""):
+    with pytest.raises(SchemaError, match=r"order_by names 'when'.*kind = .date."):
         Block.load(
             "p", FrameSource(frame), key="id", columns=Columns([amount("last", order_by="when")], ignore=["when"])
         )
-    with pytest.raises(KeyProblem, match="1 record.s. have no key"):
+    with pytest.raises(KeyProblem, match=r"1 record.s. have no key"):
         lost = pd.DataFrame({"id": ["a", None], "amount": [1.0, 2.0]})
         Block.load("p", FrameSource(lost), key="id", columns=Columns([amount("max")]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,19 @@ from colonnade.errors import RunError, UnsafeRequest
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import plan_of_steps
-from colonnade.federation.stage import Later, Stage, checked_by_step, stage
+from colonnade.federation.stage import (
+    Later,
+    Stage,
+    checked_by_step,
+    counted,
+    fields_of,
+    flag,
+    integer,
+    number,
+    numbers,
+    one_of,
+    stage,
+)
 from colonnade.privacy.cost import Laplace
 from colonnade.statistics.describe import Describe
 from support import steps
@@ -151,3 +164,58 @@ def test_a_stage_to_data_and_back(tmp_path: Path) -> None:
         assert read.to_dict() == planned.to_dict()
         with pytest.raises(RunError, match="has 0 requests"):
             read.arguments("clinic", 0, {})
+
+
+# --- the rules for arguments that only the running job knows -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "planned", "allowed", "refused"),
+    [
+        (counted("rounds"), 2, [2], [0, 3, -1, 2.0, True, None, "2"]),
+        (integer("a size", 0, 3), 0, [0, 3], [-1, 4, 1.0, True, None, "1"]),
+        (number("a length", 0.5, 2.0), 1.0, [0.5, 1, 2.0], [0.0, 3, math.nan, math.inf, 10**400, True, None, "1"]),
+        (number("any"), 1.0, [-1e300, 0], [math.nan, -math.inf, 10**400, None]),
+        (
+            numbers("weights", 2.0),
+            [0.0, 0.0],
+            [[1.0, -2]],
+            [[1.0], [1.0, 3.0], [1.0, math.nan], [True, 1.0], (1, 1), None],
+        ),
+        (one_of("a mode", ["em", None]), "em", ["em", None], ["EM", 1, True, []]),
+        (flag("whether"), True, [True, False], [0, 1, None, "true"]),
+    ],
+    ids=["counted", "integer", "number", "any number", "numbers", "one of", "flag"],
+)
+def test_a_rule_allows_what_it_says_and_nothing_else(
+    rule: Later, planned: Any, allowed: list[Any], refused: list[Any]
+) -> None:
+    assert all(rule.allows(value, planned) for value in allowed)
+    assert not any(rule.allows(value, planned) for value in refused)
+
+
+def test_a_layout_may_differ_in_the_named_fields_only() -> None:
+    planned = {"mu": 8, "names": ["a"], "ranges": {}}
+    rule = fields_of("but for its ranges", ranges=lambda ranges: ranges["a"] < 1)
+    assert rule.allows({**planned, "ranges": {"a": 0}}, planned)
+    for other in ({"mu": 0}, {"mu": 8.0}, {"names": ["b"]}, {"ranges": {"a": 1}}, {"ranges": None}, {"more": 1}):
+        assert not rule.allows({**planned, "ranges": {"a": 0}, **other}, planned)
+    assert not rule.allows({"mu": 8, "ranges": {"a": 0}}, planned)
+    assert not rule.allows(None, planned)
+
+
+def test_a_request_states_the_number_that_its_stage_counts() -> None:
+    planned = Stage(
+        name="rounds",
+        step="a step",
+        counts={"clinic": 3},
+        costs={"clinic": Laplace(0.3)},
+        audience="coordinator",
+        discloses="nothing",
+        requests={"clinic": [{"epsilon": 0.1, "mark": 0}] * 3},
+        later={"mark": counted("the rounds")},
+    )
+    assert [planned.arguments("clinic", place, {})["mark"] for place in range(3)] == [0, 1, 2]
+    planned.bind("clinic", 1, {"epsilon": 0.1, "mark": 1})
+    with pytest.raises(UnsafeRequest, match=r"mark of stage .* is not what the plan allows: the rounds"):
+        planned.bind("clinic", 1, {"epsilon": 0.1, "mark": 0})

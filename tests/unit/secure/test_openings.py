@@ -11,7 +11,7 @@ from colonnade.secure import bgw
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import PRIMES, Field, Residues
 from colonnade.secure.openings import check_opening, combination, consistent, culprits
-from colonnade.secure.shamir import share, share_residues
+from colonnade.secure.shamir import interpolate, reconstruct, share, share_residues
 
 FIELD = Field(PRIMES[:2])
 K = Extension(FIELD)
@@ -121,6 +121,20 @@ def test_a_dealing_of_another_degree_is_found(holders: int, threshold: int) -> N
         assert not consistent(FIELD, opened, degree=threshold)
         if (holders, threshold) == (5, 1):
             assert culprits(FIELD, opened, degree=threshold, threshold=threshold) == (holder,)
+
+
+def test_a_wrong_dealing_would_show_anothers_value_and_is_found_before() -> None:
+    """Four holders, t = 1. A party deals holder 3 a share that is off by 1; the opened product's surplus is then
+    holder 3's share of the other party's secret, whatever the noise, and a second share gives the secret."""
+    secret, options = 123, {"holders": 4, "threshold": 1, "randomness": SimulatedRandomness(8)}
+    x, y = share(FIELD, [[secret]], **options), share(FIELD, [[5]], **options)
+    y[3] = changed(changed(y[3], 0, 0, 0), 1, 0, 0)
+    noise = share(FIELD, [[10**6]], degree=2, **options)
+    opened = {i: FIELD.add(FIELD.mul(x[i], y[i]), noise[i]) for i in range(4)}
+    stolen = FIELD.sub(opened[3], interpolate(FIELD, {i: opened[i] for i in range(3)}, degree=2, point=4))
+    assert int(reconstruct(FIELD, {0: x[0], 3: stolen}, degree=1)[0, 0]) == secret
+    masks = share_residues(FIELD, FIELD.uniform((3,), options["randomness"]), **options)
+    assert culprits(FIELD, combinations_of(y, masks, "rows"), degree=1, threshold=1) == (3,)
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:

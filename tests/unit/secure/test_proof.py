@@ -214,6 +214,26 @@ def test_pieces_of_any_size_give_what_the_whole_vector_gives(monkeypatch: pytest
         assert (fold(query, iter(pieces[0]), masks[:, : layout.rows]) == expected[1]).all()
 
 
+@pytest.mark.parametrize("width", [1, 700])
+def test_long_claims_of_the_largest_residues_stay_exact(width: int) -> None:
+    """2^18 rows are one chunk, and rows of 700 make sums of 700 products: the largest that a kernel adds up."""
+    extension, layout = Extension(Field(PRIMES[3:4])), Layout((1 << 18) + 3, width)
+    a = np.full((1, layout.length, 3), PRIMES[3] - 1, dtype=np.int32)
+    masks = np.full((1, layout.masks(1), 3), PRIMES[3] - 1, dtype=np.int32)
+    query = Query(extension, layout, extension.point(seed=seed(8), label="r"))
+    opened = answer(
+        query,
+        a,
+        a,
+        masks=masks,
+        proofs=prove(extension, layout, a, a, masks=masks)[:, None],
+        own=extension.inner(a, a)[:, None],
+    )
+    rows, right = layout.rows, extension.sum(opened[:, 2 * layout.rows :])
+    left = extension.inner(opened[:, :rows], opened[:, rows : 2 * rows])
+    assert np.array_equal(left, right)
+
+
 def test_shapes_that_do_not_fit_are_refused() -> None:
     extension, layout = Extension(Field(PRIMES[:2])), Layout(10, 3)
     a, masks = extension.zeros((10,)), extension.zeros((layout.masks(1),))

@@ -29,6 +29,7 @@ KEY, REQUEST, CERTIFICATE, AUTHORITY = "tls.key", "request.pem", "certificate.pe
 AUTHORITY_KEY = "authority.key"
 REVOKED = "revoked.txt"
 _SEALING = "colonnade:sealing-key:"
+_SIGNING = "colonnade:signing-key:"
 _BACKDATED = datetime.timedelta(minutes=5)
 """Clocks differ a little between institutions."""
 _AUTHORITY_DAYS = 3650
@@ -41,6 +42,7 @@ class Subject:
     name: str
     organisation: str
     sealing_key: bytes | None
+    signing_key: bytes | None = None
     serial: int | None = None
     expires: datetime.datetime | None = None
 
@@ -104,7 +106,13 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def make_request(
-    folder: Path, *, name: str, organisation: str, sealing_key: bytes | None = None, hosts: tuple[str, ...] = ()
+    folder: Path,
+    *,
+    name: str,
+    organisation: str,
+    sealing_key: bytes | None = None,
+    signing_key: bytes | None = None,
+    hosts: tuple[str, ...] = (),
 ) -> Path:
     """A new private key and a request for its certificate, in `folder`. Only the request leaves.
 
@@ -114,6 +122,8 @@ def make_request(
     names: list[x509.GeneralName] = [_host(host) for host in hosts]
     if sealing_key is not None:
         names.append(x509.UniformResourceIdentifier(_SEALING + sealing_key.hex()))
+    if signing_key is not None:
+        names.append(x509.UniformResourceIdentifier(_SIGNING + signing_key.hex()))
     if not names:
         raise RosterError("a request needs a sealing key (a party) or a host name (the coordinator).")
     key = _new_key(folder / KEY)
@@ -143,14 +153,19 @@ def subject_of(signed: x509.Certificate | x509.CertificateSigningRequest) -> Sub
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except x509.ExtensionNotFound:
         uris = []
-    keys = [uri.removeprefix(_SEALING) for uri in uris if uri.startswith(_SEALING)]
-    if len(keys) > 1:
-        raise RosterError("a certificate must hold one sealing key; make the request again.")
+
+    def key(prefix: str) -> bytes | None:
+        keys = [uri.removeprefix(prefix) for uri in uris if uri.startswith(prefix)]
+        if len(keys) > 1:
+            raise RosterError("a certificate must hold one sealing key and one signing key; make the request again.")
+        return bytes.fromhex(keys[0]) if keys else None
+
     certificate = signed if isinstance(signed, x509.Certificate) else None
     return Subject(
         name=attribute(NameOID.COMMON_NAME),
         organisation=attribute(NameOID.ORGANIZATION_NAME),
-        sealing_key=bytes.fromhex(keys[0]) if keys else None,
+        sealing_key=key(_SEALING),
+        signing_key=key(_SIGNING),
         serial=None if certificate is None else certificate.serial_number,
         expires=None if certificate is None else certificate.not_valid_after_utc,
     )

@@ -1,17 +1,18 @@
-"""How likely each block is to be there, given the response holder's own columns, and the weights that undo selection.
+"""How likely blocks are to be there, given the response holder's own columns, and the weights that undo selection.
 
-The holder knows the presence mask and its own columns w. It fits one logit for each other party in turn, on bounded
-functions of w (ranks, their squares, asinh, products with the response) and on the presence of the parties before it,
-so that blocks may go missing together. With pi_O(w) the product over the parties, a record of pattern O has the weight
+The holder knows the presence mask and its own columns w. For each other party a it fits a logit of presence on bounded
+functions of w (`own_terms`), and for each pair one of b's presence among the records of a, so that blocks may go missing
+together. A record that has both a and b gets the weight
 
-    v = P(O) / pi_O(w),
+    v_ab = P(a, b) / (pi_a(w) pi_b|a(w)),
 
-stabilised by the share P(O) of its pattern, capped, and normalised so that the weights of a pattern add up to its
-records. Where presence depends on w alone, and the logits are right, a weighted pattern has the moments of all records.
+stabilised by the pair's share P(a, b), capped, and normalised so that the weights of a pair add up to all records. Where
+presence depends on w alone, and the logits are right, a pair's weighted records have the moments of all records.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,55 +28,93 @@ RARE = 0.01
 """A level with a smaller share of the records says too little of presence to have a parameter of its own."""
 UNLIKELY = 0.05
 """A record whose block is less likely than this stands for more than twenty that lack it."""
+WINSORISED = 3.0
+"""Standard deviations at which a number's part in the log-odds ends."""
+CLASSES = 5
+"""Of the response, by its quantiles: the log-odds may depend on the other columns differently in each."""
 RIDGE = 1.0
 """The precision of a coefficient's prior, in standard deviations of its term: it keeps separated cells finite."""
 NEWTON_STEPS = 50
 
+Pair = tuple[int, int]
+
 
 @dataclass(frozen=True, eq=False)
 class PresenceWeights:
-    """One weight for each record, what they are made of, and what may be said of them.
+    """`weights` has a column for each pair (a, b) of other parties, a <= b: zero for a record that lacks one of them."""
 
-    `scores` are the derivatives of each record's log-likelihood of presence in the logits' coefficients.
-    """
-
-    weights: Vector
-    scores: Matrix
+    pairs: tuple[Pair, ...]
+    weights: Matrix
     capped: int
+    """Records with a weight above the cap."""
     unlikely: int
-    """Records of which some block that may be missing has a probability below `UNLIKELY`."""
+    """Records of which some block has a probability below `UNLIKELY`."""
     rare: int
     """Own levels that were merged into the reference level."""
+
+
+def block_pairs(blocks: int) -> tuple[Pair, ...]:
+    return tuple(itertools.combinations_with_replacement(range(blocks), 2))
+
+
+def presence_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, cap: float = CAP) -> PresenceWeights:
+    """From the holder's columns (record, column), the place of the response, and the mask (record, other party)."""
+    n, blocks = present.shape
+    terms, merged = own_terms(own, response)
+    design = np.column_stack([np.ones(n), terms])
+    logits = [_logit(design, mask, None) for mask in present.T]
+    single = [expit(design @ coefficients) for coefficients in logits]
+    pairs = block_pairs(blocks)
+    weights = np.zeros((n, len(pairs)))
+    capped = np.zeros(n, dtype=bool)
+    for column, (a, b) in enumerate(pairs):
+        both = present[:, a] & present[:, b]
+        if not both.any():
+            continue
+        probability = single[a]
+        if b != a:
+            records = present[:, a]
+            probability = probability * expit(design @ _logit(design[records], present[records, b], logits[b]))
+        own_weights = np.where(both, both.mean() / probability, 0.0)
+        capped |= own_weights > cap
+        own_weights = np.minimum(own_weights, cap)
+        weights[:, column] = own_weights * (n / own_weights.sum())
+    unlikely = np.any([probability < UNLIKELY for probability in single], axis=0)
+    return PresenceWeights(pairs, weights, int(capped.sum()), int(np.sum(unlikely)), merged)
 
 
 def own_terms(own: Matrix, response: int) -> tuple[Matrix, int]:
     """Bounded functions of the holder's columns, standardised; and how many rare levels were merged.
 
-    A column of two values enters as it is, one of more as its rank r, r^2 and asinh of its standardised value; each also
-    times the response's rank, so that selection may depend on both together.
+    A column of two values enters as it is; one of more as its winsorised value, the square of that and its rank, which
+    tells values apart where they are dense. Each enters again times the response, and within classes of the response.
     """
-    first: list[Vector] = []
-    more: list[Vector] = []
+    value = _winsorised(own[:, response])
+    edges = np.unique(np.quantile(own[:, response], np.arange(1, CLASSES) / CLASSES))
+    label = np.searchsorted(edges, own[:, response])
+    classes = [(label == number).astype(np.float64) for number in range(1, len(edges) + 1)]
+    terms = [value, value**2, _rank(own[:, response]), *classes]
     merged = 0
-    rank_of_response = _rank(own[:, response])
-    for place, values in enumerate(own.T):
-        if values.min() == values.max():
+    for place, column in enumerate(own.T):
+        low, high = column.min(), column.max()
+        if place == response or low == high:
             continue
-        if np.isin(values, (values.min(), values.max())).all():
-            if min(np.mean(values == values.min()), np.mean(values == values.max())) < RARE:
+        if np.isin(column, (low, high)).all():
+            if min(np.mean(column == low), np.mean(column == high)) < RARE:
                 merged += 1
                 continue
-            term = values
+            term = column
         else:
-            term = _rank(values)
-            more += [term**2, np.arcsinh((values - values.mean()) / values.std())]
-        first.append(term)
-        if place != response:
-            more.append(term * rank_of_response)
-    terms = np.column_stack([*first, *more])
-    spread = terms.std(axis=0)
-    terms = terms[:, spread > 0]
-    return (terms - terms.mean(axis=0)) / terms.std(axis=0), merged
+            term = _winsorised(column)
+            terms += [term**2, _rank(column)]
+        terms += [term, term * value, *(term * own_class for own_class in classes)]
+    joined = np.column_stack(terms)
+    joined = joined[:, joined.std(axis=0) > 1e-9]
+    return (joined - joined.mean(axis=0)) / joined.std(axis=0), merged
+
+
+def _winsorised(values: Vector) -> Vector:
+    return np.asarray(np.clip((values - values.mean()) / max(float(values.std()), 1e-300), -WINSORISED, WINSORISED))
 
 
 def _rank(values: Vector) -> Vector:
@@ -83,56 +122,31 @@ def _rank(values: Vector) -> Vector:
     return np.asarray((2 * rankdata(values) - len(values) - 1) / len(values))
 
 
-def presence_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, cap: float = CAP) -> PresenceWeights:
-    """From the holder's columns (record, column), the place of the response, and the mask (record, other party)."""
-    n = len(own)
-    terms, merged = own_terms(own, response)
-    patterns, pattern = np.unique(present, axis=0, return_inverse=True)
-    pattern = pattern.reshape(-1)
-    counts = np.bincount(pattern, minlength=len(patterns)).astype(np.float64)
-    log_pi = np.zeros(n)
-    unlikely = np.zeros(n, dtype=bool)
-    scores: list[Matrix] = []
-    before: list[Vector] = []
-    for mask in present.T:
-        if mask.all() or not mask.any():
-            continue
-        design = np.column_stack([np.ones(n), terms, *before])
-        probability = expit(design @ _logit(design, mask))
-        log_pi += np.log(np.where(mask, probability, 1 - probability))
-        unlikely |= probability < UNLIKELY
-        scores.append(design * (mask - probability)[:, None])
-        before.append((mask - mask.mean()) / mask.std())
-    weights = np.exp(np.log(counts / n)[pattern] - log_pi)
-    capped = int((weights > cap).sum())
-    weights = np.minimum(weights, cap)
-    weights *= (counts / np.bincount(pattern, weights, minlength=len(counts)))[pattern]
-    joined = np.column_stack(scores) if scores else np.zeros((n, 0))
-    return PresenceWeights(weights, joined, capped, int(unlikely.sum()), merged)
-
-
-def _logit(design: Matrix, outcome: NDArray[np.bool_]) -> Vector:
+def _logit(design: Matrix, outcome: NDArray[np.bool_], start: Vector | None) -> Vector:
     """Penalised maximum likelihood by Newton's method, halving a step that would lower it; the intercept is free."""
     penalty = np.full(design.shape[1], RIDGE)
-    penalty[0] = 0.0
-    mean = float(outcome.mean())
+    penalty[0] = 1e-6
     coefficients = np.zeros(design.shape[1])
-    coefficients[0] = np.log(mean / (1 - mean))
+    if start is None:
+        mean = float(np.clip(outcome.mean(), 1e-6, 1 - 1e-6))
+        coefficients[0] = np.log(mean / (1 - mean))
+    else:
+        coefficients = start
     sign = np.where(outcome, 1.0, -1.0)
 
-    def value(at: Vector) -> float:
-        return float(-np.logaddexp(0.0, -sign * (design @ at)).sum() - 0.5 * at @ (penalty * at))
+    def value(trial: Vector) -> float:
+        return float(-np.logaddexp(0.0, -sign * (design @ trial)).sum() - 0.5 * trial @ (penalty * trial))
 
     reached = value(coefficients)
     for _ in range(NEWTON_STEPS):
         probability = expit(design @ coefficients)
         score = design.T @ (outcome - probability) - penalty * coefficients
         curvature = (design * (probability * (1 - probability))[:, None]).T @ design + np.diag(penalty)
-        step = np.linalg.solve(curvature + 1e-9 * np.eye(len(penalty)), score)
-        if score @ step < 1e-10:
+        step = np.linalg.solve(curvature, score)
+        gain = float(score @ step)
+        if gain < 1e-6:
             break
-        while value(coefficients + step) < reached and score @ step > 1e-10:
-            step = step / 2
-        coefficients = coefficients + step
-        reached = value(coefficients)
+        while (after := value(coefficients + step)) < reached and gain > 1e-9:
+            step, gain = step / 2, gain / 2
+        coefficients, reached = coefficients + step, after
     return coefficients

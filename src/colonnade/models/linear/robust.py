@@ -24,8 +24,8 @@ from scipy.stats import f as f_distribution
 from colonnade.models.linear.gaussian import standard_regression
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Pattern, PatternStatistics, Vector
 
-GROUPS = 100
-"""Random groups of records: the standard error of a standard error is then 7 %."""
+GROUPS = 200
+"""Random groups of records: the relative error of a standard error is then 5 %."""
 
 
 def weighted_statistics(rows: Matrix, weights: Vector, names: Sequence[str]) -> PatternStatistics:
@@ -132,3 +132,33 @@ def hausman(difference: Vector, covariance: Matrix, groups: int) -> Difference:
     size = int(inside.sum())
     pvalue = float(f_distribution.sf(statistic * (groups - size) / (size * (groups - 1)), size, groups - size))
     return Difference(statistic, pvalue, size)
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """Two estimates of the same coefficients as one: the first is efficient if its model holds, the second holds more
+    widely. `share` is how much of the second is in it."""
+
+    params: Vector
+    cov: Matrix
+    share: float
+    test: Difference
+
+
+def combined(first: Vector, second: Vector, covariance: Matrix, groups: int) -> Combination:
+    """first + share (second - first), with share = (1 - E[T^2] / T^2)_+ of Hausman's T^2 and its mean under equality.
+
+    Stein's rule: near equality it is the efficient estimate, far from it the other. What is left of the first one's bias
+    is about (1 - share) d where d = second - first exceeds its own error: it is added to the variance, so that an
+    interval covers on the way between the two. `covariance` is that of (first, second).
+    """
+    width = len(first)
+    e, c, w = covariance[:width, :width], covariance[:width, width:], covariance[width:, width:]
+    difference = second - first
+    apart = e + w - c - c.T
+    test = hausman(difference[1:], apart[1:, 1:], groups)
+    mean = test.size * (groups - 1) / (groups - test.size - 1)
+    share = max(0.0, 1.0 - mean / test.statistic) if test.statistic > 0 else 0.0
+    cov = (1 - share) ** 2 * e + share * (1 - share) * (c + c.T) + share**2 * w
+    left = (1 - share) ** 2 * np.maximum(0.0, difference**2 - np.diag(apart))
+    return Combination(first + share * difference, cov + np.diag(left), share, test)

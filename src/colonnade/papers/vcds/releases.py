@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from colonnade.data.column import Column
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.party import Party
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.papers.vcds.ranks import Noise, perturbed_ranks, rank_cost
 from colonnade.privacy.cost import Cost, Laplace, Unbounded
 from colonnade.privacy.randomness import Randomness
@@ -108,16 +108,18 @@ def marginals_cost(
     public: Public, *, columns: list[str], epsilon: float, method: MarginalMethod, order: int, degree: int | None
 ) -> Cost:
     _own(public, columns)
-    if not 1 <= order <= LARGEST_ORDER:
-        raise BadArguments(f"order must be an integer from 1 to {LARGEST_ORDER}, not {order!r}.")
-    if degree is not None and not 1 <= degree <= LARGEST_DEGREE:
-        raise BadArguments(f"degree must be an integer from 1 to {LARGEST_DEGREE}, or None, not {degree!r}.")
     return Laplace(epsilon, relation="replace", count=len(columns))
 
 
 @step(cost=marginals_cost)
 def release_marginals(
-    me: Party, *, columns: list[str], epsilon: float, method: MarginalMethod, order: int, degree: int | None
+    me: Party,
+    *,
+    columns: list[str],
+    epsilon: float,
+    method: MarginalMethod,
+    order: Annotated[int, Size(LARGEST_ORDER, least=1)],
+    degree: Annotated[int | None, Size(LARGEST_DEGREE, least=1)],
 ) -> Release:
     """{column: its distribution function at `public_points`}, each with pure epsilon.
 

@@ -195,6 +195,12 @@ class VertiMRF(Method[SyntheticTable]):
         printed |= {"sketches": 2000} if encoder == "fm" else {"accounting": "paper"}
         return cls(**{**printed, **changes})
 
+    def needed(self) -> tuple[str, ...]:
+        return ("jax", "mbi") if self.local_mrf else ()
+
+    def needed_to_fit(self) -> tuple[str, ...]:
+        return ("jax", "mbi")
+
     def missing_data(self) -> str:
         if not self.complete:
             return MISSING_DATA

@@ -199,7 +199,7 @@ class Rounds(Procedure[Regression]):
         self._check()
         n, others, response_party = design.facts.n, design.others, (design.response_party,)
         vector, masking = 8 * (n + 1), method.masking
-        one_round = {"masking": masking, "round_number": 0, "eta": 1.0, "retreat": False}
+        one_round: dict[str, Any] = {"masking": masking, "round_number": 0, "eta": 1.0, "retreat": False}
 
         def asked(
             name: str,

@@ -19,10 +19,10 @@ from colonnade.audit.planted import MEMBERS, NOTHING, SELECTIONS, Planted
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
+from colonnade.statistics.adaptive import Axis, release, to_arrays
 from colonnade.statistics.features import quantize
-from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.procedure import CopulaReleases
-from colonnade.synthesis.copula.scores import count, party_marginals, score_map
+from colonnade.synthesis.copula.scores import column_rounds, party_marginals, score_map
 from colonnade.synthesis.method import Synthesize
 
 Reals = NDArray[np.float64]
@@ -43,16 +43,20 @@ def _marginals_and_moments(setting: Setting) -> AuditResult:
 
 
 def corner_scores(releases: CopulaReleases, present: bool, randomness: Randomness) -> tuple[Integers, Integers]:
-    """(counts of the tree, upper triangle of the Gram matrix) of a record at the upper bound of `age`, or of nobody.
+    """(the record's count in each round, upper triangle of the Gram matrix) of a record at the upper bound of `age`, or
+    of nobody.
 
-    Its score is 1 whatever noise the marginal has, and it is in one cell of every level of the tree.
+    It is in the last cell of every round, whatever the rounds before have chosen, and its score is 1 whatever noise the
+    marginal has.
     """
-    sigma, depth, layout = releases.sigma, releases.depth, releases.layout
+    sigma, number, layout = releases.sigma, releases.rounds, releases.layout
     values = np.array([AGE.upper] if present else [], dtype=np.float64)
-    counts = dyadic_counts(count(AGE, values, depth=depth))
-    noisy = counts + discrete_gaussian(randomness, sigma * math.sqrt(depth), counts.size)
-    released = party_marginals({"age": AGE}, {"age": noisy}, sigma=sigma, depth=depth)
-    scores = score_map(AGE, released.marginals["age"])(values, discrete=False)
+    axis, n = Axis.of(AGE), layout.facts.n
+    noise = column_rounds(sigma, number)
+    released = release(lambda edges: axis.count(values, edges), axis, n=n, rounds=noise, randomness=randomness)
+    marginals = party_marginals({"age": AGE}, {"age": to_arrays(released)}, n=n, sigma=sigma, rounds=number).marginals
+    counts = np.array([axis.count(values, turn.edges)[-1] for turn in released], dtype=np.int64)
+    scores = score_map(AGE, marginals["age"])(values, discrete=False)
     rows = quantize(
         scores.reshape(-1, 1), gamma=layout.gamma, clip=layout.bound("clinic"), entry=1.0, randomness=randomness
     )
@@ -65,26 +69,26 @@ def copula_audit(
 ) -> Audit[bool]:
     """Both releases together, as an attacker sees them: the log likelihood ratio of normal noise."""
     sigma, layout = releases.sigma, releases.layout
-    node = sigma / planted.factor * math.sqrt(releases.depth)
+    round_sd = sigma / planted.factor * math.sqrt(releases.rounds)
     mu = planted.variance(layout.mu)
     truth = {present: corner_scores(releases, present, SimulatedRandomness(1)) for present in (True, False)}
     moved = truth[True][0] > truth[False][0]
     direction = truth[True][1].astype(float) / float(2 * mu * planted.members / MEMBERS)
 
     def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
-        cells = truth[present][0][moved] + discrete_gaussian(randomness, node, runs * moved.sum()).reshape(runs, -1)
+        cells = truth[present][0][moved] + discrete_gaussian(randomness, round_sd, runs * moved.sum()).reshape(runs, -1)
         opened = truth[present][1] + sum(skellam(randomness, mu / MEMBERS, (runs, 3)) for _ in range(planted.members))
-        return np.asarray(cells.sum(axis=1) / node**2 + opened @ direction)
+        return np.asarray(cells.sum(axis=1) / round_sd**2 + opened @ direction)
 
-    # Squared Gaussian parameters add up: 1 / sigma^2 for the tree, delta_2^2 / (2 mu) for the moments.
-    tree, gram = 1 / sigma**2, layout.delta_2**2 / (2 * layout.mu)
+    # Squared Gaussian parameters add up: 1 / sigma^2 for all rounds, delta_2^2 / (2 mu) for the moments.
+    counted, gram = 1 / sigma**2, layout.delta_2**2 / (2 * layout.mu)
     looked_for = Planted(factor=1.4) if planted.nothing else planted
-    broken = looked_for.factor**2 * (tree + gram * MEMBERS / looked_for.members)
+    broken = looked_for.factor**2 * (counted + gram * MEMBERS / looked_for.members)
     stated = power(
         claim,
-        shift=math.sqrt(tree + gram),
+        shift=math.sqrt(counted + gram),
         sd=1.0,
-        factor=math.sqrt(broken / (tree + gram)),
+        factor=math.sqrt(broken / (counted + gram)),
         runs=runs,
         selections=SELECTIONS,
     )

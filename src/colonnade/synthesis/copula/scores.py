@@ -86,9 +86,9 @@ def party_marginals(
             totals.append(float(np.sum(counts[name])))
             variances.append(sigma**2 * values_of(column))
             continue
-        axis = Axis.of(column)
-        released = from_arrays(counts[name], axis)
-        fitted[name] = AdaptiveMarginal.of(released, axis, n=n, rounds=column_rounds(sigma, rounds))
+        axis, noise = Axis.of(column), column_rounds(sigma, rounds)
+        released = from_arrays(counts[name], axis, n=n, rounds=noise)
+        fitted[name] = AdaptiveMarginal.of(released, axis, n=n, rounds=noise)
         totals.append(fitted[name].total)
         variances.append(fitted[name].total_sd ** 2)
     precision = 1 / np.maximum(variances, 1e-6)

@@ -3,52 +3,69 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from colonnade.data.column import Column
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import GaussianCell
+from colonnade.privacy.noise import discrete_gaussian
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.adaptive import Axis, release, to_arrays
 from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.model import as_points, stepwise
 from colonnade.synthesis.copula.scores import (
     MarginalReleases,
+    column_rounds,
     count,
     party_marginals,
     released_size,
+    round_number,
     score_factor,
     score_map,
-    tree_depth,
 )
 from support.copulas import EVERY_KIND, mixed_copula, mixed_marginals
 
-DEPTH = 5
+ROUNDS = 5
+Encoded = dict[str, np.ndarray]
 
 
-def exact_counts(rows: int = 3000) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Encoded values of 3,000 rows of every kind, and what a party would release without noise."""
+def encoded_rows(rows: int) -> Encoded:
     frame = mixed_copula().sample(rows, 2)
-    encoded = {name: column.encode(frame[name]) for name, column in EVERY_KIND.items()}
-    counts = {name: count(column, encoded[name], depth=DEPTH) for name, column in EVERY_KIND.items()}
-    return encoded, {name: one if stepwise(EVERY_KIND[name]) else dyadic_counts(one) for name, one in counts.items()}
+    return {name: column.encode(frame[name]) for name, column in EVERY_KIND.items()}
 
 
-def test_without_noise_a_marginal_is_the_ecdf_at_its_knots() -> None:
-    encoded, counts = exact_counts()
-    made = party_marginals(EVERY_KIND, counts, sigma=0.0, depth=DEPTH)
-    assert made.present == pytest.approx(3000)
+def released(encoded: Encoded, *, n: int, sigma: float, seed: int = 1) -> dict[str, Any]:
+    """What a party with these values would release."""
+    randomness, answers = SimulatedRandomness(seed), dict[str, Any]()
     for name, column in EVERY_KIND.items():
-        one = made.marginals[name]
-        values = as_points(column, encoded[name])
-        at = one.points
-        # Cells are half open, [a, b): a value on an edge belongs to the cell above it.
-        below = (values[:, None] <= at).mean(axis=0) if one.discrete else (values[:, None] < at).mean(axis=0)
-        below[-1] = 1.0
-        assert np.allclose(one.cumulative, below, atol=1e-12), name
-        assert counts[name].size == released_size(column, DEPTH)
+        if stepwise(column):
+            exact = count(column, encoded[name])
+            noise = discrete_gaussian(randomness, sigma, exact.size) if sigma else 0
+            answers[name] = exact + noise
+            continue
+        axis, ordered = Axis.of(column), np.sort(encoded[name])
+        rounds = column_rounds(sigma, ROUNDS)
+        turns = release(partial(axis.count, ordered), axis, n=n, rounds=rounds, randomness=randomness)
+        answers[name] = to_arrays(turns)
+    return answers
+
+
+def test_without_noise_a_marginal_is_the_ecdf_at_its_edges() -> None:
+    encoded = encoded_rows(3000)
+    made = party_marginals(EVERY_KIND, released(encoded, n=3000, sigma=0.0), n=3000, sigma=0.0, rounds=ROUNDS)
+    assert made.present == pytest.approx(3000)
+    assert not made.mostly_noise
+    for name, column in EVERY_KIND.items():
+        marginal = made.marginals[name]
+        values = np.sort(as_points(column, encoded[name]))
+        found = np.searchsorted(values, values, side="right") / 3000
+        assert np.abs(marginal.cdf(values) - found).max() < (1e-9 if marginal.discrete else 0.01), name
 
 
 def test_scores_lie_in_the_unit_interval_with_mean_0_and_variance_a_third() -> None:
@@ -94,27 +111,33 @@ def test_scores_of_an_empty_cell_and_of_wild_maps_are_bounded() -> None:
     assert np.abs(wild(np.array([0.0, 0.5, 1.0]), discrete=False)).max() <= 1
 
 
-def test_a_zeroed_record_moves_one_cell_of_each_level_by_one() -> None:
-    """Brute force over the records of a small block: the sensitivity that `marginals_cost` rests on."""
-    frame = mixed_copula().sample(40, 3)
+def test_a_zeroed_record_moves_one_cell_of_each_round_by_one() -> None:
+    """Brute force over the records of a small block: the sensitivity that `marginals_cost` rests on. The cells of a
+    round are the same with and without the record, because they follow from the noisy counts before it."""
+    encoded = encoded_rows(40)
     for name, column in EVERY_KIND.items():
-        encoded = column.encode(frame[name])
-        levels = 1 if stepwise(column) else DEPTH
-
-        def released(values: np.ndarray, column: object = column) -> np.ndarray:
-            counts = count(column, values, depth=DEPTH)  # type: ignore[arg-type]
-            return counts if stepwise(column) else dyadic_counts(counts)  # type: ignore[arg-type]
-
-        whole = released(encoded)
-        for record in range(40):
-            moved = whole - released(np.delete(encoded, record))
-            assert moved.sum() == np.abs(moved).sum() == levels
-            assert moved.max() == 1
+        if stepwise(column):
+            counted = [partial(count, column)]
+        else:
+            axis, rounds = Axis.of(column), column_rounds(2.0, ROUNDS)
+            turns = release(
+                partial(axis.count, np.sort(encoded[name])),
+                axis,
+                n=40,
+                rounds=rounds,
+                randomness=SimulatedRandomness(3),
+            )
+            counted = [lambda values, edges=turn.edges, axis=axis: axis.count(np.sort(values), edges) for turn in turns]
+        for exact in counted:
+            all_records = exact(encoded[name])
+            for record in range(40):
+                moved = all_records - exact(np.delete(encoded[name], record))
+                assert moved.sum() == np.abs(moved).sum() == moved.max() == 1
 
 
 def test_a_column_costs_nearly_the_same_whatever_its_kind() -> None:
-    """zCDP: a tree of depth d with noise sqrt(d) sigma costs 1 / (2 sigma^2), like a histogram with noise sigma."""
-    kinds = (MarginalReleases(steps=30, trees=0, depth=7), MarginalReleases(steps=0, trees=30, depth=7))
+    """zCDP: R rounds with noise sqrt(R) sigma cost 1 / (2 sigma^2), like a histogram with noise sigma."""
+    kinds = (MarginalReleases(steps=30, refined=0, rounds=7), MarginalReleases(steps=0, refined=30, rounds=7))
     each = [guarantee([releases.cost(20.0)], delta=1e-5).epsilon for releases in kinds]
     assert each[0] == pytest.approx(each[1], rel=0.02)
     alone = guarantee([GaussianCell(20.0).times(30)], delta=1e-5).epsilon
@@ -122,13 +145,11 @@ def test_a_column_costs_nearly_the_same_whatever_its_kind() -> None:
 
 
 def test_noise_that_hides_everything_leaves_a_proper_marginal() -> None:
-    rng = np.random.default_rng(1)
-    for scale in (1.0, 100.0, 1e6):
-        noisy = {
-            name: np.rint(rng.normal(0, scale, released_size(column, DEPTH))).astype(np.int64)
-            for name, column in EVERY_KIND.items()
-        }
-        made = party_marginals(EVERY_KIND, noisy, sigma=scale, depth=DEPTH)
+    nobody = {name: values[:0] for name, values in encoded_rows(10).items()}
+    for sigma in (1.0, 100.0, 1e6):
+        answers = released(nobody, n=60, sigma=sigma)
+        made = party_marginals(EVERY_KIND, answers, n=60, sigma=sigma, rounds=ROUNDS)
+        assert set(made.mostly_noise) >= {name for name, column in EVERY_KIND.items() if not stepwise(column)}
         for name, column in EVERY_KIND.items():
             levels = score_map(column, made.marginals[name]).levels
             assert np.isfinite(levels).all()
@@ -136,29 +157,32 @@ def test_noise_that_hides_everything_leaves_a_proper_marginal() -> None:
 
 
 def test_the_number_of_records_is_estimated_within_its_stated_error() -> None:
-    """1,000 replications with normal noise: the mean square of (estimate - truth) / sd is at most 1 + 6 sqrt(2/1000).
-
-    It may be less than 1: the stated error ignores what least squares gains on a tree.
-    """
-    _, counts = exact_counts(500)
-    rng = np.random.default_rng(3)
-    sigma = 30.0
+    """150 replications: the mean square of (estimate - truth) / sd is at most 1 + 6 sqrt(2 / 150)."""
+    encoded, sigma = encoded_rows(500), 10.0
     off = []
-    for _ in range(1000):
-        noisy = {
-            name: np.rint(
-                one + rng.normal(0, sigma * (1 if stepwise(EVERY_KIND[name]) else math.sqrt(DEPTH)), one.size)
-            )
-            for name, one in counts.items()
-        }
-        made = party_marginals(
-            EVERY_KIND, {name: one.astype(np.int64) for name, one in noisy.items()}, sigma=sigma, depth=DEPTH
-        )
+    for seed in range(150):
+        answers = released(encoded, n=500, sigma=sigma, seed=seed)
+        made = party_marginals(EVERY_KIND, answers, n=500, sigma=sigma, rounds=ROUNDS)
         off.append((made.present - 500) / made.present_sd)
-    assert abs(np.mean(off)) < 6 / math.sqrt(1000)
-    assert 0.5 < np.mean(np.square(off)) < 1 + 6 * math.sqrt(2 / 1000)
+    assert abs(np.mean(off)) < 6 / math.sqrt(150)
+    assert 0.5 < np.mean(np.square(off)) < 1 + 6 * math.sqrt(2 / 150)
 
 
-def test_trees_grow_with_the_records_and_shrink_with_the_noise() -> None:
-    assert [tree_depth(n, 100.0) for n in (10, 5_000, 70_000, 10**7)] == [2, 4, 7, 9]
-    assert tree_depth(70_000, 1e6) == 2
+def test_rounds_grow_with_the_records_and_shrink_with_the_noise() -> None:
+    assert [round_number(n, 100.0) for n in (10, 5_000, 70_000, 10**7)] == [2, 4, 7, 9]
+    assert round_number(70_000, 1e6) == 2
+    assert released_size(EVERY_KIND["sued"], 4) == 2
+
+
+def test_a_point_mass_has_one_score_in_the_middle_of_its_jump() -> None:
+    """60 % zeros: their score is a (2 * 0.3 - 1), that of a value just above is a (2 * 0.6 - 1)."""
+    column = Column(name="hours", kind="continuous", lower=0.0, upper=10.0)
+    marginal = Marginal(np.array([0.0, 0.0, 10.0]), np.array([0.0, 0.6, 1.0]))
+    scores = score_map(column, marginal)
+    factor = score_factor(marginal)
+    found = scores(np.array([0.0, 1e-9, 5.0, 10.0]), discrete=False)
+    assert found == pytest.approx(factor * (2 * np.array([0.3, 0.6, 0.8, 1.0]) - 1), abs=1e-6)
+    u = (np.arange(100_000) + 0.5) / 100_000
+    drawn = scores(marginal.quantile(u), discrete=False)
+    assert drawn.mean() == pytest.approx(0, abs=1e-4)
+    assert drawn.var() == pytest.approx(factor**2 * (1 - 0.6**3) / 3, rel=1e-3)

@@ -1,0 +1,390 @@
+"""Catching cheats: after its openings, the share holders of a joint statistic check each other and the data parties.
+
+A holder that opens a wrong share, a dealer whose shares are of no polynomial of degree t, and a row that is no
+indicator change the result, and no one would see it. So after the last opening
+
+1. every holder shows the first of its two coins, to which it bound itself before the opening (`compare_shares`), and
+   deals masks. The coins together are a challenge that no one could foresee;
+2. every holder proves that what it opened is the product of its shares, plus the noise that it was dealt; every data
+   party with indicators proves that each row has at most one entry other than 0, and that it is 1. Each deals a short
+   proof (`secure.proof`) for one inner product, to which the challenge has compressed everything;
+3. every holder, once it has all proofs, shows its second coin: the point at which the proofs are checked;
+4. every holder tells the others what its shares say at this point;
+5. every holder draws its own conclusion, and tells it to the coordinator.
+
+The coordinator also checks that the shares it joined are those that were proven. What is opened on the way is masked,
+but for a random combination of the opened shares, which reaches the holders; so a result that the holders must not see
+(the server view) is not verified. The claim is in `joint.claim.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import SecureError, UnsafeRequest, VerificationFailed
+from colonnade.federation.job import Job
+from colonnade.federation.options import View
+from colonnade.federation.party import Party
+from colonnade.federation.stage import SEALED, Later, Stage, checked_by_step, stage
+from colonnade.federation.step import Release, Step, step
+from colonnade.privacy.cost import Free
+from colonnade.secure.extension import DEGREE, Extension
+from colonnade.secure.field import Field, Residues
+from colonnade.secure.proof import Layout, Query, answer, prove, verdict
+from colonnade.secure.shamir import lagrange_weights, share_residues
+from colonnade.statistics.joint import Chosen, JointStages, SharedStatistic, opened_name, read_statistic
+from colonnade.statistics.shares import own_coin, received_from, require_holder, true_coins
+
+NOT_VERIFIED = "Not verified: a holder or a party that deviates from the protocol can change the result unseen."
+"""The note of a plan with verify=False."""
+NOT_IN_SERVER_VIEW = (
+    "Not verified: verification would show a combination of what is opened to the share holders, which view='server'"
+    " keeps from them."
+)
+
+
+def challenge(tag: str, number: int, coins: Mapping[str, bytes], committee: Sequence[str]) -> bytes:
+    """The seed of the first (0) or the second (1) challenge, from the coins of all holders."""
+    joined = b"".join(coins[holder] for holder in committee)
+    return hashlib.sha256(f"colonnade challenge {number} {tag} ".encode() + joined).digest()
+
+
+class Product:
+    """The claim of every holder: its opened shares are the products of its shares, plus what it was dealt."""
+
+    def __init__(self, statistic: SharedStatistic, seed: bytes) -> None:
+        self.statistic, self.seed = statistic, seed
+        self.extension = Extension(statistic.field)
+        self.layout = Layout.balanced(statistic.claim_length)
+        self.weights = statistic.opening_weights(self.extension, seed)
+
+    def factor(self, me: Party, side: int) -> Iterator[Residues]:
+        return self.statistic.claim_factor(me, self.extension, self.seed, side)
+
+    def stated(self, me: Party) -> Residues:
+        """The combination of this holder's opened shares, (primes, 3)."""
+        total = self.extension.zeros()
+        for number, weights in enumerate(self.weights):
+            result: Residues = me.recall(self.statistic.result_name(number))
+            total = self.extension.add(total, self.extension.combine(result, weights))
+        return total
+
+    def dealt(self, me: Party) -> Residues:
+        """Less the sums and the noise that others dealt, as each prover has them in its opened shares: (primes, m, 3).
+
+        A share of noise is h(j) + j^t k(j) for two sharings h and k of degree t, so of degree 2t to those who open it;
+        to those who check holder j, h(x) + j^t k(x) is a sharing of degree t.
+        """
+        extension, field = self.extension, self.statistic.field
+        sums = self.statistic.claim_sums(me, extension, self.seed)
+        noise, rest = extension.zeros(), extension.zeros()
+        for number, weights in enumerate(self.weights):
+            parts = self.statistic.noise_parts(me, number)
+            noise, rest = (
+                extension.add(total, extension.combine(part, weights))
+                for total, part in zip((noise, rest), parts, strict=True)
+            )
+        fixed = extension.add(sums, noise)
+        threshold, holders = me.roster.threshold, len(me.roster.committee)
+        shifted = [extension.add(fixed, field.scale(rest, (place + 1) ** threshold)) for place in range(holders)]
+        return extension.neg(np.stack(shifted, axis=1))
+
+
+class Inputs:
+    """The claim of a data party: its rows are indicators."""
+
+    def __init__(self, statistic: SharedStatistic, dealer: str, seed: bytes) -> None:
+        self.statistic, self.dealer, self.seed = statistic, dealer, seed
+        self.extension = Extension(statistic.field)
+        self.layout = Layout.balanced(statistic.input_length(dealer))
+
+    def factor(self, me: Party, side: int, *, own: bool = False) -> Iterator[Residues]:
+        """Of a holder's shares, or of the dealer's own values."""
+        return self.statistic.input_factor(me, self.dealer, self.extension, self.seed, side, own=own)
+
+    def value(self, me: Party) -> Residues:
+        return self.statistic.input_value(me, self.dealer, self.extension, self.seed)
+
+
+# --- the coordinator's side -------------------------------------------------------------------------------
+
+
+class VerifiedStages(JointStages):
+    """A joint statistic with its verification, if its layout asks for it."""
+
+    def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, Later] | None = None) -> None:
+        super().__init__(layout, view, later=later)
+        self._openings: list[NDArray[Any]] = []
+
+    def opened(self, job: Job, **later: Any) -> NDArray[Any]:
+        integers = super().opened(job, **later)
+        if self.layout.verify:
+            self._openings.append(integers)
+        return integers
+
+    def verification(self) -> tuple[Stage, ...]:
+        """The five stages; none if nothing is verified."""
+        layout = self.layout
+        if not layout.verify:
+            return ()
+        committee = layout.roster.committee
+        provers = tuple(dict.fromkeys((*committee, *proving_dealers(layout))))
+        coins = checked_by_step("the holders' coins, to which they are bound since before the opening")
+        stated = checked_by_step("the holders' opened shares, combined as the first coins say; false ones are refuted")
+
+        def planned(what: str, asked: Step, members: Sequence[str], number: int = 0, **later: Later) -> Stage:
+            arguments = {**self._arguments, "number": number, **{name: {} for name in later}}
+            return stage(
+                f"{layout.label}: {what}",
+                asked,
+                {member: [arguments] for member in members},
+                facts=layout.facts,
+                roster=layout.roster,
+                audience=SEALED,
+                discloses="coins, masked proofs, and a random combination of what was opened, to the share holders",
+                reply_bytes=1024,
+                later={**self._later, **later},
+            )
+
+        self._stages = (
+            planned("first coins", show_coin, committee),
+            planned("prove", prove_shares, provers, coins=coins),
+            planned("second coins", show_coin, committee, 1),
+            planned("answer", answer_proofs, committee, coins=coins, stated=stated),
+            planned("conclude", conclude, committee),
+        )
+        return self._stages
+
+    def verified(self, job: Job, layout: SharedStatistic, **later: Any) -> None:
+        """Ask for the verification of all openings; raises if the holders or the coordinator find a lie.
+
+        `layout` is the one that was opened, with what was chosen later."""
+        if not layout.verify:
+            return
+        first, proofs, second, answers, conclusion = self._stages
+        coins = job.ask(first, **later)
+        replies = job.ask(proofs, coins=coins, **later)
+        stated = {holder: replies[holder] for holder in layout.roster.committee}
+        points = job.ask(second, **later)
+        job.ask(answers, coins=points, stated=stated, **later)
+        verdicts = job.ask(conclusion, **later)
+        lies = dict.fromkeys(lie for found in verdicts.values() for lie in found)
+        if lies:
+            raise VerificationFailed(f"the share holders have found a lie: {'; '.join(lies)}.")
+        self._check(layout, coins, stated)
+
+    def _check(self, layout: SharedStatistic, coins: Mapping[str, bytes], stated: Mapping[str, Residues]) -> None:
+        """The shares that were joined are those that were proven."""
+        field, committee = layout.field, layout.roster.committee
+        extension = Extension(field)
+        weights = layout.opening_weights(extension, challenge(layout.tag, 0, coins, committee))
+        expected, total = extension.zeros(), extension.zeros()
+        for integers, weight in zip(self._openings, weights, strict=True):
+            expected = extension.add(expected, extension.combine(field.encode(integers), weight))
+        points = list(range(1, 2 * layout.roster.threshold + 2))
+        by_prime = np.array([lagrange_weights(p, points) for p in field.primes], dtype=np.int32)
+        for place, holder in enumerate(committee[: len(points)]):
+            total = extension.add(total, field.mul(stated[holder], by_prime[:, place, None]))
+        if not np.array_equal(total, expected):
+            raise VerificationFailed("a share holder has opened something else than what it has proven.")
+
+
+def proving_dealers(layout: SharedStatistic) -> tuple[str, ...]:
+    """The data parties whose rows are proven to be indicators."""
+    return tuple(party for party in layout.parties if layout.input_length(party))
+
+
+# --- the members' steps -----------------------------------------------------------------------------------
+
+
+def _last(statistic: SharedStatistic) -> str:
+    """Names the last opening, with which the coins were drawn that verify all of them."""
+    return f"{statistic.tag} {len(statistic.openings) - 1}"
+
+
+def _read(me: Party, layout: dict[str, Any], chosen: Chosen) -> SharedStatistic:
+    statistic = read_statistic(me, layout, chosen)
+    if not statistic.verify:
+        raise UnsafeRequest("this computation is not verified.")
+    return statistic
+
+
+def _deal(me: Party, tag: str, field: Field, secrets: Residues) -> None:
+    """Share elements of K to the committee, of degree t."""
+    committee = me.roster.committee
+    shares = share_residues(
+        field, secrets, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness
+    )
+    for holder, elements in zip(committee, shares, strict=True):
+        me.send(holder, tag, elements)
+
+
+def _elements(
+    me: Party, tag: str, senders: Sequence[str], field: Field, lengths: tuple[int, ...]
+) -> dict[str, Residues]:
+    """What each sender dealt to this holder: residues of this shape."""
+    received = received_from(me, tag, senders)
+    for sender, elements in received.items():
+        if not isinstance(elements, np.ndarray) or elements.shape != (len(field.primes), *lengths):
+            raise SecureError(f"{sender!r} dealt elements of another shape than the layout says.")
+        field.check(elements)
+    return received
+
+
+COIN = Free("a random number")
+
+
+@step(cost=COIN)
+def show_coin(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
+    """The first coin, after one's last share was let go, and masks for the proofs; the second, when all proofs came."""
+    statistic = _read(me, layout, chosen)
+    require_holder(me)
+    committee, field = me.roster.committee, statistic.field
+    claim = Layout.balanced(statistic.claim_length)
+    if number == 0:
+        if not me.kept(opened_name(statistic, len(statistic.openings) - 1)):
+            raise UnsafeRequest("coins are shown when all openings are done.")
+        _deal(me, f"{statistic.tag}: masks", field, field.uniform((claim.masks(len(committee)), DEGREE), me.randomness))
+    elif number == 1:
+        proofs = _elements(me, f"{statistic.tag}: proof", committee, field, (claim.proof, DEGREE))
+        me.keep(f"{statistic.tag}: proofs", proofs)
+        for dealer in proving_dealers(statistic):
+            inputs = Layout.balanced(statistic.input_length(dealer))
+            size = inputs.masks(1) + inputs.proof
+            dealt = _elements(me, f"{statistic.tag}: input proof", [dealer], field, (size, DEGREE))
+            me.keep(f"{statistic.tag}: input proof of {dealer}", dealt[dealer])
+    else:
+        raise UnsafeRequest(f"there is no coin {number}.")
+    return Release(own_coin(me, _last(statistic), number), "a random number")
+
+
+@step(cost=Free("shares of proofs, and a random combination of shares that were opened"))
+def prove_shares(
+    me: Party, *, layout: dict[str, Any], view: View, number: int, coins: dict[str, Any], chosen: Chosen = None
+) -> Release:
+    """A holder's proof of what it opened, and a data party's of its rows."""
+    statistic = _read(me, layout, chosen)
+    tag, field, committee = statistic.tag, statistic.field, me.roster.committee
+    if me.name in committee:
+        true_coins(me, _last(statistic), 0, coins)
+    seed = challenge(tag, 0, _bytes(coins, committee), committee)
+    stated: Residues | None = None
+    if me.name in proving_dealers(statistic):
+        inputs = Inputs(statistic, me.name, seed)
+        masks = field.uniform((inputs.layout.masks(1), DEGREE), me.randomness)
+        proof = prove(
+            inputs.extension, inputs.layout, *(inputs.factor(me, side, own=True) for side in (0, 1)), masks=masks
+        )
+        _deal(me, f"{tag}: input proof", field, np.concatenate([masks, proof], axis=1))
+    if me.name in committee:
+        product = Product(statistic, seed)
+        lengths = (product.layout.masks(len(committee)), DEGREE)
+        masks = field.zeros(lengths)
+        for dealt in _elements(me, f"{tag}: masks", committee, field, lengths).values():
+            masks = field.add(masks, dealt)
+        me.keep(f"{tag}: masks of all", masks)
+        me.keep(f"{tag}: challenge", seed)
+        factors = (product.factor(me, side) for side in (0, 1))
+        place = committee.index(me.name)
+        _deal(me, f"{tag}: proof", field, prove(product.extension, product.layout, *factors, masks=masks, prover=place))
+        stated = product.stated(me)
+        me.keep(f"{tag}: stated", stated)
+    return Release(stated, "a random combination of the shares that this holder has opened")
+
+
+def _bytes(coins: Mapping[str, Any], committee: Sequence[str]) -> dict[str, bytes]:
+    if set(coins) != set(committee) or not all(isinstance(coin, bytes) and len(coin) == 32 for coin in coins.values()):
+        raise UnsafeRequest("a challenge is made of one coin of 32 bytes from each holder.")
+    return dict(coins)
+
+
+@step(cost=Free("masked shares, sealed to the other holders"))
+def answer_proofs(
+    me: Party,
+    *,
+    layout: dict[str, Any],
+    view: View,
+    number: int,
+    coins: dict[str, Any],
+    stated: dict[str, Any],
+    chosen: Chosen = None,
+) -> Release:
+    """What this holder's shares say at the point of the second challenge, to the other holders."""
+    statistic = _read(me, layout, chosen)
+    require_holder(me)
+    tag, field, committee = statistic.tag, statistic.field, me.roster.committee
+    true_coins(me, _last(statistic), 1, coins)
+    if set(stated) != set(committee) or not np.array_equal(stated[me.name], me.recall(f"{tag}: stated")):
+        raise UnsafeRequest("the coordinator states something else than this holder has said.")
+    for elements in stated.values():
+        if not isinstance(elements, np.ndarray) or elements.shape != (len(field.primes), DEGREE):
+            raise SecureError("a holder has stated something other than one combination.")
+        field.check(elements)
+    seed, second = me.recall(f"{tag}: challenge"), challenge(tag, 1, _bytes(coins, committee), committee)
+    product = Product(statistic, seed)
+    proofs: Mapping[str, Residues] = me.recall(f"{tag}: proofs")
+    answers = {
+        "": answer(
+            Query(product.extension, product.layout, product.extension.point(seed=second, label="products")),
+            product.factor(me, 0),
+            product.factor(me, 1),
+            masks=me.recall(f"{tag}: masks of all"),
+            proofs=np.stack([proofs[holder] for holder in committee], axis=1),
+            others=product.dealt(me),
+            own=field.add(
+                np.stack([stated[holder] for holder in committee], axis=1),
+                statistic.claim_products(me, product.extension, seed),
+            ),
+        )
+    }
+    for dealer in proving_dealers(statistic):
+        inputs = Inputs(statistic, dealer, seed)
+        dealt = me.recall(f"{tag}: input proof of {dealer}")
+        cut = inputs.layout.masks(1)
+        answers[dealer] = answer(
+            Query(inputs.extension, inputs.layout, inputs.extension.point(seed=second, label=f"rows of {dealer}")),
+            inputs.factor(me, 0),
+            inputs.factor(me, 1),
+            masks=dealt[:, :cut],
+            proofs=dealt[:, None, cut:],
+            own=inputs.value(me)[:, None],
+        )
+    for holder in committee:
+        me.send(holder, f"{tag}: answers", answers)
+    return Release(None, "nothing: the answers travel sealed")
+
+
+@step(cost=Free("whether the holders' answers fit together"))
+def conclude(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
+    """Who lied, by the answers of all holders: a list of sentences, empty if nothing is wrong."""
+    statistic = _read(me, layout, chosen)
+    require_holder(me)
+    committee, threshold = me.roster.committee, me.roster.threshold
+    received = received_from(me, f"{statistic.tag}: answers", committee)
+    extension = Extension(statistic.field)
+
+    def concluded(what: str, length: int, places: Sequence[int], provers: Sequence[str], claim: str) -> list[str]:
+        answers = {}
+        for place, holder in enumerate(committee):
+            if not isinstance(received[holder], dict) or not isinstance(received[holder].get(what), np.ndarray):
+                return [f"{holder!r} did not answer"]
+            answers[place] = received[holder][what]
+        found = verdict(extension, Layout.balanced(length), answers, places=places, threshold=threshold)
+        if found.liars is None:
+            return [f"the answers about {claim} do not fit together"]
+        lies = [f"{committee[liar]!r} answered falsely about {claim}" for liar in found.liars]
+        lies += [f"the proof of {provers[prover]!r} about {claim} is of no polynomial" for prover in found.disputed]
+        return lies + [f"{claim} of {provers[prover]!r} is false" for prover in found.refuted]
+
+    places = range(1, len(committee) + 1)
+    lies = concluded("", statistic.claim_length, places, committee, "what was opened")
+    for dealer in proving_dealers(statistic):
+        lies += concluded(dealer, statistic.input_length(dealer), [0], [dealer], f"the shape of the rows of {dealer!r}")
+    for lie in lies:
+        me.note(f"verification of {statistic.label}: {lie}")
+    return Release(lies, "whether the holders' answers fit together, and who lied if they do not")
