@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from benchmarks.common import load
-from benchmarks.vfem_coverage import BETA, BLOCKS, CORRELATION, COVARIATES, EACH, NOISE, half_binary, intercept, lognormal
+from benchmarks.vfem_coverage import (
+    BETA,
+    BLOCKS,
+    CORRELATION,
+    COVARIATES,
+    EACH,
+    NOISE,
+    half_binary,
+    intercept,
+    lognormal,
+)
 from benchmarks.vfem_prediction import _feature, column_features
 from colonnade.data.simulated import five_institutions
 
@@ -166,7 +176,9 @@ def _adult() -> tuple[pd.Series[float], list[pd.DataFrame]]:
 
 def _bank() -> tuple[pd.Series[float], list[pd.DataFrame]]:
     table = load("bank_marketing")
-    own = pd.concat([pd.DataFrame({"age": table.age, "campaign": np.log(table.campaign)}), levels(table.contact)], axis=1)
+    own = pd.concat(
+        [pd.DataFrame({"age": table.age, "campaign": np.log(table.campaign)}), levels(table.contact)], axis=1
+    )
     account = pd.DataFrame(
         {
             "balance": np.arcsinh(table.balance),

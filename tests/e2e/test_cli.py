@@ -18,6 +18,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,6 +30,7 @@ from colonnade import errors
 from colonnade.catalogue import CATALOGUE
 from colonnade.cli.main import app
 from colonnade.cli.output import EXIT_CODES, Verbs, exit_code, one_line
+from colonnade.data import Columns
 from colonnade.federation.config import Spec
 from colonnade.federation.run_folder import RunFolder
 from colonnade.privacy.ledger import Budget
@@ -165,24 +167,78 @@ def test_ledger_show_prints_unbounded_as_unbounded(tmp_path: Path) -> None:
     assert [total["epsilon"] for total in totals] == [None, None]
 
 
-def test_columns_draft_and_check(tmp_path: Path) -> None:
+def test_init_drafts_one_partys_columns_and_check_reads_them(tmp_path: Path) -> None:
     three_parties_on_disk(tmp_path)
-    table, drafted = tmp_path / "clinic.csv", tmp_path / "drafted.toml"
-    text = colonnade_says("columns", "draft", table, "--key", "id")
-    colonnade_says("columns", "draft", table, "--key", "id", "--out", drafted)
-    assert drafted.read_text() == text
-    assert "exists already" in colonnade_says("columns", "draft", table, "--key", "id", "--out", drafted, code=2)
+    table, folder = tmp_path / "clinic.csv", tmp_path / "drafted"
+    drafted = folder / "columns.toml"
+    said = colonnade_says("init", table, "--key", "id", "--out", folder)
+    assert "Nothing runs yet" in said
+    assert "init.html" in said.splitlines()[-1]
+    assert not (folder / "federation.toml").exists()
+    assert "exists already" in colonnade_says("init", table, "--key", "id", "--out", folder, code=2)
 
     assert "draft" in colonnade_says("columns", "check", drafted, code=3)
+    text = drafted.read_text()
     drafted.write_text(text.replace("draft = true\n", ""))
     assert "2 columns, all declared and confirmed" in colonnade_says("columns", "check", drafted)
     assert "45 records agree" in colonnade_says("columns", "check", drafted, "--source", table, "--key", "id")
     (tmp_path / "party.toml").write_text(f'source = {{ csv = "{table.name}" }}')
-    assert colonnade_says("columns", "draft", tmp_path / "party.toml", "--key", "id") == text
+    colonnade_says("init", tmp_path / "party.toml", "--key", "id", "--out", tmp_path / "again")
+    assert (tmp_path / "again" / "columns.toml").read_text() == text
     named = colonnade_says("columns", "check", drafted, "--source", tmp_path / "party.toml", "--key", "id")
     assert "45 records agree" in named
     colonnade_says("columns", "check", drafted, "--source", table, code=2)
     colonnade_says("columns", "check", drafted, "--source", tmp_path / "bank.csv", "--key", "id", code=3)
+
+
+def ordinary_tables(folder: Path, n: int = 400) -> None:
+    """Three files as institutions have them: dates, empty cells, names that clash, text that no one wants."""
+    rng = np.random.default_rng(3)
+    keys = [f"P{number:05d}" for number in range(n)]
+    age = rng.integers(20, 90, n)
+    opened = pd.Timestamp("2005-03-01") + pd.to_timedelta(rng.integers(0, 4000, n), unit="D")
+    bank = pd.DataFrame({"patient": keys, "opened": opened.strftime("%d.%m.%Y"), "age": age})
+    bank["income"] = [f"{amount:.2f}".replace(".", ",") for amount in rng.lognormal(8, 0.5, n)]
+    bank["iban"] = [f"DE{number * 7919:012d}" for number in range(n)]
+    bank.to_csv(folder / "bank.csv", index=False, sep=";", encoding="cp1252")
+    clinic = pd.DataFrame({"patient": keys, "sbp": 90 + age / 2 + rng.normal(0, 8, n).round(1), "age": age})
+    clinic["smoker"] = rng.choice(["Y", "N"], n)
+    clinic["remark"] = [f"seen, nothing of note, day {number}" for number in range(n)]
+    clinic.to_parquet(folder / "clinic.parquet")
+    visits = pd.DataFrame({"patient": np.repeat(keys, 2), "when": pd.date_range("2020-01-01", periods=2 * n, freq="h")})
+    visits["region"] = rng.choice(["Île-de-France", "东部", "Süd"], 2 * n)
+    visits["region"] = visits["region"].mask(rng.random(2 * n) < 0.05)
+    with duckdb.connect(str(folder / "registry.duckdb")) as connection:
+        connection.execute("CREATE TABLE visits AS SELECT * FROM visits")
+
+
+def test_from_three_tables_to_results_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary_tables(tmp_path)
+    files = [tmp_path / "bank.csv", tmp_path / "clinic.parquet", f"registry={tmp_path / 'registry.duckdb'}:visits"]
+    said = colonnade_says("init", *files, "--key", "patient", "--out", tmp_path / "study", "--yes")
+    assert "it does not cover the domains" in said
+    monkeypatch.chdir(tmp_path / "study")
+    page = Path("init.html").read_text()
+    for text in ("opened", "%d.%m.%Y", "iban", "an identifier", "free text", "bank has a column of this name too"):
+        assert text in page
+    columns = Columns.from_toml("columns.toml")
+    assert columns.ignore.keys() == {"iban", "remark"}
+    assert columns["opened"].kind == columns["when"].kind == "date"
+    assert columns["region"].one_row == "last"
+    assert "opened" in colonnade_says("describe", "--epsilon", "20")
+    told = colonnade_says("synthesize", "--epsilon", "20", "--columns", "opened,sbp,age,when")
+    run = Path(told.splitlines()[-1].removeprefix("Report: ")).parent
+    table = pd.read_parquet(run / "synthetic.parquet")
+    assert table["opened"].dtype.kind == table["when"].dtype.kind == "M"
+    assert table["opened"].between("2005-01-01", "2016-12-31").all()
+    monkeypatch.chdir(tmp_path)
+    assert "no federation.toml in this folder" in colonnade_says("describe", "--epsilon", "1", code=2)
+
+
+def test_init_with_two_tables_of_one_name(tmp_path: Path) -> None:
+    three_parties_on_disk(tmp_path)
+    twice = [tmp_path / "clinic.csv"] * 2
+    assert "name the parties" in colonnade_says("init", *twice, "--key", "id", "--out", tmp_path / "x", code=2)
 
 
 # --- exit codes -------------------------------------------------------------------------------------------

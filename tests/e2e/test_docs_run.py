@@ -5,24 +5,32 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import inspect
+import itertools
+import json
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import colonnade as co
 from colonnade import papers
 from colonnade.catalogue import CATALOGUE
 from colonnade.cli.main import app
+from colonnade.cli.output import Verbs
+from colonnade.data import Columns, open_source
 from colonnade.data.simulated import five_institutions
+from colonnade.errors import ColonnadeError
 from colonnade.federation import catalogue
-from colonnade.federation.config import Spec
+from colonnade.federation.config import ConsortiumFile, CoordinatorFile, JobFile, PartyFile, Spec, located
 from colonnade.federation.coordinator import Federation
 from support.browser import DESK, PHONE, Watched, browser
 
@@ -63,6 +71,107 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyt
                 assert done.exit_code == 0, f"{line}\n{done.output}"
             else:
                 subprocess.run(line, shell=True, check=True, cwd=tmp_path)
+
+
+# --- every block of every page, in every language --------------------------------------------------------------
+
+PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "results")]
+FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+RUN_ELSEWHERE = ("python", "{code-block}", "{eval-rst}", "{toctree}", "{image}")
+"""Python runs in the tests of the pages; the others are Sphinx's, which builds the site without a warning."""
+
+
+def read_toml_block(text: str, folder: Path) -> str:
+    """Read a block with the reader of the file that it shows, and say which file that is."""
+    file = folder / "shown.toml"
+    file.write_text(text, encoding="utf-8")
+    top = tomllib.loads(text)
+    if "method" in top:
+        JobFile.from_toml(file).method()
+        return "job.toml"
+    if "consortium" in top:
+        (PartyFile if "name" in top else CoordinatorFile).from_toml(file)
+        return "party.toml" if "name" in top else "coordinator.toml"
+    if "coordinator" in top:
+        ConsortiumFile.from_toml(file)
+        return "consortium.toml"
+    if "key" in top:
+        Spec.from_toml(file)
+        return "federation.toml"
+    if set(top) == {"source"}:
+        open_source(located(top["source"], folder))
+        return "a source"
+    assert isinstance(top.get("columns"), dict | list), f"no file has these fields: {', '.join(top)}"
+    Columns.from_toml(file)
+    return "columns.toml"
+
+
+def check_commands(text: str) -> int:
+    """Every `colonnade ...` in a block of shell has a verb and options that the command line takes; how many."""
+    commands = 0
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        for _, group in itertools.groupby(words, key=lambda word: word in ("&&", ";")):
+            command = list(group)
+            if command[0] == "colonnade":
+                parse_command(command[1:])
+                commands += 1
+    return commands
+
+
+def parse_command(arguments: list[str]) -> None:
+    """As the command line parses it, without running anything."""
+    command = typer.main.get_command(app)
+    context = command.make_context("colonnade", list(arguments))
+    while isinstance(command, Verbs | TyperGroup):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert command is not None
+        context = command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_is_in_a_language_that_is_checked(page: Path, tmp_path: Path) -> None:
+    for language, block in FENCED.findall(page.read_text(encoding="utf-8")):
+        if language == "toml":
+            read_toml_block(block, tmp_path)
+        elif language == "json":
+            json.loads(block)
+        elif language in ("sh", ""):
+            if page not in TAUGHT:  # there they run
+                check_commands(block)
+        else:
+            assert language.startswith(RUN_ELSEWHERE), f"{page.name} has a block in {language!r}, which nothing checks"
+
+
+@pytest.mark.parametrize(
+    ("block", "file"),
+    [
+        ('method = "describe"\n[options]\nepsilon = 1.0\n', "job.toml"),
+        ('consortium = "c.toml"\nname = "bank"\n', "party.toml"),
+        ('consortium = "c.toml"\n', "coordinator.toml"),
+        (
+            'key = "id"\ncoordinator = "c:1"\ncoordinator_organisation = "U"\n[members.a]\ncertificate = "a.pem"\n',
+            "consortium.toml",
+        ),
+        ('key = "id"\ncolumns = "c.toml"\n[parties.a]\nsource = "a.csv"\n', "federation.toml"),
+        ('[[columns]]\nname = "x"\nkind = "count"\nlower = 0\nupper = 9\n', "columns.toml"),
+        ('source = { csv = "a.csv", separator = ";" }\n', "a source"),
+    ],
+)
+def test_a_wrong_field_in_a_shown_file_is_noticed(block: str, file: str, tmp_path: Path) -> None:
+    assert read_toml_block(block, tmp_path) == file
+    wrong = block.replace("separator", "seperator") if file == "a source" else f"{block}banana = 3\n"
+    with pytest.raises(ColonnadeError, match=r"seperator|banana"):
+        read_toml_block(wrong, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line", ["colonnade nothing", "colonnade pca --epsilom 1", "true && colonnade columns draft x"]
+)
+def test_a_wrong_command_is_noticed(line: str) -> None:
+    assert check_commands("colonnade pca --epsilon 1  # a comment\npip install x && colonnade doctor party.toml") == 2
+    with pytest.raises(Exception, match=r"No such (command|option)"):
+        check_commands(line)
 
 
 def install_apart(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,9 @@ FIXED = (
     "vfem-default-five",
 )
 """One option set of every other method: its plan fixes every argument."""
+BY_STEPS = ("coins", "stated")
+"""Arguments that no rule can check: what the share holders show of a proof, which each of them compares with what the
+others bound themselves to before (`statistics.shares.true_coins`)."""
 NAN, INF, HUGE = math.nan, math.inf, 10**5
 
 
@@ -320,7 +323,7 @@ def test_an_argument_that_breaks_its_rule_is_refused(case: str) -> None:
     tried = 0
     for stage, party, arguments in first_requests(case):
         fixed = {name: value for name, value in arguments.items() if name not in stage.later}
-        for name in stage.later:
+        for name in set(stage.later) - set(BY_STEPS):
             sound, hostile = sound_and_hostile(case, stage, name, arguments)
             stage.bind(party, 0, {**fixed, name: sound})
             for value in hostile:
@@ -331,7 +334,7 @@ def test_an_argument_that_breaks_its_rule_is_refused(case: str) -> None:
 
 @pytest.mark.parametrize("case", FIXED)
 def test_other_plans_leave_nothing_open(case: str) -> None:
-    assert not any(stage.later for stage in plan_of(case).stages)
+    assert {name for stage in plan_of(case).stages for name in stage.later} <= set(BY_STEPS)
 
 
 # --- what an honest coordinator asks ---------------------------------------------------------------------------------

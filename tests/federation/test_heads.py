@@ -13,11 +13,14 @@ from typer.testing import CliRunner
 
 import colonnade as co
 from colonnade.cli.main import app
+from colonnade.cli.output import RECORD
+from colonnade.durable import Database, Head
 from colonnade.errors import PartyLost, ReplayMismatch, SealBroken, UnsafeRequest
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.heads import FILE, Heads, PresentLedger, compared, export, of_run
+from colonnade.federation.heads import FILE, Heads, PresentLedger, compared, export, of_run, sign_head
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.party import Party
+from support import steps
 from support.small import three_parties
 
 PARTIES = ("clinic", "court", "bank")
@@ -35,8 +38,6 @@ def others(path: Path, *more: str) -> tuple[int, str]:
 
 def kept(home: Path) -> dict[str, list[str]]:
     """{party: the jobs of which a member keeps its head}."""
-    from colonnade.durable import Database
-
     database = Database(home / "party.db", read_only=True)
     entries = Heads(database, create=False).by_party()
     database.close()
@@ -62,10 +63,10 @@ def test_every_member_keeps_every_head(tmp_path: Path, transport: str) -> None:
     assert all(verdict.well and verdict.ledger and verdict.signed for verdict in compared(entries, keys, present))
 
 
-def rolled_back(tmp_path: Path) -> tuple[Path, Path]:
+def rolled_back(tmp_path: Path, *, longer: bool = False) -> tuple[Path, Path]:
     """A party that is restored from an older copy, with a coordinator that hides it: the run folders of what was spent
     since are gone, and no head is told when the party is greeted. Both go on working. Returns an export of the party's
-    ledger, and the coordinator's newest run folder."""
+    ledger, and the coordinator's newest run folder. `longer`: the new branch has no head as long as the hidden one."""
     home, copy = tmp_path / "home" / "court", tmp_path / "older.db"
     with three_parties(tmp_path) as federation:
         describe(federation, name="first")
@@ -78,22 +79,25 @@ def rolled_back(tmp_path: Path) -> tuple[Path, Path]:
     (home / "party.db").chmod(0o600)
     shutil.rmtree(tmp_path / "runs" / "hidden")
     with three_parties(tmp_path) as federation:
+        if longer:
+            federation.ask(steps.noisy_zero, epsilon=0.1)
         newest = describe(federation, name="newest")
     export(home, tmp_path / "court.json")
     return tmp_path / "court.json", newest
 
 
-def test_a_roll_back_is_shown_by_any_other_member(tmp_path: Path) -> None:
-    exported, newest = rolled_back(tmp_path)
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_roll_back_is_shown_by_any_other_member(tmp_path: Path, longer: bool) -> None:
+    exported, newest = rolled_back(tmp_path, longer=longer)
     # The party and the coordinator agree with each other: their own records say nothing.
     assert CliRunner().invoke(app, ["ledger", "verify", str(tmp_path / "home" / "court")]).exit_code == 0
     assert others(newest, "--ledger", f"court={exported}")[0] == 0
     for witness in ("clinic", "bank"):
         home = tmp_path / "home" / witness
         code, said = others(home, "--ledger", f"court={exported}")
-        assert code == 3, said
+        assert code == RECORD, said
         assert "no longer contains" in said
-        assert "court" in said
+        assert ("two ledgers" in said) == (not longer)
         # Another honest member's ledger is what it signed.
         other = "bank" if witness == "clinic" else "clinic"
         export(tmp_path / "home" / other, tmp_path / f"{other}-{witness}.json")
@@ -106,7 +110,7 @@ def test_two_heads_of_one_length_need_no_ledger(tmp_path: Path) -> None:
     and a member says so at once."""
     _, newest = rolled_back(tmp_path)
     code, said = others(tmp_path / "home" / "clinic")
-    assert code == 3
+    assert code == RECORD
     assert "two ledgers" in said
     doubts = json.loads((newest / FILE).read_text())["doubts"]
     assert doubts["clinic"] == doubts["bank"] == ["court"]
@@ -122,7 +126,7 @@ def test_a_ledger_that_answers_for_what_it_lost_is_well(tmp_path: Path) -> None:
     with three_parties(tmp_path) as federation:
         describe(federation, name="second")
     assert CliRunner().invoke(app, ["ledger", "restore", str(copy), str(home)]).exit_code == 0
-    assert others(tmp_path / "home" / "clinic", "--ledger", f"court={home}")[0] == 3
+    assert others(tmp_path / "home" / "clinic", "--ledger", f"court={home}")[0] == RECORD
     runs = str(tmp_path / "runs")
     # A head is known by what the run folders say: the one that was handed out when the run ended.
     assert CliRunner().invoke(app, ["ledger", "recover", str(home), "--runs", runs]).exit_code == 0
@@ -138,7 +142,7 @@ def test_an_export_that_was_edited_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 0
     exported.write_text(exported.read_text().replace('\\"count\\":1', '\\"count\\":0', 1))
     code, said = others(tmp_path / "home" / "clinic", "--ledger", f"court={exported}")
-    assert code == 3
+    assert code == RECORD
     assert "does not follow" in said
     assert others(tmp_path / "home" / "clinic", "--ledger", "court")[0] == 2
 
@@ -185,7 +189,9 @@ def test_heads_that_are_not_all_and_only_the_members_own_are_refused(tmp_path: P
         job, heads = stored["job"], stored["heads"]
 
         def told(heads: Any, job: str = job) -> str:
-            return Reply.decode(clinic.handle(Request(kind="heads", job=job, arguments={"heads": heads}).encode())).error
+            return Reply.decode(
+                clinic.handle(Request(kind="heads", job=job, arguments={"heads": heads}).encode())
+            ).error
 
         before = clinic.heads.chain.head()
         assert told(heads) == ""  # again: the same
@@ -200,9 +206,6 @@ def test_heads_that_are_not_all_and_only_the_members_own_are_refused(tmp_path: P
         assert clinic.heads.chain.head() == before
         # A second head of one member for one job is refused, though its owner signed it.
         court: Party = federation.transport["court"]  # type: ignore[index]
-        from colonnade.durable import Head
-        from colonnade.federation.heads import sign_head
-
         forged = sign_head(court._identity, court.roster, job, stored["plan"], "court", Head(1, "0" * 64)).to_dict()
         assert told([forged if each["party"] == "court" else each for each in heads]) == ReplayMismatch.code
 

@@ -23,7 +23,6 @@ from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Mail, Reply
 from colonnade.federation.plan import Plan
-from colonnade.federation.stage import Stage
 from colonnade.papers.fedpsg.method import FedPSG
 from colonnade.papers.sqm.logistic import SQMLogistic
 from colonnade.privacy.ledger import Budget
@@ -72,7 +71,7 @@ def padded(plan: Plan, *names: str, by: int = 1) -> Plan:
     return replace(plan, stages=tuple(stages))
 
 
-# --- two dealings of the same rows ------------------------------------------------------------------------------------
+# --- two dealings of the same rows ----------------------------------------------------------------------------------
 
 
 CHUNK = 12
@@ -184,10 +183,13 @@ def test_mail_of_one_job_is_no_mail_of_another(tmp_path: Path) -> None:
             hostile.propose(plan, job=job)
             mail[job] = hostile.ask_all(stages.share, job=job)
         mixed = {**mail["first"], "A": mail["second"]["A"]}
-        with pytest.raises(Refused, match="seal-broken|secure|party-lost"):
+        with pytest.raises(Refused, match=r"seal-broken|secure|party-lost"):
             hostile.ask("B", stages.compare, job="first", mail=letters(mixed))
-        renamed = {**mail["first"], "A": Reply(mail=[_as_of(mail["second"]["A"], mail["first"]["A"], k) for k in range(2)])}
-        with pytest.raises(Refused, match="seal-broken|secure|party-lost"):
+        renamed = {
+            **mail["first"],
+            "A": Reply(mail=[_as_of(mail["second"]["A"], mail["first"]["A"], k) for k in range(2)]),
+        }
+        with pytest.raises(Refused, match=r"seal-broken|secure|party-lost"):
             hostile.ask("C", stages.compare, job="first", mail=letters(renamed))
 
 
@@ -209,7 +211,7 @@ def test_the_same_plan_under_another_name_is_another_job(tmp_path: Path) -> None
             hostile.ask("A", plan.stages[0], job="job again")
 
 
-# --- later chunks of moments, and noise ---------------------------------------------------------------------------------
+# --- later chunks of moments, and noise -----------------------------------------------------------------------------
 
 
 def deal_twice(hostile: Hostile) -> tuple[Reply, Reply]:
@@ -279,7 +281,7 @@ def test_surplus_holders_do_not_open_with_other_noise(
             assert 0.7 < np.std(first - second) / math.sqrt(2) / sd < 1.3
 
 
-# --- weights of a gradient ------------------------------------------------------------------------------------------------
+# --- weights of a gradient ------------------------------------------------------------------------------------------
 
 RECORDS = 10
 
@@ -307,7 +309,9 @@ def different_weights(hostile: Hostile) -> tuple[list[NDArray[np.int64]], NDArra
 
     modulus = math.prod(layout.field.primes)
     lagrange = {
-        holder: math.prod(-place[other] * pow(place[holder] - place[other], -1, modulus) for other in place if other != holder)
+        holder: math.prod(
+            -place[other] * pow(place[holder] - place[other], -1, modulus) for other in place if other != holder
+        )
         % modulus
         for holder in place
     }
@@ -338,9 +342,7 @@ def different_weights(hostile: Hostile) -> tuple[list[NDArray[np.int64]], NDArra
     names = [
         name
         for party in layout.parties
-        for name in (
-            ["1"] if layout.intercept and party == layout.response_party else []
-        )
+        for name in (["1"] if layout.intercept and party == layout.response_party else [])
         + [feature.name for feature in layout.own_features(party)]
     ]
     j, unit = names.index("secret"), round(layout.gamma / layout.norm)
@@ -389,7 +391,7 @@ def test_holders_cannot_be_given_different_weights(
             assert hostile.party("B").ledger.spent(delta=1e-6).epsilon < 1.0
 
 
-# --- arguments, columns and recipients ------------------------------------------------------------------------------------
+# --- arguments, columns and recipients ------------------------------------------------------------------------------
 
 
 def another_column(hostile: Hostile) -> list[int]:

@@ -72,7 +72,8 @@ def test_elsewhere_a_refusal_tells_names_and_a_rounded_budget_and_no_more(tmp_pa
                 federation.run(method)
         told = {reply.error: reply.value for reply in overheard if reply.error}
         assert told == {
-            "budget-exceeded": "less than epsilon 0.6 is left of the budget; ask for less, or ask its operator to raise it.",
+            "budget-exceeded": "less than epsilon 0.6 is left of the budget; ask for less, or ask its operator to raise"
+            " it.",
             "unbounded-not-allowed": 'not allowed here: "exact-moments", "presence".',
         }
         error = refusal(Elsewhere(), "clinic", overheard[-1])  # type: ignore[arg-type]

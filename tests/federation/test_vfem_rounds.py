@@ -205,6 +205,20 @@ def test_a_hostile_coordinator_gets_noise_or_a_refusal(data: Simulated, tmp_path
             hostile.ask("predictors", round_number=2, eta=0.5, retreat=False, masking="plain")
 
 
+def test_a_party_whose_residuals_were_held_back_sends_nothing(data: Simulated, tmp_path: Path) -> None:
+    """Its coefficients would stay at zero, and the sum of a group be the predictor of the other party."""
+    with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:
+        hostile = Hostile(job)
+        hostile.ask("presence")
+        hostile.ask("prepare")
+        first: dict[str, Any] = {"round_number": 0, "eta": 0.5, "retreat": False}
+        hostile.ask("predictors", **first)
+        hostile.ask("residuals", mode="mean", **first)
+        job._pending["c"].clear()
+        with pytest.raises(UnsafeRequest):
+            hostile.ask("predictors", round_number=1, eta=0.5, retreat=False)
+
+
 def test_groups_are_formed_for_the_exchange_that_was_approved(data: Simulated, tmp_path: Path) -> None:
     """In the plain exchange every party is by itself; preparing for it is refused."""
     with data.federation(tmp_path) as opened, opened.open(opened.plan(FIT)) as job:

@@ -33,6 +33,12 @@ def _sparse_glm(options: Options) -> tuple[str, Options]:
     return "vfl-glm-vs", {**options, "damping": damping}
 
 
+def _describe(options: Options) -> tuple[str, Options]:
+    """Quantiles come from cells that refine where the records are, no longer from a dyadic tree; the cost is the same."""
+    marginals = {"quantiles": "adaptive"}.get(options["marginals"], options["marginals"])
+    return "describe", {**options, "marginals": marginals}
+
+
 def _align(options: Options) -> tuple[str, Options]:
     options = dict(options)
     return ("blind-rsa" if options.pop("protocol") == "blind-rsa" else "align"), options
@@ -118,6 +124,7 @@ chunks of rows in these cases."""
 
 
 CHANGES: dict[str, Callable[[Options], tuple[str, Options]]] = {
+    "describe": _describe,
     "align": _align,
     "moments": _moments,
     "contingency": _contingency,

@@ -6,6 +6,7 @@ computes it; and what costs nothing to compute says at every owner who sees it i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,10 @@ NUMBERING = "n is public; row numbers are uniformly random"
 """Why the numbering of an alignment without counts was free."""
 
 
-ADDED = ("statistics.joint.compare_shares",)
-"""Steps of stages that no old plan has: before an opening the share holders compare what they were dealt."""
+VERIFICATION = ("show_coin", "prove_shares", "answer_proofs", "conclude")
+ADDED = ("statistics.joint.compare_shares", *(f"statistics.verified.{step}" for step in VERIFICATION))
+"""Steps of stages that no old plan has: before an opening the share holders compare what they were dealt, and after the
+last one they check each other."""
 
 
 def without_added(phases: list[Plan]) -> list[Plan]:
@@ -29,8 +32,44 @@ def without_added(phases: list[Plan]) -> list[Plan]:
     return [phase for phase in phases if phase["step"] not in ADDED]
 
 
+COLUMN_LINE = "Column "
+"""How the line of a plan begins that says what a column's marginal will be worth. No old plan has one."""
+REFINED = ("release_marginals", "marginal")
+"""Steps that count a numeric column in rounds. Their costs are those of the dyadic trees before; the replies are larger."""
+
+
+def without_column_lines(plan: Plan) -> Plan:
+    """A new plan without its lines on columns."""
+    return {**plan, "notes": [note for note in plan["notes"] if not note.startswith(COLUMN_LINE)]}
+
+
+def with_larger_replies(plan: Plan, new: Plan) -> Plan:
+    """An old plan with the replies of steps that count in rounds as large as they are now."""
+    sizes = {phase["name"]: phase["reply_bytes"] for phase in new["phases"]}
+    phases = []
+    for phase in plan["phases"]:
+        larger = max(sizes.get(phase["name"], 0), phase["reply_bytes"])
+        phases.append({**phase, "reply_bytes": larger} if _step(phase) in REFINED and phase["reply_bytes"] else phase)
+    return {**plan, "phases": phases}
+
+
+def _in_rounds(plan: Plan) -> Plan:
+    """A tree of depth d had 2^d - 1 knots; now there are d rounds of the same noise."""
+
+    def counted(knots: re.Match[str]) -> str:
+        return f"a numeric column is counted in {int(knots[1]).bit_length()} rounds"
+
+    notes = [re.sub(r"a continuous column has (\d+) private knots", counted, note) for note in plan["notes"]]
+    return {**plan, "notes": notes}
+
+
+def without_added_notes(notes: list[str]) -> list[str]:
+    """The notes that an old plan has too. New plans also say where nothing is verified."""
+    return [note for note in notes if not note.startswith("Not verified: ")]
+
+
 def moved(plan: Plan) -> Plan:
-    for change in (_pattern_counts, _moments_by_pattern, _weights, _wider_audiences, _as_first_asked):
+    for change in (_in_rounds, _pattern_counts, _moments_by_pattern, _weights, _wider_audiences, _as_first_asked):
         plan = change(plan)
     return plan
 

@@ -88,7 +88,7 @@ def test_describe(tmp_path: Path) -> None:
             federation,
             "clinic",
             *((marginal, {**shape, **noise}) for shape in (flat, deep) for noise in (gaussian, laplace)),
-            *((marginal, {**refined, **noise}) for noise in (gaussian, laplace) for _ in range(10)),
+            *((marginal, {**refined, **noise}) for noise in (gaussian, laplace) for _ in range(20)),
             *presence,
         )
         n = federation.facts.n
@@ -98,11 +98,11 @@ def test_describe(tmp_path: Path) -> None:
     assert as_stated(found[3] - tree, 2 * (DEPTH / 0.2) ** 2, LAPLACE)
     for kind, variance, tail in (("gaussian", 8 * 9.0**2, ()), ("laplace", 2 * (5 / 0.2) ** 2, (LAPLACE,))):
         axis, rounds = Axis.of(COLUMNS["age"]), adaptive_rounds(kind, 9.0 if kind == "gaussian" else 0.2)
-        answers = found[4:14] if kind == "gaussian" else found[14:24]
+        answers = found[4:24] if kind == "gaussian" else found[24:44]
         turns = [turn for answer in answers for turn in from_arrays(answer, axis, n=n, rounds=rounds)]
         noise = [turn.counts - axis.count(np.sort(age.to_numpy()), turn.edges) for turn in turns]
         assert as_stated(np.concatenate(noise), variance, *tail), "a record is in one cell of each round"
-    assert as_stated(np.array(found[24:]) - len(age), 9.0**2)
+    assert as_stated(np.array(found[44:]) - len(age), 9.0**2)
 
 
 def test_marginals_of_the_copula(tmp_path: Path) -> None:

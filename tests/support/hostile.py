@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class Hostile:
-    """A coordinator that composes its requests itself. `colluding` members follow the protocol and show it their mail."""
+    """A coordinator that composes its requests itself. `colluding` members follow the protocol and show their mail."""
 
     def __init__(self, federation: Federation, *colluding: str) -> None:
         self.federation, self.colluding = federation, colluding

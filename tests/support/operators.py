@@ -59,6 +59,7 @@ class Operated:
             approve="ask",
             budget=BUDGET,
             allow=("exact-moments", "presence"),
+            coordinator="University",
         )
         self.federation._signer = signer
         assert isinstance(self.federation.transport, Embedded)

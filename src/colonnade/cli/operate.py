@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from colonnade.cli.output import UNWELL, AsJson, Output
 from colonnade.cli.start import TABLE, table_source
 from colonnade.codec import plain
-
-if TYPE_CHECKING:
-    pass
 
 party = typer.Typer(no_args_is_help=True, help="Set up, serve and decide for one institution.")
 coordinator = typer.Typer(no_args_is_help=True, help="Set up the coordinator.")

@@ -210,8 +210,8 @@ def _others(verdicts: list[Compared], unknown: list[str], strangers: list[str]) 
     bad = [verdict.party for verdict in verdicts if not verdict.well]
     if bad:
         raise CorruptRecord(
-            f"the ledger of {', '.join(bad)} was rolled back or rewritten after its owner had signed it; ask its operator,"
-            " and count what the jobs above have cost."
+            f"the ledger of {', '.join(bad)} was rolled back or rewritten after its owner had signed it; ask its"
+            " operator, and count what the jobs above have cost."
         )
     out.result(f"Nothing contradicts what {len(verdicts)} members have signed.")
 

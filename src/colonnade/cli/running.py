@@ -174,7 +174,9 @@ def finish(federation: Federation, run: RunFolder, out: Output) -> None:
 
 
 def show(view: View, out: Output, *, most_tables: int | None = None) -> None:
-    """A result's tables on the terminal."""
+    """A result on the terminal: what makes it unusable first, then its tables."""
+    for warning in view.warnings:
+        out.say(f"WARNING: {warning}")
     for table in view.tables()[:most_tables]:
         out.table(table.title, table.head, table.rows[: table.shown], numeric=table.numeric)
 

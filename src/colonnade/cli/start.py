@@ -62,7 +62,11 @@ def init(
     (out / "init.html").write_text(view_page(drafted.view(confirmed=yes)), encoding="utf-8")
     if len(sources) > 1:
         withheld = {party: drafted.withheld(party) for party in sources}
-        beside = {party: relative(source, out) for party, source in sources.items()}
+        keyless = {table.party for table in drafted.tables if table.keyless}
+        beside = {
+            party: relative(requiring(source, key) if party in keyless else source, out)
+            for party, source in sources.items()
+        }
         text = federation_text(key=identifier, sources=beside, ignore=withheld)
         (out / "federation.toml").write_text(text, encoding="utf-8")
     output.say(
@@ -104,6 +108,13 @@ def table_source(file: str) -> Any:
     if "source" not in settings:
         raise SchemaError(f'{path} has no field source; add for example source = {{ duckdb = "...", query = "..." }}.')
     return located(settings["source"], path.parent)
+
+
+def requiring(source: Any, names: list[str]) -> dict[str, Any]:
+    """The same source without the rows that lack a key."""
+    from colonnade.data.sources import named_source
+
+    return {**(source if isinstance(source, dict) else named_source(Path(source))), "require": names}
 
 
 def relative(source: Any, folder: Path) -> Any:

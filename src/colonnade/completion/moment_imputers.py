@@ -161,8 +161,7 @@ class MomentImputation:
         every = features(self.facts)
         moments = self.moments.run(job)
         used = visible_patterns(moments)
-        owner = np.array([self.facts.parties.index(feature.party) for feature in every], dtype=np.intp)
-        mean, covariance = gaussian_moments(moments, used, available(moments, used, owner))
+        mean, covariance = gaussian_moments(moments, used, available(moments, used))
         maps, starts = {}, {}
         for target in targets:
             others = [party for party in self.facts.parties if party != target]

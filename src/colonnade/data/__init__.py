@@ -8,7 +8,7 @@ and `draft` (a first columns.toml), `aggregation` (mergeable statistics, here or
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment, Cohort, Patterns, join_in_the_clear
 from colonnade.data.column import Column, Columns, Kind
-from colonnade.data.draft import Draft, draft
+from colonnade.data.draft import Draft
 from colonnade.data.postgresql import PostgreSQLSource
 from colonnade.data.sources import CSVSource, DuckDBSource, FrameSource, ParquetSource, Source, open_source
 
@@ -20,7 +20,6 @@ __all__ = [
     "Columns",
     "CSVSource",
     "Draft",
-    "draft",
     "DuckDBSource",
     "FrameSource",
     "join_in_the_clear",

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,25 @@ PIECE_ROWS = 1 << 18
 """Rows of one task, if the source can be cut so finely."""
 
 
+def is_empty(encoded: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which cells of an encoded column are empty: NaN, or the code -1."""
+    return np.asarray(np.isnan(encoded) if encoded.dtype.kind == "f" else encoded < 0)
+
+
+@dataclass(frozen=True, eq=False)
+class OfFilled(Generic[T]):
+    """`work` of the records of a chunk that have no empty cell in some columns; the others count as absent."""
+
+    work: Work[T]
+    filled: tuple[str, ...]
+
+    def __call__(self, rows: NDArray[np.int64], values: Values) -> T:
+        usable = np.ones(len(rows), dtype=np.bool_)
+        for name in self.filled:
+            usable &= ~is_empty(values[name])
+        return self.work(rows[usable], {name: column[usable] for name, column in values.items()})
+
+
 class Aggregation(Protocol[T]):
     """`merge` is associative, and the order of the chunks does not matter."""
 
@@ -44,13 +64,17 @@ def mapped(
     names: Sequence[str],
     work: Work[T],
     *,
+    filled: Sequence[str] = (),
     merge: Callable[[T, T], T] | None = None,
 ) -> Iterator[T]:
     """`work` of every chunk of a block's records in the cohort; `positions` are the cohort rows of the block's rows.
 
+    Records with an empty cell in one of the `filled` columns count as absent.
     With `merge`, values of neighbouring chunks may come merged. On a cluster the workers read a source that can be cut
     (Parquet) themselves; rows of any other source are read here and sent to them.
     """
+    if filled:
+        names, work = list(dict.fromkeys([*names, *filled])), OfFilled(work, tuple(filled))
     source = block.source
     if not isinstance(source, OnCluster):
         for rows, values in inside(block, positions, names):
@@ -64,9 +88,22 @@ def mapped(
     yield from source.cluster.run(_of_chunk, chunks)
 
 
-def aggregate(block: Block, positions: NDArray[np.int64], names: Sequence[str], aggregation: Aggregation[T]) -> T:
-    """The statistic of all records in the cohort."""
-    return functools.reduce(aggregation.merge, mapped(block, positions, names, aggregation.of, merge=aggregation.merge))
+def aggregate(
+    block: Block,
+    positions: NDArray[np.int64],
+    names: Sequence[str],
+    aggregation: Aggregation[T],
+    *,
+    filled: Sequence[str] = (),
+) -> T:
+    """The statistic of all records in the cohort, those with an empty cell in `filled` columns left out."""
+    parts = mapped(block, positions, names, aggregation.of, filled=filled, merge=aggregation.merge)
+    return functools.reduce(aggregation.merge, parts)
+
+
+def cohort_rows(rows: NDArray[np.int64], _: Values) -> NDArray[np.int64]:
+    """Which records a chunk holds."""
+    return rows
 
 
 def inside(

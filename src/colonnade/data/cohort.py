@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from colonnade.data.keys import check_keys, key_type, read_keys
 from colonnade.durable import private_file
-from colonnade.errors import CorruptRecord, EmptyParty, KeyProblem, SchemaError, SourceError
+from colonnade.errors import CorruptRecord, EmptyParty, SchemaError, SourceError
 
 
 class UniformWords(Protocol):
@@ -140,7 +140,7 @@ def join_in_the_clear(
     """Line up the parties' keys, seen in one place.
 
     `include="union"` keeps every record; `include="<party>"` keeps that party's. The order of the cohort is a
-    uniformly random permutation, so that it says nothing about the keys.
+    uniformly random permutation, so that it says nothing about the keys. Integers and texts are compared as texts.
     """
     parties = tuple(keys)
     if not parties:
@@ -148,13 +148,9 @@ def join_in_the_clear(
     if include != "union" and include not in parties:
         raise SchemaError(f"include={include!r} is no party; write 'union' or one of {', '.join(parties)}.")
     checked = {party: _checked(party, values) for party, values in keys.items()}
-    types = {party: key_type(values) for party, values in checked.items()}
-    if len(set(types.values())) > 1:
-        listed = ", ".join(f"{party!r} has {kind}" for party, kind in types.items())
-        raise KeyProblem(
-            f"the parties' keys are of different types ({listed}); convert them to one, for example with "
-            "`frame[key].astype(str)`."
-        )
+    if len({key_type(values) for values in checked.values()}) > 1:
+        # As in a private alignment: an integer is compared by its decimal text. A CSV file has texts alone.
+        checked = {party: np.array([str(key) for key in own.tolist()], object) for party, own in checked.items()}
     # Records get their numbers from the party that decides (all in turn for a union); -1 is not in the cohort.
     deciding = list(checked.values()) if include == "union" else [checked[include]]
     distinct = pd.unique(np.concatenate(deciding))

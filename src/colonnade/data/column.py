@@ -72,6 +72,9 @@ class Column:
     trim, ignore_case : whether a category's spaces at its ends and its capitals count.
     clip : whether a value outside the bounds is taken as the nearest bound, instead of refused.
     empty : texts that mean an empty cell; in columns.toml `missing = ["NA", "-99"]`.
+    if_empty : what methods do with an empty cell, where they have the choice: "mask" uses the record without the cell,
+        "drop" takes the record as one that its owner lacks, "level" takes the empty cell as a category of its own. By
+        default each method's own choice, which its plan says.
     one_row, order_by : how a person's several rows become one: "mean", "sum", "min", "max", "count", "any", "first" or
         "last"; and the column that first and last go by.
 
@@ -108,6 +111,7 @@ class Column:
     ignore_case: bool = False
     clip: bool = False
     empty: tuple[str, ...] | None = None
+    if_empty: EmptyRule | None = None
     one_row: OneRowRule | None = None
     order_by: str | None = None
 
@@ -152,6 +156,12 @@ class Column:
         """Are its numbers integers: a count, or a date's steps?"""
         return self.kind in ("count", "date")
 
+    def rule_for_empty(self, *offered: EmptyRule) -> EmptyRule | None:
+        """What a method that offers these rules, its default first, does with empty cells; None if there are none."""
+        if not self.missing:
+            return None
+        return self.if_empty if self.if_empty in offered else offered[0]
+
     def encode(self, values: pd.Series[Any]) -> NDArray[Any]:
         """float64 with NaN for an empty cell (continuous, count) or int32 codes with -1 (discrete).
 
@@ -171,6 +181,7 @@ class Column:
         codes, empty, unreadable, outside, mended = self._codes(values) if self.discrete else self._numbers(values)
         return codes, Faults(
             empty=0 if self.missing else int(empty.sum()),
+            blank=int(empty.sum()) if self.missing else 0,
             unreadable=int(unreadable.sum()),
             outside=int(outside.sum()),
             example=_first(values, outside),
@@ -298,6 +309,7 @@ class Column:
             "outside the declared bounds, taken as the nearest bound": faults.clipped,
             "beyond a limit of detection, taken as the limit": faults.limited,
             f"none of the listed categories, taken as {self.other!r}": faults.other,
+            "empty": faults.blank,
         }
         return tuple(f"column {self.name!r}: {_cells(count)} {what}." for what, count in counts.items() if count)
 
@@ -532,6 +544,7 @@ Kind = Literal["continuous", "count", "date", "ordinal", "binary", "categorical"
 KINDS: tuple[str, ...] = get_args(Kind)
 
 OneRowRule = Literal["mean", "sum", "min", "max", "count", "any", "first", "last"]
+EmptyRule = Literal["mask", "drop", "level"]
 
 _NUMBERS, _DISCRETE = ("continuous", "count"), ("ordinal", "binary", "categorical")
 BELONGS: Mapping[str, Collection[str]] = {
@@ -542,7 +555,19 @@ BELONGS: Mapping[str, Collection[str]] = {
     "clip": (*_NUMBERS, "date"),
 }
 """The kinds that a field may be declared for."""
-READING = ("date_format", "decimal", "thousands", "unit", "below", "above", "other", "empty", "one_row", "order_by")
+READING = (
+    "date_format",
+    "decimal",
+    "thousands",
+    "unit",
+    "below",
+    "above",
+    "other",
+    "empty",
+    "if_empty",
+    "one_row",
+    "order_by",
+)
 FLAGS = ("trim", "ignore_case", "clip")
 """Fields that say how the owner's cells are read, and nothing of the domain."""
 ONE_ROW: Mapping[str, Collection[str]] = {
@@ -639,6 +664,11 @@ def check_reading(column: Column) -> None:
         refuse(column.name, "missing", "is not a list of texts", 'write for example `missing = ["NA", "-99"]`')
     if column.empty is not None and not column.missing:
         refuse(column.name, "missing", "is false, and texts mean an empty cell", "say missing=True beside empty=")
+    if column.if_empty is not None and column.if_empty not in get_args(EmptyRule):
+        rules = ", ".join(f'"{rule}"' for rule in get_args(EmptyRule))
+        refuse(column.name, "if_empty", f"is {column.if_empty!r}", f"choose one of {rules}, or delete the line")
+    if column.if_empty is not None and not column.missing:
+        refuse(column.name, "if_empty", "is for empty cells, and it has none", "add `missing = true`, or delete it")
     if column.one_row is not None and column.kind not in ONE_ROW.get(column.one_row, ()):
         fitting = ", ".join(rule for rule, kinds in ONE_ROW.items() if column.kind in kinds)
         refuse(column.name, "one_row", f"is {column.one_row!r}", f"a {column.kind} column takes one of {fitting}")

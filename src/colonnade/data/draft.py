@@ -165,9 +165,9 @@ class Draft:
 
     def _warnings(self) -> list[str]:
         keyless = [f"{table.party} ({number(table.keyless)})" for table in self.tables if table.keyless]
-        return [f"Rows without a key cannot be used; fill the key in, or drop them: {', '.join(keyless)}."] * bool(
-            keyless
-        )
+        if not keyless:
+            return []
+        return [f"Rows without a key are left out, by `require` in the source: {', '.join(keyless)}."]
 
     def _section(self, party: str) -> Section:
         mine = [finding for finding in self.findings if finding.party == party and finding.column is not None]
@@ -586,4 +586,5 @@ def round_outwards(smallest: float, largest: float, *, integers: bool = False) -
         step = max(step, Decimal(1))
     lower = (Decimal(repr(smallest)) / step).to_integral_value(ROUND_FLOOR) * step
     upper = (Decimal(repr(largest)) / step).to_integral_value(ROUND_CEILING) * step
-    return float(lower), float(upper if upper > lower else lower + step)
+    low, high = float(lower), float(upper if upper > lower else lower + step)
+    return low, high if high > low else math.nextafter(low, math.inf)  # the smallest numbers there are

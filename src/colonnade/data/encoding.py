@@ -57,6 +57,8 @@ class Faults:
     limited: int = 0
     """Cells below or above a limit of detection, taken as the limit."""
     other: int = 0
+    blank: int = 0
+    """Empty cells of a column that may have them."""
 
     def __bool__(self) -> bool:
         return self.total > 0

@@ -28,6 +28,10 @@ def read_keys(values: pd.Series[Any], *, where: str) -> tuple[NDArray[Any], int]
     missing = len(values) - len(filled_in)
     if pd.api.types.is_integer_dtype(values.dtype):
         return _whole(filled_in.to_numpy(), where), missing
+    if pd.api.types.is_float_dtype(values.dtype) and missing:  # pandas stores integers with gaps as floats
+        numbers = filled_in.to_numpy(dtype=np.float64)
+        if np.all((numbers == np.rint(numbers)) & (np.abs(numbers) < 2**53)):
+            return _whole(numbers.astype(np.int64), where), missing
     cells = filled_in.to_numpy(dtype=object)
     kind = pd.api.types.infer_dtype(cells, skipna=False)
     if kind in ("string", "empty"):

@@ -333,6 +333,29 @@ def without(source: Source, names: Collection[str]) -> Source:
     return DivisibleWithout(source, names) if isinstance(source, Divisible) else Without(source, names)
 
 
+class Requiring:
+    """A source without the rows in which one of these columns is empty: those without a key, say."""
+
+    def __init__(self, source: Source, names: Sequence[str]) -> None:
+        self._source, self._required = source, tuple(names)
+
+    @property
+    def description(self) -> str:
+        return self._source.description
+
+    def names(self) -> list[str]:
+        return self._source.names()
+
+    def unfit(self) -> dict[str, str]:
+        return self._source.unfit() if isinstance(self._source, Typed) else {}
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        asked = list(dict.fromkeys([*names, *self._required]))
+        for frame in self._source.chunks(asked, rows=rows):
+            filled = (frame[list(self._required)].notna() & (frame[list(self._required)] != "")).all(axis=1)
+            yield frame.loc[filled.to_numpy(dtype=bool), list(names)].reset_index(drop=True)
+
+
 # --- any source -------------------------------------------------------------------------------------------------
 
 
@@ -341,7 +364,7 @@ def open_source(spec: Source | pd.DataFrame | str | Path | Mapping[str, Any]) ->
 
     `{"csv": path}` (also `separator`, `encoding`), `{"parquet": path}`, `{"duckdb": path, "query": sql}`,
     `{"postgresql": "env:NAME" or "service:NAME", "query": sql}`; with `dask` and its options, on a cluster; with
-    `ignore`, a list of columns that are not offered.
+    `ignore`, a list of columns that are not offered; with `require`, a list of columns without which a row is left out.
     """
     if isinstance(spec, pd.DataFrame):
         return FrameSource(spec)
@@ -401,6 +424,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {
 """For each sort of source the fields that it must have and those that it may have, besides its own."""
 
 
+_LISTS = ("ignore", "require")
 _DASK = {"ca": "dask_ca", "certificate": "dask_certificate", "key": "dask_key", "encryption": "dask_encryption"}
 
 
@@ -411,7 +435,7 @@ def check_fields(spec: Mapping[str, Any]) -> str:
         meant = nearest(next(iter(spec), ""), _FIELDS)
         raise SourceError(f"a source names one of {', '.join(_FIELDS)}, not {', '.join(spec)}; correct it.{meant}")
     needed, allowed = _FIELDS[sort]
-    anywhere = ("ignore", "dask", *_DASK.values())
+    anywhere = (*_LISTS, "dask", *_DASK.values())
     own = {field for field in spec if field != sort and field not in anywhere}
     if not needed <= own <= needed | allowed:
         may = f" and may have {', '.join(sorted(allowed))}" if allowed else ""
@@ -419,20 +443,22 @@ def check_fields(spec: Mapping[str, Any]) -> str:
         known = (*needed, *allowed, *anywhere)
         meant = "".join(nearest(field, known) for field in own if field not in known)
         raise SourceError(f"a {sort} source has the fields {fields}{may}, not {', '.join(spec)}; correct them.{meant}")
-    ignore = spec.get("ignore", [])
-    if not isinstance(ignore, list | tuple) or not all(isinstance(name, str) for name in ignore):
-        raise SourceError('ignore in a source is a list of column names, such as ignore = ["note"]; correct it.')
-    if not all(isinstance(value, str | Path) for field, value in spec.items() if field != "ignore"):
+    for field in _LISTS:
+        listed = spec.get(field, [])
+        if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
+            raise SourceError(f'{field} in a source is a list of column names, such as {field} = ["note"]; correct it.')
+    if not all(isinstance(value, str | Path) for field, value in spec.items() if field not in _LISTS):
         raise SourceError(f"the fields of a {sort} source are text; put quotation marks around them.")
     return sort
 
 
 def _from_mapping(spec: Mapping[str, Any]) -> Source:
     sort = check_fields(spec)
-    if "ignore" in spec:
-        return without(
-            _from_mapping({field: value for field, value in spec.items() if field != "ignore"}), spec["ignore"]
-        )
+    plain = {field: value for field, value in spec.items() if field not in _LISTS}
+    if len(plain) < len(spec):
+        source = _from_mapping(plain)
+        required = spec.get("require", ())
+        return without(Requiring(source, required) if required else source, spec.get("ignore", ()))
     if "dask" in spec:
         from colonnade.data.cluster import Cluster, OnCluster
 

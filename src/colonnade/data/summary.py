@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ class Summary:
         """One more chunk."""
         if isinstance(values.dtype, pd.CategoricalDtype):
             self.listed = (values.dtype.categories.tolist(), bool(values.dtype.ordered))
-            values = values.astype(values.dtype.categories.dtype)
+            values = values.astype(object)
         self.records += len(values)
         present = values.notna().to_numpy(dtype=bool)
         if pd.api.types.is_bool_dtype(values.dtype):
@@ -205,7 +206,7 @@ class _Dates:
         self.sample.append(moments[:: max(1, len(moments) // SAMPLED)])
 
 
-_PLAIN = (str, bool, int, float, np.generic)
+_PLAIN = (str, bool, int, float, Decimal, np.generic)
 
 
 def suggested(cells: Iterable[str], spelling: Spelling | None) -> Spelling | None:

@@ -35,7 +35,7 @@ from colonnade.privacy.cost import Cost
 from colonnade.privacy.wording import in_plain_words, pair
 from colonnade.view.blocks import Figure, Section, Table, Text, View
 from colonnade.view.page import Html, folded, listing, page, paragraph, section, table, tag
-from colonnade.view.render import render_blocks, render_section
+from colonnade.view.render import render_blocks, render_section, render_warnings
 
 COMPARISON = "comparison.json"
 """Beside the truth, where a simulation knows it."""
@@ -67,6 +67,7 @@ def write_report(run: RunFolder, *, remarks: Sequence[str] = ()) -> Path:
         f"Colonnade: {view.title}",
         tag("header", tag("h1", view.title), paragraph(origin, class_="soft")),
         paragraph(SIMULATED, class_="warning", role="note") if simulated else None,
+        render_warnings(view),
         glance(plan, person, _quality(view, truth)),
         render_blocks(view.answer),
         privacy_section(plan, by_party, person, remarks, unseeded=UNSEEDED if simulated else None),

@@ -20,6 +20,7 @@ from colonnade.codec import nearest
 from colonnade.errors import (
     BadArguments,
     ColonnadeError,
+    NotEstimable,
     PartyLost,
     RosterError,
     RunError,
@@ -32,7 +33,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job, Progress, proposal, refusal
 from colonnade.federation.local import aligned_privately, set_up
 from colonnade.federation.messages import Reply, Request
-from colonnade.federation.method import Method
+from colonnade.federation.method import Method, NoEstimate, Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.requester import Signer
@@ -332,7 +333,7 @@ class Federation:
         if plan.run is None:
             raise RunError("a plan that was read from a file cannot run; make it with `federation.plan(method)`.")
         with self.open(plan, name=name, progress=progress) as job:
-            result = plan.run(job)
+            result = _result(plan, job)
             result.write(job.run)
         return result, job.run
 
@@ -361,7 +362,7 @@ class Federation:
         self.handshake()
         run.update(state="running", resumed=time.time())
         with self._job(plan, run, progress) as job:
-            result = plan.run(job)
+            result = _result(plan, job)
             result.write(run)
         return result, run
 
@@ -379,6 +380,17 @@ class Federation:
         )
         with self.open(plan_of_steps([single])) as job:
             return job.ask(single)
+
+
+def _result(plan: Plan, job: Job) -> Result:
+    """What the procedure makes of the releases. If privacy was spent and supports no estimate, the result says so."""
+    assert plan.run is not None
+    try:
+        return plan.run(job)
+    except NotEstimable as error:
+        if not job.spent:
+            raise
+        return NoEstimate(plan.method, str(error), job.released, simulated=job.simulated)
 
 
 def _about_keys(spec: Spec, home: Path, aligned: bool) -> list[str]:

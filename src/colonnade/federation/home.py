@@ -235,5 +235,5 @@ def prepare(file: PartyFile) -> Consortium:
 def stored_source(source: Any) -> str | dict[str, Any]:
     """A source as party.json names it."""
     if isinstance(source, Mapping):
-        return {name: list(value) if name == "ignore" else str(value) for name, value in source.items()}
+        return {name: list(value) if isinstance(value, list | tuple) else str(value) for name, value in source.items()}
     return str(Path(source).absolute())

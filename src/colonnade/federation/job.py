@@ -111,6 +111,10 @@ class Job:
         self._seq = dict.fromkeys(transport.parties, 0)
         self._asked: dict[str, dict[str, int]] = {}
         """{stage: {party: requests so far}}"""
+        self.spent = False
+        """Whether a release with a privacy bound was asked for."""
+        self.released: dict[str, Any] = {}
+        """{what: the noisy numbers that were released under such a bound}."""
         self._pending: dict[str, list[Mail]] = {party: [] for party in transport.parties}
         # Nobody's privacy rests on the coordinator's own record: it survives the process, and is flushed at the end.
         self._database = Database(run.path / "transcript.db", flushed=False)
@@ -211,7 +215,12 @@ class Job:
         if self._progress is not None:
             elapsed = time.monotonic() - self._started
             self._progress(Progress(stage.name, self._rounds, self.plan.rounds(), self._bytes, elapsed))
-        return {party: replies[party].value for party in arguments}
+        values = {party: replies[party].value for party in arguments}
+        if _bounded(stage):
+            self.spent = True
+            paid = {party: value for party, value in values.items() if value is not None}
+            self.released |= {f"{stage.name}, {party} {asked[party]}": value for party, value in paid.items()}
+        return values
 
     def roll_call(self, parties: Sequence[str]) -> None:
         """Raise `PartyLost` unless they all answer now. Asked before an opening, it keeps every holder from letting its
@@ -324,6 +333,11 @@ def _told(party: str, value: Any, *names: str) -> dict[str, Any]:
     if not isinstance(value, dict) or set(value) != set(names):
         raise BorderError(f"{party!r} closed the job in another form; check its installation.")
     return value
+
+
+def _bounded(stage: Stage) -> bool:
+    leaves = (leaf for cost in stage.costs.values() for leaf in cost.leaves())
+    return any(leaf.mechanism not in ("free", "unbounded") for leaf in leaves)
 
 
 def _reserved(party: str, value: Any) -> dict[str, Any]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
-from colonnade.codec import words
+import numpy as np
+
+from colonnade.codec import plain, words
+from colonnade.errors import NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.options import Declared, Options
@@ -21,7 +24,7 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import Stage
-from colonnade.view.blocks import View
+from colonnade.view.blocks import Table, Text, View
 from colonnade.view.render import notebook
 
 if TYPE_CHECKING:
@@ -51,6 +54,45 @@ class Result(ABC):
         """Into the run folder: result.json and view.json. A result with files of its own writes them first."""
         run.write_json("result.json", {"kind": self.kind, **self.to_dict()})
         run.write_json("view.json", self.view().to_dict())
+
+
+class NoEstimate(Result):
+    """What a private job returns if its noisy releases do not support an estimate: why, and these releases. They were
+    paid for, and anything may still be made of them. What a result of the method would have says why it is not there.
+    """
+
+    kind: ClassVar[str] = "no-estimate"
+
+    def __init__(self, method: str, reason: str, released: Mapping[str, Any], *, simulated: bool) -> None:
+        self.method, self.reason, self.released, self.simulated = method, reason, released, simulated
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotEstimable(f"{self.method} gave no estimate: {self.reason}")
+
+    def __repr__(self) -> str:
+        return f"NoEstimate({self.method!r}: {self.reason})"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "reason": self.reason,
+            "released": plain(self.released),
+            "simulated": self.simulated,
+        }
+
+    def view(self) -> View:
+        rows = tuple((what, f"{np.size(value):,}") for what, value in self.released.items())
+        return View(
+            title=f"{self.method}: no estimate",
+            quality="There is none to judge.",
+            answer=(
+                Text(text="The noisy releases of this run are in result.json. They are paid for, and can be used."),
+                Table(title="What was released", head=("what", "numbers"), rows=rows, numeric=(1,), shown=10),
+            ),
+            warnings=(f"No estimate: {self.reason}",),
+        )
 
 
 C = TypeVar("C", bound=type)

@@ -325,7 +325,7 @@ class Party(Workplace):
             owner = verified(requester, request.job, request.arguments, authority=self._authority)
             if owner.organisation != self.roster.coordinator:
                 raise NotApproved(
-                    f"the coordinator is run by {owner.organisation!r}, and the roster says {self.roster.coordinator!r};"
+                    f"{owner.organisation!r} runs the coordinator, and the roster has {self.roster.coordinator!r};"
                     " agree on one consortium.toml."
                 )
         if self.policy.requesters is not None and (owner is None or owner.organisation not in self.policy.requesters):

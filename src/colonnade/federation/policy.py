@@ -20,7 +20,7 @@ from colonnade.federation.messages import of_first_protocol, stored_proposal
 from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import JOB, Stage, stage
-from colonnade.federation.step import registered
+from colonnade.federation.step import Step, registered
 from colonnade.federation.store import Store, StoredJob
 from colonnade.privacy.cost import Cost, against_colluders
 from colonnade.privacy.ledger import Budget, Ledger, Reservation
@@ -117,11 +117,20 @@ def plan_of_steps(stages: Sequence[Stage]) -> Plan:
     return Plan(method=ASK, options={"stages": described}, stages=tuple(stages))
 
 
+def _asked_alone(name: str) -> Step:
+    """A step that a job of single steps may ask. Its arguments and recipients are the coordinator's choice, so it is
+    none of a method, which protects people only by all that the method's plan fixes."""
+    step = registered(name)
+    if CATALOGUE.package_of(step.module) in ("", *CATALOGUE.optional):
+        raise UnsafeRequest(f"step {name} is one of Colonnade's own and not asked by itself; propose its method.")
+    return step
+
+
 def _steps_again(options: Mapping[str, Any], facts: PublicFacts, roster: Roster) -> Plan:
     public: dict[str, Any] = {"facts": facts, "roster": roster}
     described = [dict(each) for each in options["stages"]]
     stages = [
-        stage(each.pop("name"), registered(each.pop("step")), each.pop("requests"), **each, **public)
+        stage(each.pop("name"), _asked_alone(each.pop("step")), each.pop("requests"), **each, **public)
         for each in described
     ]
     return Plan(method=ASK, options=options, stages=tuple(stages))
@@ -159,7 +168,9 @@ def _own_plan(method: str, options: str, pinned: Pinned) -> Plan:
 
 
 def check_genuine(plan: Plan, own: Plan, *, party: str) -> None:
-    """Refuse a plan that asks of this party anything but what this installation plans for its method and options."""
+    """Refuse a plan that asks of this party anything but what this installation plans for its method and options, or
+    that says something else about it: an operator decides by its words, and by its total over all parties at its
+    delta."""
     proposed = {stage.name: stage.to_dict() for stage in plan.stages if party in stage.costs}
     expected = {stage.name: stage.to_dict() for stage in own.stages if party in stage.costs}
     for name in (*proposed, *expected):
@@ -170,10 +181,15 @@ def check_genuine(plan: Plan, own: Plan, *, party: str) -> None:
             )
     if list(proposed) != list(expected):
         raise UnsafeRequest(f"the stages of the proposed {plan.method!r} stand in another order than they are asked.")
+    if plan.fingerprint != own.fingerprint:
+        raise UnsafeRequest(
+            f"the proposed {plan.method!r} is described in other words or with other totals than this installation uses"
+            " for these options; the coordinator's installation differs, or its request was forged."
+        )
 
 
 def _same(proposed: Mapping[str, Any], expected: Mapping[str, Any], party: str) -> bool:
-    """Whether two descriptions of a stage ask the same of a party; words may differ."""
+    """Whether two descriptions of a stage ask the same of a party."""
 
     def compared(described: Mapping[str, Any]) -> str:
         own = {name: described[name][party] for name in ("counts", "costs")}

@@ -6,7 +6,7 @@ Nothing here leaves by itself. What a running step sends, keeps and has read is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,6 +49,10 @@ class Work:
     """{sender: the request in which it wrote the newest of its letters that this step has read}."""
 
 
+MOST_REMEMBERED = 1 << 27
+"""Bytes of arrays that a party remembers beyond what it keeps."""
+
+
 class Workplace:
     """What a step may use of the party that runs it."""
 
@@ -73,6 +77,7 @@ class Workplace:
         self._block = block
         self._alignment = alignment
         self._work: Work | None = None
+        self._remembered: dict[tuple[str, str], tuple[int, Any]] = {}
 
     # --- its records ----------------------------------------------------------------------------------------
 
@@ -96,19 +101,38 @@ class Workplace:
         mask[self.rows[self.rows >= 0]] = True
         return mask
 
+    def present_with(self, filled: Sequence[str]) -> NDArray[np.bool_]:
+        """For each row of the cohort, whether this party has the record, and with it all cells of these columns.
+
+        The mask of the records that `mapped` and `aggregate` give for the same `filled`.
+        """
+        if not filled:
+            return self.present
+        mask = np.zeros(self.facts.n, dtype=bool)
+        for rows in self.mapped((), aggregation.cohort_rows, filled=filled):
+            mask[rows] = True
+        return mask
+
     def chunks(
         self, names: Sequence[str] | None = None, *, rows: int | None = None
     ) -> Iterator[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
         """Encoded values of the records in the cohort, with their cohort rows, a chunk at a time."""
         return aggregation.inside(self._offered(names), self.rows, names, rows=rows)
 
-    def mapped(self, names: Sequence[str], work: aggregation.Work[T]) -> Iterator[T]:
-        """A pure function of each chunk, in order, computed here or on this party's own cluster."""
-        return aggregation.mapped(self._offered(names), self.rows, names, work)
+    def mapped(self, names: Sequence[str], work: aggregation.Work[T], *, filled: Sequence[str] = ()) -> Iterator[T]:
+        """A pure function of each chunk, in order, computed here or on this party's own cluster.
 
-    def aggregate(self, names: Sequence[str], statistic: aggregation.Aggregation[T]) -> T:
-        """A mergeable statistic of the records in the cohort, here or on this party's own cluster."""
-        return aggregation.aggregate(self._offered(names), self.rows, names, statistic)
+        Records with an empty cell in one of the `filled` columns count as absent.
+        """
+        block = self._offered([*names, *filled])
+        return aggregation.mapped(block, self.rows, names, work, filled=filled)
+
+    def aggregate(
+        self, names: Sequence[str], statistic: aggregation.Aggregation[T], *, filled: Sequence[str] = ()
+    ) -> T:
+        """A mergeable statistic of the records in the cohort, here or on this party's own cluster; `filled` as there."""
+        block = self._offered([*names, *filled])
+        return aggregation.aggregate(block, self.rows, names, statistic, filled=filled)
 
     def _offered(self, names: Sequence[str] | None) -> Block:
         """The block, if the policy offers these columns to this job."""
@@ -197,10 +221,12 @@ class Workplace:
                 raise SealBroken(f"a message from {mail.sender!r} was read before; the coordinator has replayed it.")
             work.letters[mail.sender] = max(mail.seq, work.letters.get(mail.sender, -1))
             values[mail.sender] = wire.decode(plain)
-        own = f"mail to myself: {tag}"
-        if own in self.store.kept_names(work.job):
-            values[self.name] = self.recall(own)
-        return values
+        return values | self.own_mail(tag)
+
+    def own_mail(self, tag: str) -> dict[str, Any]:
+        """{this member: what it sent to itself under this tag in an earlier request}; empty if nothing."""
+        name = f"mail to myself: {tag}"
+        return {self.name: self.recall(name)} if name in self.store.kept_names(self.job) else {}
 
     def keep(self, name: str, value: Any) -> None:
         """Remember a value for later steps of this job; it never leaves, and is deleted when the job closes."""
@@ -218,6 +244,21 @@ class Workplace:
     def kept(self, name: str) -> bool:
         """Whether an earlier step of this job has kept a value under this name."""
         return name in self._working().kept or name in self.store.kept_names(self._working().job)
+
+    def remembered(self, name: str, size: int, compute: Callable[[], T]) -> T:
+        """What `compute` gives, from the memory of this process if it was computed in this job before and there is room
+        for its `size` in bytes. What is large or not there is computed again, so nothing may depend on it."""
+        known = self._remembered.get((self.job, name))
+        if known is not None:
+            return known[1]  # type: ignore[no-any-return]
+        value = compute()
+        if size + sum(taken for taken, _ in self._remembered.values()) <= MOST_REMEMBERED:
+            self._remembered[self.job, name] = (size, value)
+        return value
+
+    def forget(self, job: str) -> None:
+        """Drop what was remembered of a job."""
+        self._remembered = {key: value for key, value in self._remembered.items() if key[0] != job}
 
     def pair_key(self, other: str, label: str) -> bytes:
         """A key that only this party and one other member can compute, for pads."""

@@ -33,6 +33,7 @@ from colonnade.federation.options import (
     RelationOption,
     Response,
     Tile,
+    Verify,
     ViewOption,
 )
 from colonnade.federation.roster import Roster
@@ -41,6 +42,7 @@ from colonnade.models.matrix import (
     SecondMoments,
     columns_of,
     feature_matrix,
+    forecast_moments,
     missing_blocks,
     moment_views,
     noise_text,
@@ -125,6 +127,7 @@ class Classify(BinaryOptions):
         float | None, Option("The penalty per record; by default half the noise level.", least=0, below=math.inf)
     ] = None
     tile: Tile = 2048
+    verify: Verify = True
 
     def check(self) -> None:
         super().check()
@@ -154,10 +157,15 @@ class ClassifierOfMoments(Procedure["Classifier"]):
             view=method.view,
             relation=method.relation,
             tile=method.tile,
+            verify=method.verify,
         ).layout(facts, roster)
         self.moments = MomentComputation(self.layout, method.view)
         self.stages = self.moments.stages
-        self.notes = (*self.moments.notes, *moment_views(self.layout, view=method.view, delta=method.delta))
+        self.notes = (
+            *forecast_moments(self.layout, method.epsilon),
+            *self.moments.notes,
+            *moment_views(self.layout, view=method.view, delta=method.delta),
+        )
 
     def run(self, job: Job) -> Classifier:
         moments = self.moments.run(job)

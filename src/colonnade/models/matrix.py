@@ -17,9 +17,10 @@ from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.options import Option, Presence, View
 from colonnade.formatting import number
+from colonnade.statistics import forecast
 from colonnade.statistics.features import Design, Feature, features
 from colonnade.statistics.joint import account_notes
-from colonnade.statistics.moments import MomentsLayout, MomentsResult
+from colonnade.statistics.moments import MomentsLayout, MomentsResult, available_cases
 
 Clip = Mapping[str, float] | float
 """{party: norm of its part of a row}, or one share of the norm that each party's columns can reach."""
@@ -83,7 +84,7 @@ def second_moments(moments: MomentsResult, *, overwrite: bool = False) -> Second
     twice; the moments are of no use after that.
 
     With presence ignored an absent block counts as zeros. Otherwise each product is averaged over the records that
-    have both blocks (available cases): right if records are missing completely at random. The noisy count of those
+    have both cells (available cases): right if records are missing completely at random. The noisy count of those
     records is kept above twice its noise, so that a pair of blocks that hardly ever meet is shrunk to nothing.
     """
     if moments.presence == "ignore":
@@ -91,38 +92,16 @@ def second_moments(moments: MomentsResult, *, overwrite: bool = False) -> Second
         matrix = np.divide(gram, moments.n, out=gram if overwrite else None)
         second = SecondMoments(names=entries, matrix=matrix, noise_sd=moments.noise_sd / moments.n)
         return without_impossible(second, moments.features)
-    names = ("1", *(feature.name for feature in moments.features))
-    owner = [-1, *(moments.parties.index(feature.party) for feature in moments.features)]
-    blocks = len(moments.parties)
-    sums = np.zeros((len(names), len(names)))
-    counts = np.zeros((blocks, blocks))
-    terms = np.zeros((blocks, blocks))
-    if moments.presence == "secret":
-        (gram,), (entries,) = moments.grams, moments.entries
-        masks = [entries.index(f"present at {party}") for party in moments.parties]
-        counts, terms[:] = gram[np.ix_(masks, masks)], 1.0
-        place = np.array([entries.index(name) for name in names[1:]])
-        sums[1:, 1:] = gram[np.ix_(place, place)]
-        sums[0, 1:] = sums[1:, 0] = [gram[masks[owner[j + 1]], entry] for j, entry in enumerate(place)]
-    else:
-        for pattern, entries, gram in zip(moments.patterns, moments.entries, moments.grams, strict=True):
-            if entries[0] != "1":
-                raise BadArguments("available cases need the counts; compute the moments with constant=True.")
-            place = np.array([names.index(name) for name in entries])
-            sums[np.ix_(place, place)] += gram
-            both = np.outer(pattern, pattern)
-            counts += both * gram[0, 0]
-            terms += both
-    deviation = moments.noise_sd * np.sqrt(terms)
-    counts = np.maximum(counts, np.maximum(2 * deviation, 1.0))
+    cases = available_cases(moments)
+    deviation = moments.noise_sd * np.sqrt(cases.terms)
+    divisor = np.maximum(cases.counts, np.maximum(2 * deviation, 1.0))
+    matrix, noise = np.zeros((2, len(divisor) + 1, len(divisor) + 1))
+    matrix[1:, 1:], noise[1:, 1:] = cases.products / divisor, deviation / divisor
     # The constant is everywhere: its product with a feature is averaged over the records that have the feature.
-    index = np.array(owner)
-    left = np.where(index[:, None] < 0, index[None, :], index[:, None])
-    right = np.where(index[None, :] < 0, index[:, None], index[None, :])
-    divisor = counts[left, right]
-    noise = deviation[left, right] / divisor
-    matrix = sums / divisor
+    matrix[0, 1:] = matrix[1:, 0] = np.diag(cases.sums) / np.diag(divisor)
+    noise[0, 1:] = noise[1:, 0] = np.diag(noise)[1:]
     matrix[0, 0], noise[0, 0] = 1.0, 0.0
+    names = ("1", *(feature.name for feature in moments.features))
     second = SecondMoments(names=names, matrix=matrix, noise_sd=float(np.sqrt(np.mean(noise**2))))
     return without_impossible(second, moments.features)
 
@@ -159,6 +138,20 @@ def moment_views(layout: MomentsLayout, *, view: View, delta: float) -> tuple[st
     return account_notes(layout.roster, view=view, delta=delta, releases=layout.releases) if layout.mu else ()
 
 
+def forecast_moments(layout: MomentsLayout, epsilon: float | None) -> tuple[str, ...]:
+    """What noise will do to correlations of columns as they were declared, in [-1, 1]."""
+    if not layout.mu:
+        return ()
+    return forecast.correlations(
+        noise_sd=layout.noise_sd,
+        n=layout.facts.n,
+        deviation=0.5,
+        spread="a column's standard deviation is a quarter of its declared range",
+        columns=len(layout.features),
+        epsilon=epsilon,
+    )
+
+
 def noise_text(n: int, noise_sd: float) -> str:
     if not noise_sd:
         return f"Every sum over the {number(n)} records is exact."
@@ -185,7 +178,7 @@ def feature_matrix(
         if name not in rows.columns:
             raise UnknownColumn(f"the frame has no column {name!r}, on which the model was fitted.")
         encoded[name] = columns[name].encode(rows[name])
-    return Design(tuple(wanted), {}, None)(np.arange(len(rows)), encoded)[1]
+    return Design(tuple(wanted))(np.arange(len(rows)), encoded)[1]
 
 
 def consecutive(widths: Sequence[int]) -> list[slice]:

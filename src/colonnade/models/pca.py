@@ -33,6 +33,7 @@ from colonnade.federation.options import (
     Presence,
     RelationOption,
     Tile,
+    Verify,
     ViewOption,
 )
 from colonnade.federation.roster import Roster
@@ -40,6 +41,7 @@ from colonnade.models.matrix import (
     ClipOption,
     columns_of,
     feature_matrix,
+    forecast_moments,
     missing_blocks,
     moment_views,
     noise_text,
@@ -93,6 +95,7 @@ class PCA(Method["PrincipalComponents"]):
     relation: RelationOption = "zero-out"
     tile: Tile = 2048
     memory: Memory = None
+    verify: Verify = True
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -121,13 +124,18 @@ class ComponentsOfMoments(Procedure["PrincipalComponents"]):
             relation=method.relation,
             tile=method.tile,
             memory=method.memory,
+            verify=method.verify,
         ).layout(facts, roster)
         width = len(self.layout.features)
         if method.n_components > width:
             raise BadArguments(f"{width} features have no {method.n_components} components; ask for fewer.")
         self.moments = MomentComputation(self.layout, method.view)
         self.stages = self.moments.stages
-        self.notes = (*self.moments.notes, *moment_views(self.layout, view=method.view, delta=method.delta))
+        self.notes = (
+            *forecast_moments(self.layout, method.epsilon),
+            *self.moments.notes,
+            *moment_views(self.layout, view=method.view, delta=method.delta),
+        )
 
     def run(self, job: Job) -> PrincipalComponents:
         moments = self.moments.run(job)

@@ -27,7 +27,7 @@ from colonnade.privacy.calibration import Calibration, Gaussians, Releases, Skel
 from colonnade.privacy.cost import Cost, Gaussian, Relation
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.statistics.describe import DEPTH, marginal, tree_leaves
-from colonnade.statistics.features import Feature, design_chunks
+from colonnade.statistics.features import EMPTY, Feature, design_chunks, has_level
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, later_ranges
@@ -123,9 +123,13 @@ def centre_and_deviation(column: Column, feature: Feature, counts: Counts) -> tu
     97.5 where many values are equal). Listed values: mean and deviation of the codes, or of the indicator.
     """
     if column.discrete:
+        # The last count of a column that may have empty cells is theirs: a level of its own, or no value.
+        codes = np.arange(len(counts), dtype=np.float64)
+        if column.missing:
+            codes[-1] = EMPTY
+            counts = counts if has_level(column) else counts * (codes != EMPTY)
         weights = np.maximum(counts, 0.0)
         weights /= max(weights.sum(), 1e-300)
-        codes = np.arange(len(weights), dtype=np.float64)
         values = codes if feature.category is None else (codes == feature.category).astype(np.float64)
         mean = float(weights @ values)
         return mean, max(math.sqrt(max(float(weights @ (values - mean) ** 2), 0.0)), 0.05 * feature.half)
@@ -194,7 +198,7 @@ def block_norms(me: Party, *, layout: dict[str, Any], level: float) -> Release:
     standard = MomentsLayout.from_dict(me.facts, me.roster, layout)
     wide = [replace(feature, half=feature.half * NORM_REACH) for feature in standard.features]
     counts = np.zeros(NORM_BINS, dtype=np.int64)
-    for _, rows in design_chunks(me, wide):
+    for _, rows in design_chunks(me, wide, filled=standard.filled):
         counts += cells_of_lengths(rows)
     noisy = counts + discrete_gaussian(me.randomness, level, NORM_BINS)
     return Release(noisy, "noisy counts of the lengths of this party's standardised rows")

@@ -54,7 +54,7 @@ NARROWED = 128.0
 """A cell that became so much narrower and kept most of its mass is a point mass."""
 EMPTIED = 4 * NARROWED
 """Beside one that became so much narrower, what is not clear is merged."""
-NOISY = 0.2
+NOISY = 0.1
 """The share of the records by which ranks may be off (two standard deviations) before a column is mostly noise."""
 POINT_SHARE = 0.005
 """Of the records: smaller point masses are in the distribution, and not listed."""
@@ -76,7 +76,7 @@ def listed(column: Column) -> bool:
 def mostly_noise(cells: int, records: float, sd: float) -> bool:
     """Does noise alone move a histogram by more than a tenth of its records (in total variation distance)?"""
     # Half the mean absolute deviation of the noise, 0.8 sd, of all cells.
-    return 0.4 * sd * cells > NOISY / 2 * max(records, 1.0)
+    return 0.4 * sd * cells > NOISY * max(records, 1.0)
 
 
 def histogram_words(cells: int, *, n: int, sd: float) -> str:
@@ -217,7 +217,8 @@ def release(
         noise = rounds.draw(randomness, exact.size + (empty is not None))
         noisy = exact + noise[: exact.size]
         released.append(Counts(cells.asked, noisy, 0 if empty is None else int(empty + noise[-1])))
-        cells = next_cells(cells, noisy, left=rounds.number - turn - 2, n=n, rounds=rounds)
+        if turn + 1 < rounds.number:
+            cells = next_cells(cells, noisy, left=rounds.number - turn - 2, n=n, rounds=rounds)
     return released
 
 
@@ -287,7 +288,7 @@ class Forecast:
         )
 
     def in_words(self) -> str:
-        if self.error > NOISY / 2:
+        if self.error > NOISY:
             return f"mostly noise: ranks may be off by {100 * self.error:.0f} % of the records"
         return (
             f"about {self.cells} cells; ranks are off by {100 * self.error:.2g} % of the records at most, mostly;"
@@ -342,12 +343,12 @@ def first_cells(axis: Axis, *, n: int, rounds: Rounds) -> Cells:
 
 def next_cells(cells: Cells, noisy: Integers, *, left: int, n: int, rounds: Rounds) -> Cells:
     """What the counts of a round make of its cells; `left` more rounds follow the next one."""
-    parts, low = _looked_at(cells, noisy, rounds)
+    parts, low = _looked_at(cells, noisy, n=n, rounds=rounds)
     merged = _merged(parts, low, n=n, rounds=rounds)
     return replace(merged, parts=_cuts(merged, left=left, n=n, rounds=rounds))
 
 
-def _looked_at(cells: Cells, noisy: Integers, rounds: Rounds) -> tuple[Cells, Booleans]:
+def _looked_at(cells: Cells, noisy: Integers, *, n: int, rounds: Rounds) -> tuple[Cells, Booleans]:
     """The parts as cells of their own, with what is now known of them, and which of them may hold nothing.
 
     With y the parts' counts (variance s^2 each) and P what was known of the cell before (variance v), least squares
@@ -374,7 +375,7 @@ def _looked_at(cells: Cells, noisy: Integers, rounds: Rounds) -> tuple[Cells, Bo
         cells.asked,
         counts,
         variances,
-        unclear=np.where(cut, stands_out, cells.unclear[parent]),
+        unclear=np.where(cut, stands_out, cells.unclear[parent]) & (counts >= _worth(n, rounds)),
         narrowed=np.where(cut, np.where(most, cells.narrowed[parent] * k, 1.0), cells.narrowed[parent]),
         parts=np.ones(counts.size, dtype=np.int64),
     )
@@ -415,6 +416,11 @@ def _merged(parts: Cells, low: Booleans, *, n: int, rounds: Rounds) -> Cells:
     )
 
 
+def _worth(n: int, rounds: Rounds) -> float:
+    """Records from which on it is worth looking what a cell hides."""
+    return max((rounds.clear(CELLS) + 1) * rounds.believed, n / (8 * SMOOTH))
+
+
 def _goal(n: int, rounds: Rounds) -> float:
     """Records that a smooth part should hold."""
     return max(HELD * rounds.believed, n / SMOOTH)
@@ -430,13 +436,15 @@ def _cuts(cells: Cells, *, left: int, n: int, rounds: Rounds) -> Integers:
     if left <= 0:
         return one
     width = np.diff(cells.edges)
-    s = rounds.believed
-    hides = cells.unclear & (width > 1) & (cells.counts >= (rounds.clear(CELLS) + 1) * s)
+    hides = cells.unclear & (width > 1)
     smooth = np.where((left == 1) | ~hides.any(), np.floor(cells.counts / _goal(n, rounds)), 1.0)
     parts = np.maximum(smooth, 1.0)
-    room = CELLS - int(parts[~hides].sum())
-    if hides.any():
-        parts[hides] = np.maximum(parts[hides], min(64, max(room // int(hides.sum()), 1)))
+    room = CELLS - int(parts.sum())
+    if hides.any() and room > 0:
+        # At least four parts each: the cells with the most records first.
+        largest = np.argsort(-np.where(hides, cells.counts, -math.inf), kind="stable")
+        served = largest[: min(int(hides.sum()), max(room // 3, 1))]
+        parts[served] = np.maximum(parts[served], min(64, 1 + room // served.size))
     if parts.sum() > CELLS:
         parts = 1 + np.floor((parts - 1) * (CELLS - parts.size) / (parts.sum() - parts.size))
     return np.minimum(np.maximum(parts, 1), width).astype(np.int64)
@@ -587,9 +595,9 @@ class AdaptiveMarginal:
 
     @property
     def mostly_noise(self) -> bool:
-        """Are ranks uncertain by more than a fifth of the records (two standard deviations)? Such a column says where
+        """Are ranks uncertain by more than a tenth of the records (two standard deviations)? Such a column says where
         about its middle is, and little else."""
-        return bool(2 * self.rank_sd > NOISY * max(self.total, 1e-300))
+        return bool(self.total < 3 * self.total_sd or 2 * self.rank_sd > NOISY * max(self.total, 1e-300))
 
     @property
     def resolution(self) -> int:

@@ -24,7 +24,9 @@ from colonnade.federation.job import Job
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
 from colonnade.federation.stage import Stage
+from colonnade.federation.workplace import MOST_REMEMBERED
 from colonnade.secure.bgw import Product, cross, multiply, recombine, reshare
+from colonnade.secure.claims import Factors, cross_factors, product_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics.joint import (
@@ -269,22 +271,19 @@ class CircuitStatistic(SharedStatistic):
     def sum_weights(self, extension: Extension, seed: bytes) -> dict[str, Residues]:
         """For each party in `local`, the weights of its sums in the combination of all openings."""
 
-    def claim_factor(self, me: Party, extension: Extension, seed: bytes, side: int) -> Iterator[Residues]:
+    def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
         if not self.circuit.terms:
-            yield extension.zeros((1,))
+            yield Factors(extension.zeros((1,)), extension.zeros((1,)))
             return
-        vectors = self.term_vectors(extension, seed, side)
+        vectors = list(zip(*(self.term_vectors(extension, seed, side) for side in (0, 1)), strict=True))
         for number in range(len(self.chunks)):
             nodes = self._nodes(me, number, len(self.circuit.levels))
-            for term, vector in zip(self.circuit.terms, vectors, strict=True):
-                yield extension.project(nodes[pairings(term)[1][side]], vector)
+            for term, (u, v) in zip(self.circuit.terms, vectors, strict=True):
+                first, second = pairings(term)[1]
+                yield cross_factors(extension, nodes[first], nodes[second], u, v)
             for level in range(1, len(self.circuit.levels) + 1):
-                factor = self._multiplied(nodes, level)[side]
-                flat = factor.reshape(len(factor), -1)
-                if side == 0:
-                    yield self.field.mul(self._product_weights(extension, seed, number, level), flat[..., None])
-                else:
-                    yield extension.embed(flat)
+                x, y = (factor.reshape(len(factor), -1) for factor in self._multiplied(nodes, level))
+                yield product_factors(extension, x, y, self._product_weights(extension, seed, number, level))
 
     def _product_weights(self, extension: Extension, seed: bytes, number: int, level: int) -> Residues:
         """chi in sum chi x y = sum chi z, over the products z that were dealt again in one chunk."""
@@ -318,17 +317,28 @@ class CircuitStatistic(SharedStatistic):
 
     def _nodes(self, me: Party, number: int, level: int) -> dict[Node, Residues]:
         """This holder's shares of all factors and of the products up to a level, for one chunk."""
-        rows = dict(zip(self.circuit.widths, self._arrived(me, number, 0), strict=True))
+        rows = dict(zip(self.circuit.widths, self._held_chunk(me, number, 0), strict=True))
         nodes: dict[Node, Residues] = {}
         for factor in {factor for term in self.circuit.terms for factor in term}:
             nodes[(factor,)] = rows[factor.party][:, :, factor.start : factor.stop]
         for depth in range(level):
-            (products,) = self._arrived(me, number, depth + 1)
+            (products,) = self._held_chunk(me, number, depth + 1)
             start = 0
             for a, b in self.circuit.levels[depth]:
                 nodes[a + b] = products[:, :, start : start + node_size(a + b)]
                 start += node_size(a + b)
         return nodes
+
+    def _held_chunk(self, me: Party, number: int, level: int) -> list[Residues]:
+        """`_arrived`; for a verification, which needs it again, it is remembered if there is room."""
+        start, stop = self.chunks[number]
+        widths = self.circuit.level_widths[level - 1 : level] if level else self.circuit.widths.values()
+        size = 4 * len(self.field.primes) * (stop - start) * sum(widths)
+        if not self.verify or size > MOST_REMEMBERED // 2:
+            return self._arrived(me, number, level)
+        return me.remembered(
+            f"{self.tag}: chunk {number} level {level}", size, lambda: self._arrived(me, number, level)
+        )
 
     def _arrived(self, me: Party, number: int, level: int) -> list[Residues]:
         """One level of a chunk, as it was put away or from this request's mail."""

@@ -8,6 +8,10 @@ Or **scores**: one feature a column, x -> s(x) in [-1, 1], with a monotone map s
 marginal in an earlier step of the job and kept under a label. That the score lies in [-1, 1] is enforced here, so it is
 as public a fact as a declared range.
 
+**Empty cells.** A feature of an empty cell is 0, whatever its range. A record with an empty cell in a column whose rule
+is "drop" counts as absent; the columns of that rule are `filled` throughout. A categorical column whose rule is "level"
+has one more indicator, that of the empty cell. A column's mask, 1 where its cell is filled, is a number in [-1, 1] too.
+
 `quantize` makes integers of such rows, and `CohortRows` puts them into the order of the cohort.
 """
 
@@ -26,13 +30,16 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from colonnade.data.aggregation import Values
-from colonnade.data.column import Column
+from colonnade.data.aggregation import Values, is_empty
+from colonnade.data.column import Column, EmptyRule
 from colonnade.durable import private_file, private_folder
-from colonnade.errors import ModulusTooSmall, SchemaError, StorageError
+from colonnade.errors import ModulusTooSmall, StorageError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
 from colonnade.privacy.randomness import Randomness
+
+EMPTY = -1
+"""The code of an empty cell, and the category of its indicator."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +59,13 @@ class Feature:
 
 
 def column_features(party: str, column: Column) -> list[Feature]:
-    if column.missing:
-        raise SchemaError(
-            f"column {column.name!r} may have empty cells, which joint moments cannot use; leave it out with columns=,"
-            " or complete it first."
-        )
     if column.kind == "categorical":
         assert column.categories is not None
+        indicators = {code: str(label) for code, label in enumerate(column.categories) if code > 0}
+        if has_level(column):
+            indicators[EMPTY] = "missing" if "missing" not in map(str, column.categories) else "is missing"
         return [
-            Feature(f"{column.name}[{label}]", party, column.name, code, 0.0, 1.0)
-            for code, label in enumerate(column.categories)
-            if code > 0
+            Feature(f"{column.name}[{label}]", party, column.name, code, 0.0, 1.0) for code, label in indicators.items()
         ]
     if column.discrete:
         assert column.categories is not None
@@ -82,9 +85,13 @@ def column_features(party: str, column: Column) -> list[Feature]:
     ]
 
 
+def has_level(column: Column) -> bool:
+    """Is an empty cell a category of its own among the features?"""
+    return column.kind == "categorical" and column.rule_for_empty("drop", "mask", "level") == "level"
+
+
 def score_features(party: str, column: Column) -> list[Feature]:
     """One score for any kind of column; it has no units to return to."""
-    column_features(party, column)  # the same columns are refused
     return [Feature(column.name, party, column.name, None, 0.0, 1.0)]
 
 
@@ -95,6 +102,43 @@ def features(facts: PublicFacts, names: Sequence[str] | None = None, *, scores: 
     return [feature for party, own in wanted for column in own.values() for feature in make(party, column)]
 
 
+def empty_rules(wanted: Iterable[Feature], facts: PublicFacts, *offered: EmptyRule) -> dict[str, EmptyRule]:
+    """What becomes of empty cells, for each column of these features that may have some, by the rules that a method
+    offers besides "level", its default first."""
+    levels = {feature.column for feature in wanted if feature.category == EMPTY}
+    rules: dict[str, EmptyRule] = {}
+    for name in dict.fromkeys(feature.column for feature in wanted):
+        rule = "level" if name in levels else facts.column(name).rule_for_empty(*offered)
+        if rule is not None:
+            rules[name] = rule
+    return rules
+
+
+EMPTY_WORDS: Mapping[EmptyRule, str] = {
+    "drop": "a record with an empty cell there counts as one that its party lacks: right if whether a cell is empty"
+    " depends, like a missing record, only on what is observed of that record",
+    "mask": "a product of two columns uses the records in which both cells are filled, and the masks are computed with"
+    " like data: right if cells are empty completely at random",
+    "level": "an empty cell is a category of its own; nothing is assumed",
+}
+"""What each rule does and assumes, for people."""
+
+
+def empty_notes(rules: Mapping[str, EmptyRule], words: Mapping[EmptyRule, str] = EMPTY_WORDS) -> tuple[str, ...]:
+    """A sentence of a plan for each rule that is used."""
+    notes = []
+    for rule, meaning in words.items():
+        names = [name for name, used in rules.items() if used == rule]
+        if names:
+            notes.append(f"Empty cells of {', '.join(names)} ({rule}): {meaning}.")
+    return tuple(notes)
+
+
+def by_rule(rules: Mapping[str, EmptyRule], rule: EmptyRule) -> tuple[str, ...]:
+    """The columns of one rule."""
+    return tuple(name for name, used in rules.items() if used == rule)
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreMap:
     """A monotone map from a column's encoded values to [-1, 1]: linear between `points`, constant beyond them."""
@@ -102,11 +146,10 @@ class ScoreMap:
     points: NDArray[np.float64]
     levels: NDArray[np.float64]
 
-    def __call__(self, encoded: NDArray[Any], *, discrete: bool) -> NDArray[np.float64]:
-        """Scores, clipped whatever the map says; a cell that became empty after the check counts as nothing."""
-        empty = encoded < 0 if discrete else np.isnan(encoded)
+    def __call__(self, encoded: NDArray[Any]) -> NDArray[np.float64]:
+        """Scores, clipped whatever the map says; an empty cell counts as nothing."""
         scores = np.clip(np.nan_to_num(np.interp(encoded, self.points, self.levels)), -1.0, 1.0)
-        return np.asarray(np.where(empty, 0.0, scores), dtype=np.float64)
+        return np.asarray(np.where(is_empty(encoded), 0.0, scores), dtype=np.float64)
 
 
 def keep_scores(me: Party, label: str, maps: Mapping[str, ScoreMap]) -> None:
@@ -124,47 +167,55 @@ def _kept(label: str) -> str:
 
 
 def design_chunks(
-    me: Party, wanted: Sequence[Feature], *, scores: str | None = None
+    me: Party,
+    wanted: Sequence[Feature],
+    *,
+    scores: str | None = None,
+    filled: Sequence[str] = (),
+    masks: Sequence[str] = (),
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """(cohort rows, features) of the records that this party has, a chunk at a time.
+    """(cohort rows, masks and then features) of the records that this party has, a chunk at a time.
 
-    With `scores`, through the maps that this party kept under that label.
+    With `scores`, through the maps that this party kept under that label. Records with an empty cell in this party's
+    `filled` columns count as absent.
     """
     mine = tuple(feature for feature in wanted if feature.party == me.name)
     names = list(dict.fromkeys(feature.column for feature in mine))
+    own = [name for name in filled if name in me.block.columns]
     if names:
         maps = None if scores is None else kept_scores(me, scores)
-        yield from me.mapped(names, Design(mine, {name: me.block.columns[name].discrete for name in names}, maps))
+        yield from me.mapped(names, Design(mine, maps, tuple(name for name in masks if name in names)), filled=own)
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Features of a chunk of records; `discrete` says which columns are codes, `maps` are scores if there are any."""
+    """Masks and features of a chunk of records; `maps` are scores if there are any."""
 
     features: tuple[Feature, ...]
-    discrete: Mapping[str, bool]
-    maps: Mapping[str, ScoreMap] | None
+    maps: Mapping[str, ScoreMap] | None = None
+    masks: tuple[str, ...] = ()
 
     def __call__(self, rows: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        out = np.empty((len(rows), len(self.features)))
-        for position, feature in enumerate(self.features):
+        levels = {feature.column for feature in self.features if feature.category == EMPTY}
+        out = np.empty((len(rows), len(self.masks) + len(self.features)))
+        for position, name in enumerate(self.masks):
+            out[:, position] = ~is_empty(values[name])
+        for position, feature in enumerate(self.features, len(self.masks)):
             encoded = values[feature.column]
             if self.maps is not None:
-                out[:, position] = self.maps[feature.column](encoded, discrete=self.discrete[feature.column])
-            elif feature.category is None:
-                # A cell that became empty after the block was checked counts as nothing; NaN has no integer.
-                scaled = np.nan_to_num((encoded - feature.centre) / feature.half, nan=0.0)
-                out[:, position] = np.clip(scaled, -1.0, 1.0)
-            else:
-                indicator = (encoded == feature.category).astype(np.float64)
-                out[:, position] = np.clip((indicator - feature.centre) / feature.half, -1.0, 1.0)
+                out[:, position] = self.maps[feature.column](encoded)
+                continue
+            value = encoded if feature.category is None else encoded == feature.category
+            scaled = np.clip((value - feature.centre) / feature.half, -1.0, 1.0)
+            # NaN has no integer, and an empty cell counts as nothing unless it is a level.
+            out[:, position] = scaled if feature.column in levels else np.where(is_empty(encoded), 0.0, scaled)
         return rows, out
 
 
-def design(me: Party, wanted: Sequence[Feature]) -> NDArray[np.float64]:
+def design(me: Party, wanted: Sequence[Feature], *, filled: Sequence[str] = ()) -> NDArray[np.float64]:
     """This party's features over the whole cohort; a record that it lacks is a row of zeros."""
     cohort = np.zeros((me.facts.n, sum(feature.party == me.name for feature in wanted)))
-    for rows, values in design_chunks(me, wanted):
+    for rows, values in design_chunks(me, wanted, filled=filled):
         cohort[rows] = values
     return cohort
 

@@ -41,6 +41,7 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
 from colonnade.privacy.skellam import Skellam
 from colonnade.privacy.skellam_sampler import largest_draw
+from colonnade.secure.claims import Factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.statistics.shares import (
@@ -354,8 +355,8 @@ class SharedStatistic(JointStatistic):
         """The weights of the entries of each opening in that combination."""
         raise UnsafeRequest(f"{self.kind} is not verified.")
 
-    def claim_factor(self, me: Party, extension: Extension, seed: bytes, side: int) -> Iterator[Residues]:
-        """A holder's shares of the left (0) or the right (1) vector of the inner product, in pieces."""
+    def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
+        """A holder's shares of the two vectors of the inner product, in pieces."""
         raise UnsafeRequest(f"{self.kind} is not verified.")
 
     def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
@@ -374,14 +375,11 @@ class SharedStatistic(JointStatistic):
         """Products in the proof that a party's rows are indicators; 0 if it proves nothing."""
         return 0
 
-    def input_factor(
-        self, me: Party, dealer: str, extension: Extension, seed: bytes, side: int, *, own: bool
-    ) -> Iterator[Residues]:
-        """Of that proof: the left (0) or the right (1) vector, of the dealer's own values or a holder's shares."""
-        raise UnsafeRequest(f"{self.kind} proves nothing about rows.")
-
-    def input_value(self, me: Party, dealer: str, extension: Extension, seed: bytes) -> Residues:
-        """Of that proof: a holder's share of the right side."""
+    def input_claims(
+        self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
+    ) -> Iterator[tuple[Factors, Residues]]:
+        """Pieces of the two vectors of that proof, each with its part of the right side: of the dealer's own values, or
+        of a holder's shares of them."""
         raise UnsafeRequest(f"{self.kind} proves nothing about rows.")
 
     @property
@@ -480,7 +478,9 @@ class JointStages:
         """The next opening: exact integers plus noise. No holder lets its share go while another one is lost."""
         job.ask(self.compare, **later)
         job.roll_call(self.layout.roster.committee)
-        return join(job.ask(self.open, **later), self.layout.field, self.layout.roster)
+        joined = join(job.ask(self.open, **later), self.layout.field, self.layout.roster)
+        job.released[f"{self.layout.label}, opening {len(job.released)}"] = joined
+        return joined
 
 
 # --- the members' steps -----------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ With `presence="known"` there is one Gram matrix per presence pattern. Patterns 
 of them and the whole set costs what one Gram matrix costs. Together they are the sufficient statistics of a
 Gaussian when data are missing at random. With `presence="secret"` the mask itself is shared like data and one Gram
 matrix of (mask, values) gives all available-case moments. With `presence="ignore"` an absent block is zeros.
+A column that may have empty cells brings a mask of its own, m, beside the product x m: an absent block is the case in
+which all its masks are 0. Or a record with such a cell counts as absent (`statistics.features` has the rules).
 The proofs are in `moments.claim.md`.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -21,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.codec import plain
+from colonnade.data.column import EmptyRule
 from colonnade.data.sources import chunk_rows
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
@@ -46,19 +49,24 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import Later, fields_of, is_number
 from colonnade.federation.step import Public
+from colonnade.federation.workplace import MOST_REMEMBERED
 from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
-from colonnade.secure.claims import cross_weights, gram_weights
+from colonnade.secure.claims import Factors, cross_weights, gram_factors, gram_weights, product_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, Field, Residues
 from colonnade.secure.seeded import Shape, Share, materialize
 from colonnade.statistics.features import (
+    EMPTY_WORDS,
     CohortRows,
     Feature,
+    by_rule,
     check_row,
     design_chunks,
+    empty_notes,
+    empty_rules,
     features,
     integer_bounds,
     quantize,
@@ -96,6 +104,8 @@ MAXIMUM_ENTRIES = 1 << 22
 """Entries opened in one round, unless `memory` asks for fewer; a larger job runs in several rounds."""
 MAXIMUM_MAIL = 1 << 28
 """Bytes of one party's share that travel at a time, unless `memory` asks for fewer."""
+MOST_CELL_PATTERNS = 256
+"""Patterns of presence and of empty cells together, where both are known; with more, "mask" becomes "drop"."""
 MAXIMUM_TEXT = 1 << 13
 """Entries that a result has as text; more are written as arrays."""
 SHOWN_ENTRIES = 40
@@ -294,39 +304,114 @@ class MomentsLayout(SharedStatistic):
     def parties(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(feature.party for feature in self.features))
 
+    # --- empty cells --------------------------------------------------------------------------------------
+
+    @cached_property
+    def rules(self) -> dict[str, EmptyRule]:
+        """What becomes of empty cells, for each column that may have some. Where presence is known a mask shows the
+        holders which cells are empty, so that it must be asked for, and each set of them is a pattern of its own."""
+        if self.presence != "known":
+            return empty_rules(self.features, self.facts, "mask", "drop")
+        rules = empty_rules(self.features, self.facts, "drop", "mask")
+        places = self._owners(by_rule(rules, "mask"))
+        patterns = sum(2 ** sum(mask[place] for place in places) for mask in self._blocks_patterns)
+        if not self.pooled and patterns <= MOST_CELL_PATTERNS:
+            return rules
+        return {name: "level" if rule == "level" else "drop" for name, rule in rules.items()}
+
+    @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The columns in which an empty cell makes its party's record count as absent."""
+        return by_rule(self.rules, "drop")
+
+    @cached_property
+    def masked(self) -> tuple[str, ...]:
+        """The columns with a mask of their own; where presence is ignored, an empty cell is 0 and no mask is needed."""
+        return () if self.presence == "ignore" else by_rule(self.rules, "mask")
+
+    def own_masked(self, party: str) -> list[str]:
+        return [name for name in self.masked if self.facts.owner(name) == party]
+
+    def empty_notes(self) -> tuple[str, ...]:
+        """What the plan says about empty cells."""
+        words = dict(EMPTY_WORDS)
+        if self.presence == "ignore":
+            words["mask"] = "such a cell counts as 0, the middle of its declared range, as an absent block does"
+        elif self.presence == "known":
+            words["mask"] = (
+                "the cells that a record lacks are part of its pattern, which the share holders see: right if cells are"
+                " empty at random, given what is observed"
+            )
+        notes = empty_notes(self.rules, words)
+        if self.masked and self.presence == "secret" and self.mu:
+            growth = self.delta_2 / self._triangle(len(self.parties))
+            notes += (f"Masks of {len(self.masked)} columns make the noise {growth:.3g} times as large.",)
+        return notes
+
+    # --- patterns -----------------------------------------------------------------------------------------
+
     @cached_property
     def masks(self) -> list[tuple[bool, ...]]:
-        """The patterns that have a Gram matrix each: the candidates, or one with all parties for all of them pooled."""
-        return [(True,) * len(self.parties)] if self.pooled else self.candidates
+        """The patterns that have a Gram matrix each, over parties and then masked columns: the candidates, or one with
+        everything for all of them pooled."""
+        everything = (True,) * (len(self.parties) + len(self.masked))
+        return [everything] if self.pooled else self.candidates
 
     @cached_property
     def candidates(self) -> list[tuple[bool, ...]]:
-        """The candidate patterns: declared, or every non-empty one; a single one unless presence is known."""
+        """The candidate patterns: declared, or every non-empty one; a single one unless presence is known. Each with
+        every set of masked columns that the present parties may have filled."""
         if self.presence != "known":
-            return [(True,) * len(self.parties)]
+            return [(True,) * (len(self.parties) + len(self.masked))]
+        places = self._owners(self.masked)
+        return [
+            (*mask, *cells)
+            for mask in self._blocks_patterns
+            for cells in itertools.product(*((False, True) if mask[place] else (False,) for place in places))
+        ]
+
+    @cached_property
+    def _blocks_patterns(self) -> Sequence[tuple[bool, ...]]:
+        """The candidate patterns of presence, over parties."""
         if self.patterns is not None:
-            return list(self.patterns)
+            return self.patterns
         return [mask for mask in itertools.product((False, True), repeat=len(self.parties)) if any(mask)]
 
+    def _owners(self, names: Sequence[str]) -> list[int]:
+        """The places of the columns' parties."""
+        return [self.parties.index(self.facts.owner(name)) for name in names]
+
     def width(self, party: str) -> int:
-        """Columns that a party shares: its features, and its mask where presence is secret."""
+        """Columns that a party shares: its features, and its masks where presence is secret."""
         own = sum(feature.party == party for feature in self.features)
-        return own + (1 if self.presence == "secret" else 0)
+        return own + (1 + len(self.own_masked(party)) if self.presence == "secret" else 0)
 
     def entries(self, mask: tuple[bool, ...]) -> list[str]:
         """The names of a pattern's rows and columns, in order."""
+        present = dict(zip((*self.parties, *(f"filled {name}" for name in self.masked)), mask, strict=True))
         names = ["1"] if self.constant and self.presence != "secret" else []
-        for present, party in zip(mask, self.parties, strict=True):
-            if present:
-                names += [f"present at {party}"] if self.presence == "secret" else []
-                names += [feature.name for feature in self.features if feature.party == party]
+        for party in self.parties:
+            own = [f"filled {name}" for name in self.own_masked(party)]
+            if self.presence == "secret":
+                names += [f"present at {party}", *own]
+            if present[party]:
+                lacking = {name for name in own if not present[name]}
+                names += [
+                    feature.name
+                    for feature in self.features
+                    if feature.party == party and f"filled {feature.column}" not in lacking
+                ]
         return names
 
     def shown(self, mask: tuple[bool, ...]) -> NDArray[np.intp]:
-        """Where a pattern's entries are among the columns of the pattern with all parties."""
-        within = [np.ones(1, dtype=bool)] if self.constant and self.presence != "secret" else []
-        within += [np.full(self.width(party), present) for present, party in zip(mask, self.parties, strict=True)]
-        return np.flatnonzero(np.concatenate(within))
+        """Where a pattern's entries are among the columns of the pattern with everything."""
+        return self._shown[mask]
+
+    @cached_property
+    def _shown(self) -> dict[tuple[bool, ...], NDArray[np.intp]]:
+        everything = self.entries((True,) * (len(self.parties) + len(self.masked)))
+        place = {name: index for index, name in enumerate(everything)}
+        return {mask: np.array([place[name] for name in self.entries(mask)], dtype=np.intp) for mask in self.masks}
 
     def bound(self, party: str) -> float:
         """The declared norm of a party's features: no clipping unless `clip` asks for it."""
@@ -342,13 +427,20 @@ class MomentsLayout(SharedStatistic):
         c^2 >= |z|^2 and B >= |z_i|. Where the constant is public (presence ignored) its square does not change and
         its products add A^2 |x|^2.
         """
-        unit = self.gamma
-        rows = sum(integer_bounds(self.gamma, self.bound(party), 1.0)[0] for party in self.parties)
         if self.presence == "ignore":
+            unit, rows = self.gamma, self._rows_square
             return math.sqrt((rows**2 + unit**2 * rows) / 2 + (unit**2 * rows if self.constant else 0))
-        masks = len(self.parties) if self.presence == "secret" else 1
-        square = rows + masks * unit**2
-        return math.sqrt((square**2 + unit**2 * square) / 2)
+        return self._triangle(len(self.parties) + len(self.masked) if self.presence == "secret" else 1)
+
+    @property
+    def _rows_square(self) -> int:
+        """The largest squared norm of all parties' features together, in integers."""
+        return sum(integer_bounds(self.gamma, self.bound(party), 1.0)[0] for party in self.parties)
+
+    def _triangle(self, units: int) -> float:
+        """The bound with so many entries of size gamma besides the features: masks, or the constant."""
+        square = self._rows_square + units * self.gamma**2
+        return math.sqrt((square**2 + self.gamma**2 * square) / 2)
 
     @property
     def replace_factor(self) -> float:
@@ -380,10 +472,14 @@ class MomentsLayout(SharedStatistic):
         release = self.release(self.mu, colluders=colluders(self.roster, view), joint=f"{public.job} {self.label}")
         if self.presence != "known":
             return release
-        mask = Unbounded(
-            "presence", "which pseudonymous records a party has, to the share holders", audience="share holders"
-        )
-        return compose([release, mask])
+        shown = f"which pseudonymous records a party has{self._which_cells}, to the share holders"
+        return compose([release, Unbounded("presence", shown, audience="share holders")])
+
+    @property
+    def _which_cells(self) -> str:
+        """What else the mask of presence says."""
+        complete = " without empty cells" if self.filled else ""
+        return f"{complete}, and which cells of {', '.join(self.masked)} are empty" if self.masked else complete
 
     def releases(self, colluders: int) -> list[Cost]:
         """Without the mask, which has no bound in any view."""
@@ -445,7 +541,7 @@ class MomentsLayout(SharedStatistic):
         deal_large(me, self.rows_tag(number), self.field, self._quantised(me, number))
         if number == 0 and self.presence == "known":
             for holder in me.roster.committee:
-                me.send(holder, f"{self.tag}: mask", np.packbits(me.present))
+                me.send(holder, f"{self.tag}: mask", np.packbits(self._own_masks(me), axis=1))
 
     def rows_tag(self, number: int) -> str:
         """The tag of the shares of one chunk of rows."""
@@ -461,11 +557,17 @@ class MomentsLayout(SharedStatistic):
     def _quantised(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
         """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
         secret = self.presence == "secret"
+        masked = self.own_masked(me.name) if secret else []
+        options: dict[str, Any] = {"scores": self.scores, "filled": self.filled, "masks": masked}
 
         def stream() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-            for places, values in design_chunks(me, self.features, scores=self.scores):
-                rows = quantize(values, gamma=self.gamma, clip=self.bound(me.name), entry=1.0, randomness=me.randomness)
-                yield places, np.insert(rows, 0, self.gamma, axis=1) if secret else rows
+            for places, values in design_chunks(me, self.features, **options):
+                masks, own = np.split(values, [len(masked)], axis=1)
+                rows = quantize(own, gamma=self.gamma, clip=self.bound(me.name), entry=1.0, randomness=me.randomness)
+                if secret:
+                    filled = self.gamma * (masks == 1.0).astype(np.int64)
+                    rows = np.column_stack([np.full(len(rows), self.gamma), filled, rows])
+                yield places, rows
 
         wanted = CohortRows(
             label=f"{self.tag}: quantised",
@@ -474,6 +576,11 @@ class MomentsLayout(SharedStatistic):
             dtype=np.int16 if self.gamma < 2**15 else np.int32,
         )
         return wanted.range(me, number, stream)
+
+    def _own_masks(self, me: Party) -> NDArray[np.bool_]:
+        """This party's presence, and under it the masks of its columns that have one (mask, record)."""
+        present = me.present_with([name for name in self.filled if name in me.block.columns])
+        return np.array([present, *(present & me.present_with([name]) for name in self.own_masked(me.name))])
 
     def put_away(self, me: Party, number: int) -> None:
         messages(me, self.rows_tag(number), self.parties, layers=len(self.field.primes), keep=True)
@@ -492,8 +599,7 @@ class MomentsLayout(SharedStatistic):
 
     def alike(self, me: Party) -> Mapping[str, bytes]:
         """The masks, where the holders see them."""
-        masks = self._masks(me, keep=False)
-        return {} if masks is None else {party: mask.tobytes() for party, mask in zip(self.parties, masks, strict=True)}
+        return {party: masks.tobytes() for party, masks in self._packed_masks(me, keep=False).items()}
 
     def combine(self, me: Party, number: int) -> Residues:
         """Products of this holder's shares plus every member's noise, tile by tile."""
@@ -551,16 +657,17 @@ class MomentsLayout(SharedStatistic):
 
         return [np.concatenate([weights(tile) for tile in tiles], axis=1) for tiles in self.rounds]
 
-    def claim_factor(self, me: Party, extension: Extension, seed: bytes, side: int) -> Iterator[Residues]:
-        vectors = self._vectors(extension, seed, side)
-        for columns, present in self._blocks(me, keep=True):
+    def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
+        vectors = list(zip(*(self._vectors(extension, seed, side) for side in (0, 1)), strict=True))
+        for columns, present in self._all_blocks(me, keep=True):
             if present is None:
-                yield extension.project(columns, vectors[0])
+                yield gram_factors(extension, columns, *vectors[0])
                 continue
-            projected = extension.zeros((columns.shape[1],))
-            for mask, vector in zip(self.masks, vectors, strict=True):
+            projected = Factors(*(extension.zeros((columns.shape[1],)) for _ in range(2)))
+            for mask, (u, v) in zip(self.masks, vectors, strict=True):
                 match = _matches(present, self.candidates if self.pooled else [mask])
-                projected[:, match] = extension.project(columns[:, match][:, :, self.shown(mask)], vector)
+                own = gram_factors(extension, columns[:, match][:, :, self.shown(mask)], u, v)
+                projected.left[:, match], projected.right[:, match] = own
             yield projected
 
     def noise_parts(self, me: Party, number: int) -> tuple[Residues, Residues]:
@@ -571,52 +678,50 @@ class MomentsLayout(SharedStatistic):
         return noise, rest
 
     def input_length(self, dealer: str) -> int:
-        """Where presence is shared like data, that it is 0 or 1 (in units of gamma) for each record."""
-        return self.facts.n if self.presence == "secret" else 0
+        """Where masks are shared like data, that each is 0 or 1 (in units of gamma) for each record."""
+        return self.facts.n * (1 + len(self.own_masked(dealer))) if self.presence == "secret" else 0
 
-    def _presence(self, me: Party, dealer: str, *, own: bool = False) -> Iterator[Residues]:
-        """The dealer's own mask column, or a holder's shares of it, in pieces (primes, records)."""
+    def _presence(self, me: Party, dealer: str, *, own: bool) -> Iterator[Residues]:
+        """The dealer's own masks, or a holder's shares of them, one after the other in pieces (primes, records)."""
         if own:
-            yield self.field.encode(self.gamma * me.present.astype(np.int64))
+            yield from (self.field.encode(self.gamma * mask.astype(np.int64)) for mask in self._own_masks(me))
             return
-        for shares in self._chunk_shares(me, keep=True):
-            for block in range(shares[dealer].shape.blocks):
-                yield shares[dealer].block(block)[:, :, 0]
+        before = list(self.parties).index(dealer)
+        first = sum(map(self.width, self.parties[:before]))
+        for place in range(first, first + 1 + len(self.own_masked(dealer))):
+            for columns, _ in self._all_blocks(me, keep=True):
+                yield columns[:, :, place]
 
-    def input_factor(
-        self, me: Party, dealer: str, extension: Extension, seed: bytes, side: int, *, own: bool
-    ) -> Iterator[Residues]:
+    def input_claims(
+        self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
+    ) -> Iterator[tuple[Factors, Residues]]:
         """sum_r chi_r x_r x_r = gamma sum_r chi_r x_r."""
+        chi = extension.uniform((self.input_length(dealer),), seed=seed, label=f"presence at {dealer}")
         start = 0
-        chi = self._record_weights(extension, seed, dealer) if side == 0 else None
         for column in self._presence(me, dealer, own=own):
-            if chi is None:
-                yield extension.embed(column)
-            else:
-                yield self.field.mul(chi[:, start : start + column.shape[1]], column[..., None])
+            weights = chi[:, start : start + column.shape[1]]
+            value = self.field.scale(extension.combine(column, weights), self.gamma)
+            yield product_factors(extension, column, column, weights), value
             start += column.shape[1]
-
-    def _record_weights(self, extension: Extension, seed: bytes, dealer: str) -> Residues:
-        return extension.uniform((self.facts.n,), seed=seed, label=f"presence at {dealer}")
-
-    def input_value(self, me: Party, dealer: str, extension: Extension, seed: bytes) -> Residues:
-        chi, start, total = self._record_weights(extension, seed, dealer), 0, extension.zeros()
-        for column in self._presence(me, dealer):
-            part = extension.combine(column, chi[:, start : start + column.shape[1]])
-            total, start = extension.add(total, part), start + column.shape[1]
-        return self.field.scale(total, self.gamma)
 
     # --- shares of rows, a block at a time ----------------------------------------------------------------
 
     def _masks(self, me: Party, *, keep: bool) -> NDArray[np.uint8] | None:
-        """Which party has which record (party, record), where that is known; eight records in a byte."""
+        """Which party has which record, and below which cells are filled, where that is known: (unit, record) in the
+        order of `masks`, eight records in a byte."""
+        packed = list(self._packed_masks(me, keep=keep).values())
+        return np.concatenate([*(bits[:1] for bits in packed), *(bits[1:] for bits in packed)]) if packed else None
+
+    def _packed_masks(self, me: Party, *, keep: bool) -> dict[str, NDArray[np.uint8]]:
+        """{party: its masks as it sent them}; empty unless presence is known."""
         if self.presence != "known":
-            return None
-        packed = messages(me, f"{self.tag}: mask", self.parties, keep=keep)
-        bits = np.array([np.asarray(packed[party], dtype=np.uint8) for party in self.parties])
-        if bits.shape != (len(self.parties), -(-self.facts.n // 8)):
-            raise UnsafeRequest("a member sent a mask of another length than the layout says; nothing is opened.")
-        return bits
+            return {}
+        sent = messages(me, f"{self.tag}: mask", self.parties, keep=keep)
+        packed = {party: np.asarray(sent[party], dtype=np.uint8) for party in self.parties}
+        for party, bits in packed.items():
+            if bits.shape != (1 + len(self.own_masked(party)), -(-self.facts.n // 8)):
+                raise UnsafeRequest("a member sent a mask of another length than the layout says; nothing is opened.")
+        return packed
 
     def _products(self, me: Party, number: int, *, keep: bool) -> dict[Tile, Product]:
         """This holder's share of every tile of one opening, summed over chunks and blocks of records.
@@ -624,9 +729,16 @@ class MomentsLayout(SharedStatistic):
         Shares come in chunks of the cohort, kept at the holder until the opening; one chunk is in memory at a time.
         """
         products = {tile: self._zero(tile) for tile in self.rounds[number]}
-        for columns, present in self._blocks(me, keep=keep):
+        for columns, present in self._all_blocks(me, keep=keep):
             self._add_block(products, columns, present)
         return products
+
+    def _all_blocks(self, me: Party, *, keep: bool) -> Iterable[tuple[Residues, NDArray[np.bool_] | None]]:
+        """All blocks; for a verification they are remembered, if there is room, since it needs them again."""
+        size = 4 * len(self.field.primes) * self.facts.n * sum(map(self.width, self.parties))
+        if not self.verify or size > MOST_REMEMBERED // 2:
+            return self._blocks(me, keep=keep)
+        return me.remembered(f"{self.tag}: blocks", size, lambda: list(self._blocks(me, keep=keep)))
 
     def _chunk_shares(self, me: Party, *, keep: bool) -> Iterator[dict[str, Share]]:
         """This holder's shares of one chunk of all parties' rows after the other."""
@@ -807,7 +919,7 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
         )
         stages = (self.share, self.share_more, compare, opening, self.add_noise, *self.verification())
         self.stages = tuple(stage for stage in stages if stage.costs)
-        self.notes = moment_notes(layout, view)
+        self.notes = (*moment_notes(layout, view), *self.verification_notes)
 
     def run(self, job: Job, *, ranges: Mapping[str, tuple[float, float]] | None = None) -> MomentsResult:
         """The result is exact integers plus noise, rescaled."""
@@ -833,7 +945,7 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
             parties=layout.parties,
             presence=layout.presence,
             features=tuple(layout.features),
-            patterns=tuple(layout.masks),
+            patterns=tuple(mask[: len(layout.parties)] for mask in layout.masks),
             entries=tuple(tuple(layout.entries(mask)) for mask in layout.masks),
             grams=tuple(grams),
             noise_sd=layout.noise_sd,
@@ -843,13 +955,14 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
 
 def moment_notes(layout: MomentsLayout, view: View) -> tuple[str, ...]:
     if layout.mu == 0:
-        return (EXACT,)
+        return (EXACT, *layout.empty_notes())
     sd = layout.noise_sd
     return (
         f"Each entry of a Gram matrix carries noise with standard deviation {sd:.4g}"
         f" ({sd / layout.facts.n:.2g} of n = {layout.facts.n}).",
         f"Account: {view} view, {colluders(layout.roster, view)} of {len(layout.roster.names)} members collude;"
         f" {len(layout.field.primes)} primes of 21 bits.",
+        *layout.empty_notes(),
     )
 
 
@@ -862,6 +975,49 @@ def _place(matrix: NDArray[np.float64], tile: Tile, values: NDArray[np.float64])
     upper = np.triu_indices(tile.rows[1] - tile.rows[0])
     matrix[rows, columns][upper] = values
     matrix[rows, columns].T[upper] = values
+
+
+# --- available cases --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AvailableCases:
+    """For each pair of features j, k, over the records that have both: their number, the sum of j, the sum of the
+    products; and the number of noisy terms in each of these."""
+
+    counts: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    products: NDArray[np.float64]
+    terms: NDArray[np.float64]
+
+
+def available_cases(moments: MomentsResult, used: Sequence[int] | None = None) -> AvailableCases:
+    """From a matrix with masks, or from those of the patterns `used` (all by default); what pandas calls pairwise."""
+    names = [feature.name for feature in moments.features]
+    if moments.presence == "secret":
+        (gram,), (entries,) = moments.grams, moments.entries
+        place = {name: index for index, name in enumerate(entries)}
+        values = [place[name] for name in names]
+        masks = [place[moments.mask_of(feature)] for feature in moments.features]
+        terms = np.ones((len(names), len(names)))
+        # The mask of column k times the values of column j: the sum of j over the records that have k.
+        sums = gram[np.ix_(values, masks)]
+        return AvailableCases(
+            counts=gram[np.ix_(masks, masks)], sums=sums, products=gram[np.ix_(values, values)], terms=terms
+        )
+    index = {name: place for place, name in enumerate(names)}
+    counts, sums, products, terms = (np.zeros((len(names), len(names))) for _ in range(4))
+    for pattern in range(len(moments.grams)) if used is None else used:
+        entries, gram = moments.entries[pattern], moments.grams[pattern]
+        if entries[0] != "1":
+            raise BadArguments("available cases need the counts; compute the moments with constant=True.")
+        places = np.array([index[name] for name in entries[1:]], dtype=np.intp)
+        both = np.ix_(places, places)
+        counts[both] += gram[0, 0]
+        sums[both] += gram[0, 1:, None]
+        products[both] += gram[1:, 1:]
+        terms[both] += 1
+    return AvailableCases(counts=counts, sums=sums, products=products, terms=terms)
 
 
 # --- the result -------------------------------------------------------------------------------------------
@@ -892,6 +1048,38 @@ class MomentsResult(Result):
         """Noisy number of records in each pattern (where a constant was computed)."""
         return np.array([matrix[0, 0] for matrix in self.grams])
 
+    def having(self, name: str) -> MomentsResult:
+        """Only the patterns in which an entry is observed."""
+        places = [place for place, names in enumerate(self.entries) if name in names]
+        return replace(
+            self,
+            patterns=tuple(self.patterns[place] for place in places),
+            entries=tuple(self.entries[place] for place in places),
+            grams=tuple(self.grams[place] for place in places),
+        )
+
+    def mask_of(self, feature: Feature) -> str:
+        """The entry that counts the records which have a feature, in a matrix with masks."""
+        own = f"filled {feature.column}"
+        return own if own in self._first_entries else f"present at {feature.party}"
+
+    @cached_property
+    def _first_entries(self) -> frozenset[str]:
+        return frozenset(self.entries[0])
+
+    @property
+    def empty_cells(self) -> dict[str, float]:
+        """The noisy number of empty cells of each column with a mask of its own, among its party's records."""
+        if self.presence != "secret":
+            return {}
+        (gram,), (entries,) = self.grams, self.entries
+        empty = {}
+        for feature in self.features:
+            mask, block = entries.index(self.mask_of(feature)), entries.index(f"present at {feature.party}")
+            if mask != block:
+                empty[feature.column] = float(gram[block, block] - gram[mask, mask])
+        return empty
+
     @property
     def _many(self) -> bool:
         """Are there too many entries to read as text?"""
@@ -906,6 +1094,7 @@ class MomentsResult(Result):
             "entries": [list(names) for names in self.entries],
             "counts": self.counts.tolist() if self.entries[0][0] == "1" else None,
             "features": [self._available(feature) for feature in self.features],
+            **({"empty cells": self.empty_cells} if self.empty_cells else {}),
             "grams": "grams.npz" if self._many else [matrix.tolist() for matrix in self.grams],
             "noise_sd": self.noise_sd,
             "simulated": self.simulated,
@@ -923,7 +1112,7 @@ class MomentsResult(Result):
         """Count, sum and sum of squares of one feature over the records that have it, in [-1, 1]; and how to return."""
         total, patterns = np.zeros(3), 0
         for names, matrix in zip(self.entries, self.grams, strict=True):
-            mask = f"present at {feature.party}" if self.presence == "secret" else "1"
+            mask = self.mask_of(feature) if self.presence == "secret" else "1"
             if feature.name in names and mask in names:
                 own, count = names.index(feature.name), names.index(mask)
                 total += matrix[count, count], matrix[count, own], matrix[own, own]

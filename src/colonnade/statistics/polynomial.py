@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.codec import plain
+from colonnade.data.column import EmptyRule
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -45,7 +46,17 @@ from colonnade.secure.bgw import Product, lift, open_product
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, within_memory
-from colonnade.statistics.features import Feature, design, features, integer_bounds, stochastic_round
+from colonnade.statistics.features import (
+    EMPTY_WORDS,
+    Feature,
+    by_rule,
+    design,
+    empty_notes,
+    empty_rules,
+    features,
+    integer_bounds,
+    stochastic_round,
+)
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
 from colonnade.statistics.shares import noise_part
 from colonnade.view.blocks import Block, Section, Table, Text
@@ -272,6 +283,11 @@ class PolynomialLayout(CircuitStatistic):
             )
         return {name: feature for name, feature in declared.items() if name in named}
 
+    @cached_property
+    def rules(self) -> dict[str, EmptyRule]:
+        """What becomes of empty cells."""
+        return empty_rules(self.features.values(), self.facts, "mask", "drop")
+
     def own_features(self, party: str) -> list[Feature]:
         return [feature for feature in self.features.values() if feature.party == party]
 
@@ -440,7 +456,8 @@ class PolynomialLayout(CircuitStatistic):
         """Algorithm 2, and then the declared bounds in integers: rounding up must not lead beyond them."""
         mine = self.own_features(me.name)
         largest = np.array([self.largest(feature.name) for feature in mine])
-        return np.clip(stochastic_round(design(me, mine) * self.gamma, me.randomness), -largest, largest)
+        rows = design(me, mine, filled=by_rule(self.rules, "drop"))
+        return np.clip(stochastic_round(rows * self.gamma, me.randomness), -largest, largest)
 
     def _product(self, me: Party, rows: NDArray[np.int64], own: Exponents) -> NDArray[Any]:
         """The product of one's own features, exactly: Python integers where 63 bits are not enough."""
@@ -514,7 +531,8 @@ class PolynomialComputation(CircuitStages, Procedure["PolynomialResult"]):
 
     def __init__(self, layout: PolynomialLayout, view: View, *, delta: float) -> None:
         super().__init__(layout, view)
-        self.notes = _notes(layout, view, delta)
+        zero = {**EMPTY_WORDS, "mask": "such a cell counts as 0, the middle of its declared range"}
+        self.notes = (*_notes(layout, view, delta), *empty_notes(layout.rules, zero), *self.verification_notes)
 
     def run(self, job: Job) -> PolynomialResult:
         """What is opened, and the public constants."""

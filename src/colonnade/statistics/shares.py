@@ -320,14 +320,15 @@ def dealt_large(
 def messages(me: Party, tag: str, senders: Sequence[str], *, layers: int = 0, keep: bool = False) -> dict[str, Any]:
     """What each of the senders dealt to this holder: a seed, a list of so many packed layers, or its own numbers."""
     require_holder(me)
-    received, stored = me.received(tag), f"{tag}: from the others"
+    stored = f"{tag}: from the others"
+    if me.kept(stored):
+        return _complete(tag, senders, me.recall(stored) | me.own_mail(tag))
+    received = me.received(tag)
     packed = [me.received(f"{tag}, prime {layer}") for layer in range(layers)]
     for sender in senders:
         if sender not in received and packed and all(sender in layer for layer in packed):
             received[sender] = [layer[sender] for layer in packed]
-    if me.kept(stored):
-        received |= me.recall(stored)
-    elif keep:
+    if keep:
         me.keep(stored, {sender: message for sender, message in received.items() if sender != me.name})
     return _complete(tag, senders, received)
 

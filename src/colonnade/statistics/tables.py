@@ -45,9 +45,10 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Relation, compose
 from colonnade.privacy.skellam import LARGEST_MU
 from colonnade.secure.bgw import lift, open_product
-from colonnade.secure.claims import cross_weights, one_hot_value
+from colonnade.secure.claims import Factors, cross_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
+from colonnade.statistics import forecast
 from colonnade.statistics.cells import Cells, cells
 from colonnade.statistics.circuit import (
     Circuit,
@@ -397,41 +398,24 @@ class TablesLayout(CircuitStatistic):
         """One product for each record and one-hot group."""
         return self.facts.n * len(self._own_factors(dealer))
 
-    def _dealt_rows(self, me: Party, dealer: str, *, own: bool = False) -> Iterator[Residues]:
+    def _dealt_rows(self, me: Party, dealer: str, *, own: bool) -> Iterator[Residues]:
         """The dealer's own rows, or a holder's shares of them, chunk by chunk."""
         place = list(self.circuit.widths).index(dealer)
         for chunk in range(len(self.chunks)):
-            yield self.field.encode(self.shared_rows(me, chunk)) if own else self._arrived(me, chunk, 0)[place]
+            yield self.field.encode(self.shared_rows(me, chunk)) if own else self._held_chunk(me, chunk, 0)[place]
 
-    def _group_vectors(self, extension: Extension, seed: bytes, dealer: str, group: int) -> list[Residues]:
-        size = self._own_factors(dealer)[group].stop - self._own_factors(dealer)[group].start
-        return [extension.uniform((size,), seed=seed, label=f"group {group} of {dealer} {side}") for side in (0, 1)]
-
-    def _record_weights(self, extension: Extension, seed: bytes, dealer: str, chunk: int, group: int) -> Residues:
-        start, stop = self.chunks[chunk]
-        return extension.uniform((stop - start,), seed=seed, label=f"records {chunk} of {dealer} {group}")
-
-    def input_factor(
-        self, me: Party, dealer: str, extension: Extension, seed: bytes, side: int, *, own: bool
-    ) -> Iterator[Residues]:
-        """sum_r chi_r (x_r u) (x_r v) = sum_r chi_r x_r (u v) for each group, at random only if x_r is an indicator."""
+    def input_claims(
+        self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
+    ) -> Iterator[tuple[Factors, Residues]]:
+        """sum_r chi_r (x_r u) (x_r v) = sum_r chi_r x_r (u v) for each group: for random u, v only of indicators."""
         for chunk, rows in enumerate(self._dealt_rows(me, dealer, own=own)):
             for group, factor in enumerate(self._own_factors(dealer)):
-                vector = self._group_vectors(extension, seed, dealer, group)[side]
-                projected = extension.project(rows[:, :, factor.start : factor.stop], vector)
-                if side == 0:
-                    projected = extension.mul(projected, self._record_weights(extension, seed, dealer, chunk, group))
-                yield projected
-
-    def input_value(self, me: Party, dealer: str, extension: Extension, seed: bytes) -> Residues:
-        total = extension.zeros()
-        for chunk, rows in enumerate(self._dealt_rows(me, dealer)):
-            for group, factor in enumerate(self._own_factors(dealer)):
-                chi = self._record_weights(extension, seed, dealer, chunk, group)
-                u, v = self._group_vectors(extension, seed, dealer, group)
-                own = rows[:, :, factor.start : factor.stop]
-                total = extension.add(total, one_hot_value(extension, own, u, v, chi))
-        return total
+                indicators, label = rows[:, :, factor.start : factor.stop], f"group {group} of {dealer}"
+                u, v = (extension.uniform(indicators.shape[2:], seed=seed, label=f"{label} {side}") for side in (0, 1))
+                chi = extension.uniform(indicators.shape[1:2], seed=seed, label=f"{label}, records {chunk}")
+                three = extension.project(indicators, np.stack([u, v, extension.mul(u, v)], axis=2))
+                factors = Factors(extension.mul(three[:, :, 0], chi), three[:, :, 1])
+                yield factors, extension.inner(three[:, :, 2], chi)
 
 
 def _columns(parts: Sequence[Part]) -> list[str]:
@@ -485,7 +469,7 @@ class TableComputation(CircuitStages, Procedure["TablesResult"]):
 
     def __init__(self, layout: TablesLayout, view: View, *, delta: float) -> None:
         super().__init__(layout, view)
-        self.notes = _notes(layout, view, delta)
+        self.notes = (*_notes(layout, view, delta), *self.verification_notes)
 
     def run(self, job: Job) -> TablesResult:
         """All tables from one opening, each with its axes in the order in which its columns were named."""
@@ -523,7 +507,10 @@ def _notes(layout: TablesLayout, view: View, delta: float) -> tuple[str, ...]:
     ]
     if len(set(layout.mus)) == 1:
         noise = [f"Each cell carries integer noise with standard deviation {math.sqrt(2 * layout.mus[0]):.4g}."]
-    return (*noise, *account_notes(layout.roster, view=view, delta=delta, releases=layout.releases), *size)
+    expected = forecast.cells(
+        noise_sd=math.sqrt(2 * max(layout.mus)), n=layout.facts.n, largest=max(layout.sizes), epsilon=None
+    )
+    return (*expected, *noise, *account_notes(layout.roster, view=view, delta=delta, releases=layout.releases), *size)
 
 
 # --- the result -------------------------------------------------------------------------------------------

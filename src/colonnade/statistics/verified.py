@@ -20,7 +20,7 @@ but for a random combination of the opened shares, which reaches the holders; so
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from colonnade.federation.party import Party
 from colonnade.federation.stage import SEALED, Later, Stage, checked_by_step, stage
 from colonnade.federation.step import Release, Step, step
 from colonnade.privacy.cost import Free
+from colonnade.secure.claims import Factors
 from colonnade.secure.extension import DEGREE, Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.proof import Layout, Query, answer, prove, verdict
@@ -63,8 +64,11 @@ class Product:
         self.layout = Layout.balanced(statistic.claim_length)
         self.weights = statistic.opening_weights(self.extension, seed)
 
-    def factor(self, me: Party, side: int) -> Iterator[Residues]:
-        return self.statistic.claim_factor(me, self.extension, self.seed, side)
+    def remembered_factors(self, me: Party) -> tuple[Residues, Residues]:
+        """This holder's shares of the two vectors; they are needed twice."""
+        size = 8 * DEGREE * len(self.statistic.field.primes) * self.layout.length
+        name = f"{self.statistic.tag}: factors {self.seed.hex()}"
+        return me.remembered(name, size, lambda: _whole(self.statistic.claim_factors(me, self.extension, self.seed)))
 
     def stated(self, me: Party) -> Residues:
         """The combination of this holder's opened shares, (primes, 3)."""
@@ -103,12 +107,19 @@ class Inputs:
         self.extension = Extension(statistic.field)
         self.layout = Layout.balanced(statistic.input_length(dealer))
 
-    def factor(self, me: Party, side: int, *, own: bool = False) -> Iterator[Residues]:
-        """Of a holder's shares, or of the dealer's own values."""
-        return self.statistic.input_factor(me, self.dealer, self.extension, self.seed, side, own=own)
+    def claims(self, me: Party, *, own: bool) -> tuple[Residues, Residues, Residues]:
+        """The two vectors and the right side, of a holder's shares or of the dealer's own values."""
+        value = self.extension.zeros()
+        pieces: list[Factors] = []
+        for factors, part in self.statistic.input_claims(me, self.dealer, self.extension, self.seed, own=own):
+            pieces.append(factors)
+            value = self.extension.add(value, part)
+        return *_whole(pieces), value
 
-    def value(self, me: Party) -> Residues:
-        return self.statistic.input_value(me, self.dealer, self.extension, self.seed)
+
+def _whole(pieces: Iterable[Factors]) -> tuple[Residues, Residues]:
+    left, right = zip(*pieces, strict=True)
+    return np.concatenate(left, axis=1), np.concatenate(right, axis=1)
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------
@@ -120,6 +131,13 @@ class VerifiedStages(JointStages):
     def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, Later] | None = None) -> None:
         super().__init__(layout, view, later=later)
         self._openings: list[NDArray[Any]] = []
+
+    @property
+    def verification_notes(self) -> tuple[str, ...]:
+        """What a plan says where nothing is verified."""
+        if self.layout.verify:
+            return ()
+        return (NOT_IN_SERVER_VIEW if self.view == "server" else NOT_VERIFIED,)
 
     def opened(self, job: Job, **later: Any) -> NDArray[Any]:
         integers = super().opened(job, **later)
@@ -277,9 +295,8 @@ def prove_shares(
     if me.name in proving_dealers(statistic):
         inputs = Inputs(statistic, me.name, seed)
         masks = field.uniform((inputs.layout.masks(1), DEGREE), me.randomness)
-        proof = prove(
-            inputs.extension, inputs.layout, *(inputs.factor(me, side, own=True) for side in (0, 1)), masks=masks
-        )
+        left, right, _ = inputs.claims(me, own=True)
+        proof = prove(inputs.extension, inputs.layout, left, right, masks=masks)
         _deal(me, f"{tag}: input proof", field, np.concatenate([masks, proof], axis=1))
     if me.name in committee:
         product = Product(statistic, seed)
@@ -289,9 +306,11 @@ def prove_shares(
             masks = field.add(masks, dealt)
         me.keep(f"{tag}: masks of all", masks)
         me.keep(f"{tag}: challenge", seed)
-        factors = (product.factor(me, side) for side in (0, 1))
+        left, right = product.remembered_factors(me)
         place = committee.index(me.name)
-        _deal(me, f"{tag}: proof", field, prove(product.extension, product.layout, *factors, masks=masks, prover=place))
+        _deal(
+            me, f"{tag}: proof", field, prove(product.extension, product.layout, left, right, masks=masks, prover=place)
+        )
         stated = product.stated(me)
         me.keep(f"{tag}: stated", stated)
     return Release(stated, "a random combination of the shares that this holder has opened")
@@ -331,8 +350,7 @@ def answer_proofs(
     answers = {
         "": answer(
             Query(product.extension, product.layout, product.extension.point(seed=second, label="products")),
-            product.factor(me, 0),
-            product.factor(me, 1),
+            *product.remembered_factors(me),
             masks=me.recall(f"{tag}: masks of all"),
             proofs=np.stack([proofs[holder] for holder in committee], axis=1),
             others=product.dealt(me),
@@ -346,13 +364,14 @@ def answer_proofs(
         inputs = Inputs(statistic, dealer, seed)
         dealt = me.recall(f"{tag}: input proof of {dealer}")
         cut = inputs.layout.masks(1)
+        left, right, value = inputs.claims(me, own=False)
         answers[dealer] = answer(
             Query(inputs.extension, inputs.layout, inputs.extension.point(seed=second, label=f"rows of {dealer}")),
-            inputs.factor(me, 0),
-            inputs.factor(me, 1),
+            left,
+            right,
             masks=dealt[:, :cut],
             proofs=dealt[:, None, cut:],
-            own=inputs.value(me)[:, None],
+            own=value[:, None],
         )
     for holder in committee:
         me.send(holder, f"{tag}: answers", answers)
@@ -385,6 +404,7 @@ def conclude(me: Party, *, layout: dict[str, Any], view: View, number: int, chos
     lies = concluded("", statistic.claim_length, places, committee, "what was opened")
     for dealer in proving_dealers(statistic):
         lies += concluded(dealer, statistic.input_length(dealer), [0], [dealer], f"the shape of the rows of {dealer!r}")
+    me.forget(me.job)
     for lie in lies:
         me.note(f"verification of {statistic.label}: {lie}")
     return Release(lies, "whether the holders' answers fit together, and who lied if they do not")

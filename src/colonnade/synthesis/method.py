@@ -22,7 +22,9 @@ from colonnade.federation.options import (
     OptionalEpsilon,
     RelationOption,
     Rows,
+    Verify,
     ViewOption,
+    option_of,
 )
 from colonnade.federation.roster import Roster
 from colonnade.statistics.joint import check_budget
@@ -117,6 +119,7 @@ class Synthesize(Method[SyntheticTable]):
         ),
     ] = 2**12
     expected: Annotated[Expected, replace(EXPECTED, only=COPULA)] = None
+    verify: Annotated[Verify, replace(option_of(Verify), only=COPULA)] = True
 
     # --- the field -------------------------------------------------------------------------------------------------
 

@@ -102,12 +102,14 @@ class View:
     """The answer first, then what stands behind it.
 
     `quality` is one sentence: how good the result is, as far as anyone may know without looking at data again.
+    `warnings` make a result unusable for what it looks like; they come before everything else, wherever it is shown.
     """
 
     title: str
     quality: str
     answer: tuple[Block, ...]
     sections: tuple[Section, ...] = ()
+    warnings: tuple[str, ...] = ()
     terminal: tuple[Table, ...] = ()
     """What a terminal shows, where that is not the answer's own tables."""
 
@@ -122,6 +124,7 @@ class View:
             "quality": self.quality,
             "answer": _blocks(self.answer),
             "sections": [{"title": section.title, "blocks": _blocks(section.blocks)} for section in self.sections],
+            "warnings": list(self.warnings),
             "terminal": [plain(section) for section in self.terminal],
         }
 

@@ -11,8 +11,13 @@ from colonnade.view.page import Html, folded, join, listing, page, paragraph, se
 
 def view_page(view: View) -> str:
     """A view as a page of its own."""
-    parts = (tag("h1", view.title), paragraph(view.quality, class_="soft"), render_blocks(view.answer))
-    return page(view.title, *parts, *map(render_section, view.sections))
+    parts = (tag("h1", view.title), render_warnings(view), paragraph(view.quality, class_="soft"))
+    return page(view.title, *parts, render_blocks(view.answer), *map(render_section, view.sections))
+
+
+def render_warnings(view: View) -> Html:
+    """What makes a result unusable, before anything else of it."""
+    return join(paragraph(warning, class_="warning") for warning in view.warnings)
 
 
 def notebook(view: View) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,16 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.data import Block, Columns, FrameSource, draft_columns, draft_toml
-from colonnade.data.draft import round_outwards
-from colonnade.errors import DomainError, DraftDomain, DuplicateColumn, EmptyParty, KeyProblem
+from colonnade.data import Block, Column, Columns, FrameSource
+from colonnade.data.draft import Draft, draft, round_outwards
+from colonnade.errors import DraftDomain, DuplicateColumn, EmptyParty, KeyProblem
+from colonnade.view.render import view_page
 
 IDS = pd.Series([1, 2, 3, 4], name="id")
 
 
 def drafted(values: object) -> dict:
     frame = pd.DataFrame({"id": IDS, "x": values})
-    columns = draft_columns(frame, key="id")
+    columns = draft(frame, key="id").columns
     columns["x"].encode(frame["x"])  # the draft admits the data
     return {field: value for field, value in columns["x"].to_dict().items() if field != "name"}
 
@@ -34,13 +38,12 @@ def drafted(values: object) -> dict:
             {"kind": "binary", "categories": [False, True], "missing": True},
         ),
         (
-            pd.Series([True, None, True, True], dtype=object),
+            pd.Series([True, None, False, True], dtype=object),
             {"kind": "binary", "categories": [False, True], "missing": True, "draft": True},
         ),
         (["true", "False", "true", "true"], {"kind": "binary", "categories": [False, True], "draft": True}),
         ([0, 1, 1, 0], {"kind": "binary", "categories": [0, 1], "draft": True}),
         ([17, 45, 90, 33], {"kind": "count", "lower": 10.0, "upper": 90.0, "draft": True}),
-        ([5, 5, 5, 5], {"kind": "count", "lower": 5.0, "upper": 6.0, "draft": True}),
         ([1.0, 3.0, np.nan, 9.0], {"kind": "count", "lower": 1.0, "upper": 9.0, "missing": True, "draft": True}),
         ([1.0, 3.0, 2.0, 9.0], {"kind": "continuous", "lower": 1.0, "upper": 9.0, "draft": True}),
         ([-0.31, 0.77, 0.0, 0.1], {"kind": "continuous", "lower": -1.0, "upper": 1.0, "draft": True}),
@@ -94,43 +97,207 @@ def mixed_frame() -> pd.DataFrame:
 
 def test_the_toml_says_what_to_confirm_and_loads_once_confirmed() -> None:
     frame = mixed_frame()
-    text = draft_toml(frame, key="id")
-    assert Columns.from_toml_text(text) == draft_columns(frame, key="id")
-    comment = "# read off the data: confirm or replace, then delete the line `draft = true`"
+    drafted = draft({"p": frame}, key="id")
+    text = drafted.to_toml()
+    assert Columns.from_toml_text(text) == drafted.columns
+    comment = "; read off the data: confirm or replace, then delete the line `draft = true`"
     assert text.count(comment) == text.count("\ndraft = true\n") == 2
     assert "draft" not in text.partition("[columns.flag]")[2].partition("[columns")[0]
     with pytest.raises(DraftDomain, match=r"'a\.b'"):
         Block.load("p", FrameSource(frame), key="id", columns=Columns.from_toml_text(text))
-    confirmed = Columns.from_toml_text(text.replace("draft = true\n", ""))
-    assert Block.load("p", FrameSource(frame), key="id", columns=confirmed).n_records == 4
+    for confirmed in (text.replace("draft = true\n", ""), drafted.to_toml(confirmed=True)):
+        assert Columns.from_toml_text(confirmed) == drafted.confirmed()
+        assert Block.load("p", FrameSource(frame), key="id", columns=Columns.from_toml_text(confirmed)).n_records == 4
 
 
 def test_a_key_in_the_index_and_no_other_column() -> None:
-    assert list(draft_columns(mixed_frame().set_index("id"), key="id")) == ["a.b", "flag", 'the "sector"']
-    assert len(draft_columns(mixed_frame()[["id"]], key="id")) == 0
+    assert list(draft(mixed_frame().set_index("id"), key="id").columns) == ["a.b", "flag", 'the "sector"']
+    assert len(draft(mixed_frame()[["id"]], key="id").columns) == 0
 
 
 def test_what_cannot_be_drafted() -> None:
     frame = mixed_frame()
-    with pytest.raises(KeyProblem, match="exactly one key column 'firm'"):
-        draft_columns(frame, key="firm")
+    with pytest.raises(KeyProblem, match="no key column 'firm'"):
+        draft(frame, key="firm")
     with pytest.raises(EmptyParty, match="no records"):
-        draft_columns(frame.iloc[:0], key="id")
+        draft(frame.iloc[:0], key="id")
     with pytest.raises(DuplicateColumn, match=r"a\.b"):
-        draft_columns(pd.concat([frame, frame[["a.b"]]], axis=1), key="id")
-    for values, words in [
-        ([None] * 4, "only empty cells"),
-        ([1.0, np.inf, 2.0, 3.0], "infinite"),
-        (pd.to_datetime(["2020-01-01"] * 4), "cells of type Timestamp"),
-        ([[1], [2], [3], [4]], "cells of type list"),
-    ]:
-        with pytest.raises(DomainError, match=f"'x' has .*{words}"):
-            draft_columns(frame.assign(x=values), key="id")
+        draft(pd.concat([frame, frame[["a.b"]]], axis=1), key="id")
 
 
-def test_names_of_people_are_not_listed_as_categories() -> None:
-    frame = pd.DataFrame({"id": range(300), "name": [f"person {i}" for i in range(300)]})
-    with pytest.raises(DomainError, match="'name' has 300 different values, more than 200") as caught:
-        draft_columns(frame, key="id")
-    assert "person" not in str(caught.value).replace("people", "")
-    assert len(draft_columns(frame, key="id", max_categories=300)["name"].categories) == 300
+# --- messy tables: nothing stops a draft, and what it drafts admits the table -----------------------------------
+
+
+def messy(rows: int = 600) -> pd.DataFrame:
+    """One column of each shape that tables have; its name says which."""
+    rng = np.random.default_rng(0)
+    amounts = rng.lognormal(9, 1, rows)
+    days = pd.date_range("2001-01-05", periods=rows, freq="3D")
+    return pd.DataFrame(
+        {
+            "id": [f"P{row:05d}" for row in range(rows)],
+            "iso dates": days.strftime("%Y-%m-%d"),
+            "day first": days.strftime("%d/%m/%Y"),
+            "month first": days.strftime("%m/%d/%Y"),
+            "times": days.strftime("%Y-%m-%d 14:%d"),
+            "firsts of months": days.strftime("%Y-%m-01"),
+            "compact dates": days.strftime("%Y%m%d"),
+            "euros": [f"{amount:,.2f} €".translate(str.maketrans(",.", ".,")) for amount in amounts],
+            "thousands": [f"{amount:,.2f}" for amount in amounts],
+            "limits": ["<0.1" if amount < 3000 else f"{amount:.1f}" for amount in amounts],
+            "with NA": ["NA" if row % 7 == 0 else str(row % 400) for row in range(rows)],
+            "Île-de-France 东部": rng.choice(["Süd", "东部", "Nord"], rows),
+            "Y/N": rng.choice(["Y", "N"], rows),
+            "capitals": rng.choice(["North", "north ", "South", "East"], rows),
+            "200 levels": [f"L{row % 200:03d}" for row in range(rows)],
+            "250 levels": [f"L{row % 250}" for row in range(rows)],
+            "zip": [f"{row % 90:05d}" for row in range(rows)],
+            "row number": np.arange(rows),
+            "few whole": rng.integers(1, 6, rows),
+            "mostly zero": np.where(rng.random(rows) < 0.6, 0, np.exp(rng.normal(12, 3, rows))),
+            "all empty": None,
+            "constant": "x",
+            "name": [f"{row * 7919:x}-{row:x}" for row in range(rows)],
+            "remark": [f"said {row} and then {row * 7}" for row in range(rows)],
+            "lists": [[1]] * rows,
+            "infinite": np.where(np.arange(rows) == 3, np.inf, 1.5),
+        }
+    )
+
+
+EXPECTED = {
+    "iso dates": {"kind": "date", "from": "2001-01-01", "to": "2005-12-31", "step": "day"},
+    "day first": {"date_format": "%d/%m/%Y"},
+    "month first": {"date_format": "%m/%d/%Y"},
+    "times": {"step": "minute", "to": "2005-12-31 23:59"},
+    "firsts of months": {"step": "month"},
+    "compact dates": {"kind": "date", "from": "2001-01-01"},
+    "euros": {"kind": "continuous", "decimal": ",", "thousands": ".", "unit": "€"},
+    "thousands": {"kind": "continuous", "thousands": ","},
+    "limits": {"kind": "continuous", "below": "limit"},
+    "with NA": {"kind": "count", "missing": ["NA"]},
+    "Île-de-France 东部": {"kind": "categorical", "categories": ["Nord", "Süd", "东部"]},
+    "Y/N": {"kind": "binary", "categories": ["N", "Y"]},
+    "capitals": {"categories": ["East", "North", "South"], "trim": True, "ignore_case": True},
+    "200 levels": {"kind": "categorical", "other": "other"},
+    "250 levels": {"kind": "categorical", "other": "other"},
+    "zip": {"kind": "categorical"},
+    "row number": {"kind": "count", "lower": 0.0, "upper": 600.0},
+    "few whole": {"kind": "ordinal", "categories": [1, 2, 3, 4, 5]},
+    "mostly zero": {"kind": "continuous"},
+}
+LEFT_OUT = {
+    "all empty": "every cell is empty",
+    "constant": "every filled cell is the same",
+    "name": "an identifier: nearly every record has its own text",
+    "remark": "free text",
+    "lists": "its cells are of type list, which is neither number, text, truth value nor date",
+    "infinite": "it has infinite cells, and infinity is in no domain",
+}
+
+
+def stated(drafted: Draft) -> dict[str, dict]:
+    columns = drafted.columns
+    for name, fields in EXPECTED.items():
+        plain = columns[name].to_dict()
+        assert {field: plain.get(field) for field in fields} == fields
+        assert plain["draft"] is True
+    return {name: column.to_dict() for name, column in columns.items()}
+
+
+def test_messy_columns_are_drafted_or_left_out_with_the_reason() -> None:
+    frame = messy()
+    drafted = draft({"p": frame}, key="id")
+    assert set(stated(drafted)) == set(EXPECTED)
+    assert {finding.name: finding.why for finding in drafted.findings if finding.column is None} == LEFT_OUT
+    assert drafted.columns.ignore == LEFT_OUT
+    assert len(drafted.columns["250 levels"].categories) == 200
+    Block.load("p", FrameSource(frame), key="id", columns=drafted.confirmed())
+    page = view_page(drafted.view())
+    assert page.count("<svg") == len(EXPECTED)
+    for text in (*EXPECTED, *LEFT_OUT.values()):
+        assert text in page
+
+
+def test_a_csv_file_is_drafted_as_its_frame_is(tmp_path: Path) -> None:
+    frame = messy().drop(columns=["lists", "infinite"])
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    drafted = draft({"p": tmp_path / "p.csv"}, key="id")
+    assert stated(drafted) == stated(draft({"p": frame}, key="id"))
+    Block.open("p", tmp_path / "p.csv", key="id", columns=Columns.from_toml_text(drafted.to_toml(confirmed=True)))
+
+
+def test_the_number_of_rows_of_a_chunk_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = messy()
+    once = stated(draft({"p": frame}, key="id"))
+    monkeypatch.setattr("colonnade.data.draft.ROWS", 150)
+    assert stated(draft({"p": frame}, key="id")) == once
+
+
+def test_a_date_whose_day_and_month_cannot_be_told_apart_is_drafted_with_a_doubt() -> None:
+    frame = pd.DataFrame({"id": IDS, "x": ["01/02/2020", "03/04/2020", "05/06/2020", "07/08/2020"]})
+    (finding,) = draft(frame, key="id").findings
+    assert finding.column.date_format == "%d/%m/%Y"
+    assert "could also be month first" in finding.confirm
+
+
+def test_two_parties_with_one_name_have_one_owner() -> None:
+    clinic = pd.DataFrame({"id": IDS, "age": [30, 41, 52, 63], "note": ["a b", "c d", "e f", "g h"]})
+    drafted = draft({"clinic": clinic, "bank": clinic.rename(columns={"note": "score"})}, key="id")
+    assert drafted.withheld("bank") == ("age",)
+    assert drafted.withheld("clinic") == ()
+    assert list(drafted.columns) == ["age", "note", "score"]
+    Columns.from_toml_text(drafted.to_toml())
+
+
+def test_rows_of_one_person_get_a_rule_that_works() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"id": np.repeat(np.arange(100), 3)})
+    frame["born"] = np.repeat(rng.integers(1930, 2000, 100), 3)
+    frame["visit"] = pd.date_range("2020-01-01", periods=300).strftime("%Y-%m-%d")
+    frame["amount"] = rng.normal(100, 10, 300)
+    frame["town"] = rng.choice(["Ulm", "Bonn", "Köln"], 300)
+    frame["ill"] = rng.choice(["no", "yes"], 300)
+    drafted = draft({"p": frame}, key="id")
+    rules = {name: (column.one_row, column.order_by) for name, column in drafted.columns.items()}
+    assert rules == {
+        "born": ("first", None),
+        "visit": ("max", None),
+        "amount": ("mean", None),
+        "town": ("last", "visit"),
+        "ill": ("any", None),
+    }
+    assert drafted.tables[0].persons == 100
+    assert Block.load("p", FrameSource(frame), key="id", columns=drafted.confirmed()).n_records == 100
+
+
+class Endless:
+    """A source of many chunks that watches how many of them are still held by the reader."""
+
+    description = "many chunks"
+
+    def __init__(self, chunks: int) -> None:
+        self._chunks = chunks
+        self._held: list[weakref.ref[pd.DataFrame]] = []
+        self.most = 0
+
+    def names(self) -> list[str]:
+        return ["id", "x", "name"]
+
+    def chunks(self, names: Sequence[str], *, rows: int = 0) -> Iterator[pd.DataFrame]:
+        for number in range(self._chunks):
+            keys = np.arange(100) + 100 * number
+            frame = pd.DataFrame({"id": keys, "x": keys % 37, "name": [f"p{key}" for key in keys]})[list(names)]
+            self._held.append(weakref.ref(frame))
+            self.most = max(self.most, sum(held() is not None for held in self._held))
+            yield frame
+
+
+def test_a_large_table_is_drafted_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colonnade.data.summary.MOST_VALUES", 300)
+    source = Endless(60)
+    drafted = draft({"p": source}, key="id")
+    assert source.most <= 3
+    assert drafted.tables[0].persons == 6000
+    assert {finding.name: finding.why for finding in drafted.findings}["name"].startswith("an identifier")
+    assert drafted.columns["x"] == Column(name="x", kind="count", lower=0, upper=40, draft=True)

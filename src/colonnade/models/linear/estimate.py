@@ -21,12 +21,14 @@ from colonnade.federation.roster import Roster
 from colonnade.models.linear.gaussian import discriminant, regression
 from colonnade.models.linear.result import Regression, Sample, as_logit
 from colonnade.models.matrix import columns_of
-from colonnade.statistics.features import features
+from colonnade.statistics.features import empty_rules, features
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
 Family = Literal["gaussian", "binomial"]
-Missing = Literal["em", "complete-case", "mean", "single"]
+Missing = Literal["combined", "em", "complete-case", "mean", "single"]
+LIKELIHOOD = ("combined", "em")
+"""By maximum likelihood here; `combined.py` adds presence weights for a gaussian response."""
 BASELINES = {
     "complete-case": "Only records that every party has are used: right if records are missing completely at random.",
     "mean": "Every record with the response is used, and the blocks that it lacks are filled in with their means: a"
@@ -52,11 +54,6 @@ def regression_columns(
         raise SchemaError(f"the response {response!r} is categorical and has no mean; choose a number.")
     if binary and declared.kind != "binary":
         raise SchemaError(f"family='binomial' needs a binary response, and {response!r} is {declared.kind}.")
-    if declared.missing:
-        raise SchemaError(
-            f"the response {response!r} may have empty cells; give its holder only the records that have it, and delete"
-            " `missing = true` in columns.toml."
-        )
     wanted = [name for own in facts.columns.values() for name in own] if columns is None else columns
     covariates = tuple(dict.fromkeys(name for name in wanted if name != response))
     count = len(features(facts, covariates)) if covariates else 0
@@ -73,6 +70,11 @@ def response_patterns(facts: PublicFacts, names: tuple[str, ...]) -> tuple[tuple
     parties = list(dict.fromkeys(feature.party for feature in features(facts, names)))
     response_party = parties.index(facts.owner(names[-1]))
     return tuple(mask for mask in itertools.product((False, True), repeat=len(parties)) if mask[response_party])
+
+
+def cell_patterns(facts: PublicFacts, names: tuple[str, ...]) -> bool:
+    """Whether a column asks for patterns of its empty cells, which EM alone can use."""
+    return "mask" in empty_rules(features(facts, names), facts, "drop", "mask").values()
 
 
 class MomentFit(Procedure[Regression]):
@@ -106,7 +108,7 @@ class MomentFit(Procedure[Regression]):
         )
 
     def run(self, job: Job) -> Regression:
-        moments = self.moments.run(job)
+        moments = self.moments.run(job).having(self.response)
         columns = columns_of(job.facts, moments.features)
         result = self.estimator(moments, response=self.response, columns=columns, gamma=self.gamma)
         return result.with_costs(job.plan)
@@ -138,6 +140,9 @@ class Observed(Sample):
                     f"column {feature.column!r} does not vary in the records used, or its declared range is far too"
                     " wide; leave it out with columns=, or declare a closer range."
                 )
+        blocks: dict[tuple[bool, ...], float] = {}
+        for mask, count in zip(moments.patterns, moments.counts.tolist(), strict=True):
+            blocks[mask] = blocks.get(mask, 0.0) + count
         return cls(
             response=response,
             data=data.only(np.flatnonzero(~constant)),
@@ -145,11 +150,7 @@ class Observed(Sample):
             dropped=tuple(itertools.compress(names, constant)),
             columns=columns,
             parties=moments.parties,
-            patterns=tuple(
-                (mask, round(count))
-                for mask, count in zip(moments.patterns, moments.counts, strict=True)
-                if count > 0.5
-            ),
+            patterns=tuple((mask, round(count)) for mask, count in blocks.items() if count > 0.5),
             cohort=moments.n,
             simulated=moments.simulated,
         )
@@ -195,10 +196,10 @@ def estimate(
     missing: Missing = "em",
 ) -> Regression:
     """The regression from exact pattern moments; refused, with the reason, where they cannot carry it."""
-    if missing == "em":
+    if missing in LIKELIHOOD:
         check_joint_records(moments, minimum_joint)
     observed = Observed.of(moments, response=response, columns=columns, gamma=gamma)
-    if missing != "em":
+    if missing not in LIKELIHOOD:
         return _baseline(observed, missing)
     fit = fit_gaussian(observed.data)
     result = observed.regression(fit, regression(observed.data, fit, observed.target))

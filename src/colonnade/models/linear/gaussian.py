@@ -120,9 +120,7 @@ def regression(data: PatternStatistics, fit: GaussianFit, target: int) -> Coeffi
         sigma2=correction * own.residual,
         rsquared=1.0 - own.residual,
     )
-    return standard.in_units(
-        fit.mu[own.others], own.deviations[own.others], (fit.mu[target], own.deviations[target])
-    )
+    return standard.in_units(fit.mu[own.others], own.deviations[own.others], (fit.mu[target], own.deviations[target]))
 
 
 def discriminant(data: PatternStatistics, fit: GaussianFit, target: int) -> Coefficients:

@@ -47,6 +47,7 @@ from colonnade.models.private_scales import (
 )
 from colonnade.privacy.cost import Cost, Gaussian, Unbounded, compose
 from colonnade.privacy.noise import discrete_gaussian
+from colonnade.statistics import forecast
 from colonnade.statistics.features import Feature, design_chunks, features, integer_bounds, quantize
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
 from colonnade.statistics.moments import MomentsLayout, later_ranges
@@ -62,6 +63,9 @@ COUNT_SDS = 25.0
 """Noise deviations that the count of each pair of parties must reach."""
 MAXIMUM_OTHERS = 8
 """Parties besides the response holder: the noise of a pair's count grows with the root of the number of patterns."""
+BEARABLE = 0.25
+"""Noise in the correlations, as a part of their smallest eigenvalue, at which a regression nearly always has valid
+standard errors (Gaussian columns, n = 3,000 and 20,000, 9 columns at 3 parties)."""
 PRESENCE = "presence"
 """The tag of the masks that the response holder is told."""
 
@@ -126,6 +130,15 @@ class PrivateFit(Procedure[Regression]):
         self.presence, self.own = self._own_stages(roster)
         self.stages = (*self.scales.stages, self.presence, self.own, *self.moments.stages)
         self.notes = (
+            *forecast.correlations(
+                noise_sd=self.gram_sd,
+                n=facts.n,
+                deviation=1 / SPAN,
+                spread="columns are near normal",
+                columns=len(self.features),
+                epsilon=epsilon,
+                limit=BEARABLE,
+            ),
             *self.moments.notes,
             f"The budget is shared as {self.scales.shared}. Rows are clipped at about the {quantile:.0%} quantile of"
             " their length; standard errors include the noise.",
@@ -142,7 +155,7 @@ class PrivateFit(Procedure[Regression]):
         presence = planned(
             "presence",
             tell_presence,
-            {party: [{"to": self.response_party, "level": self.levels["own"]}] for party in self.others},
+            {party: [self._presence_arguments(party)] for party in self.others},
             audience=self.response_party,
             recipients=(self.response_party,),
             discloses="which pseudonymous records a party has, to the response holder",
@@ -158,6 +171,11 @@ class PrivateFit(Procedure[Regression]):
             later={"layout": later_ranges(self.layout)},
         )
         return presence, own
+
+    def _presence_arguments(self, party: str) -> dict[str, Any]:
+        filled = [name for name in self.layout.filled if self.facts.owner(name) == party]
+        arguments: dict[str, Any] = {"to": self.response_party, "level": self.levels["own"]}
+        return {**arguments, "filled": filled} if filled else arguments
 
     def run(self, job: Job) -> Regression:
         standard = self.standard(self.scales.ask_spread(job))
@@ -298,15 +316,16 @@ def _moments_cost(public: Public, level: float) -> Cost:
     return Gaussian(level, replace_factor=math.sqrt(2), joint=f"{public.job} moments by pattern")
 
 
-def _presence_cost(public: Public, *, to: str, level: float) -> Cost:
-    shown = "which pseudonymous records a party has, to the response holder"
+def _presence_cost(public: Public, *, to: str, level: float, filled: list[str] | None = None) -> Cost:
+    complete = " without empty cells" if filled else ""
+    shown = f"which pseudonymous records a party has{complete}, to the response holder"
     return compose([Unbounded("presence", shown, audience=to), _moments_cost(public, level)])
 
 
 @step(cost=_presence_cost)
-def tell_presence(me: Party, *, to: str, level: float) -> Release:
+def tell_presence(me: Party, *, to: str, level: float, filled: list[str] | None = None) -> Release:
     """`level` is part of the tag: the response holder finds the masks only of parties that paid for its noise."""
-    me.send(to, f"{PRESENCE} {level!r}", np.packbits(me.present))
+    me.send(to, f"{PRESENCE} {level!r}", np.packbits(me.present_with(filled or [])))
     return Release(None, "nothing: the mask travels sealed")
 
 
@@ -325,7 +344,7 @@ def own_moments(me: Party, *, layout: dict[str, Any], others: list[Any], level: 
     width = ranged.width(me.name) + 1
     grams = np.zeros((2 ** len(others), width, width), dtype=np.int64)
     norm = ranged.bound(me.name)
-    for index, rows in design_chunks(me, ranged.features):
+    for index, rows in design_chunks(me, ranged.features, filled=ranged.filled):
         integers = quantize(rows, gamma=ranged.gamma, clip=norm, entry=1.0, randomness=me.randomness)
         extended = np.column_stack([np.full(len(integers), ranged.gamma, dtype=np.int64), integers])
         for number in np.unique(pattern[index]):

@@ -27,7 +27,8 @@ CAP = 20.0
 RARE = 0.01
 """A level with a smaller share of the records says too little of presence to have a parameter of its own."""
 UNLIKELY = 0.05
-"""A record whose block is less likely than this stands for more than twenty that lack it."""
+"""A block that is less likely than this for a record, and than a fifth of what it is on average, is hardly ever seen
+with such a record: what it lacks is extrapolated."""
 WINSORISED = 3.0
 """Standard deviations at which a number's part in the log-odds ends."""
 CLASSES = 5
@@ -48,7 +49,7 @@ class PresenceWeights:
     capped: int
     """Records with a weight above the cap."""
     unlikely: int
-    """Records of which some block has a probability below `UNLIKELY`."""
+    """Records of which some block is unlikely, see `UNLIKELY`."""
     rare: int
     """Own levels that were merged into the reference level."""
 
@@ -63,7 +64,7 @@ def presence_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, 
     terms, merged = own_terms(own, response)
     design = np.column_stack([np.ones(n), terms])
     logits = [_logit(design, mask, None) for mask in present.T]
-    single = [expit(design @ coefficients) for coefficients in logits]
+    single = [_probability(design, mask, own) for mask, own in zip(present.T, logits, strict=True)]
     pairs = block_pairs(blocks)
     weights = np.zeros((n, len(pairs)))
     capped = np.zeros(n, dtype=bool)
@@ -73,13 +74,15 @@ def presence_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, 
             continue
         probability = single[a]
         if b != a:
-            records = present[:, a]
-            probability = probability * expit(design @ _logit(design[records], present[records, b], logits[b]))
+            records, joint = present[:, a], present[present[:, a], b]
+            probability = probability * _probability(design, joint, _logit(design[records], joint, logits[b]))
         own_weights = np.where(both, both.mean() / probability, 0.0)
         capped |= own_weights > cap
         own_weights = np.minimum(own_weights, cap)
         weights[:, column] = own_weights * (n / own_weights.sum())
-    unlikely = np.any([probability < UNLIKELY for probability in single], axis=0)
+    unlikely = np.any(
+        [own < min(UNLIKELY, mask.mean() / 5) for own, mask in zip(single, present.T, strict=True)], axis=0
+    )
     return PresenceWeights(pairs, weights, int(capped.sum()), int(np.sum(unlikely)), merged)
 
 
@@ -122,11 +125,18 @@ def _rank(values: Vector) -> Vector:
     return np.asarray((2 * rankdata(values) - len(values) - 1) / len(values))
 
 
+def _probability(design: Matrix, outcome: NDArray[np.bool_], coefficients: Vector) -> Vector:
+    """1 where nothing is missing: a logit would only come close to it."""
+    return np.ones(len(design)) if outcome.all() else np.asarray(expit(design @ coefficients))
+
+
 def _logit(design: Matrix, outcome: NDArray[np.bool_], start: Vector | None) -> Vector:
     """Penalised maximum likelihood by Newton's method, halving a step that would lower it; the intercept is free."""
     penalty = np.full(design.shape[1], RIDGE)
     penalty[0] = 1e-6
     coefficients = np.zeros(design.shape[1])
+    if outcome.all() or not outcome.any():
+        return coefficients
     if start is None:
         mean = float(np.clip(outcome.mean(), 1e-6, 1 - 1e-6))
         coefficients[0] = np.log(mean / (1 - mean))

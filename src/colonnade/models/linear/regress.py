@@ -15,9 +15,19 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import ColumnNames, Delta, Gamma, Option, OptionalEpsilon, Response
 from colonnade.federation.roster import Roster
-from colonnade.models.linear.estimate import BASELINES, Family, Missing, MomentFit, estimate, regression_columns
+from colonnade.models.linear.combined import CombinedFit
+from colonnade.models.linear.estimate import (
+    BASELINES,
+    Family,
+    Missing,
+    MomentFit,
+    cell_patterns,
+    estimate,
+    regression_columns,
+)
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.result import Regression
+from colonnade.models.linear.weighted import MAXIMUM_OTHERS
 from colonnade.statistics.joint import check_budget
 
 if TYPE_CHECKING:
@@ -26,7 +36,7 @@ if TYPE_CHECKING:
 RegressionResponse = Annotated[
     Response,
     Option(
-        "The column to explain. The records of its holder are the ones used; it cannot have empty cells.",
+        "The column to explain. The records of its holder are the ones used, but those in which it is empty.",
         short="-r",
         reads="named",
     ),
@@ -73,17 +83,18 @@ class Regress(Method[Regression]):
         Option(
             "binomial: a binary response, in log-odds by the normal discriminant model, right where covariates are"
             " Gaussian within both classes.",
-            only={"missing": ("em",), "epsilon": (None,)},
+            only={"missing": ("em", "combined"), "epsilon": (None,)},
         ),
     ] = "gaussian"
     missing: Annotated[
         Missing,
         Option(
-            "em uses every record with the response. The others are baselines to compare with: complete-case, mean"
-            " (imputation) and single (the response holder's columns alone).",
+            "combined and em use every record with the response: em by the likelihood of a Gaussian, combined by that and"
+            " by weights that undo selection, with errors from groups of records. The others are baselines to compare"
+            " with: complete-case, mean (imputation) and single (the response holder's columns alone).",
             only={"epsilon": (None,)},
         ),
-    ] = "em"
+    ] = "combined"
     epsilon: OptionalEpsilon = None
     delta: Delta = 1e-6
     clip_quantile: Annotated[
@@ -103,12 +114,17 @@ class Regress(Method[Regression]):
         check_budget(self.epsilon, self.delta)
 
     def missing_data(self) -> str:
-        if self.missing != "em":
+        if self.missing not in ("em", "combined"):
             return BASELINES[self.missing]
         used = "Every record with the response is used, with the blocks that it has"
         if self.epsilon is not None:
             return f"{used}: right if whether a block is missing depends on the response holder's columns only."
-        return f"{used}, by EM: right if records are missing at random."
+        if self.missing == "combined" and self.family == "gaussian":
+            return (
+                f"{used}, by EM and by presence weights: right if whether a block is missing depends on the response"
+                " holder's columns only."
+            )
+        return f"{used}, by EM: right if records are missing at random and the columns are jointly Gaussian."
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Regression]:
         names = regression_columns(facts, self.response, self.columns, binary=self.family == "binomial")
@@ -123,6 +139,10 @@ class Regress(Method[Regression]):
                 quantile=self.clip_quantile,
                 minimum_joint=self.minimum_joint,
             )
+        others = {facts.owner(name) for name in names} - {facts.owner(self.response)}
+        by_blocks = self.family == "gaussian" and not cell_patterns(facts, names)
+        if self.missing == "combined" and by_blocks and 1 <= len(others) <= MAXIMUM_OTHERS:
+            return CombinedFit(facts, roster, names=names, gamma=self.gamma, minimum_joint=self.minimum_joint)
         estimator = partial(estimate, minimum_joint=self.minimum_joint, family=self.family, missing=self.missing)
         return MomentFit(facts, roster, names=names, gamma=self.gamma, estimator=estimator)
 

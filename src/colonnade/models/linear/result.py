@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from colonnade.codec import plain
 from colonnade.data.column import Column
@@ -123,6 +124,12 @@ class Regression(Sample, Result):
         " Gaussian."
     )
     """Where the standard errors come from, and when they are valid."""
+    df_groups: int | None = None
+    """Degrees of freedom of errors from groups of records; None: intervals are normal."""
+    verdict: str = ""
+    """Whether intervals may be relied on, as far as the checks tell; empty where nothing was checked."""
+    beside: pd.DataFrame | None = None
+    """The estimates that this one combines, with their standard errors."""
 
     def with_costs(self, plan: Plan, *, private: bool = False) -> Self:
         """With what was disclosed, and what it costs a person."""
@@ -160,16 +167,21 @@ class Regression(Sample, Result):
 
     @property
     def pvalues(self) -> pd.Series[float]:
-        return pd.Series(2 * norm.sf(np.abs(self.zvalues)), index=self.params.index, name="P>|z|")
+        return pd.Series(2 * self._law.sf(np.abs(self.zvalues)), index=self.params.index, name="P>|z|")
+
+    @property
+    def _law(self) -> Any:
+        """Of an estimate over its standard error."""
+        return norm if self.df_groups is None else student(self.df_groups)
 
     def cov_params(self) -> pd.DataFrame:
         return self.cov.copy()
 
     def conf_int(self, alpha: float = 0.05) -> pd.DataFrame:
-        """Normal intervals of coverage 1 - alpha: columns 0 and 1."""
+        """Intervals of coverage 1 - alpha: columns 0 and 1. Normal ones, or Student's where errors come from groups."""
         if not 0 < alpha < 1:
             raise BadArguments(f"alpha must lie between 0 and 1, not {alpha!r}; 0.05 gives 95 % intervals.")
-        reach = norm.isf(alpha / 2) * self.bse
+        reach = self._law.isf(alpha / 2) * self.bse
         return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
 
     def table(self, alpha: float = 0.05) -> pd.DataFrame:
@@ -258,7 +270,12 @@ class Regression(Sample, Result):
             (("Covariance Type:", self.covariance), ("Scale (sigma2):", f"{self.sigma2:.6g}")),
         )
         tables = (self._coefficients(alpha), self._missingness())
-        return summary("Regression Results", facts, *tables, released=self.released, cost=self.cost, notes=self.notes)
+        text = summary("Regression Results", facts, *tables, released=self.released, cost=self.cost, notes=self.notes)
+        return f"{self.verdict}\n{text}" if self.verdict else text
+
+    def __repr__(self) -> str:
+        first = self.verdict or "Intervals were not checked."
+        return f"<Regression of {self.response} on {len(self.params) - 1} features, {self.nobs:,} records. {first}>"
 
     def _coefficients(self, alpha: float) -> list[str]:
         head = ("", "coef", "std err", "z", "P>|z|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]")
@@ -330,8 +347,9 @@ class Regression(Sample, Result):
         errors = "count the missing blocks and any noise"
         if self.baseline:
             errors = "are those of least squares on a table without gaps, a baseline to compare with"
+        first = f"{self.verdict} " if self.verdict else ""
         return (
-            f"R-squared {self.rsquared:.3f}. {int((tested < 0.05).sum())} of {len(tested)} coefficients differ from"
+            f"{first}R-squared {self.rsquared:.3f}. {int((tested < 0.05).sum())} of {len(tested)} coefficients differ from"
             f" zero at 5 %; their standard errors {errors}."
         )
 
@@ -405,6 +423,8 @@ class Regression(Sample, Result):
             "covariance": self.sigma.tolist(),
             "features": [feature.name for feature in self.features],
             "patterns": [{"present": list(mask), "count": count} for mask, count in self.patterns],
+            "verdict": self.verdict or None,
+            "beside": None if self.beside is None else self.beside.to_dict(),
         }
 
 

@@ -41,13 +41,11 @@ def weighted_statistics(rows: Matrix, weights: Vector, names: Sequence[str]) -> 
 def patterns_of(rows: Matrix) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """(the coordinates that a pattern shows, the places of its records), in the order of `PatternStatistics.of_rows`."""
     mask = ~np.isnan(rows)
-    packed = np.packbits(mask, axis=1)
+    packed = np.ascontiguousarray(np.packbits(mask, axis=1))
     _, first, index = np.unique(
         packed.view(np.dtype((np.void, packed.shape[1])))[:, 0], return_index=True, return_inverse=True
     )
-    return [
-        (np.flatnonzero(mask[example]), np.flatnonzero(index == number)) for number, example in enumerate(first)
-    ]
+    return [(np.flatnonzero(mask[example]), np.flatnonzero(index == number)) for number, example in enumerate(first)]
 
 
 def group_moments(rows: Matrix, weights: Vector, groups: NDArray[np.intp], count: int) -> list[NDArray[np.float64]]:

@@ -37,9 +37,10 @@ from colonnade.federation.step import Public, Release, step
 from colonnade.models.linear.propensity import CAP, Pair, block_pairs, presence_weights
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product, recombine, reshare
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, Node, pairings
-from colonnade.statistics.features import Feature, design, features, stochastic_round
+from colonnade.statistics.features import Feature, by_rule, design, empty_rules, features, stochastic_round
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import colluders
 from colonnade.statistics.shares import (
@@ -83,6 +84,8 @@ class WeightedLayout(CircuitStatistic):
     def check(self) -> None:
         if not 1 <= self.gamma <= LARGEST_GAMMA or not 2 <= self.groups <= self.facts.n or self.records < 0:
             raise BadArguments("gamma must be from 1 to 2^14, groups from 2 to n, records at least 0.")
+        if self.verify:
+            raise BadArguments("weighted moments are not verified: their second opening depends on the first.")
         if not 1 <= len(self.others) <= MAXIMUM_OTHERS:
             raise BadArguments(f"weights need 1 to {MAXIMUM_OTHERS} parties besides the response holder.")
 
@@ -94,6 +97,15 @@ class WeightedLayout(CircuitStatistic):
 
     def own_features(self, party: str) -> list[Feature]:
         return [feature for feature in self.features if feature.party == party]
+
+    @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The columns in which an empty cell makes a record count as absent at its party: weights are of blocks."""
+        return by_rule(empty_rules(self.features, self.facts, "drop"), "drop")
+
+    def present(self, me: Party) -> NDArray[np.bool_]:
+        """For each row of the cohort, whether this party has the record with all cells that must be filled."""
+        return me.present_with([name for name in self.filled if name in me.block.columns])
 
     @cached_property
     def parties(self) -> tuple[str, ...]:
@@ -225,17 +237,17 @@ class WeightedLayout(CircuitStatistic):
             for chunk, (start, stop) in enumerate(self.chunks):
                 me.keep(f"{self.tag}: quantised {chunk}", rows[start:stop])
             for holder in me.roster.committee:
-                me.send(holder, f"{self.tag}: mask", np.packbits(me.present))
+                me.send(holder, f"{self.tag}: mask", np.packbits(self.present(me)))
         super().share(me, number)
 
     def _quantised(self, me: Party) -> NDArray[np.int64]:
         mine = self.own_features(me.name)
-        scaled = stochastic_round(design(me, mine) * self.gamma, me.randomness)
+        scaled = stochastic_round(design(me, mine, filled=self.filled) * self.gamma, me.randomness)
         rows = np.clip(scaled, -self.gamma, self.gamma)
         if me.name != self.response_party:
             return rows
         weights = np.asarray(me.recall(f"{self.tag}: weights"), dtype=np.int64)
-        constant = np.where(me.present, self.gamma, 0)
+        constant = np.where(self.present(me), self.gamma, 0)
         return np.column_stack([constant, rows, weights])
 
     def shared_rows(self, me: Party, number: int) -> NDArray[Any]:
@@ -253,6 +265,12 @@ class WeightedLayout(CircuitStatistic):
                     products = (own[records] * weights[records, pair, None]).T @ own[records]
                     sums[group, pair] += products[upper]
         return sums
+
+    def term_vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
+        raise UnsafeRequest(f"{self.kind} is not verified.")
+
+    def sum_weights(self, extension: Extension, seed: bytes) -> dict[str, Residues]:
+        raise UnsafeRequest(f"{self.kind} is not verified.")
 
     # --- what holders compute -----------------------------------------------------------------------------
 
@@ -353,7 +371,7 @@ def later_forms(layout: WeightedLayout) -> Later:
     return Later(rule, accepted)
 
 
-def _reach(layout: WeightedLayout, forms: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+def _reach(layout: WeightedLayout, forms: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """How large an output can be for one record of entries 1: it is in one pattern, and has a weight in every pair."""
     sizes = [np.abs(form.astype(np.float64)).sum(axis=1) for form in forms]
     patterns = np.max(sizes[: len(layout.masks)], axis=0)
@@ -404,14 +422,6 @@ class WeightedComputation(CircuitStages):
             reply_bytes=64,
         )
         influence_bytes = 4 * len(layout.field.primes) * layout.groups * layout.outputs
-        self.influence = self.stage(
-            "influences",
-            share_influences,
-            roster.committee,
-            [{}],
-            discloses="secret shares of the influences of groups of records",
-            reply_bytes=len(roster.committee) * influence_bytes,
-        )
         self.influence = stage(
             f"{layout.label}: influences",
             share_influences,
@@ -479,8 +489,8 @@ class WeightedComputation(CircuitStages):
         """
         layout = self.layout
         real = [*self._pattern_pieces(patterns), *self._pair_pieces(pairs)]
-        scale = _reach_of(layout, real)
-        scale = np.where(scale > 0, (LARGEST_WEIGHT << FORM_BITS) * (1 - 1e-6) / np.maximum(scale, 1e-300), 0.0)
+        reach = _reach(layout, real)
+        scale = np.where(reach > 0, (LARGEST_WEIGHT << FORM_BITS) * (1 - 1e-6) / np.maximum(reach, 1e-300), 0.0)
         forms = [np.rint(scale[:, None] * part).astype(np.int64) for part in real]
         job.ask(self.influence, forms=forms)
         opened = self.opened(job)
@@ -512,12 +522,6 @@ class WeightedComputation(CircuitStages):
             yield np.where(i == j, 1.0, 2.0) * pairs[pair][:, i, j] / unit
 
 
-def _reach_of(layout: WeightedLayout, forms: Sequence[Matrix]) -> NDArray[np.float64]:
-    sizes = [np.abs(form).sum(axis=1) for form in forms]
-    patterns = np.max(sizes[: len(layout.masks)], axis=0)
-    return np.asarray(patterns + LARGEST_WEIGHT * np.sum(sizes[len(layout.masks) :], axis=0))
-
-
 # --- the parties' steps -----------------------------------------------------------------------------------
 
 
@@ -540,7 +544,7 @@ def tell_presence(me: Party, *, layout: dict[str, Any]) -> Release:
     statistic = _layout(me, layout)
     if me.name not in statistic.others:
         raise UnsafeRequest(f"{me.name!r} is not one of the parties whose presence is weighed.")
-    me.send(statistic.response_party, _presence_tag(statistic), np.packbits(me.present))
+    me.send(statistic.response_party, _presence_tag(statistic), np.packbits(statistic.present(me)))
     return Release(None, "nothing: the mask travels sealed")
 
 
@@ -566,7 +570,7 @@ def weigh_presence(me: Party, *, layout: dict[str, Any]) -> Release:
         present[:, place] = np.unpackbits(packed, count=n).astype(bool)
     mine = statistic.own_features(me.name)
     response = [feature.column for feature in mine].index(statistic.names[-1])
-    records = np.flatnonzero(me.present)
+    records = np.flatnonzero(statistic.present(me))
     fitted = presence_weights(design(me, mine)[records], response, present[records])
     integers = np.zeros((n, len(fitted.pairs)), dtype=np.int64)
     for column, (a, b) in enumerate(fitted.pairs):
@@ -598,7 +602,9 @@ def share_influences(me: Party, *, layout: dict[str, Any], forms: list[Any]) -> 
     return Release(None, "nothing: the shares travel sealed")
 
 
-def weighted_layout(facts: PublicFacts, roster: Roster, names: tuple[str, ...], gamma: int, groups: int) -> WeightedLayout:
+def weighted_layout(
+    facts: PublicFacts, roster: Roster, names: tuple[str, ...], gamma: int, groups: int
+) -> WeightedLayout:
     layout = WeightedLayout(
         facts=facts, roster=roster, names=names, gamma=min(gamma, LARGEST_GAMMA), groups=min(groups, facts.n)
     )

@@ -35,6 +35,7 @@ from colonnade.models.private_scales import (
 )
 from colonnade.models.sparse.moments import Clipped
 from colonnade.privacy.cost import Relation
+from colonnade.statistics import forecast
 from colonnade.statistics.features import features
 from colonnade.statistics.joint import account_notes
 from colonnade.statistics.moments import MomentsLayout, MomentsResult
@@ -70,6 +71,7 @@ class ScaledMoments:
         clip: Mapping[str, float],
         view: View,
         relation: Relation,
+        verify: bool,
     ) -> None:
         roster.require_committee()
         self.facts, self.clip, self.gamma = facts, clip, gamma
@@ -80,7 +82,13 @@ class ScaledMoments:
         self.bounds = norm_bounds(facts, names, {**wanted, **clip})
         """The declared norm of a party's row, never more than its columns can reach."""
         noiseless = MomentsLayout(
-            facts=facts, roster=roster, names=names, presence=presence, gamma=gamma, clip=self.bounds
+            facts=facts,
+            roster=roster,
+            names=names,
+            presence=presence,
+            gamma=gamma,
+            clip=self.bounds,
+            verify=verify and view == "client",
         )
         self._scales = Scales(
             self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta, view=view, relation=relation
@@ -88,6 +96,14 @@ class ScaledMoments:
         self.layout, self._moments = self._scales.layout, self._scales.moments
         self.stages = (*self._scales.stages, *self._moments.stages)
         self.notes = (
+            *forecast.correlations(
+                noise_sd=self.layout.noise_sd,
+                n=facts.n,
+                deviation=1 / SPAN,
+                spread="columns are near normal",
+                columns=len(self.features),
+                epsilon=epsilon,
+            ),
             *self._moments.notes,
             *account_notes(roster, view=view, delta=delta, releases=self._scales.levels.costs),
             f"The budget is shared as {self._scales.shared}. Columns are standardised by their noisy counts, and rows"

@@ -44,7 +44,7 @@ from colonnade.models.sparse.path import (
     unit_loss,
 )
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
-from colonnade.statistics.features import Feature, design, features
+from colonnade.statistics.features import Feature, by_rule, design, empty_rules, features
 from colonnade.statistics.joint import binding, once
 from colonnade.statistics.secure_sum import SecureSum, masked_release, unmask
 
@@ -133,6 +133,16 @@ class RoundLayout:
         return np.flatnonzero([feature.party == party for feature in self.features])
 
     @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The columns in which an empty cell makes a record count as absent at its party: a residual has no mask."""
+        used = (*self.features, *features(self.facts, (self.response,)))
+        return by_rule(empty_rules(used, self.facts, "drop"), "drop")
+
+    def present(self, me: Party) -> NDArray[np.bool_]:
+        """For each row of the cohort, whether this party has the record with all cells that must be filled."""
+        return me.present_with([name for name in self.filled if name in me.block.columns])
+
+    @cached_property
     def total(self) -> SecureSum:
         """The masked sum of linear predictors, one entry a record of the cohort."""
         return SecureSum.exact(label="total predictor", size=self.facts.n, bound=LARGEST_PREDICTOR, roster=self.roster)
@@ -163,11 +173,11 @@ class RoundLayout:
         same = {"layout": self.to_dict(), **(fixed or {})}
 
         def arguments(member: str) -> dict[str, Any]:
-            examples = {argument: example for argument, (example, _) in rules.items()}
-            own = {
-                argument: example(member) if callable(example) else example for argument, example in examples.items()
-            }
-            return {**same, **own}
+            examples = (
+                (argument, example(member) if callable(example) else example)
+                for argument, (example, _) in rules.items()
+            )
+            return {**same, **dict(examples)}
 
         return stage(
             name,
@@ -246,7 +256,7 @@ def later_fold(layout: RoundLayout) -> tuple[None, Later]:
 
 
 def check_response(column: Column, family: Family) -> None:
-    """The response must be of its family, and have no empty cells."""
+    """The response must be of its family."""
     wanted = {
         "gaussian": ("continuous", "count", "date", "ordinal", "binary"),
         "binomial": ("binary",),
@@ -255,11 +265,6 @@ def check_response(column: Column, family: Family) -> None:
     if column.kind not in wanted:
         raise SchemaError(
             f"the response {column.name!r} is {column.kind}; family={family!r} needs {' or '.join(wanted)}."
-        )
-    if column.missing:
-        raise SchemaError(
-            f"the response {column.name!r} may have empty cells; give its holder only the records that have it, and"
-            " delete `missing = true` in columns.toml."
         )
 
 
@@ -516,8 +521,9 @@ PRESENCE = Unbounded(
 @step(cost=PRESENCE)
 def show_presence(me: Party, *, layout: dict[str, Any]) -> Release:
     """Tell the other parties of the model which records of the cohort are here."""
-    for party in layout_of(me, layout).parties:
-        me.send(party, "presence", np.packbits(me.present))
+    model = layout_of(me, layout)
+    for party in model.parties:
+        me.send(party, "presence", np.packbits(model.present(me)))
     return Release(None, "nothing to the coordinator: the masks travel sealed")
 
 

@@ -33,6 +33,7 @@ from colonnade.federation.options import (
     Presence,
     RelationOption,
     Response,
+    Verify,
     ViewOption,
 )
 from colonnade.federation.roster import Roster
@@ -72,7 +73,7 @@ from colonnade.models.sparse.rounds import (
     later_path,
     show_presence,
 )
-from colonnade.statistics.features import features
+from colonnade.statistics.features import empty_notes, empty_rules, features
 from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout, MomentsResult
 
@@ -203,6 +204,7 @@ class Select(PathOptions):
     ] = None
     view: ViewOption = "client"
     relation: RelationOption = "zero-out"
+    verify: Verify = True
 
     def check(self) -> None:
         super().check()
@@ -323,6 +325,7 @@ class PathFromMoments(Path):
                 clip=method.clip or {},
                 view=method.view,
                 relation=method.relation,
+                verify=method.verify,
             )
         self.stages = self.source.stages
         self.notes = (*self.source.notes, "The whole path follows from these moments; no party is asked again.")
@@ -335,9 +338,15 @@ class PathFromMoments(Path):
             response_party = parties.index(facts.owner(self.method.response))
             every = itertools.product((False, True), repeat=len(parties))
             patterns = tuple(mask for mask in every if mask[response_party])
-        return Moments(epsilon=None, columns=names, presence=presence, gamma=self.gamma, patterns=patterns).layout(
-            facts, roster
-        )
+        return Moments(
+            epsilon=None,
+            columns=names,
+            presence=presence,
+            gamma=self.gamma,
+            patterns=patterns,
+            view=self.method.view,
+            verify=self.method.verify,
+        ).layout(facts, roster)
 
     def run(self, job: Job) -> Selection:
         if isinstance(self.source, ScaledMoments):
@@ -471,6 +480,7 @@ class PathByRounds(Path):
             f"In each round {layout.response_party!r} sees {whose} by record, and the parties with covariates see"
             " residuals by record, from which they can work out the response.",
             *self.solver.notes,
+            *empty_notes(empty_rules(layout.features, facts, "drop")),
             "Only records that every party has are used: right if records are missing completely at random. With"
             " missing blocks use Select(solver='moments') (gaussian), or synthesize a table and fit that.",
         )

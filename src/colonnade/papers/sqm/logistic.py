@@ -173,7 +173,7 @@ class Descent(Procedure[Classifier]):
         layout, method = self.layout, self.method
 
         def gradient(number: int, weights: NDArray[np.int64]) -> NDArray[np.float64]:
-            later = {"chosen": {"weights": weights.tolist()}}
+            later: dict[str, Any] = {"chosen": {"weights": weights.tolist()}}
             job.ask(self.share, **later)
             opened = self.joint.opened(job, **later).astype(np.float64)
             ordered = np.empty(layout.width)

@@ -231,7 +231,9 @@ def _sketch_cost(public: Public, *, names: list[str], size: int, coordinator: st
 
 
 @step(cost=_sketch_cost)
-def sketch_columns(me: Party, *, names: list[str], size: int, coordinator: str) -> Release:
+def sketch_columns(
+    me: Party, *, names: list[str], size: Annotated[int, Size(1_000_000, least=1)], coordinator: str
+) -> Release:
     """S times the weighted columns, S of random signs / sqrt(size), the same at every party."""
     check_sketch(me.facts, me.roster, size=size, coordinator=coordinator)
     design = Design.of(me.facts, names)

@@ -144,6 +144,9 @@ def predictors(
     block = own_block(me, design)
     state = _state(me, round_number) or _start(block)
     received = me.received(RESIDUALS).get(design.response_party)
+    if received is None and round_number and not retreat:
+        # A party that stands still, at no coefficients say, would leave another's predictor alone in the sum.
+        raise UnsafeRequest(f"the residuals of the round before {round_number} have not come; no party moves alone.")
     if received is not None and not retreat:
         state = _moved(block, _parameters(state, received["eta"]), received, state)
     state["round"] = round_number

@@ -56,7 +56,7 @@ def corner_scores(releases: CopulaReleases, present: bool, randomness: Randomnes
     released = release(lambda edges: axis.count(values, edges), axis, n=n, rounds=noise, randomness=randomness)
     marginals = party_marginals({"age": AGE}, {"age": to_arrays(released)}, n=n, sigma=sigma, rounds=number).marginals
     counts = np.array([axis.count(values, turn.edges)[-1] for turn in released], dtype=np.int64)
-    scores = score_map(AGE, marginals["age"])(values, discrete=False)
+    scores = score_map(AGE, marginals["age"])(values)
     rows = quantize(
         scores.reshape(-1, 1), gamma=layout.gamma, clip=layout.bound("clinic"), entry=1.0, randomness=randomness
     )

@@ -34,7 +34,7 @@ from colonnade.statistics.latent_correlation import (
     step_coefficients,
 )
 from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.moments import MomentsResult
+from colonnade.statistics.moments import MomentsResult, available_cases
 from colonnade.synthesis.copula.model import shifted
 from colonnade.synthesis.copula.scores import score_factor
 
@@ -140,7 +140,7 @@ def estimate(
     """The copula that the moments and the marginals carry; columns in the order of `moments.features`."""
     owner = np.array([moments.parties.index(feature.party) for feature in moments.features])
     mode, used, reason = _choose(moments, visible_patterns(moments), correlation)
-    pairs = available(moments, used, owner)
+    pairs = available(moments, used)
     # The sd that noise gives one correlation of two continuous columns, for each pair of parties.
     noise = forecast(moments.noise_sd * np.sqrt(pairs.terms), np.maximum(pairs.shared, 0.5))
     noise[pairs.shared <= 0.5] = math.inf
@@ -155,7 +155,7 @@ def estimate(
     scale = 1 / np.sqrt(clipping)
     coefficients = np.array([score.coefficients for score in latent.values()])
     raw = invert_bridge(covariance * np.outer(scale, scale), coefficients)
-    entry_noise = _entry_noise(moments, pairs, owner, coefficients, scale)
+    entry_noise = _entry_noise(pairs, coefficients, scale)
     shrunk, weight = shrink(raw, entry_noise, owner)
     measured = ~((noise > LEAVE) & ~np.eye(len(noise), dtype=bool))
     for party in range(len(noise)):  # a completion keeps each party's own block: it must be a correlation matrix
@@ -250,47 +250,41 @@ def _scarcest(moments: MomentsResult, visible: list[int]) -> tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Available:
-    """Available-case moments of the scores, and for each pair of parties the records that both have (`shared`), out of
-    `terms` noisy counts, and what to divide by (`divisor`): as many, but at least twice their noise."""
+    """Available-case moments of the scores; for each pair of parties the records that both have (`shared`), out of
+    `terms` noisy counts; and for each pair of columns the noise of an entry of the covariance (`noise`)."""
 
     mean: Reals
     covariance: Reals
     shared: Reals
     terms: Reals
-    divisor: Reals
+    noise: Reals
 
 
-def available(moments: MomentsResult, used: list[int], owner: NDArray[np.intp]) -> Available:
-    """Each product averaged over the records that have both blocks, less the means over the same records."""
-    names = [feature.name for feature in moments.features]
-    size, blocks = len(names), len(moments.parties)
-    products, counts, terms = np.zeros((size, size)), np.zeros((blocks, blocks)), np.zeros((blocks, blocks))
-    sums = np.zeros((blocks, size))  # of a column over the records that a party has
+def available(moments: MomentsResult, used: list[int]) -> Available:
+    """Each product averaged over the records that have both cells, less the means over the same records. What it is
+    divided by is their number, but at least twice its noise."""
+    cases = available_cases(moments, used)
+    deviation = moments.noise_sd * np.sqrt(cases.terms)
+    together = np.maximum(cases.counts, np.maximum(2 * deviation, 1.0))
+    means = cases.sums / together  # means[j, k]: of column j over the records that have both
+    shared, terms = _shared_records(moments, used)
+    return Available(
+        mean=np.diag(means),
+        covariance=cases.products / together - means * means.T,
+        shared=np.maximum(shared, 0.0),
+        terms=terms,
+        noise=deviation / together,
+    )
+
+
+def _shared_records(moments: MomentsResult, used: list[int]) -> tuple[Reals, Reals]:
+    """For each pair of parties: records that both have, and the noisy counts that it is the sum of."""
     if moments.presence == "secret":
         (gram,), (entries,) = moments.grams, moments.entries
         masks = [entries.index(f"present at {party}") for party in moments.parties]
-        place = [entries.index(name) for name in names]
-        counts, products, sums = gram[np.ix_(masks, masks)], gram[np.ix_(place, place)], gram[np.ix_(masks, place)]
-        terms[:] = 1.0
-    else:
-        for k in used:
-            columns = np.array([names.index(name) for name in moments.entries[k][1:]], dtype=np.intp)
-            pattern = np.array(moments.patterns[k])
-            gram = moments.grams[k]
-            products[np.ix_(columns, columns)] += gram[1:, 1:]
-            sums[np.ix_(np.flatnonzero(pattern), columns)] += gram[0, 1:]
-            counts += np.outer(pattern, pattern) * gram[0, 0]
-            terms += np.outer(pattern, pattern)
-    divisor = np.maximum(counts, np.maximum(2 * moments.noise_sd * np.sqrt(terms), 1.0))
-    together = divisor[np.ix_(owner, owner)]
-    means = sums[owner].T / together  # means[j, k]: of column j over the records at both
-    return Available(
-        mean=np.diag(means),
-        covariance=products / together - means * means.T,
-        shared=np.maximum(counts, 0.0),
-        terms=terms,
-        divisor=divisor,
-    )
+        return gram[np.ix_(masks, masks)], np.ones((len(masks), len(masks)))
+    present = np.array([moments.patterns[k] for k in used], dtype=np.float64).reshape(-1, len(moments.parties))
+    return present.T @ (moments.counts[used, None] * present), present.T @ present
 
 
 def gaussian_moments(moments: MomentsResult, used: list[int], pairs: Available) -> tuple[Reals, Reals]:
@@ -489,11 +483,9 @@ def _moved(
 # --- a proper correlation matrix ---------------------------------------------------------------------------------
 
 
-def _entry_noise(
-    moments: MomentsResult, pairs: Available, owner: NDArray[np.intp], coefficients: Reals, scale: Reals
-) -> Reals:
+def _entry_noise(pairs: Available, coefficients: Reals, scale: Reals) -> Reals:
     """The sd that noise gives each latent correlation near 0: that of the covariance over the bridge's slope."""
-    each = (moments.noise_sd * np.sqrt(pairs.terms) / pairs.divisor)[np.ix_(owner, owner)]
+    each = pairs.noise
     slope = np.abs(coefficients[:, 0])
     return np.asarray(each * np.outer(scale, scale) / np.maximum(np.outer(slope, slope), 1e-6), dtype=np.float64)
 

@@ -133,7 +133,7 @@ def test_available_moments_are_those_of_pandas(presence: str) -> None:
     latent = latent_rows(800)
     scores, present = uniform_scores(latent), missing_at_random(latent)
     moments = moments_of(scores, present, presence=presence)
-    found = available(moments, visible_patterns(moments), OWNER)
+    found = available(moments, visible_patterns(moments))
     table = pd.DataFrame(np.where(present[:, OWNER], scores, np.nan))
     together = present.T.astype(float) @ present
     share = ((together - 1) / together)[np.ix_(OWNER, OWNER)]  # pandas divides by one record less
@@ -147,7 +147,7 @@ def test_em_finds_the_maximum_that_newton_finds() -> None:
     scores, present = uniform_scores(latent), missing_at_random(latent)
     moments = moments_of(scores, present)
     kept = visible_patterns(moments)
-    mean, covariance = gaussian_moments(moments, kept, available(moments, kept, OWNER))
+    mean, covariance = gaussian_moments(moments, kept, available(moments, kept))
     pooled = np.where(present[:, OWNER], scores, np.nan)
     best = fit_gaussian(PatternStatistics.of_rows(pooled[present.any(axis=1)], [f"x{j}" for j in range(5)]))
     assert np.allclose(mean, best.mu, atol=2e-4)

@@ -79,7 +79,7 @@ def test_scores_lie_in_the_unit_interval_with_mean_0_and_variance_a_third() -> N
         if not marginal.discrete:
             u = (np.arange(200_000) + 0.5) / 200_000
             moved = 0.5 if column.kind == "count" else 0.0
-            drawn = scores(marginal.quantile(u) - moved, discrete=False)
+            drawn = scores(marginal.quantile(u) - moved)
             assert drawn.mean() == pytest.approx(0, abs=1e-6)
             assert drawn.var() == pytest.approx(1 / 3, abs=1e-5)
             continue
@@ -105,10 +105,10 @@ def test_the_score_factor_is_sound_for_any_probabilities(weights: list[float]) -
 
 def test_scores_of_an_empty_cell_and_of_wild_maps_are_bounded() -> None:
     scores = score_map(EVERY_KIND["age"], mixed_marginals()["age"])
-    assert scores(np.array([np.nan, -1e9, 1e9]), discrete=False).tolist() == [0.0, -1.0, 1.0]
-    assert score_map(EVERY_KIND["sued"], mixed_marginals()["sued"])(np.array([-1]), discrete=True)[0] == 0
+    assert scores(np.array([np.nan, -1e9, 1e9])).tolist() == [0.0, -1.0, 1.0]
+    assert score_map(EVERY_KIND["sued"], mixed_marginals()["sued"])(np.array([-1]))[0] == 0
     wild = type(scores)(np.array([0.0, 1.0]), np.array([-50.0, np.nan]))
-    assert np.abs(wild(np.array([0.0, 0.5, 1.0]), discrete=False)).max() <= 1
+    assert np.abs(wild(np.array([0.0, 0.5, 1.0]))).max() <= 1
 
 
 def test_a_zeroed_record_moves_one_cell_of_each_round_by_one() -> None:
@@ -180,9 +180,9 @@ def test_a_point_mass_has_one_score_in_the_middle_of_its_jump() -> None:
     marginal = Marginal(np.array([0.0, 0.0, 10.0]), np.array([0.0, 0.6, 1.0]))
     scores = score_map(column, marginal)
     factor = score_factor(marginal)
-    found = scores(np.array([0.0, 1e-9, 5.0, 10.0]), discrete=False)
+    found = scores(np.array([0.0, 1e-9, 5.0, 10.0]))
     assert found == pytest.approx(factor * (2 * np.array([0.3, 0.6, 0.8, 1.0]) - 1), abs=1e-6)
     u = (np.arange(100_000) + 0.5) / 100_000
-    drawn = scores(marginal.quantile(u), discrete=False)
+    drawn = scores(marginal.quantile(u))
     assert drawn.mean() == pytest.approx(0, abs=1e-4)
     assert drawn.var() == pytest.approx(factor**2 * (1 - 0.6**3) / 3, rel=1e-3)

@@ -1,0 +1,223 @@
+"""The default regression without noise: the Gaussian fit and presence-weighted moments, combined, with group errors.
+
+The coordinator opens exact pattern moments and fits the Gaussian (`estimate.py`), opens the weighted moments and solves
+their normal equations (`augmented.py`), sends the public forms of a record's influence on both, and opens the products
+of the groups' influences (`weighted.py`). `robust.py` combines the two by the covariance that these give, and
+`validity.py` says what may be concluded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.method import Procedure
+from colonnade.federation.roster import Roster
+from colonnade.models.linear.augmented import AugmentedRegression, augmented_regression
+from colonnade.models.linear.estimate import MomentFit, Observed, check_joint_records, estimate
+from colonnade.models.linear.gaussian import Coefficients, regression
+from colonnade.models.linear.propensity import RARE, Pair
+from colonnade.models.linear.result import Regression
+from colonnade.models.linear.robust import GROUPS, Combination, Difference, combined, influence_forms
+from colonnade.models.linear.validity import Selection, largest_difference, verdict
+from colonnade.models.linear.weighted import WeightedComputation, WeightedMoments, weighted_layout
+from colonnade.models.matrix import columns_of
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector, fit_gaussian
+
+UNTESTED = Difference(0.0, 1.0, 0)
+SMALLEST_GROUP = 10
+"""Records of the cohort in a group, or there are fewer groups."""
+
+
+class CombinedFit(Procedure[Regression]):
+    """`names` are the covariates, then the response."""
+
+    def __init__(
+        self, facts: PublicFacts, roster: Roster, *, names: tuple[str, ...], gamma: int, minimum_joint: int
+    ) -> None:
+        self.minimum_joint, self.gamma, self.response = minimum_joint, gamma, names[-1]
+        self.first = MomentFit(facts, roster, names=names, gamma=gamma, estimator=estimate)
+        groups = max(2, min(GROUPS, facts.n // SMALLEST_GROUP))
+        self.layout = weighted_layout(facts, roster, names, gamma, groups)
+        self.weighted = WeightedComputation(self.layout, "client")
+        self.stages = (*self.first.stages, *self.weighted.stages)
+        self.notes = (
+            *self.first.notes[:-1],
+            f"Only records of {self.layout.response_party!r}, which holds {self.response!r}, are used:"
+            f" {len(self.layout.masks)} candidate patterns. {self.layout.response_party!r} is told who has which record,"
+            " and weighs them.",
+            f"Standard errors come from {groups} groups of consecutive records; no moment of a group is opened.",
+        )
+
+    def run(self, job: Job) -> Regression:
+        moments = self.first.moments.run(job)
+        check_joint_records(moments, self.minimum_joint)
+        columns = columns_of(job.facts, moments.features)
+        observed = Observed.of(moments, response=self.response, columns=columns, gamma=self.gamma)
+        fit = fit_gaussian(observed.data)
+        gaussian = regression(observed.data, fit, observed.target)
+        released = self.weighted.weighted(job)
+        bridge = Bridge(self.weighted, observed)
+        augmented = augmented_regression(
+            observed.data, fit, observed.target, bridge.blocks, bridge.grams(released, observed.data.n)
+        )
+        forms = bridge.forms(fit, augmented, released)
+        width = len(observed.features)
+        groups, n = self.layout.groups, observed.data.n
+        correction = groups / (groups - 1) * n / (n - width)
+        covariance = correction * self.weighted.covariance(job, *forms)[: 2 * width, : 2 * width]
+        result = self.result(observed, fit, gaussian, augmented, covariance, released)
+        return result.with_costs(job.plan)
+
+    def result(
+        self,
+        observed: Observed,
+        fit: GaussianFit,
+        gaussian: Coefficients,
+        augmented: AugmentedRegression,
+        covariance: Matrix,
+        released: WeightedMoments,
+    ) -> Regression:
+        """Two estimates of one regression as one, in the columns' own units; both stand beside it."""
+        width, groups = len(observed.features), self.layout.groups
+        tested = groups > 2 * width
+        if tested:
+            joined = combined(gaussian.params, augmented.params, covariance, groups)
+        else:
+            joined = Combination(gaussian.params, covariance[:width, :width], 0.0, UNTESTED)
+        weighted_cov = covariance[width:, width:]
+        selection = Selection(
+            records=round(observed.data.n),
+            capped=released.capped,
+            unlikely=released.unlikely,
+            drawn=augmented.drawn,
+            pvalue=joined.test.pvalue,
+            share=joined.share,
+            difference=largest_difference(gaussian.params, augmented.params, np.sqrt(np.diag(weighted_cov))),
+            rare=rare_levels(observed, fit),
+            tested=tested,
+        )
+        of_features = {
+            "combined": replace(gaussian, params=joined.params, cov=joined.cov),
+            "Gaussian": replace(gaussian, cov=covariance[:width, :width]),
+            "weighted": replace(gaussian, params=augmented.params, cov=weighted_cov),
+        }
+        in_units = {name: observed.regression(fit, own) for name, own in of_features.items()}
+        in_units["combined"] = observed.regression(
+            with_coefficients(fit, joined.params, observed.target), of_features["combined"]
+        )
+        beside = pd.DataFrame(
+            {
+                column: series
+                for name in ("Gaussian", "weighted")
+                for column, series in ((name, in_units[name].params), (f"{name} std err", in_units[name].bse))
+            }
+        )
+        return replace(
+            in_units["combined"],
+            model="full covariance, weighted",
+            method="Gaussian fit + presence weights",
+            covariance=f"{groups} groups of records",
+            df_groups=groups - 1,
+            verdict=verdict(selection),
+            beside=beside,
+            basis=f"{groups} groups of consecutive records, with n / (n - p - 1) and Student's t; valid if whether a block"
+            " is missing depends on nothing but the response holder's columns, whatever the law of the columns, or if"
+            " records are missing at random and the columns are jointly Gaussian.",
+            remarks=(
+                f"The estimate has {joined.share:.0%} of the presence-weighted one and {1 - joined.share:.0%} of the"
+                f" Gaussian one, by how far they differ (Hausman's test: p = {selection.pvalue:.3g}; largest difference"
+                f" {selection.difference:.1f} standard errors). Both are in `beside`.",
+            ),
+        )
+
+
+def with_coefficients(fit: GaussianFit, params: Vector, target: int) -> GaussianFit:
+    """The fitted law of the covariates, and the response given them by these coefficients: what predictions are from."""
+    others = np.delete(np.arange(len(fit.mu)), target)
+    mu, sigma = fit.mu.copy(), fit.sigma.copy()
+    within, own = sigma[np.ix_(others, others)], sigma[others, target]
+    residual = sigma[target, target] - own @ np.linalg.solve(within, own)
+    mu[target] = params[0] + params[1:] @ mu[others]
+    sigma[others, target] = sigma[target, others] = within @ params[1:]
+    sigma[target, target] = params[1:] @ within @ params[1:] + residual
+    return replace(fit, mu=mu, sigma=sigma)
+
+
+def rare_levels(observed: Observed, fit: GaussianFit) -> tuple[str, ...]:
+    """Indicators of categories, and columns of two, with a share below `RARE` of the fitted records."""
+    rare = []
+    for place, feature in enumerate(observed.features):
+        column = observed.columns[feature.column]
+        if place == observed.target or not (feature.category is not None or column.kind == "binary"):
+            continue
+        share = fit.mu[place] if feature.category is not None else (fit.mu[place] + 1) / 2
+        if min(share, 1 - share) < RARE:
+            rare.append(feature.name)
+    return tuple(rare)
+
+
+class Bridge:
+    """Between the layout's features and those that vary, which the estimates are of."""
+
+    def __init__(self, computation: WeightedComputation, observed: Observed) -> None:
+        self.layout, self.observed = computation.layout, observed
+        names = [feature.name for feature in observed.features]
+        self.varies = np.array([feature.name in names for feature in self.layout.features])
+        owners = np.array([feature.party for feature in observed.features])
+        self.used = [number for number, party in enumerate(self.layout.others) if (owners == party).any()]
+        self.blocks = [np.flatnonzero(owners == self.layout.others[number]) for number in self.used]
+        self.pairs: dict[Pair, Pair] = {
+            (a, b): (self.used[a], self.used[b]) for a in range(len(self.used)) for b in range(a, len(self.used))
+        }
+        """{pair of used blocks: the same pair in the layout}"""
+
+    def _kept(self, parties: list[str]) -> NDArray[np.intp]:
+        """Of (1, these parties' features), those that vary."""
+        varies = [
+            keep
+            for party in parties
+            for keep, feature in zip(self.varies, self.layout.features, strict=True)
+            if feature.party == party
+        ]
+        return np.flatnonzero([True, *varies])
+
+    def _pair_kept(self, pair: Pair) -> NDArray[np.intp]:
+        others = [self.layout.others[block] for block in dict.fromkeys(pair)]
+        return self._kept([self.layout.response_party, *others])
+
+    def grams(self, released: WeightedMoments, n: float) -> dict[Pair, Matrix]:
+        """Weights add up to n."""
+        out = {}
+        for pair, stated in self.pairs.items():
+            kept, gram = self._pair_kept(stated), released.grams[stated]
+            out[pair] = gram[np.ix_(kept, kept)] * (n / gram[0, 0])
+        return out
+
+    def forms(
+        self, fit: GaussianFit, augmented: AugmentedRegression, released: WeightedMoments
+    ) -> tuple[dict[tuple[bool, ...], NDArray[np.float64]], dict[Pair, NDArray[np.float64]]]:
+        """Of all features: the Gaussian coefficients' influences first, then those of the weighted moments."""
+        layout, observed = self.layout, self.observed
+        width, outputs = len(observed.features), layout.outputs
+        patterns = {}
+        gaussian = influence_forms(observed.data, fit, observed.target)
+        for (mask, _), first, second in zip(observed.patterns, gaussian, augmented.patterns, strict=True):
+            parties = [party for party, has in zip(layout.parties, mask, strict=True) if has]
+            kept = self._kept(parties)
+            size = 1 + sum(len(layout.own_features(party)) for party in parties)
+            full = np.zeros((outputs, size, size))
+            full[:width, kept[:, None], kept] = first
+            full[width : 2 * width, kept[:, None], kept] = second
+            patterns[mask] = full
+        pairs = {pair: np.zeros((outputs, *released.grams[pair].shape)) for pair in layout.pairs}
+        for pair, stated in self.pairs.items():
+            kept = self._pair_kept(stated)
+            scale = observed.data.n / released.grams[stated][0, 0]
+            pairs[stated][width : 2 * width, kept[:, None], kept] = augmented.pairs[pair] * scale
+        return patterns, pairs

@@ -1,0 +1,81 @@
+"""What the noise will do, in sentences for a plan: from n, the noise and stated assumptions, before anything is spent.
+
+The assumptions are public and kind: all records are at all parties, and columns are spread as stated. With less overlap
+the noise does more, so what is said not to work here does not work.
+"""
+
+from __future__ import annotations
+
+import math
+
+FORECAST = "Forecast"
+HOPELESS = "This will not work"
+"""What the sentences begin with."""
+SMALLEST_EIGENVALUE = 0.5
+"""Of the columns' correlations, where nothing is known of them."""
+MARGIN = 1.25
+"""On an advised epsilon: noise falls more slowly than 1 / epsilon."""
+
+
+def correlation_noise(noise_sd: float, n: int, deviation: float) -> float:
+    """The standard deviation of the noise in a correlation: a sum over n records of products of two columns, each with
+    this standard deviation, carries noise_sd."""
+    return noise_sd / (n * deviation**2)
+
+
+def correlations(
+    *,
+    noise_sd: float,
+    n: int,
+    deviation: float,
+    spread: str,
+    columns: int,
+    epsilon: float | None,
+    limit: float = 1.0,
+) -> tuple[str, ...]:
+    """For estimates from a correlation matrix of so many columns; `spread` says in words what `deviation` assumes.
+
+    A symmetric matrix of independent noise with deviation s in k columns has a spectral norm of about 2 s sqrt(k).
+    Where that exceeds the smallest eigenvalue of the correlations, what is left of these is noise; an estimator that
+    needs the noise to be a part of it says which (`limit`).
+    """
+    sd = correlation_noise(noise_sd, n, deviation)
+    excess = 2 * sd * math.sqrt(columns) / SMALLEST_EIGENVALUE / limit
+    told = (
+        f"{FORECAST}: if all {n:,} records were at all parties and {spread}, privacy noise would move a correlation by"
+        f" about {sd:.2g} (sampling alone: {1 / math.sqrt(n):.2g}).",
+    )
+    if excess <= 1:
+        return told
+    enough = "" if epsilon is None else f" epsilon = {_two_digits(MARGIN * epsilon * excess):g} would be enough, or"
+    return (
+        *told,
+        f"{HOPELESS}: with {columns} columns the noise is {excess:.2g} times what an estimate can bear, even if all"
+        f" records are shared;{enough} fewer columns.",
+    )
+
+
+def cells(*, noise_sd: float, n: int, largest: int, epsilon: float | None) -> tuple[str, ...]:
+    """For a table of so many cells: the noise of a count beside the mean count of a cell."""
+    mean = n / largest
+    told = (
+        f"{FORECAST}: the largest table has {mean:,.3g} records in a cell on average, and noise of {noise_sd:,.3g}.",
+    )
+    if noise_sd <= mean:
+        return told
+    enough = (
+        ""
+        if epsilon is None
+        else f" about epsilon = {_two_digits(MARGIN * epsilon * noise_sd / mean):g} would be enough, or"
+    )
+    return (
+        *told,
+        f"{HOPELESS}: the noise of a count is larger than the count of an average cell of the largest table;{enough}"
+        " tables with fewer cells.",
+    )
+
+
+def _two_digits(value: float) -> float:
+    """Rounded up."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit

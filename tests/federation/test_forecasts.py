@@ -1,0 +1,75 @@
+"""What a plan says the noise will do, against what it does; and its cure, followed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import colonnade as co
+from colonnade.data.column import Column, Columns
+from colonnade.federation.method import NoEstimate
+from colonnade.models.linear.result import Regression
+from colonnade.statistics.forecast import FORECAST, HOPELESS
+
+N = 3000
+
+
+def consortium(folder: Path, seed: int) -> co.Federation:
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=N)
+    blocks = {
+        party: pd.DataFrame({f"{party}{k}": 0.5 * common + rng.normal(size=N) for k in range(3)}).assign(
+            id=np.arange(N)
+        )
+        for party in "abc"
+    }
+    blocks["a"]["a0"] = sum(0.5 * blocks[party][f"{party}1"] for party in "abc") + rng.normal(size=N)
+    names = [f"{party}{k}" for party in "abc" for k in range(3)]
+    columns = Columns([Column(name=name, kind="continuous", lower=-8.0, upper=8.0) for name in names])
+    return co.Federation.local(blocks, key="id", columns=columns, allow=("presence",), seed=seed, runs=folder)
+
+
+def test_a_regression_that_will_not_work_is_known_before_and_the_advice_works(tmp_path: Path) -> None:
+    results: dict[str, list[type]] = {"before": [], "after": []}
+    for seed in range(3):
+        with consortium(tmp_path / str(seed), seed) as federation:
+            plan = federation.plan(co.Regress(response="a0", epsilon=0.5))
+            warning = next(note for note in plan.notes if note.startswith(HOPELESS))
+            advice = re.search(r"epsilon = ([\d.]+) would be enough", warning)
+            assert advice is not None
+            results["before"].append(type(federation.run(plan)[0]))
+            again = federation.plan(co.Regress(response="a0", epsilon=float(advice.group(1))))
+            assert not [note for note in again.notes if note.startswith(HOPELESS)]
+            results["after"].append(type(federation.run(again)[0]))
+    assert results == {"before": [NoEstimate] * 3, "after": [Regression] * 3}
+
+
+def test_the_forecast_noise_of_a_correlation_is_that_of_the_result(tmp_path: Path) -> None:
+    """The noise in a standardised coefficient is at least that in a correlation, and not several times more here."""
+    with consortium(tmp_path, 1) as federation:
+        plan = federation.plan(co.Regress(response="a0", epsilon=10.0))
+        (note,) = (note for note in plan.notes if note.startswith(FORECAST))
+        told = re.search(r"by about ([\d.e-]+) \(sampling alone: ([\d.e-]+)\)", note)
+        assert told is not None
+        fit = co.Regress(response="a0", epsilon=10.0).fit(federation)
+    noise, sampling = map(float, told.groups())
+    measured = float(np.median(np.asarray(fit.bse)[1:]))
+    assert 0.5 < measured / np.hypot(noise, sampling) < 4
+
+
+def test_a_job_without_an_estimate_keeps_what_was_released(tmp_path: Path) -> None:
+    with consortium(tmp_path, 0) as federation:
+        result, run = federation.run(co.Regress(response="a0", epsilon=0.5))
+    assert isinstance(result, NoEstimate)
+    assert run.job["state"] == "done"
+    stored = run.read_json("result.json")
+    assert stored["kind"] == "no-estimate"
+    assert stored["reason"] == result.reason
+    assert any(name.startswith("moments") for name in stored["released"]), "the noisy moments that were paid for"
+    assert run.read_json("view.json")["warnings"] == [f"No estimate: {result.reason}"]
+    with pytest.raises(co.errors.NotEstimable, match="gave no estimate"):
+        _ = result.params
