@@ -42,8 +42,12 @@ def test_align_describe_and_regress_across_institutions(consortium: Consortium) 
         assert not any(key.encode() in content for key in list(others)[:50])
 
     said = consortium.run("describe", "--epsilon", "5", "--quiet")
-    described = RunFolder.open(Path(said.strip().splitlines()[-1]).parent).read_json("result.json")
+    run = RunFolder.open(Path(said.strip().splitlines()[-1]).parent)
+    described = run.read_json("result.json")
     assert described["n"] == len(firms)
+    heads = run.read_json("heads.json")  # signed by keys that the members' certificates hold
+    assert all(len(signature) == 128 for signature in heads["countersigned"].values())
+    assert set(heads["countersigned"]) == {head["party"] for head in heads["heads"]}
 
     said = consortium.run("regress", "--response", "profit_growth", "--quiet")
     fitted = RunFolder.open(Path(said.strip().splitlines()[-1]).parent).read_json("result.json")

@@ -91,7 +91,8 @@ def _vfem(options: Options) -> tuple[str, Options]:
     rounds = ("masking", "information", "iterations", "tolerance", "sketch_size", "coordinator")
     independent = options.pop("cross_party") == "independent"
     if not independent or options["missing"] != "em":
-        return "regress", _renamed(options, **dict.fromkeys(("solver", "init", *rounds), ""))
+        chosen = () if options["epsilon"] is None else ("missing",)  # with noise there is one estimate, and no choice
+        return "regress", _renamed(options, **dict.fromkeys(("solver", "init", *rounds, *chosen), ""))
     options = _renamed(options, **dict.fromkeys(("family", "missing", "epsilon", "delta", "clip_quantile"), ""))
     return "vfem", options if options["solver"] == "rounds" else _renamed(options, **dict.fromkeys(rounds, ""))
 

@@ -21,7 +21,14 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import JOB
 from colonnade.statistics.forecast import FORECAST, HOPELESS
 from frozen.mapping import translate
-from frozen.moved import NUMBERING, moved, with_larger_replies, without_added, without_column_lines
+from frozen.moved import (
+    NUMBERING,
+    moved,
+    with_larger_replies,
+    without_added,
+    without_added_notes,
+    without_column_lines,
+)
 
 WORDING: dict[str, str] = {
     "noisy counts of the public cells of each column": "noisy counts of the cells of each column",

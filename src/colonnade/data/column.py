@@ -57,12 +57,12 @@ class Column:
     `lower` and `upper` bound a continuous or count column; `from_` and `to` (in columns.toml `from`) a date, which is
     counted in `step`s; `categories` lists a discrete one (in order for ordinal; first 0, then 1 for binary). `missing`:
     may a present record have this cell empty? `draft`: the domain was read off the data and nobody confirmed it.
-    `cuts`: public inner cut points for histograms.
+    `cuts`: public inner cut points for histograms. `scale`: "log" if its values spread over decades.
 
     Parameters
     ----------
     name, kind : its name, and one of "continuous", "count", "date", "ordinal", "binary", "categorical".
-    lower, upper, categories, missing, draft, cuts : as above.
+    lower, upper, categories, missing, draft, cuts, scale : as above.
     description : what it is, for people.
     from_, to, step, date_format : of a date: its range as ISO text, the step ("day" by default, "month", "year",
         "hour", "minute", "second"), and how the cells are written where that is not clear ("%d/%m/%Y").
@@ -96,6 +96,7 @@ class Column:
     missing: bool = False
     draft: bool = False
     cuts: tuple[float, ...] | None = None
+    scale: Literal["log"] | None = None
     description: str = ""
     from_: str | None = None
     to: str | None = None
@@ -145,6 +146,9 @@ class Column:
         object.__setattr__(self, "upper", upper)
         if self.cuts is not None:
             object.__setattr__(self, "cuts", checked_cuts(self.name, self.cuts, lower, upper))
+        if self.scale is not None and (self.scale != "log" or lower < 0):
+            fault = 'is not "log"' if self.scale != "log" else f'is "log", and lower is {lower:g}'
+            refuse(self.name, "scale", fault, 'write scale = "log" for values of at least 0, or delete the line')
 
     @property
     def discrete(self) -> bool:
@@ -550,6 +554,7 @@ _NUMBERS, _DISCRETE = ("continuous", "count"), ("ordinal", "binary", "categorica
 BELONGS: Mapping[str, Collection[str]] = {
     **dict.fromkeys(("lower", "upper"), (*_NUMBERS, "date")),
     **dict.fromkeys(("cuts", "decimal", "thousands", "unit", "below", "above"), _NUMBERS),
+    "scale": ("continuous",),
     **dict.fromkeys(("from_", "to", "step", "date_format"), ("date",)),
     **dict.fromkeys(("categories", "other", "trim", "ignore_case"), _DISCRETE),
     "clip": (*_NUMBERS, "date"),

@@ -39,7 +39,7 @@ from colonnade.data.sources import Source, open_source, positions
 from colonnade.data.summary import Summary
 from colonnade.errors import ColonnadeError, EmptyParty, KeyProblem
 from colonnade.formatting import number, share
-from colonnade.view.blocks import Block, Figure, Figures, Section, Table, Text, View
+from colonnade.view.blocks import Block, Figure, Figures, Heading, Section, Table, Text, View
 
 ROWS = 16_384
 FEW_NUMBERS, OFTEN = 10, 20
@@ -153,8 +153,9 @@ class Draft:
             Text(text="This page shows the tables' own counts, without noise: keep it where the tables are."),
             Table(title="The tables", head=head, rows=tables, numeric=(1, 2, 3)),
             *(Text(text=sentence, style="warning") for sentence in self._warnings()),
+            Heading(text="Columns"),
             overview,
-            *([leaves_out] if left else []),
+            *([Heading(text="Left out"), leaves_out] if left else []),
         ]
         return View(
             title=title,
@@ -550,7 +551,7 @@ def _figure(column: Column, summary: Summary) -> Figure:
     assert column.upper is not None
     edges = np.linspace(column.lower, column.upper, BINS + 1)
     drawn, _ = np.histogram(np.clip(numbers, column.lower, column.upper), edges)
-    ticks = [column.label(edge) for edge in edges]
+    ticks = [column.label(edge) if column.kind == "date" else f"{edge:,.6g}" for edge in edges]
     if len(numbers) < summary.filled:
         caption += f"; {number(len(numbers))} cells drawn"
     data = {

@@ -28,7 +28,7 @@ MOST_VALUES = 20_000
 MOST_SPELLED = 2_000
 MOST_LEVELS = 50
 """Different numbers of a column that are listed."""
-SAMPLED = 400
+SAMPLED = 1000
 """Cells of each chunk that are kept for a picture."""
 
 _CODE = r"^[ \t]*[+-]?0[0-9]+[ \t]*$"  # "007" is a code, not a number
@@ -163,7 +163,8 @@ class Summary:
             if len(known) < len(moments):
                 del self.dates[form]
             elif known:
-                self._add_moments(form, np.array(known, dtype="datetime64[s]"))
+                cells_of = [counts[text] for text in filled]
+                self._add_moments(form, np.repeat(np.array(known, dtype="datetime64[s]"), cells_of))
         room = MOST_VALUES - len(self.texts)
         for text, count in counts.items():
             if text in self.texts or room > 0:

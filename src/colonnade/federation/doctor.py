@@ -183,8 +183,20 @@ def _sealing(party: PartyFile, home: Home) -> Iterator[Finding]:
             f"the certificate vouches for another sealing key than {party.home / 'identity.pem'}; make a new request"
             " with `colonnade party init` and have it signed.",
         )
+    elif owner.signing_key is None:
+        yield warning(
+            "certificates",
+            "the certificate has no signing key, so that this party's ledger heads stay unsigned; make a new request with"
+            " `colonnade party init` (the sealing key stays) and have it signed.",
+        )
+    elif owner.signing_key != home.identity().signing_key:
+        yield fault(
+            "certificates",
+            f"the certificate vouches for another signing key than {party.home / 'identity.pem'} has; make a new request"
+            " with `colonnade party init` and have it signed.",
+        )
     else:
-        yield fine("certificates", "the certificate vouches for this party's sealing key.")
+        yield fine("certificates", "the certificate vouches for this party's sealing key and signing key.")
 
 
 def _columns(party: PartyFile, agreed: Consortium, quick: bool) -> Iterator[Finding]:

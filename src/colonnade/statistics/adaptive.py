@@ -110,7 +110,7 @@ class Axis:
         lower, upper, whole = column.lower, column.upper, column.whole
         steps = int(upper - lower) + 1 if whole else 1 << BITS
         unit = None
-        if getattr(column, "scale", "linear") == "log" and not whole:
+        if column.scale == "log":
             # log(x / lower) where there is a positive lower bound; otherwise from a millionth of the range on.
             unit = lower if lower > 0 else (upper - lower) * 2.0**-20
         return cls(lower, upper + 1 if whole else upper, steps, whole, unit)
@@ -529,7 +529,7 @@ class AdaptiveMarginal:
     counts, sds : records in each cell by least squares, and the noise of that; a count may be below 0.
     fitted : the same, at least 0, and 0 where noise explains it: what the distribution is made of.
     points : the values of the cells that are point masses; NaN for the others.
-    narrow : cells that were still becoming narrower when the rounds ended: a point mass or a narrow peak.
+    narrow : cells that would have been cut again when the rounds ended: point masses or peaks may hide there.
     total, total_sd : records with a value. empty : records without, as far as they were counted.
     noise_sd : of one count of one round.
     rank_sd : the largest noise of a rank (records below a value), from the covariance of the fit.
@@ -575,7 +575,7 @@ class AdaptiveMarginal:
             sds=np.sqrt(np.diag(covariance)) if rounds.scale else np.zeros(solved.size),
             fitted=fitted,
             points=np.array(where),
-            narrow=(cells.narrowed > 1) & ~is_point & cells.unclear,
+            narrow=~is_point & ~single & (((cells.narrowed > 1) & cells.unclear) | (fitted > 4 * _goal(n, rounds))),
             total=float(solved.sum()),
             total_sd=math.sqrt(max(float(ranks[-1, -1]), 0.0)) if rounds.scale else 0.0,
             empty=float(np.mean([turn.empty for turn in released])),
@@ -617,11 +617,12 @@ class AdaptiveMarginal:
         ]
 
     def unclear(self) -> list[tuple[float, float, float]]:
-        """(low, high, records) of the cells that are a point mass or a narrow peak: the rounds did not tell."""
+        """(low, high, records) of the cells that the rounds did not tell apart, those with the most records first."""
         ends = self.axis.values(self.edges)
+        places = np.flatnonzero(self.narrow & (self.fitted > POINT_SHARE * self.total))
         return [
             (float(ends[place]), float(ends[place + 1]), float(self.fitted[place]))
-            for place in np.flatnonzero(self.narrow & (self.fitted > 0))
+            for place in places[np.argsort(-self.fitted[places], kind="stable")]
         ]
 
     def in_words(self, label: Callable[[float], str] = "{:.6g}".format) -> str:
@@ -631,7 +632,7 @@ class AdaptiveMarginal:
         ]
         hidden = [
             f"{100 * held / max(self.total, 1.0):.0f} % in {label(low)} to {label(high)}"
-            for low, high, held in self.unclear()
+            for low, high, held in self.unclear()[:3]
         ]
         parts = [f"{self.resolution} cells hold records, a rank is off by {2 * self.rank_sd:,.0f} at most, mostly"]
         if points:

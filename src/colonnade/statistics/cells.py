@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,11 @@ def cells(column: Column, *, bins: int) -> Cells:
     else:
         labels = [f"{column.label(a)} to {column.label(b)}" for a, b in itertools.pairwise(edges)]
     return Cells((*labels, *extra), edges, column.missing)
+
+
+def gapless(column: Column) -> Column:
+    """The same column without empty cells, so that it has no cell for them."""
+    return replace(column, missing=False, empty=None, if_empty=None)
 
 
 def _edges(column: Column, bins: int) -> NDArray[np.float64]:

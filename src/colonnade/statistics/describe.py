@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -468,10 +468,10 @@ def marginal(
     return Release(noisy, f"noisy counts of the public cells of {column}")
 
 
-def release_adaptive(me: Party, column: Column, rounds: Rounds) -> list[adaptive.Counts]:
-    """All rounds of one column, from this party's records in the cohort."""
+def release_adaptive(me: Party, column: Column, rounds: Rounds, *, filled: Sequence[str] = ()) -> list[adaptive.Counts]:
+    """All rounds of one column, from this party's records in the cohort that have all cells of the `filled` columns."""
     axis = Axis.of(column)
-    ordered, empty = me.aggregate([column.name], SortedValues(column.name))
+    ordered, empty = me.aggregate([column.name], SortedValues(column.name), filled=filled)
     return adaptive.release(
         lambda edges: axis.count(ordered, edges),
         axis,

@@ -6,7 +6,8 @@ it has, and a table of three parties has degree 3. The last kind costs one more 
 product of its two smaller sides in shares. Rows travel in chunks, so memory does not grow with n.
 
 One-hot rows are integers already: gamma is 1, nothing is rounded. A record whose block or cell is missing is a row of
-zeros: it counts in no table that involves it, and no one learns that it is missing. The proofs are in
+zeros: it counts in no table that involves it, and no one learns that it is missing. A column's `if_empty` may give an
+empty cell a cell of its own ("level"), or take the record's block as missing ("drop"). The proofs are in
 `tables.claim.md`.
 """
 
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.data.aggregation import Values
+from colonnade.data.column import EmptyRule
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -49,7 +51,7 @@ from colonnade.secure.claims import Factors, cross_weights
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics import forecast
-from colonnade.statistics.cells import Cells, cells
+from colonnade.statistics.cells import Cells, cells, gapless
 from colonnade.statistics.circuit import (
     Circuit,
     CircuitStages,
@@ -59,7 +61,7 @@ from colonnade.statistics.circuit import (
     pairings,
     within_memory,
 )
-from colonnade.statistics.features import CohortRows
+from colonnade.statistics.features import CohortRows, empty_notes
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
 from colonnade.statistics.shares import noise_part
 from colonnade.view.blocks import Block, Figure, Section, Table, Text
@@ -211,12 +213,23 @@ class TablesLayout(CircuitStatistic):
 
     @cached_property
     def cells(self) -> dict[str, Cells]:
-        """The public cells of each column; an empty cell of a record has none."""
-        columns = dict.fromkeys(name for names in self.tables for name in names)
+        """The public cells of each column; an empty cell of a record has none, unless it is a level."""
+        columns = {name: self.facts.column(name) for names in self.tables for name in names}
         return {
-            name: cells(replace(self.facts.column(name), missing=False), bins=self.bins.get(name, 1))
-            for name in columns
+            name: cells(column if self.rules.get(name) == "level" else gapless(column), bins=self.bins.get(name, 1))
+            for name, column in columns.items()
         }
+
+    @cached_property
+    def rules(self) -> dict[str, EmptyRule]:
+        """What becomes of empty cells: they are in no cell of a table, unless their column says otherwise."""
+        columns = {name: self.facts.column(name) for names in self.tables for name in names}
+        rules = {name: column.rule_for_empty("mask", "level", "drop") for name, column in columns.items()}
+        return {name: rule for name, rule in rules.items() if rule is not None}
+
+    def filled(self, party: str) -> list[str]:
+        """A party's columns in which an empty cell makes its record count as absent."""
+        return [name for name, rule in self.rules.items() if rule == "drop" and self.facts.owner(name) == party]
 
     @cached_property
     def parts(self) -> list[list[Part]]:
@@ -328,13 +341,14 @@ class TablesLayout(CircuitStatistic):
     def local_sums(self, me: Party) -> NDArray[np.int64]:
         """The counts of the tables that lie within this party."""
         parts = tuple(self.local[me.name])
-        return me.aggregate(_columns(parts), PartCounts(parts, self.cells))
+        return me.aggregate(_columns(parts), PartCounts(parts, self.cells), filled=self.filled(me.name))
 
     def shared_rows(self, me: Party, number: int) -> NDArray[np.int8]:
         """One-hot rows of one chunk of the cohort; zeros where something is missing."""
         parts = tuple(part for part in self.factors if part.party == me.name)
         wanted = CohortRows(label=f"{self.tag}: codes", ranges=self.chunks, width=len(parts), dtype=np.int32, fill=-1)
-        chunk = wanted.range(me, number, lambda: me.mapped(_columns(parts), PartCodes(parts, self.cells)))
+        work, complete = PartCodes(parts, self.cells), self.filled(me.name)
+        chunk = wanted.range(me, number, lambda: me.mapped(_columns(parts), work, filled=complete))
         one_hot = np.zeros((len(chunk), self.circuit.widths[me.name]), dtype=np.int8)
         for part, codes in zip(parts, chunk.T, strict=True):
             rows = np.flatnonzero(codes >= 0)
@@ -469,7 +483,8 @@ class TableComputation(CircuitStages, Procedure["TablesResult"]):
 
     def __init__(self, layout: TablesLayout, view: View, *, delta: float) -> None:
         super().__init__(layout, view)
-        self.notes = (*_notes(layout, view, delta), *self.verification_notes)
+        explicit = {name: rule for name, rule in layout.rules.items() if rule != "mask"}
+        self.notes = (*_notes(layout, view, delta), *self.verification_notes, *empty_notes(explicit))
 
     def run(self, job: Job) -> TablesResult:
         """All tables from one opening, each with its axes in the order in which its columns were named."""

@@ -397,13 +397,13 @@ def conclude(me: Party, *, layout: dict[str, Any], view: View, number: int, chos
         if found.liars is None:
             return [f"the answers about {claim} do not fit together"]
         lies = [f"{committee[liar]!r} answered falsely about {claim}" for liar in found.liars]
-        lies += [f"the proof of {provers[prover]!r} about {claim} is of no polynomial" for prover in found.disputed]
-        return lies + [f"{claim} of {provers[prover]!r} is false" for prover in found.refuted]
+        lies += [f"the shares of the proof of {provers[prover]!r} are of no polynomial" for prover in found.disputed]
+        return lies + [f"{claim} by {provers[prover]!r} is false" for prover in found.refuted]
 
     places = range(1, len(committee) + 1)
-    lies = concluded("", statistic.claim_length, places, committee, "what was opened")
+    lies = concluded("", statistic.claim_length, places, committee, "what was computed")
     for dealer in proving_dealers(statistic):
-        lies += concluded(dealer, statistic.input_length(dealer), [0], [dealer], f"the shape of the rows of {dealer!r}")
+        lies += concluded(dealer, statistic.input_length(dealer), [0], [dealer], "the shape of the rows")
     me.forget(me.job)
     for lie in lies:
         me.note(f"verification of {statistic.label}: {lie}")

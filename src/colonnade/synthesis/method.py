@@ -67,7 +67,7 @@ class Synthesize(Method[SyntheticTable]):
         ColumnNames,
         Option(
             "Which columns, with commas between; all by default. May be repeated. The copula takes a categorical column"
-            " in its declared order, and refuses one that may have empty cells.",
+            " in its declared order; its table has no empty cells.",
             form="NAMES",
             reads="named or all",
         ),

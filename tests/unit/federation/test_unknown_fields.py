@@ -53,5 +53,5 @@ def test_an_unknown_field_is_refused_with_the_nearest(
 
 
 def test_an_unknown_option_in_python_is_refused_too() -> None:
-    with pytest.raises(BadArguments, match="no option 'ignor'.*Did you mean 'ignore'"):
+    with pytest.raises(BadArguments, match=r"no option 'ignor'.*Did you mean 'ignore'"):
         co.Federation.local({"a": pd.DataFrame({"id": [1]})}, key="id", columns=co.Columns([]), ignor=["b"])

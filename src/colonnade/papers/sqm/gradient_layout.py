@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from colonnade.data import aggregation
 from colonnade.errors import BadArguments, BadPrivacyParameter, PartyLost, UnsafeRequest
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
@@ -32,7 +33,15 @@ from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import cross, open_product
 from colonnade.secure.field import Field, Residues
-from colonnade.statistics.features import Feature, features, integer_bounds, quantize
+from colonnade.statistics.features import (
+    Design,
+    Feature,
+    by_rule,
+    empty_rules,
+    features,
+    integer_bounds,
+    quantize,
+)
 from colonnade.statistics.joint import SharedStatistic, binding, colluders, field_for, once
 from colonnade.statistics.shares import deal, deal_noise, dealt, noise_part
 
@@ -79,8 +88,8 @@ class GradientLayout(SharedStatistic):
         if self.response in self.names or not self.features:
             raise BadArguments("a gradient needs at least one explaining column, and none of them is the response.")
         declared = self.facts.column(self.response)
-        if declared.kind != "binary" or declared.missing:
-            raise BadArguments(f"the response {self.response!r} must be a binary column without empty cells.")
+        if declared.kind != "binary":
+            raise BadArguments(f"the response {self.response!r} must be a binary column.")
         if set(self.clip) != {feature.party for feature in self.features} or not all(
             0 < bound < math.inf for bound in self.clip.values()
         ):
@@ -106,6 +115,13 @@ class GradientLayout(SharedStatistic):
     @cached_property
     def features(self) -> list[Feature]:
         return features(self.facts, self.names)
+
+    @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The columns in which an empty cell makes a record count as absent at its party: those that say so, and the
+        response. Any other empty cell is 0, as an absent block is."""
+        dropped = by_rule(empty_rules(self.features, self.facts, "mask", "drop"), "drop")
+        return (*dropped, self.response) if self.facts.column(self.response).missing else dropped
 
     @cached_property
     def response_party(self) -> str:
@@ -273,16 +289,11 @@ class GradientLayout(SharedStatistic):
         place[chosen] = np.arange(len(chosen))
         values = np.zeros((len(chosen), len(own)))
         event = np.full(len(chosen), -1)
-        for index, encoded in me.chunks(names):
+        filled = [name for name in self.filled if name in names]
+        for index, encoded in me.mapped(names, aggregation.records, filled=filled):
             inside = place[index] >= 0
             rows = place[index][inside]
-            for column, feature in enumerate(own):
-                codes = encoded[feature.column][inside]
-                values[rows, column] = (
-                    np.clip(np.nan_to_num((codes - feature.centre) / feature.half), -1.0, 1.0)
-                    if feature.category is None
-                    else codes == feature.category
-                )
+            values[rows] = Design(tuple(own))(index, encoded)[1][inside]
             if responds:
                 event[rows] = encoded[self.response][inside]
         return self.quantized_part(me.name, values, event, me.randomness)

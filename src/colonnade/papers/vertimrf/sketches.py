@@ -217,8 +217,9 @@ def sketched_columns(
     key = hashlib.sha256(b"".join(parts.values())).digest()
     maps, names = column_bins(layout, bins), layout.of(me.name)
     minimum = Smallest(tuple((layout.cells[name], maps[name]) for name in names), names, key, sketches)
-    smallest = me.aggregate(names, minimum)
-    present = me.present
+    complete_cells = [name for name in names if name in layout.filled]
+    smallest = me.aggregate(names, minimum, filled=complete_cells)
+    present = me.present_with(complete_cells)
     for start in range(0, 0 if complete else len(present), ROWS):
         absent = start + np.flatnonzero(~present[start : start + ROWS])
         smallest = minimum.merge(smallest, minimum.nothing(absent))

@@ -10,9 +10,9 @@ Only 1 and 2 touch data. The claim is in `claim.md`; the post-processing is in `
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from colonnade.data.column import Columns
 from colonnade.errors import BadPrivacyParameter, NotEstimable
@@ -98,7 +98,7 @@ class CopulaReleases:
         self.marginals = stage(
             "marginals",
             release_marginals,
-            {party: [{**noise, "columns": list(own)}] for party, own in self.columns.items()},
+            {party: [{**noise, "columns": list(own), **self._filled(own)}] for party, own in self.columns.items()},
             facts=facts,
             roster=roster,
             discloses="noisy counts of the cells of each column",
@@ -107,6 +107,11 @@ class CopulaReleases:
         self.moments = MomentComputation(self.layout, options.view)
         self.stages = (self.marginals, *self.moments.stages)
 
+    def _filled(self, own: Collection[str]) -> dict[str, list[str]]:
+        """The columns of a party in which an empty cell makes a record count as absent, if there are any."""
+        filled = [name for name in self.layout.filled if name in own]
+        return {"filled": filled} if filled else {}
+
     def costs(self, colluding: int) -> list[Cost]:
         """What a person pays in all, if `colluding` members know their noise."""
         return [] if self.calibration is None else self.calibration.costs(colluding)
@@ -114,8 +119,9 @@ class CopulaReleases:
     def ask_marginals(self, job: Job) -> dict[str, PartyMarginals]:
         """The first release, party by party."""
         counts = job.ask(self.marginals)
+        stated: dict[str, Any] = {"n": self.layout.facts.n, "sigma": self.sigma, "rounds": self.rounds}
         return {
-            party: party_marginals(own, counts[party], n=self.layout.facts.n, sigma=self.sigma, rounds=self.rounds)
+            party: party_marginals(own, counts[party], filled=self.layout.filled, **stated)
             for party, own in self.columns.items()
         }
 
@@ -189,6 +195,7 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                 MOSTLY_NOISE: mostly_noise,
                 "noise sd of a product": moments.noise_sd,
                 "records present": {party: round(max(own.present, 0.0)) for party, own in released.items()},
+                **({"empty cells": _rounded(moments.empty_cells)} if moments.empty_cells else {}),
                 **estimated.to_dict(),
             },
         )
@@ -278,6 +285,10 @@ def check_present(released: Mapping[str, PartyMarginals]) -> None:
                 f" {own.present_sd:.3g}: nothing can be said of its columns; leave them out with columns=, or allow a"
                 " larger epsilon."
             )
+
+
+def _rounded(counts: Mapping[str, float]) -> dict[str, int]:
+    return {name: round(max(count, 0.0)) for name, count in counts.items()}
 
 
 def _share(part: float) -> str:

@@ -13,7 +13,7 @@ stays in [-1, 1]: noise of one size then hurts all columns alike. The claim is i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -76,34 +76,42 @@ class PartyMarginals:
 
 
 def party_marginals(
-    columns: Mapping[str, Column], counts: Mapping[str, Any], *, n: int, sigma: float, rounds: int
+    columns: Mapping[str, Column],
+    counts: Mapping[str, Any],
+    *,
+    n: int,
+    sigma: float,
+    rounds: int,
+    filled: Collection[str] = (),
 ) -> PartyMarginals:
-    """From one party's noisy counts. Every column counts the same records, so their totals are averaged."""
-    totals, variances = [], []
+    """From one party's noisy counts. Columns without empty cells count the same records, so their totals are averaged;
+    those of a column with empty cells, unless it is `filled` in all records counted, are its own."""
+    totals: dict[str, float] = {}
+    variances: dict[str, float] = {}
     fitted: dict[str, AdaptiveMarginal] = {}
     for name, column in columns.items():
         if stepwise(column):
-            totals.append(float(np.sum(counts[name])))
-            variances.append(sigma**2 * values_of(column))
+            totals[name] = float(np.sum(counts[name]))
+            variances[name] = sigma**2 * values_of(column)
             continue
         axis, noise = Axis.of(column), column_rounds(sigma, rounds)
         released = from_arrays(counts[name], axis, n=n, rounds=noise)
         fitted[name] = AdaptiveMarginal.of(released, axis, n=n, rounds=noise)
-        totals.append(fitted[name].total)
-        variances.append(fitted[name].total_sd ** 2)
-    precision = 1 / np.maximum(variances, 1e-6)
-    present = float(np.average(totals, weights=precision))
-    shares = {
-        name: np.asarray(counts[name], dtype=np.float64) / max(present, 1.0) for name in columns if name not in fitted
-    }
+        totals[name] = fitted[name].total
+        variances[name] = fitted[name].total_sd ** 2
+    complete = [name for name, column in columns.items() if not column.missing or name in filled]
+    averaged = complete or [max(totals, key=lambda name: totals[name])]
+    precision = 1 / np.maximum([variances[name] for name in averaged], 1e-6)
+    present = float(np.average([totals[name] for name in averaged], weights=precision))
+    held = {name: present if name in complete else totals[name] for name in columns}
     noisy = [
         name
         for name, column in columns.items()
-        if (fitted[name].mostly_noise if name in fitted else mostly_noise(values_of(column), present, sigma))
+        if (fitted[name].mostly_noise if name in fitted else mostly_noise(values_of(column), held[name], sigma))
     ]
     return PartyMarginals(
         marginals={
-            name: fitted[name].marginal if name in fitted else _stepwise_marginal(column, shares[name], present)
+            name: fitted[name].marginal if name in fitted else _stepwise_marginal(column, counts[name], held[name])
             for name, column in columns.items()
         },
         present=present,
@@ -113,8 +121,9 @@ def party_marginals(
     )
 
 
-def _stepwise_marginal(column: Column, shares: Reals, present: float) -> Marginal:
+def _stepwise_marginal(column: Column, counts: Any, present: float) -> Marginal:
     """A column about which the noise says nothing is uniform on its domain."""
+    shares = np.asarray(counts, dtype=np.float64) / max(present, 1.0)
     known = shares if present >= 1 else np.full(shares.size, 1 / shares.size)
     return from_shares(listed_values(column), known)
 
@@ -168,7 +177,9 @@ def _wanted(columns: Columns, names: Sequence[str]) -> dict[str, Column]:
     return {name: columns[name] for name in names}
 
 
-def _marginals_cost(public: Public, *, label: str, columns: list[str], sigma: float, rounds: int) -> Cost:
+def _marginals_cost(
+    public: Public, *, label: str, columns: list[str], sigma: float, rounds: int, filled: list[str] | None = None
+) -> Cost:
     """Nothing else of a zeroed record shows in a histogram than its one cell. Rounds are one histogram each, with
     sqrt(rounds) times the noise, so that a column costs the same whatever its kind. Replacing moves two cells."""
     wanted = _wanted(public.facts.columns[public.party], columns)
@@ -212,20 +223,29 @@ class MarginalReleases:
 
 @step(cost=_marginals_cost)
 def release_marginals(
-    me: Party, *, label: str, columns: list[str], sigma: float, rounds: Annotated[int, Size(MOST_ROUNDS, least=1)]
+    me: Party,
+    *,
+    label: str,
+    columns: list[str],
+    sigma: float,
+    rounds: Annotated[int, Size(MOST_ROUNDS, least=1)],
+    filled: list[str] | None = None,
 ) -> Release:
-    """Noisy counts of this party's records in cells; its score maps stay here, under `label`."""
+    """Noisy counts of this party's records in cells; its score maps stay here, under `label`. Records with an empty
+    cell in the `filled` columns count as absent."""
     wanted = _wanted(me.block.columns, columns)
     lists = {name: column for name, column in wanted.items() if stepwise(column)}
-    exact = me.aggregate(list(lists), ListedCounts(lists)) if lists else {}
+    complete = filled or []
+    exact = me.aggregate(list(lists), ListedCounts(lists), filled=complete) if lists else {}
     noisy: dict[str, Any] = {}
     for name, column in wanted.items():
         if name in lists:
             counts = exact[name]
             noisy[name] = counts + discrete_gaussian(me.randomness, sigma, counts.size) if sigma else counts
         else:
-            noisy[name] = to_arrays(release_adaptive(me, column, column_rounds(sigma, rounds)))
-    marginals = party_marginals(wanted, noisy, n=me.facts.n, sigma=sigma, rounds=rounds).marginals
+            noisy[name] = to_arrays(release_adaptive(me, column, column_rounds(sigma, rounds), filled=complete))
+    told = party_marginals(wanted, noisy, n=me.facts.n, sigma=sigma, rounds=rounds, filled=complete)
+    marginals = told.marginals
     keep_scores(me, label, {name: score_map(wanted[name], marginal) for name, marginal in marginals.items()})
     return Release(noisy, "noisy counts of the cells of each column")
 

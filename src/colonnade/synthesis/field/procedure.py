@@ -24,6 +24,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
 from colonnade.privacy.calibration import Calibration, SkellamMus
+from colonnade.statistics.features import empty_notes
 from colonnade.statistics.marginals import on_simplex
 from colonnade.synthesis.field.fit import MarkovField, Measurement, fit, require_inference
 from colonnade.synthesis.field.graph import Names, Triangulation, triangulate, within_limit
@@ -107,6 +108,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         self.rounds = TableRounds(self.schema, roster, options.view, units=units, mus=mus, cuts=self.cuts)
         self.stages = (*self.cuts.stages, *self.rounds.stages)
         self.notes = (*self.rounds.notes(options.delta), size_note(self.schema, self.limit))
+        self.notes += empty_notes(dict.fromkeys(self.schema.filled, "drop"))
 
     def _noise(self, roster: Roster, units: Sequence[int]) -> Sequence[int]:
         """The mu of each round, such that all of them and the private cuts together cost (epsilon, delta).

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.codec import plain, record
+from colonnade.data.aggregation import records
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
@@ -27,7 +28,7 @@ from colonnade.federation.stage import Later, Stage, fields_of, is_number, stage
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian
 from colonnade.statistics.adaptive import most_counts
-from colonnade.statistics.cells import Cells, cells
+from colonnade.statistics.cells import Cells, cells, gapless
 from colonnade.statistics.describe import ROUNDS, adaptive_marginal, marginal
 from colonnade.synthesis.field.graph import Names
 
@@ -87,7 +88,7 @@ class Schema:
 
     @cached_property
     def cells(self) -> dict[str, Cells]:
-        return {name: _cells(self.facts.column(name), self.edges.get(name)) for name in self.names}
+        return {name: _cells(column, self.edges.get(name)) for name, column in self.columns.items()}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -95,7 +96,16 @@ class Schema:
 
     @property
     def columns(self) -> Columns:
-        return Columns(self.facts.column(name) for name in self.names)
+        """As they are in the field: one whose records with empty cells count as absent has none."""
+        declared = {name: self.facts.column(name) for name in self.names}
+        return Columns(gapless(column) if name in self.filled else column for name, column in declared.items())
+
+    @cached_property
+    def filled(self) -> Names:
+        """The columns in which an empty cell makes its party's record count as absent; of any other column it is a
+        value of its own."""
+        every = ((name, self.facts.column(name)) for name in self.names)
+        return tuple(name for name, column in every if column.rule_for_empty("level", "drop") == "drop")
 
     @property
     def parties(self) -> Names:
@@ -137,7 +147,8 @@ def cell_codes(me: Party, schema: Schema, names: Sequence[str]) -> dict[str, NDA
     An empty cell of a present record is the cell "missing" of a column that may be empty.
     """
     codes = {name: np.full(me.facts.n, -1, dtype=np.int32) for name in names}
-    for rows, values in me.chunks(list(names)):
+    complete = [name for name in schema.of(me.name) if name in schema.filled]
+    for rows, values in me.mapped(list(names), records, filled=complete):
         for name in names:
             codes[name][rows] = schema.cells[name].codes(values[name])
     return codes

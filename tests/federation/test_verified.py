@@ -1,0 +1,307 @@
+"""Members that deviate, one by one, and what the others find: wrong openings, wrong products, rows that are no
+indicators, shares of no polynomial, false answers, coins that were not bound. An honest run is as it would be without."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colonnade.data.column import Column, Columns
+from colonnade.errors import PartyLost, SecureError, UnsafeRequest, VerificationFailed
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.job import Progress
+from colonnade.federation.party import Party
+from colonnade.statistics import joint, shares, verified
+from colonnade.statistics.circuit import CircuitStatistic
+from colonnade.statistics.moments import Moments, MomentsLayout
+from colonnade.statistics.polynomial import Polynomial, PolynomialSum
+from colonnade.statistics.tables import Tables, TablesLayout
+from support.small import three_parties
+
+PAIR = Tables(tables=(("sector", "sued"), ("rating",)), epsilon=1.0)
+TRIPLE = Tables(tables=(("sector", "sued", "age"),), bins=2, epsilon=1.0)
+GRAM = Moments(epsilon=1.0, presence="secret", columns=("sector", "sued", "rating"))
+PATTERNS = Moments(epsilon=1.0, columns=("sector", "sued", "rating"), tile=2)
+CUBIC = PolynomialSum(
+    polynomial=Polynomial.of(
+        [(0.3, {"age": 2, "sued": 1, "rating": 1}), (1, {})], [(2, {"rating": 1}), (1, {"age": 1})]
+    )
+)
+METHODS: Mapping[str, Any] = {"pair": PAIR, "triple": TRIPLE, "gram": GRAM, "patterns": PATTERNS, "cubic": CUBIC}
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    with three_parties(tmp_path, allow=("presence",)) as parties:
+        yield parties
+
+
+def refused(federation: Federation, method: Any, words: str) -> None:
+    with pytest.raises(VerificationFailed, match=words):
+        method.fit(federation)
+
+
+def changed(residues: Any, entry: int = 0) -> Any:
+    """One number of an array of residues other than it should be."""
+    wrong = residues.copy()
+    flat = wrong.reshape(len(wrong), -1)
+    flat[0, entry % flat.shape[1]] = (flat[0, entry % flat.shape[1]] + 1) % 2097143
+    return wrong
+
+
+# --- honest runs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_honest_run_is_verified_and_gives_the_same(tmp_path: Path, name: str) -> None:
+    results = []
+    for verify in (True, False):
+        method = type(METHODS[name])(**{**METHODS[name].get_params(), "verify": verify})
+        with three_parties(tmp_path / str(verify), allow=("presence",), seed=4) as federation:
+            plan = federation.plan(method)
+            results.append(method.fit(federation).to_dict())
+            steps = {stage.step for stage in plan.stages}
+            assert ("statistics.verified.conclude" in steps) == verify
+            assert any(note.startswith("Not verified") for note in plan.notes) == (not verify)
+    assert str(results[0]) == str(results[1])
+
+
+def test_the_server_view_is_not_verified_and_says_so(federation: Federation) -> None:
+    plan = federation.plan(Tables(tables=(("sector", "sued"),), epsilon=1.0, view="server"))
+    assert not [stage for stage in plan.stages if "verified" in stage.step]
+    assert any("view='server' keeps from them" in note for note in plan.notes)
+
+
+def test_verification_costs_nothing(federation: Federation) -> None:
+    with_it, without = (
+        federation.plan(Tables(tables=(("sector", "sued"),), epsilon=1.0, verify=verify)) for verify in (True, False)
+    )
+    assert str(with_it.total()) == str(without.total())
+    added = [stage for stage in with_it.stages if stage.step.startswith("statistics.verified.")]
+    assert {cost.mechanism for stage in added for cost in stage.costs.values()} == {"free"}
+
+
+def test_a_verification_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    """After the proofs, and after the answers; nothing of it is in the memory of the new processes."""
+    rounds = (5, 7)
+    for number in rounds:
+
+        def stop(progress: Progress, last: int = number) -> None:
+            if progress.rounds == last:
+                raise KeyboardInterrupt
+
+        folder = tmp_path / str(number)
+        with three_parties(folder, seed=4) as federation, pytest.raises(KeyboardInterrupt):
+            federation.run(PAIR, name="run", progress=stop)
+        with three_parties(folder, seed=4) as federation:
+            result, _ = federation.resume(folder / "runs" / "run")
+        counts = result["sector", "sued"]  # type: ignore[index]
+        if number == rounds[0]:
+            expected = counts
+        assert np.array_equal(counts, expected)
+
+
+# --- holders that cheat -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_holder_that_opens_a_wrong_share_is_named(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    method = METHODS[name]
+    kind = type(method.layout(federation.facts, federation.roster))
+    combine = kind.combine
+    rng = np.random.default_rng(5)
+
+    def wrong(self: Any, me: Party, number: int) -> Any:
+        share = combine(self, me, number)
+        return changed(share, int(rng.integers(share.shape[1]))) if me.name == "court" else share
+
+    monkeypatch.setattr(kind, "combine", wrong)
+    refused(federation, method, "what was computed by 'court' is false")
+
+
+def test_a_holder_that_opens_something_else_than_it_proves_is_found(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = joint.join
+    monkeypatch.setattr(
+        joint, "join", lambda replies, *pinned: join({**replies, "court": changed(replies["court"], 3)}, *pinned)
+    )
+    refused(federation, PAIR, "opened something else than what it has proven")
+
+
+def test_a_holder_that_deals_a_wrong_product_again_is_found(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiplied = CircuitStatistic._multiplied
+    while_dealing = CircuitStatistic.multiply
+    lying: list[bool] = []
+
+    def wrong(self: Any, nodes: Any, level: int) -> Any:
+        left, right = multiplied(self, nodes, level)
+        return (changed(left, 7), right) if lying else (left, right)
+
+    def multiply(self: Any, me: Party, number: int, level: int) -> None:
+        lying.extend([True] if me.name == "bank" else [])
+        while_dealing(self, me, number, level)
+        lying.clear()
+
+    monkeypatch.setattr(CircuitStatistic, "_multiplied", wrong)
+    monkeypatch.setattr(CircuitStatistic, "multiply", multiply)
+    with federation.open(TRIPLE.plan(federation.facts, federation.roster)) as job:
+        stages = TRIPLE.procedure(federation.facts, federation.roster)
+        job.ask(stages.share)
+        for holder in federation.roster.committee:  # one after the other, so that one of them lies
+            job.ask(stages.multiply, parties=[holder])
+        stages.opened(job)
+        with pytest.raises(VerificationFailed, match="what was computed by 'bank' is false"):
+            stages.verified(job, stages.layout)
+
+
+def test_a_false_answer_is_found(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = verified.answer
+    count = iter(range(100))
+
+    def wrong(*arguments: Any, **stated: Any) -> Any:
+        true = answer(*arguments, **stated)
+        return changed(true, 1) if next(count) == 0 else true
+
+    monkeypatch.setattr(verified, "answer", wrong)
+    refused(federation, PAIR, "do not fit together")
+
+
+def test_with_five_holders_the_culprit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"party{number}" for number in range(5)]
+    rng = np.random.default_rng(0)
+    blocks = {name: pd.DataFrame({"id": range(40), f"{name}_x": rng.integers(0, 2, 40)}) for name in names}
+    columns = Columns([Column(name=f"{name}_x", kind="binary", categories=(0, 1)) for name in names])
+    answered = verified.answer_proofs.function
+    method = Tables(tables=(("party0_x", "party1_x"), ("party2_x", "party4_x")), epsilon=1.0)
+    answer = verified.answer
+    lying: list[bool] = []
+
+    @functools.wraps(answered)
+    def step(me: Party, **stated: Any) -> Any:
+        lying.extend([True] if me.name == "party3" else [])
+        try:
+            return answered(me, **stated)
+        finally:
+            lying.clear()
+
+    def wrong(*arguments: Any, **stated: Any) -> Any:
+        true = answer(*arguments, **stated)
+        return changed(true, 1) if lying else true
+
+    with Federation.local(
+        blocks, key="id", columns=columns, home=tmp_path / "home", runs=tmp_path / "runs", committee=names
+    ) as federation:
+        monkeypatch.setattr(verified, "answer", wrong)
+        object.__setattr__(verified.answer_proofs, "function", step)
+        try:
+            stages = method.procedure(federation.facts, federation.roster)
+            with federation.open(method.plan(federation.facts, federation.roster)) as job:
+                job.ask(stages.share)
+                stages.opened(job)
+                ask, turns = job.ask, []
+
+                def one_by_one(stage: Any, **later: Any) -> dict[str, Any]:
+                    if "answer" not in stage.name:
+                        return ask(stage, **later)
+                    turns.append(stage.name)
+                    return {name: ask(stage, parties=[name], **later)[name] for name in names}
+
+                monkeypatch.setattr(job, "ask", one_by_one)
+                with pytest.raises(VerificationFailed, match="'party3' answered falsely"):
+                    stages.verified(job, stages.layout)
+                assert turns
+        finally:
+            object.__setattr__(verified.answer_proofs, "function", answered)
+
+
+# --- data parties that cheat ------------------------------------------------------------------------------
+
+
+def _weighted(rows: Any) -> Any:
+    rows = rows.astype(np.int64)
+    rows[np.flatnonzero(rows.any(axis=1))[3]] *= 5000
+    return rows
+
+
+def _twice(rows: Any) -> Any:
+    rows[2] = 1
+    return rows
+
+
+def _negative(rows: Any) -> Any:
+    return -rows
+
+
+@pytest.mark.parametrize("lie", [_weighted, _twice, _negative])
+def test_rows_that_are_no_indicators_are_found(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, lie: Callable[[Any], Any]
+) -> None:
+    """A record with weight 5000 would read others' records out of the noise."""
+    shared_rows = TablesLayout.shared_rows
+
+    def wrong(self: Any, me: Party, number: int) -> Any:
+        rows = shared_rows(self, me, number)
+        return lie(rows) if me.name == "bank" else rows
+
+    monkeypatch.setattr(TablesLayout, "shared_rows", wrong)
+    refused(federation, PAIR, "the shape of the rows by 'bank' is false")
+
+
+def test_presence_that_is_neither_0_nor_1_is_found(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    quantised = MomentsLayout._quantised
+
+    def wrong(self: Any, me: Party, number: int) -> Any:
+        rows = quantised(self, me, number)
+        if me.name == "clinic":
+            rows[:, 0] *= 3
+        return rows
+
+    monkeypatch.setattr(MomentsLayout, "_quantised", wrong)
+    refused(federation, Moments(epsilon=1.0, presence="secret", columns=("age", "sued")), "rows by 'clinic'")
+
+
+def test_shares_of_no_polynomial_are_found(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    share, turn = shares.share, iter(range(100))
+
+    def wrong(*arguments: Any, **stated: Any) -> Any:
+        parts = share(*arguments, **stated)
+        return [changed(parts[0], 5), *parts[1:]] if next(turn) == 0 else parts
+
+    monkeypatch.setattr(shares, "share", wrong)
+    refused(federation, PAIR, "do not fit together")
+
+
+# --- coins ------------------------------------------------------------------------------------------------
+
+
+def test_coins_are_bound_and_come_in_their_turn(federation: Federation) -> None:
+    stages = PAIR.procedure(federation.facts, federation.roster)
+    plan = PAIR.plan(federation.facts, federation.roster)
+    with federation.open(plan) as job:
+        job.ask(stages.share)
+        job.ask(stages.compare)
+        with pytest.raises(UnsafeRequest):  # before the opening
+            job.ask(stages._stages[0])
+    with federation.open(plan) as job:
+        job.ask(stages.share)
+        stages.opened(job)
+        coins = job.ask(stages._stages[0])
+        with pytest.raises(SecureError):  # a coin of the coordinator's choice
+            job.ask(stages._stages[1], coins={**coins, "court": bytes(32)})
+    with federation.open(plan) as job:
+        job.ask(stages.share)
+        stages.opened(job)
+        job.ask(stages._stages[0])
+        with pytest.raises(PartyLost):  # the second coin before the proofs
+            job.ask(stages._stages[2])
