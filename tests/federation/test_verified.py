@@ -1,9 +1,9 @@
 """Members that deviate, one by one, and what the others find: wrong openings, wrong products, rows that are no
-indicators, shares of no polynomial, false answers, coins that were not bound. An honest run is as it would be without."""
+indicators, shares of no polynomial, false answers, coins that were not bound. Honest runs are as without it."""
 
 from __future__ import annotations
 
-import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -140,29 +140,21 @@ def test_a_holder_that_opens_something_else_than_it_proves_is_found(
 def test_a_holder_that_deals_a_wrong_product_again_is_found(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    multiplied = CircuitStatistic._multiplied
-    while_dealing = CircuitStatistic.multiply
-    lying: list[bool] = []
+    multiplied, multiply = CircuitStatistic._multiplied, CircuitStatistic.multiply
+    here = threading.local()  # a party answers in a thread of its own
 
     def wrong(self: Any, nodes: Any, level: int) -> Any:
         left, right = multiplied(self, nodes, level)
-        return (changed(left, 7), right) if lying else (left, right)
+        return (changed(left, 7) if getattr(here, "lies", False) else left), right
 
-    def multiply(self: Any, me: Party, number: int, level: int) -> None:
-        lying.extend([True] if me.name == "bank" else [])
-        while_dealing(self, me, number, level)
-        lying.clear()
+    def dealing(self: Any, me: Party, number: int, level: int) -> None:
+        here.lies = me.name == "bank"
+        multiply(self, me, number, level)
+        here.lies = False
 
     monkeypatch.setattr(CircuitStatistic, "_multiplied", wrong)
-    monkeypatch.setattr(CircuitStatistic, "multiply", multiply)
-    with federation.open(TRIPLE.plan(federation.facts, federation.roster)) as job:
-        stages = TRIPLE.procedure(federation.facts, federation.roster)
-        job.ask(stages.share)
-        for holder in federation.roster.committee:  # one after the other, so that one of them lies
-            job.ask(stages.multiply, parties=[holder])
-        stages.opened(job)
-        with pytest.raises(VerificationFailed, match="what was computed by 'bank' is false"):
-            stages.verified(job, stages.layout)
+    monkeypatch.setattr(CircuitStatistic, "multiply", dealing)
+    refused(federation, TRIPLE, "what was computed by 'bank' is false")
 
 
 def test_a_false_answer_is_found(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,47 +174,19 @@ def test_with_five_holders_the_culprit_is_named(tmp_path: Path, monkeypatch: pyt
     rng = np.random.default_rng(0)
     blocks = {name: pd.DataFrame({"id": range(40), f"{name}_x": rng.integers(0, 2, 40)}) for name in names}
     columns = Columns([Column(name=f"{name}_x", kind="binary", categories=(0, 1)) for name in names])
-    answered = verified.answer_proofs.function
     method = Tables(tables=(("party0_x", "party1_x"), ("party2_x", "party4_x")), epsilon=1.0)
-    answer = verified.answer
-    lying: list[bool] = []
+    send = Party.send
 
-    @functools.wraps(answered)
-    def step(me: Party, **stated: Any) -> Any:
-        lying.extend([True] if me.name == "party3" else [])
-        try:
-            return answered(me, **stated)
-        finally:
-            lying.clear()
+    def lying(me: Party, recipient: str, tag: str, value: Any, *, each_round: bool = False) -> None:
+        if me.name == "party3" and tag.endswith(": answers"):
+            value = {what: changed(answers, 1) for what, answers in value.items()}
+        send(me, recipient, tag, value, each_round=each_round)
 
-    def wrong(*arguments: Any, **stated: Any) -> Any:
-        true = answer(*arguments, **stated)
-        return changed(true, 1) if lying else true
-
+    monkeypatch.setattr(Party, "send", lying)
     with Federation.local(
         blocks, key="id", columns=columns, home=tmp_path / "home", runs=tmp_path / "runs", committee=names
     ) as federation:
-        monkeypatch.setattr(verified, "answer", wrong)
-        object.__setattr__(verified.answer_proofs, "function", step)
-        try:
-            stages = method.procedure(federation.facts, federation.roster)
-            with federation.open(method.plan(federation.facts, federation.roster)) as job:
-                job.ask(stages.share)
-                stages.opened(job)
-                ask, turns = job.ask, []
-
-                def one_by_one(stage: Any, **later: Any) -> dict[str, Any]:
-                    if "answer" not in stage.name:
-                        return ask(stage, **later)
-                    turns.append(stage.name)
-                    return {name: ask(stage, parties=[name], **later)[name] for name in names}
-
-                monkeypatch.setattr(job, "ask", one_by_one)
-                with pytest.raises(VerificationFailed, match="'party3' answered falsely"):
-                    stages.verified(job, stages.layout)
-                assert turns
-        finally:
-            object.__setattr__(verified.answer_proofs, "function", answered)
+        refused(federation, method, "'party3' answered falsely about what was computed")
 
 
 # --- data parties that cheat ------------------------------------------------------------------------------

@@ -1,26 +1,29 @@
-"""Empty cells: a record that is dropped counts as one that its party lacks, and masked moments are pandas' pairwise ones."""
+"""Empty cells: a dropped record counts as one that its party lacks, and masked moments are pandas' pairwise ones."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from colonnade.models.classify import Classify
 from colonnade.models.linear.regress import Regress
+from colonnade.models.matrix import second_moments
 from colonnade.models.pca import PCA
 from colonnade.models.sparse.select import Select
-from colonnade.statistics.moments import Moments
+from colonnade.statistics.moments import MOST_CELL_PATTERNS, Moments, available_cases
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from colonnade.statistics.tables import Tables
 from colonnade.synthesis.method import Synthesize
-from support.gaps import COLUMNS, blocks_with_gaps, gaps_federation, with_rule, without_gaps
+from support.gaps import COLUMNS, HELD, blocks_with_gaps, gaps_federation, with_rule, without_gaps
 
-NEWTON = ("total-predictor", "party-predictor", "residuals", "gradients", "coefficients", "record-count", "response")
-EVERY = ("presence", "exact-moments", "exact-marginals", "losses", *NEWTON)
+ROUNDS = ("party-predictor", "response-residuals", "gradients", "coefficients", "record-count", "loss")
+EVERY = ("presence", "exact-moments", "exact-marginals", "exact-polynomial", "exact-tables", *ROUNDS)
 
 
 def grams(result: Any) -> np.ndarray:
@@ -47,7 +50,10 @@ DROPPED: dict[str, tuple[Any, Callable[[Any], np.ndarray]]] = {
         PolynomialSum(polynomial=Polynomial.of([(1.0, {"debt": 1, "size": 1}), (1.0, {"claims": 2})]), epsilon=None),
         lambda sums: sums.values,
     ),
-    "tables": (Tables(tables=(("rating", "sued"), ("debt",)), epsilon=None, bins=3), lambda tables: tables["debt",]),
+    "tables": (
+        Tables(tables=(("rating", "sued"), ("debt",)), epsilon=None, bins=3),
+        lambda tables: np.append(tables["rating", "sued"], tables["debt",]),
+    ),
     "pca": (PCA(epsilon=None, n_components=2, presence="known"), lambda fit: np.abs(fit.components_)),
     "classify": (Classify(response="sued", epsilon=None, presence="secret"), lambda fit: fit.coef_),
     "copula": (Synthesize(epsilon=None, presence="known", correlation="em"), copula),
@@ -56,7 +62,7 @@ DROPPED: dict[str, tuple[Any, Callable[[Any], np.ndarray]]] = {
 
 @pytest.mark.parametrize("which", DROPPED)
 def test_a_dropped_record_is_one_that_its_party_lacks(tmp_path: Path, which: str) -> None:
-    """The same numbers as from blocks without the records that have an empty cell; the response is among the columns."""
+    """The same numbers as from blocks without the records that have an empty cell, be it of the response."""
     method, numbers = DROPPED[which]
     used = ("debt", "rating", "claims")  # the registry has all records: the cohort stays the same
     blocks = blocks_with_gaps(names=used, share=0.08)
@@ -66,3 +72,115 @@ def test_a_dropped_record_is_one_that_its_party_lacks(tmp_path: Path, which: str
     with gaps_federation(tmp_path / "without", without_gaps(blocks, used), COLUMNS, allow=EVERY) as federation:
         wanted = numbers(method.fit(federation))
     assert np.abs(got - wanted).max() < 1e-3 * max(1.0, np.abs(wanted).max())
+
+
+# --- masks --------------------------------------------------------------------------------------------------------
+
+
+def in_features(blocks: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """All features of all records, NaN where a block or a cell is missing, made from the frames alone."""
+    joined = None
+    for party, names in HELD.items():
+        block = blocks[party].set_index("id")
+        values = pd.DataFrame(index=block.index)
+        for name in names:
+            cells, column = block[name], COLUMNS[name]
+            known = cells.notna()
+            if column.kind == "categorical":
+                for label in column.categories[1:]:
+                    values[f"{name}[{label}]"] = (cells == label).astype(float).where(known)
+                continue
+            codes = cells.map(column.categories.index, na_action="ignore") if column.categories else cells
+            low, high = (0, len(column.categories) - 1) if column.categories else (column.lower, column.upper)
+            values[name] = (codes.astype(float) - (low + high) / 2) / ((high - low) / 2)
+        joined = values if joined is None else joined.join(values, how="outer")
+    return joined
+
+
+@pytest.mark.parametrize("presence", ["secret", "known"])
+def test_masked_moments_are_pairwise_ones(tmp_path: Path, presence: Any) -> None:
+    """Counts, means and covariances over the records in which both cells are filled, exactly: gamma rounds nothing."""
+    few = tuple(COLUMNS) if presence == "secret" else ("debt", "sector", "claims")
+    blocks = blocks_with_gaps(names=few, share=0.1)
+    with gaps_federation(tmp_path, blocks, with_rule("mask", few)) as federation:
+        moments = Moments(epsilon=None, presence=presence).fit(federation)
+    table = in_features(blocks)[[feature.name for feature in moments.features]]
+    filled = table.notna().astype(float)
+    cases = available_cases(moments)
+    assert np.array_equal(cases.counts, filled.T @ filled)
+    assert np.array_equal(cases.sums, table.fillna(0.0).T @ filled)
+    means = cases.sums / cases.counts
+    covariance = (cases.products / cases.counts - means * means.T) * cases.counts / (cases.counts - 1)
+    assert np.allclose(covariance, table.cov(), rtol=1e-9, atol=1e-12)
+    if presence == "secret":
+        present = {name: len(blocks[party]) for party, names in HELD.items() for name in names}
+        empty = {name: blocks[party][name].isna().sum() for party, names in HELD.items() for name in names}
+        assert moments.empty_cells == {name: empty[name] for name in present}
+    second = second_moments(moments)
+    assert np.allclose(second.matrix[0, 1:], table.mean())
+
+
+def pooled_em(table: np.ndarray, steps: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of a Gaussian from rows with NaN, record by record: the textbook's EM."""
+    mean = np.nanmean(table, axis=0)
+    covariance = np.diag(np.nanvar(table, axis=0))
+    for _ in range(steps):
+        filled, extra = np.empty_like(table), np.zeros_like(covariance)
+        for i, row in enumerate(table):
+            o, m = np.flatnonzero(~np.isnan(row)), np.flatnonzero(np.isnan(row))
+            slope = np.linalg.solve(covariance[np.ix_(o, o)], covariance[np.ix_(o, m)]).T
+            filled[i, o], filled[i, m] = row[o], mean[m] + slope @ (row[o] - mean[o])
+            extra[np.ix_(m, m)] += covariance[np.ix_(m, m)] - slope @ covariance[np.ix_(o, m)]
+        before, mean = mean, filled.mean(axis=0)
+        centred = filled - mean
+        covariance = (centred.T @ centred + extra) / len(table)
+        if np.abs(mean - before).max() < 1e-9:
+            break
+    return mean, covariance
+
+
+def test_regression_over_cell_patterns_is_that_of_a_pooled_em(tmp_path: Path) -> None:
+    """Two columns ask for patterns of their empty cells; the response is one of them, and its records are used."""
+    masked = ("debt", "claims")
+    blocks = blocks_with_gaps(250, names=masked, share=0.15)
+    columns = ("size", "debt", "claims")
+    with gaps_federation(tmp_path, blocks, with_rule("mask", masked)) as federation:
+        plan = federation.plan(Regress(response="claims", columns=columns))
+        assert any("pattern, which the share holders see" in note for note in plan.notes)
+        fit = Regress(response="claims", columns=columns).fit(federation)
+    table = in_features(blocks)[["size", "debt", "claims"]].to_numpy()
+    mean, covariance = pooled_em(table[~np.isnan(table[:, 2])])
+    slopes = np.linalg.solve(covariance[:2, :2], covariance[:2, 2])
+    assert fit.nobs == np.count_nonzero(~np.isnan(table[:, 2]))
+    # Features are columns over 4, and claims over 8.
+    assert np.allclose(fit.params[["size", "debt"]], slopes * 8 / 4, atol=1e-4)
+
+
+def test_too_many_cell_patterns_become_dropped_records(tmp_path: Path) -> None:
+    columns = with_rule("mask")
+    with gaps_federation(tmp_path, blocks_with_gaps(60), columns) as federation:
+        layout = Moments(epsilon=None).layout(federation.facts, federation.roster)
+    patterns = sum(2 ** (2 * sum(mask)) for mask in itertools.product((0, 1), repeat=3) if any(mask))
+    assert (patterns > MOST_CELL_PATTERNS) == (layout.masked == ())
+    assert set(layout.filled) | set(layout.masked) == set(COLUMNS)
+
+
+# --- levels -------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_cell_can_be_a_level(tmp_path: Path) -> None:
+    blocks = blocks_with_gaps(share=0.1)
+    cells = {name: block[name] for block in blocks.values() for name in block.columns[1:]}
+    with gaps_federation(tmp_path, blocks, with_rule("level")) as federation:
+        tables = Tables(tables=(("sector",), ("debt",), ("rating", "sued")), epsilon=None, bins=4).fit(federation)
+        moments = Moments(epsilon=None, presence="secret", columns=("sector", "debt")).fit(federation)
+    assert tables["sector",].tolist() == [
+        *((cells["sector"] == label).sum() for label in COLUMNS["sector"].categories),
+        cells["sector"].isna().sum(),
+    ]
+    assert tables["debt",][-1] == cells["debt"].isna().sum()
+    assert tables["rating", "sued"].shape == (4, 3)
+    (entries,), (gram,) = moments.entries, moments.grams
+    place = entries.index("sector[missing]")
+    assert gram[place, place] == cells["sector"].isna().sum()
+    assert moments.empty_cells.keys() == {"debt"}, "a number has no level among features: it is masked"

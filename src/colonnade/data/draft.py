@@ -309,7 +309,7 @@ def _numbers(name: str, summary: Summary, meaning: tuple[str, ...]) -> Decision:
     # pandas stores integers with gaps as floats; floats without gaps are meant as such.
     integers = summary.whole and (summary.empty > 0 or not summary.floating)
     whole = integers and max(abs(summary.lowest), abs(summary.highest)) < EXACT / 16
-    if not spelled and whole and (set(levels) == {0.0, 1.0} or (len(levels) == 2 and _often(summary, 2))):
+    if not spelled and (set(levels) == {0.0, 1.0} or (whole and len(levels) == 2 and _often(summary, 2))):
         column = Column(name=name, kind="binary", categories=tuple(map(int, levels)), draft=True, **missing)
         return column, "two whole numbers", f"Is {int(levels[1])} the event?"
     if not spelled and whole and len(levels) <= FEW_NUMBERS and _often(summary, len(levels)):

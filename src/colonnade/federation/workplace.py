@@ -130,7 +130,7 @@ class Workplace:
     def aggregate(
         self, names: Sequence[str], statistic: aggregation.Aggregation[T], *, filled: Sequence[str] = ()
     ) -> T:
-        """A mergeable statistic of the records in the cohort, here or on this party's own cluster; `filled` as there."""
+        """A mergeable statistic of the records in the cohort, here or on this party's own cluster."""
         block = self._offered([*names, *filled])
         return aggregation.aggregate(block, self.rows, names, statistic, filled=filled)
 
