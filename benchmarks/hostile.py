@@ -30,7 +30,7 @@ from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import Method
 
-RECORDS = 32
+RECORDS = 48
 
 
 def blocks(n: int = RECORDS) -> dict[str, pd.DataFrame]:
@@ -101,13 +101,55 @@ CASES: dict[str, Case] = {
     case.name: case
     for case in (
         _case("describe", lambda: co.Describe(epsilon=1.0)),
-        _case("describe, laplace", lambda: co.Describe(epsilon=1.0, delta=0.0, marginals="histogram", columns=("age", "sued"))),
+        _case(
+            "describe, laplace",
+            lambda: co.Describe(epsilon=1.0, delta=0.0, marginals="histogram", columns=("age", "sued")),
+        ),
         _case("presence-total", lambda: co.PresenceTotal(epsilon=1.0), five),
         _case("tables", lambda: co.Tables(tables=(("sued", "sector"), ("age", "sued", "sector")), bins=2)),
         _case("tables, five holders", lambda: co.Tables(tables=(("sued", "sector"),)), five),
         _case("moments", lambda: co.Moments(epsilon=1.0, presence="secret", columns=("age", "sued", "income"))),
         _case("moments, known", lambda: co.Moments(epsilon=1.0, columns=("age", "sued", "income")), five),
         _case("polynomial-sum", lambda: co.PolynomialSum(polynomial=CUBIC, epsilon=1.0)),
+        _case("pca", lambda: co.PCA(n_components=1, epsilon=1.0, columns=("age", "income", "sued"))),
+        _case("classify", lambda: co.Classify(response="sued", epsilon=1.0, columns=("age", "income"))),
+        _case("regress", lambda: co.Regress(response="damages", columns=NUMBERS), five),
+        _case(
+            "regress, private",
+            lambda: co.Regress(response="damages", columns=("age", "income", "damages"), epsilon=5.0),
+        ),
+        _case("select", lambda: co.Select(response="damages", columns=NUMBERS)),
+        _case(
+            "select, rounds",
+            lambda: co.Select(response="damages", columns=NUMBERS, solver="newton", n_lambdas=3, rounds=12),
+        ),
+        _case(
+            "select, private", lambda: co.Select(response="damages", columns=("age", "income", "damages"), epsilon=5.0)
+        ),
+        _case("synthesize", lambda: co.Synthesize(epsilon=5.0, columns=("age", "income", "damages"), rows=20)),
+        _case(
+            "synthesize, field", lambda: co.Synthesize(model="field", epsilon=5.0, columns=("sued", "sector"), rows=20)
+        ),
+        _case("complete", lambda: co.Complete(imputer="copula-mean", parties=("court",))),
+        _case("complete, network", lambda: co.Complete(imputer="regression", parties=("court",), iterations=4)),
+        _case("align", lambda: co.Align(capacity={"clinic": 40, "court": 40, "bank": 40}, epsilon=1.0), unaligned),
+        _case(
+            "blind-rsa",
+            lambda: papers.BlindRSA(capacity={"clinic": 40, "court": 40, "bank": 40}, include="clinic"),
+            unaligned,
+            exact=False,
+        ),
+        _case("vcds", lambda: papers.VCDS(columns=("age", "income", "damages"), rows=20)),
+        _case("evcds", lambda: papers.EVCDS(columns=("age", "income", "damages"), rows=20)),
+        _case("ievcds", lambda: papers.IEVCDS(columns=("age", "income", "damages"), rows=20, iterations=2)),
+        _case("vertimrf", lambda: papers.VertiMRF(epsilon=5.0, columns=("sued", "sector"), rows=20, sketches=16)),
+        _case("vfem", lambda: papers.VFEM(response="damages", columns=NUMBERS, iterations=10)),
+        _case("fedpsg", lambda: papers.FedPSG(imputer="gain", parties=("court",), iterations=4, n_correlated=1)),
+        _case("vfl-glm-vs", lambda: papers.VFLGLMVS(response="damages", columns=NUMBERS, n_lambdas=2)),
+        _case(
+            "sqm-logistic",
+            lambda: papers.SQMLogistic(response="sued", columns=("age", "income"), rounds=3, sampling=0.5),
+        ),
     )
 }
 

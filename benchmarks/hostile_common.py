@@ -37,6 +37,7 @@ from colonnade.federation.party import Party
 from colonnade.federation.plan import Plan
 from colonnade.federation.transports import Transport
 from colonnade.federation.transports.embedded import Embedded
+from colonnade.privacy.ledger import Budget, against
 from colonnade.secure import sealed
 from colonnade.secure.sealed import Identity
 
@@ -142,8 +143,22 @@ class Scene:
         self.other = self._honest(OTHER_JOB)[0]
         self.restore(self.start)
         self.honest, self.result = self._honest(JOB)
+        spent = {
+            name: against(Budget(epsilon=1e9, delta=1e-6), party.ledger.costs()) for name, party in self.parties.items()
+        }
+        self.spent = {name: total.epsilon for name, total in spent.items()}
+        """Epsilon of the bounded releases of one run, at each party."""
         self.restore(self.start)
         self.answers = _answers(self.honest)
+        self.values = _values(self.honest)
+        self.fields: dict[str, set[str]] = defaultdict(set)
+        """{kind of request: the names of what is answered}, of all but `ask`."""
+        for exchange in self.honest:
+            if exchange.request.kind != "ask":
+                self.fields[exchange.request.kind] |= set(Reply.decode(exchange.answer).value)
+        self.letters = Counter(
+            letter_key(letter) for answer in self.answers.values() for letter in Reply.decode(answer).mail
+        )
         self.shapes = {shape for exchange in self.honest for shape in shapes_of(exchange, self.plan)}
 
     def _honest(self, job: str) -> tuple[list[Exchange], Any]:
@@ -224,6 +239,20 @@ def _answers(exchanges: Iterable[Exchange]) -> dict[tuple[str, int], bytes]:
     }
 
 
+def _values(exchanges: Iterable[Exchange]) -> dict[tuple[str, str], set[bytes]]:
+    """{(party, stage): the values of its answers}."""
+    values: dict[tuple[str, str], set[bytes]] = defaultdict(set)
+    for exchange in exchanges:
+        if exchange.request.kind == "ask":
+            value = wire.encode(Reply.decode(exchange.answer).value)
+            values[exchange.party, exchange.request.stage].add(value)
+    return values
+
+
+def letter_key(letter: Mail) -> tuple[str, str, str]:
+    return letter.sender, letter.recipient, _HEX.sub("#", letter.tag)
+
+
 _HEX = re.compile(r"[0-9a-f]{32,}")
 
 
@@ -284,6 +313,7 @@ class Witness:
         self.asked: dict[tuple[str, str, str], int] = defaultdict(int)
         self.opened: dict[tuple[str, str, int], set[str]] = defaultdict(set)
         self.answered: list[tuple[str, str, int]] = []
+        self.letters: Counter[tuple[str, ...]] = Counter()
 
     def learned(self, what: str) -> None:
         self.verdicts.learned.append(Finding(self.scene.case.name, self.deviation, what))
@@ -293,15 +323,16 @@ class Witness:
         reply = Reply.decode(answer)
         if reply.error:
             self.verdicts.refused[reply.error] += 1
-            if reply.value is not None or reply.mail:
-                self.learned(f"{name} refused with a value or letters")
+            asked = request is not None and request.kind == "ask"
+            if reply.mail or (reply.value is not None and (asked or not isinstance(reply.value, str))):
+                self.learned(f"{name} refused with a value or letters: {reply.value!r}")
             return reply
         if request is None:
             self.learned(f"{name} answered what no one can read")
         elif request.kind == "ask":
             self._answer(name, request, answer, reply)
-        elif request.kind in ("hello", "check", "propose", "close") and reply.mail:
-            self.learned(f"{name} sent letters with {request.kind}")
+        elif reply.mail or set(reply.value) - self.scene.fields[request.kind]:
+            self.learned(f"{name} answered {request.kind} with letters, or with more than in the honest run")
         return reply
 
     def _answer(self, name: str, request: Request, answer: bytes, reply: Reply) -> None:
@@ -312,25 +343,32 @@ class Witness:
             return
         self.seen[place] = answer
         self.answered.append(place)
-        honest = scene.answers.get((name, request.seq)) if request.job == JOB else None
-        if honest == answer and not self.loose:
-            return
         number = self.asked[name, request.job, request.stage]
         self.asked[name, request.job, request.stage] += 1
+        for letter in reply.mail:
+            self.letters[request.job, *letter_key(letter)] += 1
+            if self.letters[request.job, *letter_key(letter)] > scene.letters[letter_key(letter)]:
+                self.learned(f"{name} sent {letter.tag} to {letter.recipient} more often than in the honest run")
+        if request.job == JOB and scene.answers.get((name, request.seq)) == answer and not self.loose:
+            return
         if request.step.endswith(OPENING):
             values = hashlib.sha256(wire.encode(dict(request.arguments))).hexdigest()
             self.opened[request.job, request.stage, number].add(values)
             if len(self.opened[request.job, request.stage, number]) > 1:
                 self.learned(f"holders opened {request.stage} for different values")
-        shapes = shapes_of(Exchange(name, request, answer), scene.plan)
-        beyond = [shape for shape in shapes if shape not in scene.shapes]
+        beyond = [
+            shape for shape in shapes_of(Exchange(name, request, answer), scene.plan) if shape not in scene.shapes
+        ]
+        same_value = wire.encode(reply.value) in scene.values[name, request.stage]
         if beyond:
             self.learned(f"{name} answered {request.stage}, which the honest run does not contain: {beyond[0]}")
-        elif self.within_rules(name, request) or request.job != JOB or self.loose:
+        elif same_value and request.job == JOB and not self.loose:
+            return  # a part of the honest run, with other numbers on its letters
+        elif self.loose or request.job != JOB or self.within_rules(name, request):
             self.loose = True
             self.verdicts.within_rules += 1
         else:
-            self.learned(f"{name} answered {request.stage} {request.seq} with other bytes than in the honest run")
+            self.learned(f"{name} answered {request.stage} {request.seq} with another value than in the honest run")
 
     def within_rules(self, name: str, request: Request) -> bool:
         """Whether a request differs from the honest one in what the plan leaves open, and in nothing else."""
@@ -380,7 +418,9 @@ def moved(value: Any, *, depth: int = 3) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, int):
         yield from (("", other) for other in (value + 1, value - 1, -value - 1, 0 if value else 7, 10**9))
     elif isinstance(value, float):
-        yield from (("", other) for other in (value * 1.5 + 1, -value - 1.0, 0.0 if value else 7.0, 1e300, float("nan")))
+        yield from (
+            ("", other) for other in (value * 1.5 + 1, -value - 1.0, 0.0 if value else 7.0, 1e300, float("nan"))
+        )
     elif isinstance(value, str):
         yield from (("", other) for other in (value + "x", "", "coordinator"))
     elif isinstance(value, bytes):
@@ -405,7 +445,7 @@ def moved(value: Any, *, depth: int = 3) -> Iterator[tuple[str, Any]]:
 
 def of_envelope(request: Request, plan: Plan) -> Iterator[Deviation]:
     """Kind, job, number, stage, step."""
-    for kind in ("hello", "check", "propose", "ask", "close", "other"):
+    for kind in ("hello", "check", "propose", "ask", "close", "heads", "other"):
         if kind != request.kind:
             yield f"kind {kind}", replace(request, kind=kind)
     for job in ("", OTHER_JOB, f"{request.job} ", f"{request.job}x", "../x", "x" * 300):
@@ -468,7 +508,10 @@ def of_mail(request: Request, scene: Scene, name: str, passed: Sequence[Mail]) -
         if (letter.sender, letter.seq, letter.tag, letter.recipient) not in own:
             yield f"letter {letter.tag} for {letter.recipient} once more", replace(request, mail=[*mail, letter])
             for place, replaced in enumerate(mail):
-                if (replaced.sender, replaced.recipient) == (letter.sender, letter.recipient) and letter.tag == replaced.tag:
+                if (replaced.sender, replaced.recipient) == (
+                    letter.sender,
+                    letter.recipient,
+                ) and letter.tag == replaced.tag:
                     rest = [*mail[:place], *mail[place + 1 :]]
                     yield f"stale letter {letter.tag}", replace(request, mail=[*rest, letter])
 
@@ -629,7 +672,7 @@ class Engine:
             wanted[place] = chance.choice(list(deviations_at(scene, place, ())))
         self._drive(scene.honest, wanted)
 
-    def _drive(self, exchanges: Sequence[Exchange], wanted: Mapping[int, Deviation]) -> None:
+    def _drive(self, exchanges: Sequence[Exchange], wanted: Mapping[int, Deviation]) -> Witness:
         """Ask in this order, with live letters; `wanted` are sent instead."""
         scene = self.scene
         scene.restore(scene.start)
@@ -646,8 +689,9 @@ class Engine:
             if data is None:
                 continue
             reply = witness.hear(exchange.party, readable(sent), scene.say(exchange.party, data))
-            relayed.give(reply.mail)
+            relayed.give(reply.mail, sent.job if isinstance(sent, Request) else JOB)
         witness.settle()
+        return witness
 
     def _early_close(self) -> None:
         """Close the job somewhere at some parties, and go on asking."""
@@ -662,11 +706,31 @@ class Engine:
         self._drive(order, {})
 
     def _retry(self) -> None:
-        """Stop somewhere, perhaps after an opening, and begin again: the same job, or another one of the same plan."""
+        """Stop somewhere, perhaps after an opening, and begin again: the same job, or another one of the same plan. With
+        a budget for one run, the other one is refused wherever it would cost something."""
         scene, chance = self.scene, self.chance
         place = chance.randrange(1, len(scene.honest))
-        again = scene.honest if chance.random() < 0.5 else scene.other
-        self._drive([*scene.honest[:place], *again], {})
+        again, budget = chance.choice((scene.honest, scene.other)), chance.random() < 0.5
+        with self._budgets() if budget else contextlib.nullcontext():
+            witness = self._drive([*scene.honest[:place], *again], {})
+        proposed = {exchange.party for exchange in scene.honest[:place] if exchange.request.kind == "propose"}
+        if budget and again is scene.other:
+            for name, job, seq in witness.answered:
+                if job == OTHER_JOB and name in proposed and scene.spent[name] > 0:
+                    witness.learned(f"{name} answered request {seq} of a second job, for which it had no budget left")
+
+    @contextlib.contextmanager
+    def _budgets(self) -> Iterator[None]:
+        """Budgets for one run."""
+        parties = self.scene.parties.items()
+        before = {name: party.ledger.budget for name, party in parties}
+        for name, party in parties:
+            party.ledger.budget = Budget(epsilon=max(1.05 * self.scene.spent[name], 1e-9), delta=1e-6)
+        try:
+            yield
+        finally:
+            for name, party in parties:
+                party.ledger.budget = before[name]
 
     def _mixed_order(self) -> None:
         """Neighbouring requests exchanged, and some left out."""
@@ -778,7 +842,7 @@ def lies_of(scene: Scene) -> list[Lie]:
 
 
 def run_with_lie(scene: Scene, lie: Lie, chance: random.Random) -> str:
-    """"noticed", with the error's code; "same", if the result is the honest one; "wrong" otherwise."""
+    """ "noticed", with the error's code; "same", if the result is the honest one; "wrong" otherwise."""
     scene.restore(scene.start)
     send, told = workplace.Workplace.send, [0]
 

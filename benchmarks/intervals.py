@@ -1,22 +1,24 @@
-"""Do the intervals of `Regress` cover? Simulated columns of seven laws, the five institutions, four real tables; nothing
-missing, MCAR, MAR in the response, MAR in a covariate of its holder, and MAR that is not linear in either.
+"""Do the intervals of `Regress` cover? Simulated columns of seven laws, the five institutions, four real tables;
+nothing missing, MCAR, MAR in the response, MAR in a covariate of its holder, and MAR that is not linear in either.
 
 Family gaussian, exact. Everything is computed from moments of pooled records by the functions that the federation's
 coordinator uses (`tests/oracle/test_regress_combined.py` shows that the federation computes the same). Beside the
 combined estimate stand the Gaussian fit with the errors of its likelihood (`missing="em"`), the same with group errors,
 the presence-weighted estimate alone, and complete cases with HC3 errors.
 
-**Chosen on, judged on.** The estimator (weights, basis of the logits, cap, drawing, combination) and the thresholds of its
-checks were chosen on the designs in `CHOSEN_ON` with seeds below 1,000. The others judge, with seeds from 1,000 on; the
-chosen ones are shown with those seeds too.
+**Chosen on, judged on.** The estimator (weights, basis of the logits, cap, drawing, combination) and the thresholds of
+its checks were chosen on the designs in `CHOSEN_ON` with seeds below 1,000. The others judge, with seeds from 1,000 on;
+the chosen ones are shown with those seeds too.
 
-**Criterion**, for the judging cells, written before they were run. A cell is *covered* if its mean coverage is from 93 to
-97 % (Monte Carlo error included: two standard errors), *silent* if its mean coverage is below 92 % or a coefficient's is
-below 85 %, both beyond Monte Carlo error (two standard errors; for the worst of p coefficients its 1 % quantile under
-85 %), and fewer than 80 % of its runs said "not valid" in their first line. Wanted: no silent cell; at least 80 % of the
-cells covered without a warning (in at least 80 % of their runs); in the real tables' MAR cells a mean of at least 92 %;
-an RMSE at most 1.1 times the Gaussian fit's where that fit covers at least 93 %, and at most .75 of it where it covers
-less than 75 %. QUICK=1 runs a tenth of the cells, drawn at random, with few repetitions and writes no page.
+**Criterion**, for the judging cells, written before they were run. A cell is *covered* if its mean coverage is from 93
+to 97 % (Monte Carlo error included: two standard errors), *silent* if its mean coverage is below 92 % or that of a
+coefficient below 85 %, both beyond Monte Carlo error (two standard errors; for the worst of p coefficients its 1 %
+quantile under 85 %), and fewer than 80 % of its runs said "not valid" in their first line. Wanted: no silent cell; at
+least 80 % of the cells covered without a warning (in at least 80 % of their runs); in the real tables' MAR cells a mean
+of at least 92 %; an RMSE at most 1.1 times the Gaussian fit's where that fit covers at least 93 %, and at most .75 of
+it where it covers less than 75 %. (Three cells of "zero-inflated" were seen before the last change, which of two rules
+adds to the variance; the rule was chosen on the designs above.) QUICK=1 runs a tenth of the cells, drawn at random,
+with few repetitions and writes no page.
 """
 
 from __future__ import annotations
@@ -304,7 +306,7 @@ def main() -> int:
         f" Chosen on: {', '.join(CHOSEN_ON)} (other seeds); all other designs judge."
     )
     start = time.process_time()
-    results = []
+    results: list[CellResult] = []
     for cell in cells():
         results.append(study(cell, repetitions_of(cell)))
         print(" | ".join(row(results[-1])), flush=True)
@@ -316,6 +318,8 @@ def main() -> int:
     broken = [result.cell.name for result in judging if result.problem]
     worst = min(judging, key=lambda result: result.outcomes["combined"].mean)
     good = not silent and not broken and covered >= 0.8 * len(judging)
+    if os.environ.get("DESIGNS", ""):
+        os.environ["QUICK"] = "1"  # a page is of all designs
     return page.finish(
         good,
         cells=len(judging),

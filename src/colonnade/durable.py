@@ -104,9 +104,10 @@ def _only_for_the_owner(path: Path) -> None:
 @contextlib.contextmanager
 def whole_file(path: Path, *, cure: str = "free disk space.") -> Iterator[Path]:
     """Gives the path of a private file to write to; it is then at `path` complete or not at all, also if the process
-    dies."""
+    dies. Its folder is made if it is missing."""
     partial = path.with_name(path.name + ".partial")
     try:
+        private_folder(path.parent)
         yield private_file(partial)
         with partial.open("rb") as file:
             os.fsync(file.fileno())

@@ -20,13 +20,13 @@ from colonnade.cli.main import app
 from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadArguments,
-    BeyondReservation,
     EmptyParty,
     KeyProblem,
     SchemaError,
     SealBroken,
     SourceError,
     UnboundedNotAllowed,
+    UnsafeRequest,
 )
 from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
@@ -208,14 +208,19 @@ def test_a_coordinator_cannot_turn_an_approved_alignment_into_another(tmp_path: 
     cohort = {"include": "court", "matcher": "court"}
     agreed = {**cohort, "capacity": dict(method.capacity), "normalise": [], "epsilon": 1.0}
     with Federation.from_spec(described, aligned=False) as federation:
-        # Another cohort, matched by another party: beyond what anybody has reserved.
-        for other in ({"include": "union", "matcher": "bank"}, {"include": "bank", "matcher": "bank"}):
+        # Another cohort, matched by another party, and other terms: not what was approved.
+        others: list[dict[str, Any]] = [{"include": "union", "matcher": "bank"}, {"include": "bank", "matcher": "bank"}]
+        others += [{"normalise": ["case"]}, {"epsilon": 2.0}]
+        for other in others:
             plan = federation.plan(method)
-            with federation.open(plan) as job, pytest.raises(BeyondReservation):
+            with federation.open(plan) as job, pytest.raises(UnsafeRequest):
                 job.ask(forged(plan.stage("blind"), {"clinic": {**agreed, **other}}))
-        # Different terms for different parties: they do not find each other's lists.
+        # Different terms for different parties, where borders are bypassed: they do not find each other's lists.
         plan = federation.plan(method)
         asked = {"court": agreed, "bank": agreed, "clinic": {**agreed, "normalise": ["case"]}}
+        for party in described.blocks:
+            border = federation.transport[party]  # type: ignore[index]
+            border._bound = lambda request: (plan.stage(request.stage), 0)
         with federation.open(plan) as job:
             job.ask(forged(plan.stage("blind"), asked))
             with pytest.raises(SealBroken):

@@ -15,11 +15,12 @@ import colonnade as co
 from colonnade.cli.main import app
 from colonnade.cli.output import RECORD
 from colonnade.durable import Database, Head
-from colonnade.errors import PartyLost, ReplayMismatch, SealBroken, UnsafeRequest
+from colonnade.errors import CorruptRecord, PartyLost, ReplayMismatch, SealBroken, UnsafeRequest
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.heads import FILE, Heads, PresentLedger, compared, export, of_run, sign_head
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.party import Party
+from colonnade.federation.requester import Signer
 from support import steps
 from support.small import three_parties
 
@@ -217,3 +218,33 @@ def test_heads_of_a_job_that_is_under_way_are_refused(tmp_path: Path) -> None:
             clinic: Party = federation.transport["clinic"]  # type: ignore[index]
             asked = Request(kind="heads", job=job.id, arguments={"heads": []}).encode()
             assert Reply.decode(clinic.handle(asked)).error == UnsafeRequest.code
+
+
+def test_other_members_remember_where_run_folders_are_lost(tmp_path: Path) -> None:
+    """An honest coordinator on a new machine: a restored ledger is refused by what the others keep."""
+    home, copy = tmp_path / "home" / "court", tmp_path / "older.db"
+    with three_parties(tmp_path) as federation:
+        describe(federation, name="first")
+    assert CliRunner().invoke(app, ["ledger", "backup", str(home), "--out", str(copy)]).exit_code == 0
+    with three_parties(tmp_path) as federation:
+        describe(federation, name="second")
+        federation._signer, federation._greeted = Signer(tmp_path), False
+        federation.handshake()
+    assert CliRunner().invoke(app, ["ledger", "restore", str(copy), str(home)]).exit_code == 0
+    shutil.rmtree(tmp_path / "runs")
+    with three_parties(tmp_path) as federation:
+        federation._signer = Signer(tmp_path)
+        with pytest.raises(CorruptRecord):
+            federation.handshake()
+
+
+def test_a_member_cannot_blame_another_with_a_head_that_it_did_not_sign(tmp_path: Path) -> None:
+    with three_parties(tmp_path) as federation:
+        describe(federation)
+        federation._signer = Signer(tmp_path)
+        clinic: Party = federation.transport["clinic"]  # type: ignore[index]
+        forged = [{**told, "rows": told["rows"] + 1} for told in clinic.heads.longest()]
+        clinic.heads.longest = lambda: forged  # type: ignore[method-assign]
+        federation._greeted = False
+        with pytest.raises(SealBroken):
+            federation.handshake()

@@ -11,7 +11,8 @@ import pytest
 import colonnade as co
 from colonnade.data.column import Column, Columns
 from colonnade.durable import check_name
-from colonnade.errors import RosterError, RunError, SchemaError, WireError
+from colonnade.errors import RosterError, RunError, SchemaError, UnknownMethod, WireError
+from colonnade.federation.catalogue import Entry
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Request
 from colonnade.federation.roster import Member, Roster
@@ -42,7 +43,7 @@ def member(name: str, key: int = 1) -> Member:
 def test_the_roster_itself_refuses_them(name: str) -> None:
     """At the border: whatever file or request it comes from."""
     stated = {
-        "members": [{**vars(member("fit")), "name": name, "public_key": "01" * 32}],
+        "members": [{**vars(member("fit")), "name": name, "public_key": "01" * 32, "signing_key": ""}],
         "committee": [],
         "threshold": 1,
         "colluders": 0,
@@ -95,3 +96,27 @@ def test_a_job_id_that_would_be_a_path_is_no_message(job: str) -> None:
     """A completed table is written to a file that is called like its job."""
     with pytest.raises(WireError, match="cannot be called"):
         Request.decode(Request(kind="ask", job=job, arguments={}).encode())
+
+
+def test_a_plug_in_with_a_name_that_would_be_a_path_is_not_loaded() -> None:
+    for name in ("../method", "a/b", "nul", "m" * 33):
+        with pytest.raises(UnknownMethod, match="cannot be called"):
+            Entry(name, "colonnade.statistics.describe", "Describe", "plugged_in").load()
+
+
+def test_a_completed_table_is_read_from_its_own_folder_only(tmp_path: Path) -> None:
+    """A variant: the name of the file comes from the party."""
+    with three_parties(tmp_path, allow=("presence", "completion-quality")) as federation:
+        result = co.Complete(imputer="mean").fit(federation)
+        assert len(result.table("clinic")) == 60
+        (tmp_path / "elsewhere.parquet").write_bytes(
+            (tmp_path / "home" / "clinic" / result.parties["clinic"]["file"]).read_bytes()
+        )
+        for name in (
+            "../../elsewhere.parquet",
+            str(tmp_path / "elsewhere.parquet"),
+            "completed/../../../elsewhere.parquet",
+        ):
+            result.parties["clinic"]["file"] = name
+            with pytest.raises(RunError, match="own folder"):
+                result.table("clinic")

@@ -138,3 +138,31 @@ def test_ignore_reaches_a_party_from_every_file(tmp_path: Path) -> None:
         again = open_party(tmp_path / "home" / party)
         assert list(again.block.columns) == names
         again.close()
+
+
+def test_completed_tables_have_dates() -> None:
+    rng = np.random.default_rng(0)
+    keys = np.arange(400)
+    age = rng.uniform(20, 80, 400)
+    opened = pd.Timestamp("2010-01-01") + pd.to_timedelta((40 * age + rng.normal(0, 60, 400)).astype(int), unit="D")
+    blocks = {
+        "clinic": pd.DataFrame({"id": keys, "age": age}),
+        "bank": pd.DataFrame({"id": keys, "opened": opened.strftime("%d/%m/%Y")})[:200],
+    }
+    fields = {"from_": "2010-01-01", "to": "2020-12-31", "date_format": "%d/%m/%Y"}
+    columns = co.Columns(
+        [
+            co.Column(name="age", kind="continuous", lower=0, upper=120),
+            co.Column(name="opened", kind="date", **fields),
+        ]
+    )
+    allow = ("presence", "completion-quality")
+    with co.Federation.local(blocks, key="id", columns=columns, holder="a third", allow=allow, seed=1) as federation:
+        table = co.Complete(imputer="mean").fit(federation).table("bank")
+    assert table["opened"].dtype.kind == "M"
+    own = table[~table["opened (generated)"]]
+    assert (own["opened"].to_numpy() == opened[own["id"].astype(int)].to_numpy()).all()
+    filled = table[table["opened (generated)"]]["opened"]
+    assert len(filled) == 200
+    assert filled.between("2010-01-01", "2020-12-31").all()
+    assert abs(filled.mean() - opened[200:].mean()) < pd.Timedelta(days=150)

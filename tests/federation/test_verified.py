@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from colonnade.statistics import joint, shares, verified
 from colonnade.statistics.circuit import CircuitStatistic
 from colonnade.statistics.moments import Moments, MomentsLayout
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
-from colonnade.statistics.tables import Tables, TablesLayout
+from colonnade.statistics.tables import TableComputation, Tables, TablesLayout
+from colonnade.synthesis.field.rounds import Round, TableRounds
+from colonnade.synthesis.field.schema import Schema, TableQuery
+from support.plans import plan_of_stages
 from support.small import three_parties
 
 PAIR = Tables(tables=(("sector", "sued"), ("rating",)), epsilon=1.0)
@@ -70,6 +74,22 @@ def test_an_honest_run_is_verified_and_gives_the_same(tmp_path: Path, name: str)
             assert ("statistics.verified.conclude" in steps) == verify
             assert any(note.startswith("Not verified") for note in plan.notes) == (not verify)
     assert str(results[0]) == str(results[1])
+
+
+def test_rows_in_chunks_are_verified_in_pieces(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = replace(TRIPLE.layout(federation.facts, federation.roster), records=25)
+    stages = TableComputation(layout, "client", delta=1e-6)
+    assert len(layout.chunks) == 3
+    assert not layout.remembers(0)
+    with federation.open(plan_of_stages("tables", stages.stages)) as job:
+        assert stages.run(job).counts
+    combine = TablesLayout.combine
+    monkeypatch.setattr(
+        TablesLayout, "combine", lambda self, me, number: changed(combine(self, me, number), int(me.name == "clinic"))
+    )
+    stages = TableComputation(layout, "client", delta=1e-6)
+    with federation.open(plan_of_stages("tables", stages.stages)) as job, pytest.raises(VerificationFailed):
+        stages.run(job)
 
 
 def test_the_server_view_is_not_verified_and_says_so(federation: Federation) -> None:
@@ -244,6 +264,37 @@ def test_shares_of_no_polynomial_are_found(federation: Federation, monkeypatch: 
 
     monkeypatch.setattr(shares, "share", wrong)
     refused(federation, PAIR, "do not fit together")
+
+
+# --- rounds of tables -------------------------------------------------------------------------------------
+
+
+def two_rounds(federation: Federation) -> None:
+    schema = Schema.declared(federation.facts, bins=4)
+    rounds = TableRounds(schema, federation.roster, "client", units=(3, 4), mus=(50, 80), verify=True)
+    with federation.open(plan_of_stages("synthesize", rounds.stages)) as job:
+        rounds.tables(job, schema, 0, [TableQuery.of(("age",)), TableQuery.of(("sued",), units=2)])
+        triple, pair = TableQuery.of(("age", "visits", "rating")), TableQuery.of(("age", "rating"))
+        rounds.tables(job, schema, 1, [TableQuery.of(("age", "sued"), units=2), pair, triple])
+
+
+def test_the_rounds_of_a_field_are_verified(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_rounds(federation)
+    combine, own_rows, joint_rows = Round.combine, Round._own_rows, Round._joint_rows
+
+    def wrong(self: Any, me: Party, number: int) -> Any:
+        share = combine(self, me, number)
+        return changed(share, 2) if me.name == "court" and self.number == 1 else share
+
+    with monkeypatch.context() as lies, pytest.raises(VerificationFailed, match="what was computed by 'court'"):
+        lies.setattr(Round, "combine", wrong)
+        two_rounds(federation)
+    with monkeypatch.context() as lies, pytest.raises(VerificationFailed, match="the shape of the rows by 'clinic'"):
+        lies.setattr(Round, "_own_rows", lambda self, me: own_rows(self, me) * (3 if me.name == "clinic" else 1))
+        two_rounds(federation)
+    with monkeypatch.context() as lies, pytest.raises(VerificationFailed, match="the shape of the rows by 'clinic'"):
+        lies.setattr(Round, "_joint_rows", lambda self, me, pair: joint_rows(self, me, pair) * 2)
+        two_rounds(federation)
 
 
 # --- coins ------------------------------------------------------------------------------------------------

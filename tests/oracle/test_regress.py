@@ -26,87 +26,23 @@ from colonnade.data.simulated import five_institutions
 from colonnade.errors import BadArguments, SchemaError, UnboundedNotAllowed, UnknownColumn
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.linear.estimate import MomentFit
+from colonnade.models.linear.combined import CombinedFit
 from colonnade.models.linear.gaussian import regression
 from colonnade.models.linear.regress import Regress
 from colonnade.models.linear.result import Regression
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
+from support.wages import (
+    ALLOW,
+    COLUMNS,
+    HELD,
+    blocks_missing_at_random,
+    complete_blocks,
+    federation,
+    pooled,
+    whole_table,
+)
 
 Array = NDArray[np.float64]
-ALLOW = ("presence", "exact-moments")
-COLUMNS = Columns(
-    [
-        Column(name="wage", kind="continuous", lower=0.0, upper=100.0),
-        Column(name="age", kind="continuous", lower=0.0, upper=120.0),
-        Column(name="debt", kind="continuous", lower=-40.0, upper=40.0),
-        Column(name="grade", kind="ordinal", categories=("C", "B", "A")),
-        Column(name="sector", kind="categorical", categories=("farming", "trade", "mining")),
-        Column(name="visits", kind="count", lower=0, upper=30),
-    ]
-)
-HELD = {"employer": ["wage", "age"], "bank": ["debt", "grade"], "clinic": ["sector", "visits"]}
-
-
-def whole_table(n: int, seed: int = 0) -> pd.DataFrame:
-    """Correlated columns of three parties; `wage` depends on all of them."""
-    rng = np.random.default_rng(seed)
-    common = rng.normal(size=n)
-    age = np.clip(45 + 10 * (0.6 * common + 0.8 * rng.normal(size=n)), 0, 120)
-    debt = np.clip(6 * (0.5 * common + rng.normal(size=n)), -40, 40)
-    grade = np.digitize(-0.4 * common + rng.normal(size=n), [-0.5, 0.6])
-    sector = rng.choice(3, size=n, p=[0.5, 0.3, 0.2])
-    visits = np.clip(np.rint(8 + 2 * common + 2 * rng.normal(size=n)), 0, 30).astype(int)
-    mean = 20 + 0.3 * age - 0.4 * debt + 2 * grade + 3 * (sector == 1) - 1.0 * visits
-    return pd.DataFrame(
-        {
-            "id": [f"P{i:05d}" for i in range(n)],
-            "wage": np.clip(mean + 4 * rng.normal(size=n), 0, 100),
-            "age": age,
-            "debt": debt,
-            "grade": np.array(["C", "B", "A"])[grade],
-            "sector": np.array(["farming", "trade", "mining"])[sector],
-            "visits": visits,
-        }
-    )
-
-
-def blocks_missing_at_random(table: pd.DataFrame, seed: int = 1) -> dict[str, pd.DataFrame]:
-    """Wage drives who is at the bank and at the clinic; the employer lacks the first tenth."""
-    rng = np.random.default_rng(seed)
-    score = ((table["wage"] - table["wage"].mean()) / table["wage"].std()).to_numpy()
-    there = {
-        "employer": np.arange(len(table)) >= len(table) // 10,
-        "bank": rng.random(len(table)) < expit(0.5 + score),
-        "clinic": rng.random(len(table)) < expit(-0.2 - score),
-    }
-    return {party: table.loc[there[party], ["id", *names]] for party, names in HELD.items()}
-
-
-def complete_blocks(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    return {party: table[["id", *names]] for party, names in HELD.items()}
-
-
-def federation(
-    path: Path, blocks: dict[str, pd.DataFrame], columns: Columns = COLUMNS, **options: object
-) -> Federation:
-    chosen = {"allow": ALLOW, "home": path / "home", "runs": path / "runs", **options}
-    return Federation.local(blocks, key="id", columns=columns, **chosen)
-
-
-def pooled(blocks: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Numbers with NaN, one row for each of the employer's records; the response last."""
-    joined = blocks["employer"].merge(blocks["bank"], on="id", how="left").merge(blocks["clinic"], on="id", how="left")
-    return pd.DataFrame(
-        {
-            "age": joined["age"],
-            "debt": joined["debt"],
-            "grade": joined["grade"].map({"C": 0.0, "B": 1.0, "A": 2.0}),
-            "sector[trade]": (joined["sector"] == "trade").astype(float).where(joined["sector"].notna()),
-            "sector[mining]": (joined["sector"] == "mining").astype(float).where(joined["sector"].notna()),
-            "visits": joined["visits"],
-            "wage": joined["wage"],
-        }
-    )
 
 
 class RecordLikelihood:
@@ -203,7 +139,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Regression, dict[s
     path = tmp_path_factory.mktemp("regress")
     blocks = blocks_missing_at_random(whole_table(1500))
     with federation(path, blocks) as parties:
-        result, run = parties.run(Regress(response="wage", gamma=2**26))
+        result, run = parties.run(Regress(response="wage", missing="em", gamma=2**26))
     return result, blocks, run.path
 
 
@@ -287,7 +223,7 @@ def test_summary_and_run_folder(fitted: tuple[Regression, dict[str, pd.DataFrame
     )
     assert (path / "summary.txt").read_text() == text + "\n"
     described = RunFolder.open(path).job
-    assert CATALOGUE.make(described["method"], described["options"]) == Regress(response="wage", gamma=2**26)
+    assert CATALOGUE.make(described["method"], described["options"]) == Regress(response="wage", missing="em", gamma=2**26)
 
 
 def test_nothing_missing_gives_ordinary_least_squares(tmp_path: Path) -> None:
@@ -299,7 +235,7 @@ def test_nothing_missing_gives_ordinary_least_squares(tmp_path: Path) -> None:
     errors = {}
     with federation(tmp_path, blocks) as parties:
         for gamma in (2**10, 2**20, 2**26):
-            fit = Regress(response="wage", gamma=gamma).fit(parties)
+            fit = Regress(response="wage", missing="em", gamma=gamma).fit(parties)
             errors[gamma] = float(np.abs((fit.params - ols.params) / ols.bse).max())
     # Rounding at random adds an error of sd about range / (4 gamma) to each value, here 1/10 of it per sd of a column.
     assert errors[2**26] < 1e-6 < errors[2**10] < 0.1
@@ -315,8 +251,9 @@ def test_nothing_missing_gives_ordinary_least_squares(tmp_path: Path) -> None:
 def test_only_records_with_the_response_are_asked_for(tmp_path: Path) -> None:
     with federation(tmp_path, blocks_missing_at_random(whole_table(300))) as parties:
         procedure = Regress(response="wage").procedure(parties.facts, parties.roster)
-        assert isinstance(procedure, MomentFit)
-        asked = procedure.layout
+        assert isinstance(procedure, CombinedFit)
+        assert procedure.layout.masks == procedure.first.layout.masks
+        asked = procedure.first.layout
         plan = parties.plan(Regress(response="wage"))
     assert len(asked.masks) == 4
     assert all(mask[asked.parties.index("employer")] for mask in asked.masks)
@@ -361,7 +298,7 @@ def test_what_cannot_work_is_refused_before_any_data(tmp_path: Path) -> None:
         pytest.raises(SchemaError, match="empty cells"),
     ):
         Regress(response="wage").fit(parties)
-    with pytest.raises(BadArguments, match="missing must be 'em', 'complete-case'"):
+    with pytest.raises(BadArguments, match="missing must be 'combined', 'em', 'complete-case'"):
         Regress(response="wage", missing="none")  # type: ignore[arg-type]
     with pytest.raises(BadArguments, match="needs the option 'response'"):
         CATALOGUE.make("regress", {})

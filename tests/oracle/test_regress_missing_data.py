@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Blocks = dict[str, pd.DataFrame]
 GAMMA = 2**26
 METHODS: dict[str, Method[Regression]] = {
-    "em": Regress(response="y", gamma=GAMMA),
+    "em": Regress(response="y", missing="em", gamma=GAMMA),
     "binomial": Regress(response="late", family="binomial", gamma=GAMMA),
     "complete-case": Regress(response="y", missing="complete-case", gamma=GAMMA),
     "mean": Regress(response="y", missing="mean", gamma=GAMMA),
@@ -151,7 +151,7 @@ RIGHT, WRONG = 3.5, 6.0
 @pytest.mark.parametrize(
     ("name", "words", "holder", "other"),
     [
-        ("em", "right if records are missing at random.", True, True),
+        ("em", "right if records are missing at random and the columns are jointly Gaussian.", True, True),
         ("private", "right if whether a block is missing depends on the response holder's columns only", True, False),
         ("complete-case", "right if records are missing completely at random", False, None),
         ("mean", "a baseline, biased", False, None),

@@ -9,6 +9,7 @@ direction in which the two neighbours differ, which for nearly normal noise is t
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ import pytest
 from colonnade.audit.claims import claimed_curve
 from colonnade.audit.mechanism import Audit
 from colonnade.audit.planted import NOTHING, Planted
-from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.data.column import Columns
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.statistics.attacks import corner_moments, moments_audit
 from colonnade.statistics.features import integer_bounds, quantize, stochastic_round
 from colonnade.statistics.moments import Moments, MomentsLayout
-from support.small import three_parties
+from support.small import COLUMNS, three_parties
 
 RUNS = 1_000_000
 DELTA = 1e-5
@@ -101,3 +103,65 @@ def test_quantisation_is_unbiased_and_never_above_its_bounds(tmp_path: Path) -> 
     long = quantize(np.full((10, 5), 5.0), gamma=100, clip=1.0, entry=1.0, randomness=SimulatedRandomness(6))
     assert np.max(np.sum(long**2, axis=1)) <= 100**2
     assert np.all(long >= 40), "shortened, not thrown away"
+
+
+# --- masks of columns ---------------------------------------------------------------------------------------------
+
+MASKED_RUNS = 400_000
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> tuple[MomentsLayout, MomentsLayout]:
+    """One column of one bit with its mask and its party's presence: six entries. And the same without the mask."""
+    layouts = []
+    for missing in (True, False):
+        columns = Columns(replace(column, missing=missing and name == "sued") for name, column in COLUMNS.items())
+        with three_parties(tmp_path_factory.mktemp("masked"), columns=columns) as federation:
+            method = Moments(
+                epsilon=EPSILON, delta=DELTA, columns=("sued",), presence="secret", view="server", gamma=64
+            )
+            layouts.append(method.layout(federation.facts, federation.roster))
+    return layouts[0], layouts[1]
+
+
+def masked_audit(layout: MomentsLayout, planted: Planted = NOTHING) -> Audit[bool]:
+    claim = claimed_curve(layout.releases(0), name="Gram matrix with a mask, server view")
+    return moments_audit(layout, claim, delta=DELTA, runs=MASKED_RUNS, planted=planted)
+
+
+def test_the_claim_with_a_mask_is_not_refuted(masked: tuple[MomentsLayout, MomentsLayout]) -> None:
+    layout, _ = masked
+    assert layout.masked == ("sued",)
+    assert layout.entries(layout.masks[0]) == ["present at court", "filled sued", "sued"]
+    assert np.linalg.norm(corner_moments(layout, True, SimulatedRandomness(0))) == pytest.approx(layout.delta_2)
+    result = masked_audit(layout).run(SimulatedRandomness(14))
+    assert not result.refuted, str(result)
+
+
+def test_noise_calibrated_without_the_mask_is_refuted(masked: tuple[MomentsLayout, MomentsLayout]) -> None:
+    layout, without = masked
+    forgotten = Planted(factor=math.sqrt(layout.mu / without.mu))
+    assert forgotten.factor == pytest.approx(layout.delta_2 / without.delta_2, rel=0.05)
+    made = masked_audit(layout, forgotten)
+    assert made.stated_power is not None
+    assert made.stated_power.probability > 0.99
+    assert made.run(SimulatedRandomness(15)).refuted
+
+
+def test_a_mask_that_is_not_clipped_is_refuted(
+    masked: tuple[MomentsLayout, MomentsLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mask is gamma or 0 whatever the values say. One that takes them as they are shows a record beyond the claim."""
+    layout, _ = masked
+    for wild in (7.0, -3.0, math.nan):
+        rows = layout.integer_rows("court", np.array([[wild, 1.0]]), SimulatedRandomness(1))
+        assert rows.tolist() == [[64, 0, 64]]
+    clipped = MomentsLayout.integer_rows
+
+    def unclipped(self: MomentsLayout, party: str, values: np.ndarray, randomness: Randomness) -> np.ndarray:
+        rows = clipped(self, party, values, randomness)
+        rows[:, 1] = np.rint(self.gamma * 1.5 * values[:, 0])
+        return rows
+
+    monkeypatch.setattr(MomentsLayout, "integer_rows", unclipped)
+    assert masked_audit(layout).run(SimulatedRandomness(16)).refuted

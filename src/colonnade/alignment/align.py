@@ -34,7 +34,7 @@ from colonnade.alignment.lists import (
     terms,
 )
 from colonnade.data.cohort import Alignment, Cohort
-from colonnade.durable import private_folder, whole_file
+from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, SealBroken
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home
@@ -480,7 +480,6 @@ def pattern_counts(cohort: Cohort, parties: Sequence[str]) -> NDArray[np.int64]:
 
 def write_overlap(folder: Path, plain: dict[str, Any]) -> None:
     """Exact numbers, for the operator of the party whose folder this is."""
-    private_folder(folder)
     stored = json.loads((folder / OVERLAP).read_text()) if (folder / OVERLAP).is_file() else {}
     earlier = stored if stored.get("cohort") == plain["cohort"] else {}
     with whole_file(folder / OVERLAP) as partial:

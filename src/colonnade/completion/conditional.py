@@ -29,7 +29,7 @@ from scipy import linalg, special
 from colonnade.completion.layout import Layout, Matrix, is_numeric, range_of, width_of
 from colonnade.data.column import Column, Columns
 from colonnade.federation.facts import PublicFacts
-from colonnade.statistics.features import Feature
+from colonnade.statistics.features import EMPTY, Feature
 from colonnade.statistics.marginals import Marginal
 from colonnade.synthesis.copula.model import as_points, stepwise
 
@@ -284,7 +284,7 @@ def feature_rows(columns: Columns, features: Sequence[Feature], values: Reals) -
     rows = np.zeros((len(values), layout.width), dtype=np.float32)
     for name, column in columns.items():
         place = layout.slices[name]
-        own = [k for k, feature in enumerate(features) if feature.column == name]
+        own = [k for k, feature in enumerate(features) if feature.column == name and feature.category != EMPTY]
         if is_numeric(column):
             (only,) = own
             lower, span = range_of(column)

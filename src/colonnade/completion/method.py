@@ -167,12 +167,6 @@ class CompletionMethod(Method[Completion]):
                 f"a completed table has a column {taken[0]!r} of its own; rename the party's, or leave it out of its"
                 " block."
             )
-        empty = [name for name, column in columns.items() if column.missing]
-        if self.imputer in MOMENTS and empty:
-            raise SchemaError(
-                f"imputer={self.imputer!r} rests on joint moments, which cannot use columns that may have empty cells"
-                f" ({', '.join(empty)}); choose imputer='regression' or 'mean'."
-            )
         fixed = [party for party, own in facts.columns.items() if all(_single(column) for column in own.values())]
         if self.imputer == "mice" and fixed:
             raise SchemaError(
@@ -416,7 +410,8 @@ class Completing(Procedure[Completion]):
         targets = tuple(party for party, count in missing.items() if count)
         if not targets:
             raise NotEstimable(
-                "none of these parties lacks a record that another party has; nothing is to be completed."
+                "none of these parties lacks a record that another party has, or has an empty cell; nothing is to be"
+                " completed."
             )
         histories: dict[str, Any] = {}
         for target in targets:

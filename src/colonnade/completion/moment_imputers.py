@@ -30,12 +30,13 @@ from colonnade.completion.split.exchange import Exchange, Keys, Masking
 from colonnade.completion.split.rounds import SUM, Planner
 from colonnade.completion.split.session import presence_of
 from colonnade.completion.split.training import CHUNK, row_chunks
+from colonnade.data.aggregation import is_empty
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.stage import Later
 from colonnade.federation.step import Public, Release, Size, step
 from colonnade.privacy.cost import Cost, Free, Unbounded
-from colonnade.statistics.features import column_features, design, features
+from colonnade.statistics.features import EMPTY, Feature, column_features, design, features
 from colonnade.statistics.joint import binding, once
 from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import Moments
@@ -271,10 +272,22 @@ def _of_pattern(
 def _own_scores(me: Party, scores: Scores, marginals: dict[str, Any]) -> NDArray[np.float64]:
     columns = me.facts.columns[me.name]
     if scores == "features":
-        return design(me, [feature for column in columns.values() for feature in column_features(me.name, column)])
+        every = [feature for column in columns.values() for feature in column_features(me.name, column)]
+        return _with_means(me, every, design(me, every))
     known = read_marginals(marginals)
     latent = [latent_scores(column, known[name], me.column(name)) for name, column in columns.items()]
     return np.nan_to_num(np.column_stack(latent))
+
+
+def _with_means(me: Party, every: Sequence[Feature], rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The features with their means in place of empty cells, about which the equations then say nothing."""
+    present = me.present
+    for place, feature in enumerate(every):
+        if me.facts.column(feature.column).missing and feature.category != EMPTY:
+            empty = is_empty(me.column(feature.column))
+            known = present & ~empty
+            rows[present & empty, place] = rows[known, place].mean() if known.any() else 0.0
+    return rows
 
 
 @step(cost=Free("nothing leaves: the sum stays here"))

@@ -97,13 +97,18 @@ class Completion(Result):
         """A party's completed table: its columns, each followed by one that says which entries were generated."""
         return self._read(party, self._of(party)["file"])
 
+    def own(self, party: str) -> pd.DataFrame:
+        """A party's own records under their keys, with their empty cells filled in: a table to load as its block."""
+        return self._read(party, self._of(party)["own"])
+
     def expected(self, party: str) -> pd.DataFrame:
         """A party's completed records before one value was chosen: numbers scaled to [0, 1] by their declared range,
         and a frequency for each category."""
         return self._read(party, self._of(party)["expected"])
 
     def _read(self, party: str, name: str) -> pd.DataFrame:
-        if party not in self.homes or not (self.homes[party] / name).is_file():
+        inside = Path(name).parent == Path("completed")  # the party has said where, and it is said of its own folder
+        if party not in self.homes or not inside or not (self.homes[party] / name).is_file():
             raise RunError(f"the completed table of {party!r} is in that party's own folder, as {name}; read it there.")
         path = self.homes[party] / name
         if path.suffix == ".csv":  # a category may be called NA; a key may be too long for a float
@@ -130,7 +135,9 @@ class Completion(Result):
 
     def view(self) -> View:
         count = sum(done["completed"] for done in self.parties.values())
-        title, quality = f"{number(count)} records completed at {', '.join(self.parties)}", self._quality()
+        cells = sum(done["cells"] for done in self.parties.values())
+        what = f"{number(count)} records and {number(cells)} empty cells" if cells else f"{number(count)} records"
+        title, quality = f"{what} completed at {', '.join(self.parties)}", self._quality()
         parties = Table(title="Completed parties", head=PARTY_HEAD, rows=self._party_rows(), numeric=(1, 2, 3, 4, 5, 6))
         rows = self._column_rows()
         columns = Table(title="Columns", head=COLUMN_HEAD, rows=rows, numeric=(2, 3, 4, 6))

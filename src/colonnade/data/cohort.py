@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from colonnade.data.keys import check_keys, key_type, read_keys
 from colonnade.durable import private_file
-from colonnade.errors import CorruptRecord, EmptyParty, SchemaError, SourceError
+from colonnade.errors import CorruptRecord, EmptyParty, KeyProblem, SchemaError, SourceError
 
 
 class UniformWords(Protocol):
@@ -149,8 +149,7 @@ def join_in_the_clear(
         raise SchemaError(f"include={include!r} is no party; write 'union' or one of {', '.join(parties)}.")
     checked = {party: _checked(party, values) for party, values in keys.items()}
     if len({key_type(values) for values in checked.values()}) > 1:
-        # As in a private alignment: an integer is compared by its decimal text. A CSV file has texts alone.
-        checked = {party: np.array([str(key) for key in own.tolist()], object) for party, own in checked.items()}
+        checked = _as_texts(checked)
     # Records get their numbers from the party that decides (all in turn for a union); -1 is not in the cohort.
     deciding = list(checked.values()) if include == "union" else [checked[include]]
     distinct = pd.unique(np.concatenate(deciding))
@@ -168,6 +167,19 @@ def join_in_the_clear(
         presence[rows[rows >= 0], column] = True
         alignments[party] = Alignment(len(records), rows)
     return Cohort(parties, presence), alignments
+
+
+def _as_texts(keys: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Integers by their decimal text, as in a private alignment: a CSV file has texts alone."""
+    texts = {party: np.array([str(key) for key in own.tolist()], dtype=object) for party, own in keys.items()}
+    whole = {key for party in keys if key_type(keys[party]) == "integers" for key in texts[party]}
+    if not any(key in whole for party in keys if key_type(keys[party]) == "text" for key in texts[party]):
+        listed = ", ".join(f"{party!r} has {key_type(own)}" for party, own in keys.items())
+        raise KeyProblem(
+            f"the parties' keys are of different types ({listed}), and no integer is the text of another party's key; "
+            "convert them to one, the same way at every party."
+        )
+    return texts
 
 
 def _checked(party: str, values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:

@@ -155,8 +155,9 @@ class Draft:
             *(Text(text=sentence, style="warning") for sentence in self._warnings()),
             Heading(text="Columns"),
             overview,
-            *([Heading(text="Left out"), leaves_out] if left else []),
         ]
+        if left:
+            answer += [Heading(text="Left out"), leaves_out]
         return View(
             title=title,
             quality="Domains were read off the data and rounded outwards: guesses, until a person confirms them.",

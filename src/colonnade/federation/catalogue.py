@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from colonnade.codec import nearest
+from colonnade.durable import check_name
 from colonnade.errors import PackageNotNamed, RunError, SchemaError, UnknownMethod
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 GROUP = "colonnade.methods"
 """The entry points through which other packages add methods: name = "package.module:Class"."""
 
+LONGEST = 32
+"""Characters of a method's name, with which its jobs and their folders begin."""
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -46,6 +49,7 @@ class Entry:
         return not self.package
 
     def load(self) -> type[Method[Any]]:
+        check_name(self.name, f"a method of {self.package or self.module}", error=UnknownMethod, longest=LONGEST)
         cls: type[Method[Any]] = getattr(importlib.import_module(self.module), self.cls)
         return cls
 

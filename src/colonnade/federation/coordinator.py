@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import colonnade
 from colonnade.codec import nearest
+from colonnade.durable import Head
 from colonnade.errors import (
     BadArguments,
     ColonnadeError,
@@ -30,6 +31,7 @@ from colonnade.errors import (
 from colonnade.federation.catalogue import CATALOGUE, check_installed
 from colonnade.federation.config import Consortium, CoordinatorFile, Spec
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.heads import longest_told
 from colonnade.federation.job import Job, Progress, proposal, refusal
 from colonnade.federation.local import aligned_privately, set_up
 from colonnade.federation.messages import Reply, Request
@@ -213,9 +215,9 @@ class Federation:
             return
         # On the network, each party must still have the ledger that it had at its newest run (see `recovery`).
         heads = newest_heads(self.runs) if self._signer is not None else {}
+        kept: dict[str, Head] = {}
         for party in self.transport.parties:
-            greeting = {} if party not in heads else {"head": {"rows": heads[party].rows, "hash": heads[party].hash}}
-            reply = self._say(party, Request(kind="hello", arguments=greeting))
+            reply = self._say(party, Request(kind="hello", arguments=_greeting(heads.get(party))))
             if reply["version"] != colonnade.__version__:
                 raise VersionMismatch(
                     f"party {party!r} runs Colonnade {reply['version']}, the coordinator {colonnade.__version__};"
@@ -225,6 +227,12 @@ class Federation:
                 raise PartyLost(f"{reply['party']!r} answered in place of {party!r}; check the transport.")
             if reply["roster"] != self.roster.fingerprint or reply["facts"] != self.facts.fingerprint:
                 raise RosterError(f"party {party!r} has pinned another roster or other facts; align and pin again.")
+            for other, head in longest_told(reply.get("heads"), self.roster).items():
+                kept[other] = max(kept.get(other, Head(0, "")), head, key=lambda known: known.rows)
+        # The other members remember too, if run folders are lost.
+        for party, head in kept.items() if self._signer is not None else ():
+            if party in self.transport.parties and head.rows > heads.get(party, Head(0, "")).rows:
+                self._say(party, Request(kind="hello", arguments=_greeting(head)))
         self._greeted = True
 
     def _say(self, party: str, request: Request) -> Any:
@@ -335,7 +343,7 @@ class Federation:
         with self.open(plan, name=name, progress=progress) as job:
             result = _result(plan, job)
             result.write(job.run)
-        return result, job.run
+        return _returned(result, job), job.run
 
     def resume(self, path: str | Path, *, progress: Callable[[Progress], None] | None = None) -> tuple[Any, RunFolder]:
         """Continue an interrupted run: what was answered is replayed byte for byte, nothing is debited twice.
@@ -364,7 +372,7 @@ class Federation:
         with self._job(plan, run, progress) as job:
             result = _result(plan, job)
             result.write(run)
-        return result, run
+        return _returned(result, job), run
 
     def ask(self, step: Step, *, parties: Sequence[str] | None = None, **arguments: Any) -> dict[str, Any]:
         """One step as a job of its own: {party: value}, all parties in parallel. Parties load no method for it: the
@@ -383,14 +391,38 @@ class Federation:
 
 
 def _result(plan: Plan, job: Job) -> Result:
-    """What the procedure makes of the releases. If privacy was spent and supports no estimate, the result says so."""
+    """What the procedure makes of the releases. If they support no estimate, the result says so, and is in the run
+    folder like any other."""
     assert plan.run is not None
+
+    def none(error: Exception) -> NoEstimate:
+        return NoEstimate(plan.method, error, job.released, simulated=job.simulated)
+
     try:
         return plan.run(job)
     except NotEstimable as error:
-        if not job.spent:
+        return none(error)
+    except BadArguments as error:  # of options that do not fit what the releases show; a party's refusal stays one
+        if error is job.refusal:
             raise
-        return NoEstimate(plan.method, str(error), job.released, simulated=job.simulated)
+        return none(error)
+    except Exception as error:
+        if job.spent and not isinstance(error, ColonnadeError):
+            # The run can be resumed by a version that has the mistake no more. Until then, what was paid for is there.
+            none(error).write(job.run)
+        raise
+
+
+def _returned(result: Result, job: Job) -> Result:
+    """An estimate, or none if privacy was spent for it. What cost no privacy budget is simply an error."""
+    if isinstance(result, NoEstimate) and not job.spent:
+        raise result.cause
+    return result
+
+
+def _greeting(head: Head | None) -> dict[str, Any]:
+    """What a party is told when it is greeted: the head that its ledger must contain."""
+    return {} if head is None else {"head": {"rows": head.rows, "hash": head.hash}}
 
 
 def _about_keys(spec: Spec, home: Path, aligned: bool) -> list[str]:

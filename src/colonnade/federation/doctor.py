@@ -186,14 +186,14 @@ def _sealing(party: PartyFile, home: Home) -> Iterator[Finding]:
     elif owner.signing_key is None:
         yield warning(
             "certificates",
-            "the certificate has no signing key, so that this party's ledger heads stay unsigned; make a new request with"
-            " `colonnade party init` (the sealing key stays) and have it signed.",
+            "the certificate has no signing key, so that this party's ledger heads stay unsigned; make a new request"
+            " with `colonnade party init` (the sealing key stays) and have it signed.",
         )
     elif owner.signing_key != home.identity().signing_key:
         yield fault(
             "certificates",
-            f"the certificate vouches for another signing key than {party.home / 'identity.pem'} has; make a new request"
-            " with `colonnade party init` and have it signed.",
+            f"the certificate vouches for another signing key than {party.home / 'identity.pem'} has; make a new"
+            " request with `colonnade party init` and have it signed.",
         )
     else:
         yield fine("certificates", "the certificate vouches for this party's sealing key and signing key.")

@@ -76,6 +76,26 @@ def read_heads(stated: Any, roster: Roster, *, job: str, plan: str, parties: Seq
     return heads
 
 
+def longest_told(stated: Any, roster: Roster) -> dict[str, Head]:
+    """{party: the longest head that it has signed}, as another member tells it (`Heads.longest`); what has no signature
+    proves nothing and is left out."""
+    heads: dict[str, Head] = {}
+    for each in stated if isinstance(stated, list) else ():
+        told = record(_Told, each, "a signed head")
+        key = roster.member(told.party).signing_key
+        if key:
+            head = Head(told.rows, told.hash)
+            check_signature(key, told.signature, _statement(told.job, told.plan, told.party, head), of=told.party)
+            heads[told.party] = head
+    return heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told(SignedHead):
+    job: str
+    plan: str
+
+
 # --- what a member keeps ------------------------------------------------------------------------------------
 
 
@@ -111,6 +131,13 @@ class Heads:
                     doubted.append(signed.party)
                     break
         return tuple(doubted)
+
+    def longest(self) -> list[dict[str, Any]]:
+        """The longest head that each party has signed, with the job and the plan for which it did."""
+        rows = self.chain.database.execute(
+            "SELECT body, MAX(CAST(json_extract(body, '$.rows') AS INTEGER)) FROM heads GROUP BY party"
+        )
+        return [{name: part for name, part in json.loads(body).items() if name != "time"} for body, _ in rows]
 
     def by_party(self) -> dict[str, list[tuple[str, str, SignedHead]]]:
         """{party: [(job, plan, head)]}, in the order in which they were kept."""

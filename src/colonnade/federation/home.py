@@ -139,7 +139,6 @@ class Home:
 
     def _write(self, name: str, text: str) -> None:
         """Whole or not at all, also when the process dies in between."""
-        private_folder(self.path)
         with whole_file(self.path / name) as partial:
             partial.write_text(text, encoding="utf-8")
 

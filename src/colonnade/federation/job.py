@@ -115,6 +115,8 @@ class Job:
         """Whether a release with a privacy bound was asked for."""
         self.released: dict[str, Any] = {}
         """{what: the noisy numbers that were released under such a bound}."""
+        self.refusal: Exception | None = None
+        """What a party or the transport answered in place of a reply, the last time."""
         self._pending: dict[str, list[Mail]] = {party: [] for party in transport.parties}
         # Nobody's privacy rests on the coordinator's own record: it survives the process, and is flushed at the end.
         self._database = Database(run.path / "transcript.db", flushed=False)
@@ -264,6 +266,7 @@ class Job:
                 failures.append(refusal(self._transport, party, reply))
             replies[party] = reply
         if failures:
+            self.refusal = failures[0]
             raise failures[0]
         return replies
 

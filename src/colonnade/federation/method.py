@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_tra
 import numpy as np
 
 from colonnade.codec import plain, words
-from colonnade.errors import NotEstimable
+from colonnade.errors import ColonnadeError, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.options import Declared, Options
@@ -63,8 +63,11 @@ class NoEstimate(Result):
 
     kind: ClassVar[str] = "no-estimate"
 
-    def __init__(self, method: str, reason: str, released: Mapping[str, Any], *, simulated: bool) -> None:
-        self.method, self.reason, self.released, self.simulated = method, reason, released, simulated
+    def __init__(self, method: str, cause: Exception, released: Mapping[str, Any], *, simulated: bool) -> None:
+        self.method, self.cause, self.released, self.simulated = method, cause, released, simulated
+        self.reason = str(cause)
+        if not isinstance(cause, ColonnadeError):
+            self.reason = f"unexpected {type(cause).__name__}: {cause}. This is a bug."
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -90,7 +93,9 @@ class NoEstimate(Result):
             answer=(
                 Text(text="The noisy releases of this run are in result.json. They are paid for, and can be used."),
                 Table(title="What was released", head=("what", "numbers"), rows=rows, numeric=(1,), shown=10),
-            ),
+            )
+            if rows
+            else (Text(text="Nothing with a privacy bound was released: this run has cost no privacy budget."),),
             warnings=(f"No estimate: {self.reason}",),
         )
 

@@ -48,7 +48,7 @@ from colonnade.errors import (
 from colonnade.federation import wire
 from colonnade.federation.catalogue import CATALOGUE, check_installed
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.heads import Heads, list_statement, read_heads, sign_head
+from colonnade.federation.heads import Heads, SignedHead, list_statement, read_heads, sign_head
 from colonnade.federation.messages import Mail, Message, Reply, Request, Transcript, stored_proposal
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import (
@@ -232,8 +232,11 @@ class Party(Workplace):
             "n": self.facts.n,
             "simulation": self.simulation,
         }
+        if not request.job:  # a greeting, not a roll-call
+            value["heads"] = [told for told in self.heads.longest() if told["party"] != self.name]
         reply = Reply(value=value).encode()
-        self._record(request, data, reply, kind="hello", discloses="public facts: version, roster, columns")
+        discloses = "public facts: version, roster, columns; the heads that others have signed for all members"
+        self._record(request, data, reply, kind="hello", discloses=discloses)
         return reply
 
     def _check(self, request: Request, data: bytes) -> bytes:
@@ -461,13 +464,13 @@ class Party(Workplace):
         if self.store.job(request.job) is None:
             raise NotApproved(f"job {request.job} is not known here.")
         self.store.close_job(request.job)
-        ledger, transcript = self.ledger.chain.head(), self.transcript.chain.head()
-        value = {"ledger": _plain(ledger), "transcript": _plain(transcript), "signed": self._own_head(request.job)}
+        signed, transcript = self._own_head(request.job), self.transcript.chain.head()
+        value = {"ledger": _plain(signed.head), "transcript": _plain(transcript), "signed": signed.to_dict()}
         reply = Reply(value=value).encode()
         self._record(request, data, reply, kind="close", discloses="the heads of this party's ledger and transcript")
         return reply
 
-    def _own_head(self, job: str) -> dict[str, Any]:
+    def _own_head(self, job: str) -> SignedHead:
         """The head of this ledger, signed for the job when it was first closed, and the same whenever that is asked
         again."""
         with self.database.transaction():
@@ -477,7 +480,7 @@ class Party(Workplace):
                 head = self.ledger.chain.head()
                 signed = sign_head(self._identity, self.roster, job, plan, self.name, head)
                 self.heads.add(job, plan, [signed])
-        return signed.to_dict()
+        return signed
 
     def _proposed(self, job: str) -> Plan:
         stored = self.store.job(job)

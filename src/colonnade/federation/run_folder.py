@@ -3,6 +3,7 @@
 job.json       format, job id, method, options, federation, version; state: running, done or failed
 plan.json, plan.txt      what was going to happen       transcript.db   what crossed the coordinator's border
 costs.json     what it cost, composed over all parties  result.json, view.json, report.html, ...   the result
+heads.json     the heads of all members' ledgers, signed
 """
 
 from __future__ import annotations

@@ -54,6 +54,10 @@ class Product:
         """Products of one shape as one, along a new first axis."""
         return Product(products[0].field, np.stack([product._residues for product in products], axis=1))
 
+    def part(self, rows: slice, columns: slice) -> Product:
+        """Some rows and columns of a matrix of products."""
+        return Product(self.field, self._residues[:, rows, columns])
+
     def flat(self) -> Product:
         """The same entries in one row."""
         return Product(self.field, self._residues.reshape(len(self._residues), -1))

@@ -283,9 +283,8 @@ class Forecast:
     def of(cls, axis: Axis, *, n: int, rounds: Rounds) -> Forecast:
         s = rounds.believed
         cells = int(min(max(n / _goal(n, rounds), 1), SMOOTH, axis.steps))
-        return cls(
-            cells, error=min(ERROR_SCALE * (n / s) ** -ERROR_POWER, 1.0), point=(rounds.clear(CELLS) + 1) * s / n
-        )
+        error = ERROR_SCALE * (max(n, 1) / s) ** -ERROR_POWER + (0.0 if cells == axis.steps else 0.5 / cells)
+        return cls(cells, error=min(error, 1.0), point=_worth(n, rounds) / max(n, 1))
 
     def in_words(self) -> str:
         if self.error > NOISY:
@@ -296,8 +295,9 @@ class Forecast:
         )
 
 
-ERROR_SCALE, ERROR_POWER = 1.3, 0.73
-"""Of the forecast: the 95th percentile of the largest error of F over simulated columns is scale (n / s)^-power."""
+ERROR_SCALE, ERROR_POWER = 1.6, 0.8
+"""Of the forecast: the 95th percentile of the largest error of F over simulated columns is about scale (n / s)^-power
+plus half a cell."""
 
 
 # --- the choice of cells: post-processing of the noisy counts -------------------------------------------------------
@@ -493,16 +493,20 @@ class Fit:
         return counts, covariance
 
 
-def _supported(fit: Fit, counts: Reals, covariance: Reals, widths: Reals, noise: Noise) -> Reals:
+def _supported(fit: Fit, counts: Reals, covariance: Reals, widths: Reals, is_point: Booleans, noise: Noise) -> Reals:
     """Counts that are at least 0, with cells at 0 whose mass may be noise.
 
-    A cell must stand out the more, the wider it is against the cells that hold three quarters of the records: a few
-    records' worth of noise far out on a wide range would move every mean. Cells leave a few at a time, the least
-    credible first, and the others are solved again.
+    A cell must stand out the more, the wider it is against the cells that hold three quarters of the records outside
+    point masses: a few records' worth of noise far out on a wide range would move every mean. Cells leave a few at a
+    time, the least credible first, and the others are solved again.
     """
     sd = np.sqrt(np.diag(covariance))
-    dense = np.argsort(-counts / widths)
-    running = np.cumsum(np.maximum(counts[dense], 0.0))
+    clear = np.where(counts < 2 * sd, 0.0, counts)
+    smooth = np.where(is_point, 0.0, clear)
+    if smooth.sum() < 0.03 * clear.sum():  # nothing but point masses
+        smooth = clear
+    dense = np.argsort(-smooth / widths, kind="stable")
+    running = np.cumsum(smooth[dense])
     core = float(widths[dense[: int(np.searchsorted(running, 0.75 * running[-1])) + 1]].sum())
     wide = np.log(np.maximum(widths / core, 1.0))
     asked = np.sqrt(1 + 4 * wide) if noise == "gaussian" else 1 + math.sqrt(2) * wide
@@ -557,13 +561,13 @@ class AdaptiveMarginal:
         fit = Fit.of(released, rounds.believed**2)
         solved, covariance = fit.solved(np.ones(cells.counts.size, dtype=bool))
         widths = np.diff(axis.values(cells.edges))
-        fitted = _supported(fit, solved, covariance, widths, rounds.noise)
+        single = np.diff(cells.edges) == 1
+        is_point = (single & (axis.whole | (cells.narrowed > 1))) | (cells.narrowed >= NARROWED)
+        fitted = _supported(fit, solved, covariance, widths, is_point, rounds.noise)
         ranks = np.cumsum(np.cumsum(covariance, axis=0), axis=1)
         # Of F: the rank less its share of the total.
         share = np.cumsum(fitted) / max(float(fitted.sum()), 1e-300)
         spread = np.diag(ranks) - 2 * share * ranks[:, -1] + share**2 * ranks[-1, -1]
-        single = np.diff(cells.edges) == 1
-        is_point = (single & (axis.whole | (cells.narrowed > 1))) | (cells.narrowed >= NARROWED)
         where = [
             axis.roundest(low, high) if point else math.nan
             for (low, high), point in zip(itertools.pairwise(cells.edges.tolist()), is_point, strict=True)

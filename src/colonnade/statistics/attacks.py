@@ -244,13 +244,11 @@ def upper_triangle(row: Integers) -> Integers:
 
 
 def corner_moments(layout: MomentsLayout, present: bool, randomness: Randomness) -> Integers:
-    """The upper triangle of the one record's Gram matrix, as the parties quantise and clip it."""
-    rows = np.ones((1, 1)) if present else np.zeros((1, 1))
-    blocks = [
-        quantize(rows, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
-        for party in layout.parties
-    ]
-    return upper_triangle(np.concatenate(blocks, axis=1)[0])
+    """The upper triangle of the one record's Gram matrix, as the parties quantise and clip it: a record at the corner
+    of its domain with every cell filled, or one that no party has."""
+    values = {party: np.ones((1, len(layout.own_masked(party)) + 1)) for party in layout.parties}
+    blocks = [layout.integer_rows(party, corner, randomness) for party, corner in values.items()]
+    return upper_triangle(np.concatenate(blocks, axis=1)[0] * int(present))
 
 
 def moments_audit(

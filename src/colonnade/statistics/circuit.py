@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from colonnade.federation.job import Job
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
 from colonnade.federation.stage import Stage
-from colonnade.federation.workplace import MOST_REMEMBERED
 from colonnade.secure.bgw import Product, cross, multiply, recombine, reshare
 from colonnade.secure.claims import Factors, cross_factors, product_factors
 from colonnade.secure.extension import Extension
@@ -37,7 +36,7 @@ from colonnade.statistics.joint import (
     share_rows,
     too_little_memory,
 )
-from colonnade.statistics.shares import deal, deal_noise, dealt, joined_noise
+from colonnade.statistics.shares import blinds_of, deal, deal_noise, dealt, joined_noise, unblinded
 from colonnade.statistics.verified import VerifiedStages
 
 SHARE_BYTES = 1 << 23
@@ -124,10 +123,6 @@ def pairings(term: Node) -> tuple[list[list[tuple[Node, Node]]], list[Node]]:
     return levels, nodes
 
 
-Held = Literal["noise", "noise, rest", "sums"]
-NOISE_PARTS: tuple[Held, Held] = ("noise", "noise, rest")
-
-
 @dataclass(frozen=True, kw_only=True)
 class CircuitStatistic(SharedStatistic):
     """A joint statistic whose terms are a circuit; everything is opened once.
@@ -178,6 +173,10 @@ class CircuitStatistic(SharedStatistic):
     def openings(self) -> list[int]:
         return [self.size]
 
+    @property
+    def in_little_memory(self) -> bool:
+        return self.records > 0
+
     # --- what members do ----------------------------------------------------------------------------------
 
     def share(self, me: Party, number: int) -> None:
@@ -196,8 +195,8 @@ class CircuitStatistic(SharedStatistic):
     def _put_away(self, me: Party, number: int, level: int) -> None:
         """Keep what this request's mail brought of a chunk: its rows (level 0), or the products of a level."""
         if number == level == 0:
-            parts: tuple[Held, ...] = ("noise", "sums", "noise, rest") if self.verify else ("noise", "sums")
-            for what in parts:
+            blinds = blinds_of(me.roster, "noise") if self.verify else []
+            for what in ("noise", "sums", *blinds):
                 me.keep(f"{self.tag}: held {what}", self.held(me, what))
         me.keep(f"{self.tag}: chunk {number} level {level}", self._arrived(me, number, level))
 
@@ -244,10 +243,12 @@ class CircuitStatistic(SharedStatistic):
         noise = self.held(me, "noise")
         if not self.verify:
             return noise
-        rest = self.held(me, "noise, rest")
-        return {member: joined_noise(me, self.field, noise[member], rest[member]) for member in noise}
+        blinds = [self.held(me, blind) for blind in blinds_of(me.roster, "noise")]
+        return {
+            member: joined_noise(me, self.field, noise[member], [blind[member] for blind in blinds]) for member in noise
+        }
 
-    def held(self, me: Party, what: Held) -> dict[str, Residues]:
+    def held(self, me: Party, what: str) -> dict[str, Residues]:
         """What came with the first chunk: the noise of every member of the roster, or the sums of the local parties."""
         name = f"{self.tag}: held {what}"
         if me.kept(name):
@@ -311,9 +312,12 @@ class CircuitStatistic(SharedStatistic):
             total = extension.add(total, extension.combine(sums, weights[party]))
         return total
 
-    def noise_parts(self, me: Party, number: int) -> tuple[Residues, Residues]:
-        noise, rest = (functools.reduce(self.field.add, self.held(me, part).values()) for part in NOISE_PARTS)
-        return noise, rest
+    def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
+        noise, *blinds = (
+            functools.reduce(self.field.add, self.held(me, part).values())
+            for part in ("noise", *blinds_of(me.roster, "noise"))
+        )
+        return noise, [unblinded(me, self.field, blind) for blind in blinds]
 
     def _nodes(self, me: Party, number: int, level: int) -> dict[Node, Residues]:
         """This holder's shares of all factors and of the products up to a level, for one chunk."""
@@ -334,7 +338,7 @@ class CircuitStatistic(SharedStatistic):
         start, stop = self.chunks[number]
         widths = self.circuit.level_widths[level - 1 : level] if level else self.circuit.widths.values()
         size = 4 * len(self.field.primes) * (stop - start) * sum(widths)
-        if not self.verify or size > MOST_REMEMBERED // 2:
+        if not self.remembers(size):
             return self._arrived(me, number, level)
         return me.remembered(
             f"{self.tag}: chunk {number} level {level}", size, lambda: self._arrived(me, number, level)

@@ -36,6 +36,7 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Later, Stage, stage
 from colonnade.federation.step import Public, Release, Step, step
+from colonnade.federation.workplace import MOST_REMEMBERED
 from colonnade.privacy.accounting import check_delta, check_epsilon, guarantee
 from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
@@ -285,7 +286,7 @@ class SharedStatistic(JointStatistic):
     adaptive: ClassVar[tuple[str, ...]] = ()
     """Fields that a request may choose from what was released before; all others are those of the plan."""
     verify: bool = False
-    """Whether the openings are verified (`statistics.verified`): noise is dealt in two parts, and holders keep all."""
+    """Whether the openings are verified (`statistics.verified`): noise is dealt in parts, and holders keep all."""
     noise_with_rows: ClassVar[Literal["first", "each"]] = "first"
     """Noise goes along with the first chunk, for the first opening, or with each chunk, for its own opening."""
 
@@ -340,6 +341,15 @@ class SharedStatistic(JointStatistic):
         if number == 0:
             self.put_away(me, len(self.chunks) - 1)
 
+    def remembers(self, size: int) -> bool:
+        """Whether a holder may have so many bytes in memory from one request of a verification to the next."""
+        return self.verify and not self.in_little_memory and size <= MOST_REMEMBERED // 2
+
+    @property
+    def in_little_memory(self) -> bool:
+        """Whether the user has said how much memory there is."""
+        return False
+
     def result_name(self, number: int) -> str:
         """Under which a holder keeps its share of an opening."""
         return f"{self.tag}: result {number}"
@@ -367,8 +377,8 @@ class SharedStatistic(JointStatistic):
         """A holder's shares of the part that each holder has dealt again, (primes, holders, 3)."""
         return extension.zeros((len(self.roster.committee),))
 
-    def noise_parts(self, me: Party, number: int) -> tuple[Residues, Residues]:
-        """A holder's shares of the two parts of all members' noise for an opening."""
+    def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
+        """A holder's shares of all members' noise for an opening, and of its blinds: of degree t each."""
         raise UnsafeRequest(f"{self.kind} is not verified.")
 
     def input_length(self, dealer: str) -> int:

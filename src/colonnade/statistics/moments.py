@@ -49,9 +49,9 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import Later, fields_of, is_number
 from colonnade.federation.step import Public
-from colonnade.federation.workplace import MOST_REMEMBERED
 from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
+from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
 from colonnade.secure.claims import Factors, cross_weights, gram_factors, gram_weights, product_factors
@@ -84,14 +84,15 @@ from colonnade.statistics.joint import (
     too_little_memory,
 )
 from colonnade.statistics.shares import (
+    blinds_of,
     deal_large,
     deal_large_noise,
     dealt_large,
     joined_noise,
     messages,
     packed_holders,
-    rest_of,
     shares_of,
+    unblinded,
 )
 from colonnade.statistics.verified import VerifiedStages
 from colonnade.view.blocks import Block, Heading, Section, Table, Text
@@ -551,23 +552,21 @@ class MomentsLayout(SharedStatistic):
         size = self.openings[number]
         deal_large_noise(me, self.noise_tag(number), self.field, mu=self.mu, size=size, parts=self.verify)
 
+    @property
+    def in_little_memory(self) -> bool:
+        return self.records > 0
+
     def noise_tag(self, number: int) -> str:
         return f"{self.tag}: noise {number}"
 
     def _quantised(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
         """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
-        secret = self.presence == "secret"
-        masked = self.own_masked(me.name) if secret else []
+        masked = self.own_masked(me.name) if self.presence == "secret" else []
         options: dict[str, Any] = {"scores": self.scores, "filled": self.filled, "masks": masked}
 
         def stream() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
             for places, values in design_chunks(me, self.features, **options):
-                masks, own = np.split(values, [len(masked)], axis=1)
-                rows = quantize(own, gamma=self.gamma, clip=self.bound(me.name), entry=1.0, randomness=me.randomness)
-                if secret:
-                    filled = self.gamma * (masks == 1.0).astype(np.int64)
-                    rows = np.column_stack([np.full(len(rows), self.gamma), filled, rows])
-                yield places, rows
+                yield places, self.integer_rows(me.name, values, me.randomness)
 
         wanted = CohortRows(
             label=f"{self.tag}: quantised",
@@ -576,6 +575,16 @@ class MomentsLayout(SharedStatistic):
             dtype=np.int16 if self.gamma < 2**15 else np.int32,
         )
         return wanted.range(me, number, stream)
+
+    def integer_rows(self, party: str, values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
+        """A party's rows (masks, where presence is secret, then features) as integers whose size is certain: features
+        clipped to the party's norm, and masks of gamma or 0, whatever the values say."""
+        masks = len(self.own_masked(party)) if self.presence == "secret" else 0
+        rows = quantize(values[:, masks:], gamma=self.gamma, clip=self.bound(party), entry=1.0, randomness=randomness)
+        if self.presence != "secret":
+            return rows
+        filled = np.where(values[:, :masks] == 1.0, self.gamma, 0)
+        return np.column_stack([np.full(len(rows), self.gamma), filled, rows])
 
     def _own_masks(self, me: Party) -> NDArray[np.bool_]:
         """This party's presence, and under it the masks of its columns that have one (mask, record)."""
@@ -594,7 +603,7 @@ class MomentsLayout(SharedStatistic):
 
     def _keep_noise(self, me: Party, number: int) -> None:
         tag = self.noise_tag(number)
-        for part in (tag, rest_of(tag)) if self.verify else (tag,):
+        for part in (tag, *(blinds_of(me.roster, tag) if self.verify else [])):
             messages(me, part, me.roster.names, layers=len(self.field.primes), keep=True)
 
     def alike(self, me: Party) -> Mapping[str, bytes]:
@@ -622,8 +631,10 @@ class MomentsLayout(SharedStatistic):
         noise = self._dealt_noise(me, self.noise_tag(number), number)
         if not self.verify:
             return noise
-        rest = self._dealt_noise(me, rest_of(self.noise_tag(number)), number)
-        return {member: joined_noise(me, self.field, noise[member], rest[member]) for member in noise}
+        blinds = [self._dealt_noise(me, tag, number) for tag in blinds_of(me.roster, self.noise_tag(number))]
+        return {
+            member: joined_noise(me, self.field, noise[member], [blind[member] for blind in blinds]) for member in noise
+        }
 
     def _dealt_noise(self, me: Party, tag: str, number: int) -> dict[str, Residues]:
         dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(self.openings[number],))
@@ -670,12 +681,13 @@ class MomentsLayout(SharedStatistic):
                 projected.left[:, match], projected.right[:, match] = own
             yield projected
 
-    def noise_parts(self, me: Party, number: int) -> tuple[Residues, Residues]:
-        noise, rest = (
-            functools.reduce(self.field.add, self._dealt_noise(me, tag, number).values())
-            for tag in (self.noise_tag(number), rest_of(self.noise_tag(number)))
+    def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
+        tag = self.noise_tag(number)
+        noise, *blinds = (
+            functools.reduce(self.field.add, self._dealt_noise(me, part, number).values())
+            for part in (tag, *blinds_of(me.roster, tag))
         )
-        return noise, rest
+        return noise, [unblinded(me, self.field, blind) for blind in blinds]
 
     def input_length(self, dealer: str) -> int:
         """Where masks are shared like data, that each is 0 or 1 (in units of gamma) for each record."""
@@ -736,7 +748,7 @@ class MomentsLayout(SharedStatistic):
     def _all_blocks(self, me: Party, *, keep: bool) -> Iterable[tuple[Residues, NDArray[np.bool_] | None]]:
         """All blocks; for a verification they are remembered, if there is room, since it needs them again."""
         size = 4 * len(self.field.primes) * self.facts.n * sum(map(self.width, self.parties))
-        if not self.verify or size > MOST_REMEMBERED // 2:
+        if not self.remembers(size):
             return self._blocks(me, keep=keep)
         return me.remembered(f"{self.tag}: blocks", size, lambda: list(self._blocks(me, keep=keep)))
 

@@ -198,12 +198,14 @@ def deal(me: Party, tag: str, field: Field, values: NDArray[np.integer[Any]]) ->
 
 
 def deal_noise(me: Party, tag: str, field: Field, noise: NDArray[np.int64], *, parts: bool = False) -> None:
-    """Share noise that this member has drawn, by a fresh sharing of degree 2t; in two parts if it is to be verified."""
+    """Share noise that this member has drawn, by a fresh sharing of degree 2t; in parts if it is to be verified."""
+    threshold = me.roster.threshold
     if parts:
         deal(me, tag, field, noise)
-        deal(me, rest_of(tag), field, np.zeros_like(noise))
+        sharing: dict[str, Any] = {"threshold": threshold, "holders": len(me.roster.committee), "degree": threshold + 1}
+        for blind in blinds_of(me.roster, tag):
+            _send(me, blind, share(field, np.zeros_like(noise), randomness=me.randomness, **sharing))
         return
-    threshold = me.roster.threshold
     _send(
         me,
         tag,
@@ -211,20 +213,37 @@ def deal_noise(me: Party, tag: str, field: Field, noise: NDArray[np.int64], *, p
     )
 
 
-def rest_of(tag: str) -> str:
-    """The tag of the second part of noise."""
-    return f"{tag}, rest"
+# Noise that is verified comes in parts: a sharing h of the noise, of degree t, and blinds q_1, ..., q_t, which are
+# sharings of 0 of degree t + 1. That is, q_i = x k_i for a uniform polynomial k_i of degree t, whose value at 0 no t holders
+# know. What is opened has the noise
+#
+#     h(x) + x k_1(x) + ... + x^t k_t(x).
+#
+# t holders know h and each k_i at their points: h up to the multiple of L by its value at 0, and each k_i up to a uniform
+# multiple of L, the polynomial of degree t that is 0 at these points. So the sum is uniform among the polynomials of degree
+# 2t with its values at 0 and at these points, as one fresh sharing of degree 2t would be. (A sharing of 0 of degree t in
+# place of k_i would not do: t holders know all of it.) And h + j k_1 + ... + j^t k_t is a sharing of degree t whose value
+# at j is holder j's share of the noise, so that others can check what j has added.
 
 
-def joined_noise(me: Party, field: Field, noise: Residues, rest: Residues) -> Residues:
-    """A share of degree 2t of noise that was dealt in two parts.
+def blinds_of(roster: Roster, tag: str) -> list[str]:
+    """The tags of the blinds of noise."""
+    return [f"{tag}, blind {number}" for number in range(1, roster.threshold + 1)]
 
-    h(x) + x^t k(x), where h is a uniform polynomial of degree t with the noise at 0, and k one with 0 at 0: uniform
-    among those of degree 2t with the noise at 0, since h has the coefficients of x to x^t and k those beyond. And both
-    parts are of degree t, so that combinations of them can be checked.
-    """
+
+def joined_noise(me: Party, field: Field, noise: Residues, blinds: Sequence[Residues]) -> Residues:
+    """This holder's share, of degree 2t, of noise that came in parts: h(j) + sum_i j^(i - 1) q_i(j)."""
     point = me.roster.committee.index(me.name) + 1
-    return field.add(noise, field.scale(rest, point**me.roster.threshold))
+    for number, blind in enumerate(blinds):
+        noise = field.add(noise, field.scale(blind, point**number))
+    return noise
+
+
+def unblinded(me: Party, field: Field, blind: Residues) -> Residues:
+    """This holder's share of k, of degree t, from its share of q = x k."""
+    point = me.roster.committee.index(me.name) + 1
+    inverses = np.array([pow(point, -1, p) for p in field.primes], dtype=np.int32)
+    return field.mul(blind, inverses.reshape(-1, *[1] * (blind.ndim - 1)))
 
 
 def _send(me: Party, tag: str, shares: Sequence[Residues]) -> None:
@@ -265,12 +284,13 @@ def deal_large(me: Party, tag: str, field: Field, rows: NDArray[np.integer[Any]]
 
 
 def deal_large_noise(me: Party, tag: str, field: Field, *, mu: int, size: int, parts: bool = False) -> None:
-    """Share this member's part Sk(mu / m) of the noise for `size` entries (zeros if mu is 0): of degree 2t, or in two
-    parts of degree t if it is to be verified."""
+    """Share this member's part Sk(mu / m) of the noise for `size` entries (zeros if mu is 0): of degree 2t, or in parts
+    if it is to be verified."""
     noise = noise_part(me, mu=mu, size=size)
     if parts:
         deal_large(me, tag, field, noise)
-        deal_large(me, rest_of(tag), field, np.zeros(size, dtype=np.int8))
+        for blind in blinds_of(me.roster, tag):
+            _deal_large(me, blind, field, np.zeros(size, dtype=np.int8), degree=me.roster.threshold + 1)
     else:
         _deal_large(me, tag, field, noise, degree=2 * me.roster.threshold)
 

@@ -64,6 +64,7 @@ from colonnade.statistics.circuit import (
 from colonnade.statistics.features import CohortRows, empty_notes
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
 from colonnade.statistics.shares import noise_part
+from colonnade.statistics.verified import one_hot_claim
 from colonnade.view.blocks import Block, Figure, Section, Table, Text
 from colonnade.view.blocks import View as Shown
 
@@ -421,15 +422,10 @@ class TablesLayout(CircuitStatistic):
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
     ) -> Iterator[tuple[Factors, Residues]]:
-        """sum_r chi_r (x_r u) (x_r v) = sum_r chi_r x_r (u v) for each group: for random u, v only of indicators."""
-        for chunk, rows in enumerate(self._dealt_rows(me, dealer, own=own)):
+        for (start, _), rows in zip(self.chunks, self._dealt_rows(me, dealer, own=own), strict=True):
             for group, factor in enumerate(self._own_factors(dealer)):
-                indicators, label = rows[:, :, factor.start : factor.stop], f"group {group} of {dealer}"
-                u, v = (extension.uniform(indicators.shape[2:], seed=seed, label=f"{label} {side}") for side in (0, 1))
-                chi = extension.uniform(indicators.shape[1:2], seed=seed, label=f"{label}, records {chunk}")
-                three = extension.project(indicators, np.stack([u, v, extension.mul(u, v)], axis=2))
-                factors = Factors(extension.mul(three[:, :, 0], chi), three[:, :, 1])
-                yield factors, extension.inner(three[:, :, 2], chi)
+                own_columns, label = rows[:, :, factor.start : factor.stop], f"group {group} of {dealer}"
+                yield one_hot_claim(extension, own_columns, seed=seed, label=label, start=start)
 
 
 def _columns(parts: Sequence[Part]) -> list[str]:

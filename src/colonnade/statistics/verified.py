@@ -20,7 +20,7 @@ but for a random combination of the opened shares, which reaches the holders; so
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from colonnade.privacy.cost import Free
 from colonnade.secure.claims import Factors
 from colonnade.secure.extension import DEGREE, Extension
 from colonnade.secure.field import Field, Residues
-from colonnade.secure.proof import Layout, Query, answer, prove, verdict
+from colonnade.secure.proof import Layout, Query, Vector, answer, prove, verdict
 from colonnade.secure.shamir import lagrange_weights, share_residues
 from colonnade.statistics.joint import Chosen, JointStages, SharedStatistic, opened_name, read_statistic
 from colonnade.statistics.shares import own_coin, received_from, require_holder, true_coins
@@ -64,11 +64,15 @@ class Product:
         self.layout = Layout.balanced(statistic.claim_length)
         self.weights = statistic.opening_weights(self.extension, seed)
 
-    def remembered_factors(self, me: Party) -> tuple[Residues, Residues]:
-        """This holder's shares of the two vectors; they are needed twice."""
-        size = 8 * DEGREE * len(self.statistic.field.primes) * self.layout.length
-        name = f"{self.statistic.tag}: factors {self.seed.hex()}"
-        return me.remembered(name, size, lambda: _whole(self.statistic.claim_factors(me, self.extension, self.seed)))
+    def factors(self, me: Party) -> tuple[Vector, Vector]:
+        """This holder's shares of the two vectors. They are needed twice: remembered if they are small, otherwise in
+        pieces, which are made again."""
+        statistic = self.statistic
+        size = vectors_bytes(statistic, self.layout)
+        if not statistic.remembers(size):
+            return _streams(lambda: statistic.claim_factors(me, self.extension, self.seed))
+        name = f"{statistic.tag}: factors {self.seed.hex()}"
+        return me.remembered(name, size, lambda: _whole(statistic.claim_factors(me, self.extension, self.seed)))
 
     def stated(self, me: Party) -> Residues:
         """The combination of this holder's opened shares, (primes, 3)."""
@@ -81,22 +85,23 @@ class Product:
     def dealt(self, me: Party) -> Residues:
         """Less the sums and the noise that others dealt, as each prover has them in its opened shares: (primes, m, 3).
 
-        A share of noise is h(j) + j^t k(j) for two sharings h and k of degree t, so of degree 2t to those who open it;
-        to those who check holder j, h(x) + j^t k(x) is a sharing of degree t.
+        For holder j the noise is h(x) + j k_1(x) + ... + j^t k_t(x), a sharing of degree t (`statistics.shares`).
         """
         extension, field = self.extension, self.statistic.field
-        sums = self.statistic.claim_sums(me, extension, self.seed)
-        noise, rest = extension.zeros(), extension.zeros()
+        total = self.statistic.claim_sums(me, extension, self.seed)
+        blinds = [extension.zeros() for _ in range(me.roster.threshold)]
         for number, weights in enumerate(self.weights):
-            parts = self.statistic.noise_parts(me, number)
-            noise, rest = (
-                extension.add(total, extension.combine(part, weights))
-                for total, part in zip((noise, rest), parts, strict=True)
-            )
-        fixed = extension.add(sums, noise)
-        threshold, holders = me.roster.threshold, len(me.roster.committee)
-        shifted = [extension.add(fixed, field.scale(rest, (place + 1) ** threshold)) for place in range(holders)]
-        return extension.neg(np.stack(shifted, axis=1))
+            noise, own_blinds = self.statistic.noise_parts(me, number)
+            total = extension.add(total, extension.combine(noise, weights))
+            for degree, blind in enumerate(own_blinds):
+                blinds[degree] = extension.add(blinds[degree], extension.combine(blind, weights))
+        by_prover = []
+        for point in range(1, len(me.roster.committee) + 1):
+            shifted = total
+            for degree, blind in enumerate(blinds):
+                shifted = extension.add(shifted, field.scale(blind, point ** (degree + 1)))
+            by_prover.append(shifted)
+        return extension.neg(np.stack(by_prover, axis=1))
 
 
 class Inputs:
@@ -107,19 +112,45 @@ class Inputs:
         self.extension = Extension(statistic.field)
         self.layout = Layout.balanced(statistic.input_length(dealer))
 
-    def claims(self, me: Party, *, own: bool) -> tuple[Residues, Residues, Residues]:
+    def claims(self, me: Party, *, own: bool) -> tuple[Vector, Vector, Residues]:
         """The two vectors and the right side, of a holder's shares or of the dealer's own values."""
         value = self.extension.zeros()
+        small = self.statistic.remembers(vectors_bytes(self.statistic, self.layout))
         pieces: list[Factors] = []
-        for factors, part in self.statistic.input_claims(me, self.dealer, self.extension, self.seed, own=own):
-            pieces.append(factors)
+        for factors, part in self._pieces(me, own):
+            pieces += [factors] if small else []
             value = self.extension.add(value, part)
-        return *_whole(pieces), value
+        left, right = _whole(pieces) if small else _streams(lambda: (factors for factors, _ in self._pieces(me, own)))
+        return left, right, value
+
+    def _pieces(self, me: Party, own: bool) -> Iterator[tuple[Factors, Residues]]:
+        return self.statistic.input_claims(me, self.dealer, self.extension, self.seed, own=own)
 
 
-def _whole(pieces: Iterable[Factors]) -> tuple[Residues, Residues]:
+def one_hot_claim(
+    extension: Extension, rows: Residues, *, seed: bytes, label: str, start: int
+) -> tuple[Factors, Residues]:
+    """sum_r chi_r (x_r u) (x_r v) = sum_r chi_r x_r (u v), for some records of one group, of which the first has the
+    number `start`. For random u, v it holds for indicators, and rows of zeros, only."""
+    u, v = (extension.uniform(rows.shape[2:], seed=seed, label=f"{label} {side}") for side in (0, 1))
+    chi = extension.uniform(rows.shape[1:2], seed=seed, label=f"{label}, records from {start}")
+    three = extension.project(rows, np.stack([u, v, extension.mul(u, v)], axis=2))
+    return Factors(extension.mul(three[:, :, 0], chi), three[:, :, 1]), extension.inner(three[:, :, 2], chi)
+
+
+def vectors_bytes(statistic: SharedStatistic, layout: Layout) -> int:
+    """Of the two vectors of a claim."""
+    return 8 * DEGREE * len(statistic.field.primes) * layout.length
+
+
+def _whole(pieces: Iterable[Factors]) -> tuple[Vector, Vector]:
     left, right = zip(*pieces, strict=True)
     return np.concatenate(left, axis=1), np.concatenate(right, axis=1)
+
+
+def _streams(pieces: Callable[[], Iterator[Factors]]) -> tuple[Vector, Vector]:
+    """Each of the two by a pass of its own: no more than a piece of it is in memory at a time."""
+    return (factors.left for factors in pieces()), (factors.right for factors in pieces())
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------
@@ -148,68 +179,92 @@ class VerifiedStages(JointStages):
     def verification(self) -> tuple[Stage, ...]:
         """The five stages; none if nothing is verified."""
         layout = self.layout
-        if not layout.verify:
-            return ()
-        committee = layout.roster.committee
-        provers = tuple(dict.fromkeys((*committee, *proving_dealers(layout))))
-        coins = checked_by_step("the holders' coins, to which they are bound since before the opening")
-        stated = checked_by_step("the holders' opened shares, combined as the first coins say; false ones are refuted")
-
-        def planned(what: str, asked: Step, members: Sequence[str], number: int = 0, **later: Later) -> Stage:
-            arguments = {**self._arguments, "number": number, **{name: {} for name in later}}
-            return stage(
-                f"{layout.label}: {what}",
-                asked,
-                {member: [arguments] for member in members},
-                facts=layout.facts,
-                roster=layout.roster,
-                audience=SEALED,
-                discloses="coins, masked proofs, and a random combination of what was opened, to the share holders",
-                reply_bytes=1024,
-                later={**self._later, **later},
-            )
-
-        self._stages = (
-            planned("first coins", show_coin, committee),
-            planned("prove", prove_shares, provers, coins=coins),
-            planned("second coins", show_coin, committee, 1),
-            planned("answer", answer_proofs, committee, coins=coins, stated=stated),
-            planned("conclude", conclude, committee),
-        )
+        provers = proving_dealers(layout)
+        self._stages = verification_stages(layout, [self._arguments], provers, self._later) if layout.verify else ()
         return self._stages
 
     def verified(self, job: Job, layout: SharedStatistic, **later: Any) -> None:
         """Ask for the verification of all openings; raises if the holders or the coordinator find a lie.
 
         `layout` is the one that was opened, with what was chosen later."""
-        if not layout.verify:
-            return
-        first, proofs, second, answers, conclusion = self._stages
-        coins = job.ask(first, **later)
-        replies = job.ask(proofs, coins=coins, **later)
-        stated = {holder: replies[holder] for holder in layout.roster.committee}
-        points = job.ask(second, **later)
-        job.ask(answers, coins=points, stated=stated, **later)
-        verdicts = job.ask(conclusion, **later)
-        lies = dict.fromkeys(lie for found in verdicts.values() for lie in found)
-        if lies:
-            raise VerificationFailed(f"the share holders have found a lie: {'; '.join(lies)}.")
-        self._check(layout, coins, stated)
+        if layout.verify:
+            verify_openings(job, self._stages, layout, self._openings, **later)
 
-    def _check(self, layout: SharedStatistic, coins: Mapping[str, bytes], stated: Mapping[str, Residues]) -> None:
-        """The shares that were joined are those that were proven."""
-        field, committee = layout.field, layout.roster.committee
-        extension = Extension(field)
-        weights = layout.opening_weights(extension, challenge(layout.tag, 0, coins, committee))
-        expected, total = extension.zeros(), extension.zeros()
-        for integers, weight in zip(self._openings, weights, strict=True):
-            expected = extension.add(expected, extension.combine(field.encode(integers), weight))
-        points = list(range(1, 2 * layout.roster.threshold + 2))
-        by_prime = np.array([lagrange_weights(p, points) for p in field.primes], dtype=np.int32)
-        for place, holder in enumerate(committee[: len(points)]):
-            total = extension.add(total, field.mul(stated[holder], by_prime[:, place, None]))
-        if not np.array_equal(total, expected):
-            raise VerificationFailed("a share holder has opened something else than what it has proven.")
+
+def verification_stages(
+    layout: SharedStatistic,
+    requests: Sequence[Mapping[str, Any]],
+    dealers: Sequence[str],
+    later: Mapping[str, Later],
+    *,
+    label: str = "",
+) -> tuple[Stage, ...]:
+    """First coins, proofs, second coins, answers, conclusions: each is asked once for each of the `requests`, which
+    state a layout of their own each."""
+    committee = layout.roster.committee
+    provers = tuple(dict.fromkeys((*committee, *dealers)))
+    coins = checked_by_step("the holders' coins, to which they are bound since before the opening")
+    stated = checked_by_step("the holders' opened shares, combined as the first coins say; false ones are refuted")
+
+    def planned(what: str, asked: Step, members: Sequence[str], number: int = 0, **known: Later) -> Stage:
+        arguments = [{**request, "number": number, **{name: {} for name in known}} for request in requests]
+        return stage(
+            f"{label or layout.label}: {what}",
+            asked,
+            dict.fromkeys(members, arguments),
+            facts=layout.facts,
+            roster=layout.roster,
+            audience=SEALED,
+            discloses="coins, masked proofs, and a random combination of what was opened, to the share holders",
+            reply_bytes=1024,
+            later={**later, **known},
+        )
+
+    return (
+        planned("first coins", show_coin, committee),
+        planned("prove", prove_shares, provers, coins=coins),
+        planned("second coins", show_coin, committee, 1),
+        planned("answer", answer_proofs, committee, coins=coins, stated=stated),
+        planned("conclude", conclude, committee),
+    )
+
+
+def verify_openings(
+    job: Job, stages: Sequence[Stage], layout: SharedStatistic, openings: Sequence[NDArray[Any]], **later: Any
+) -> None:
+    """Ask for the verification of what was opened of a layout."""
+    first, proofs, second, answers, conclusion = stages
+    coins = job.ask(first, **later)
+    replies = job.ask(proofs, coins=coins, **later)
+    stated = {holder: replies[holder] for holder in layout.roster.committee}
+    points = job.ask(second, **later)
+    job.ask(answers, coins=points, stated=stated, **later)
+    verdicts = job.ask(conclusion, **later)
+    lies = dict.fromkeys(lie for found in verdicts.values() for lie in found)
+    if lies:
+        raise VerificationFailed(f"the share holders have found a lie: {'; '.join(lies)}.")
+    _check_joined(layout, openings, coins, stated)
+
+
+def _check_joined(
+    layout: SharedStatistic,
+    openings: Sequence[NDArray[Any]],
+    coins: Mapping[str, bytes],
+    stated: Mapping[str, Residues],
+) -> None:
+    """The shares that the coordinator has joined are those that were proven."""
+    field, committee = layout.field, layout.roster.committee
+    extension = Extension(field)
+    weights = layout.opening_weights(extension, challenge(layout.tag, 0, coins, committee))
+    expected, total = extension.zeros(), extension.zeros()
+    for integers, weight in zip(openings, weights, strict=True):
+        expected = extension.add(expected, extension.combine(field.encode(integers), weight))
+    points = list(range(1, 2 * layout.roster.threshold + 2))
+    by_prime = np.array([lagrange_weights(p, points) for p in field.primes], dtype=np.int32)
+    for place, holder in enumerate(committee[: len(points)]):
+        total = extension.add(total, field.mul(stated[holder], by_prime[:, place, None]))
+    if not np.array_equal(total, expected):
+        raise VerificationFailed("a share holder has opened something else than what it has proven.")
 
 
 def proving_dealers(layout: SharedStatistic) -> tuple[str, ...]:
@@ -306,7 +361,7 @@ def prove_shares(
             masks = field.add(masks, dealt)
         me.keep(f"{tag}: masks of all", masks)
         me.keep(f"{tag}: challenge", seed)
-        left, right = product.remembered_factors(me)
+        left, right = product.factors(me)
         place = committee.index(me.name)
         _deal(
             me, f"{tag}: proof", field, prove(product.extension, product.layout, left, right, masks=masks, prover=place)
@@ -350,7 +405,7 @@ def answer_proofs(
     answers = {
         "": answer(
             Query(product.extension, product.layout, product.extension.point(seed=second, label="products")),
-            *product.remembered_factors(me),
+            *product.factors(me),
             masks=me.recall(f"{tag}: masks of all"),
             proofs=np.stack([proofs[holder] for holder in committee], axis=1),
             others=product.dealt(me),

@@ -24,7 +24,6 @@ from colonnade.federation.options import (
     Rows,
     Verify,
     ViewOption,
-    option_of,
 )
 from colonnade.federation.roster import Roster
 from colonnade.statistics.joint import check_budget
@@ -76,6 +75,7 @@ class Synthesize(Method[SyntheticTable]):
     file_format: FileFormat = "parquet"
     view: ViewOption = "client"
     relation: RelationOption = "zero-out"
+    verify: Verify = True
 
     # --- the copula ------------------------------------------------------------------------------------------------
 
@@ -119,7 +119,6 @@ class Synthesize(Method[SyntheticTable]):
         ),
     ] = 2**12
     expected: Annotated[Expected, replace(EXPECTED, only=COPULA)] = None
-    verify: Annotated[Verify, replace(option_of(Verify), only=COPULA)] = True
 
     # --- the field -------------------------------------------------------------------------------------------------
 

@@ -140,6 +140,11 @@ def test_a_tie_is_drawn_again() -> None:
 @pytest.mark.parametrize(
     ("keys", "error", "words"),
     [
+        (
+            {"a": [1, 2], "b": ["P1", "P2"]},
+            KeyProblem,
+            r"different types \('a' has integers, 'b' has text\), .*; convert",
+        ),
         ({"a": [1, 2, 1]}, KeyProblem, r"'a': 1 record.s. repeat"),
         ({"a": ["x", None, ""]}, KeyProblem, r"'a': 2 record.s. have no key"),
         ({"a": [1, 2.5]}, KeyProblem, "neither integers nor text"),

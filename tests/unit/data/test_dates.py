@@ -130,7 +130,7 @@ def test_a_declared_range_survives_toml_and_toml_dates_are_taken() -> None:
     assert Columns.from_toml_text(written.to_toml()) == written
     for step in STEPS:
         columns = Columns([day(step=step, to="2021-12-31")])
-        assert Columns.from_toml_text(columns.to_toml()) == columns
+        assert Columns.from_toml_text(columns.to_toml())["x"] == columns["x"]
     with pytest.raises(SchemaError, match="write `from` and `to`"):
         Columns.from_toml_text('[columns.x]\nkind = "date"\nlower = 0\nupper = 3\n')
 

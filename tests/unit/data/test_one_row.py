@@ -92,6 +92,31 @@ def test_a_person_is_bounded_and_a_row_need_not_be() -> None:
     assert len(block.notes) == 1
 
 
+@pytest.mark.parametrize("rule", ["mean", "sum", "min", "max", "first", "last"])
+def test_one_persons_rows_change_that_persons_row_alone(rule: str) -> None:
+    """The relation that sensitivities are stated for: all rows of one person are one record."""
+    frame = visits()[["id", "amount"]]
+    column = Column(name="amount", kind="continuous", lower=0, upper=1000, missing=True, one_row=rule, clip=True)
+
+    def values(table: pd.DataFrame) -> dict[int, float]:
+        block = Block.load("p", FrameSource(table), key="id", columns=Columns([column]), rows=97)
+        return dict(zip(block.keys.tolist(), block.encoded("amount").tolist(), strict=True))
+
+    before = values(frame)
+    person = int(frame["id"].iloc[0])
+    # Anywhere among the other rows, whose own order stays.
+    places = np.random.default_rng(1).uniform(0, len(frame), 3000)
+    extra = pd.DataFrame({"id": person, "amount": np.linspace(-1e9, 1e9, 3000)}, index=places)
+    scattered = pd.concat([frame.set_index(np.arange(len(frame)) * 1.0), extra]).sort_index(kind="stable")
+    scattered = scattered.reset_index(drop=True)
+    after, without = values(scattered), values(frame[frame["id"] != person])
+    assert 0 <= after[person] <= 1000
+    assert person not in without
+    others = {key: value for key, value in before.items() if key != person}
+    np.testing.assert_equal({key: after[key] for key in others}, others)
+    np.testing.assert_equal(without, others)
+
+
 def test_repeated_keys_without_a_rule_are_refused_with_a_cure_that_works() -> None:
     frame = visits()[["id", "level", "smoker"]]
     plain = [

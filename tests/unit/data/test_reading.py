@@ -89,7 +89,7 @@ def test_missing_lists_texts_that_mean_an_empty_cell() -> None:
         column = Columns.from_toml_text(NUMBER + 'missing = ["NA", "-99", "."]\n')["x"]
         np.testing.assert_array_equal(column.encode(values), [np.nan, np.nan, np.nan, 7])
     assert column.missing is True
-    assert Columns.from_toml_text(Columns([column]).to_toml()) == Columns([column])
+    assert Columns.from_toml_text(Columns([column]).to_toml())["x"] == column
     category = Column(name="x", kind="categorical", categories=("a", "b"), missing=True, empty=("?",))
     assert category.encode(text("a", "?", "b")).tolist() == [0, -1, 1]
     with pytest.raises(SchemaError, match=r'`missing = \["NA", "-99"\]`'):
@@ -109,7 +109,7 @@ def test_values_that_are_not_listed_become_the_other_level() -> None:
     assert followed(CATEGORY, text("east", "south", "north")) == [2, 1, 0]
     column = Columns.from_toml_text(CATEGORY + 'other = "other"\n')["x"]
     assert column.categories == ("north", "south", "other")
-    assert Columns.from_toml_text(Columns([column]).to_toml()) == Columns([column])
+    assert Columns.from_toml_text(Columns([column]).to_toml())["x"] == column
     assert column.notes(column.read(text("east", "west"))[1]) == (
         "column 'x': 2 cells are none of the listed categories, taken as 'other'.",
     )

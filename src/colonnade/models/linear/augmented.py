@@ -1,15 +1,15 @@
 """A regression from moments of pairs of blocks, weighted by presence and augmented by the Gaussian fit.
 
-Let w = (1, the holder's columns), always there, x_a the columns of block a, A_a the Gaussian fit's coefficients of x_a on
-w, and e_a = x_a - A_a w. With the weights v_ab of `propensity.py`, and W the products of w over all records,
+Let w = (1, the holder's columns), always there, x_a the columns of block a, A_a the Gaussian fit's coefficients of x_a
+on w, and e_a = x_a - A_a w. With the weights v_ab of `propensity.py`, and W the products of w over all records,
 
     sum x_a w'   = A_a W + D_a,                                   D_a = sum v_aa e_a w',
     sum x_a x_b' = A_a W A_b' + D_a A_b' + A_a D_b' + S_ab,       S_ab = sum v_ab e_a e_b',
 
-are the moments M of all records, and the regression solves the normal equations that they make. If the weights are right
-they are consistent whatever the columns' law; if the fit is right (x given w linear with one covariance) whatever the
-weights. They need no joint record of three blocks. Where few records carry large weights M is too noisy to be inverted:
-it is drawn towards the fit's own moments, as far as its smallest eigenvalue relative to them requires.
+are the moments M of all records, and the regression solves the normal equations that they make. If the weights are
+right they are consistent whatever the columns' law; if the fit is right (x given w linear with one covariance)
+whatever the weights. They need no joint record of three blocks. Where few records carry large weights M is too noisy to
+be inverted: it is drawn towards the fit's own moments, as far as its smallest eigenvalue relative to them requires.
 
 Everything is linear in a record's weighted products, so its influence is a public quadratic form, as in `robust.py`.
 """
@@ -131,16 +131,16 @@ def augmented_regression(
     pair_forms = {}
     for pair, (places, products, maps) in residuals.items():
         a, b = pair
-        left = {block: directions @ maps[block] for block in maps}
-        right = {block: np.broadcast_to(maps[block].T @ residual, left[block].shape) for block in maps}
+        before = {block: directions @ maps[block] for block in maps}
+        after = {block: np.broadcast_to(maps[block].T @ residual, before[block].shape) for block in maps}
         if a == b:
-            around = np.zeros_like(left[a])
+            around = np.zeros_like(before[a])
             around[:, : lift.shape[1]] = directions @ lift
-            outer = np.zeros_like(left[a])
+            outer = np.zeros_like(before[a])
             outer[:, : lift.shape[1]] = lift.T @ residual
-            forms = _symmetric(left[a], outer) + _symmetric(around, right[a]) + _symmetric(left[a], right[a])
+            forms = _symmetric(before[a], outer) + _symmetric(around, after[a]) + _symmetric(before[a], after[a])
         else:
-            forms = _symmetric(left[a], right[b]) + _symmetric(left[b], right[a])
+            forms = _symmetric(before[a], after[b]) + _symmetric(before[b], after[a])
         # Weights are normalised to n: a group with more weight than records does not move the estimate by that.
         mean = np.einsum("cij,ij->c", forms, products) / n
         forms[:, 0, 0] -= mean

@@ -49,8 +49,8 @@ class CombinedFit(Procedure[Regression]):
         self.notes = (
             *self.first.notes[:-1],
             f"Only records of {self.layout.response_party!r}, which holds {self.response!r}, are used:"
-            f" {len(self.layout.masks)} candidate patterns. {self.layout.response_party!r} is told who has which record,"
-            " and weighs them.",
+            f" {len(self.layout.masks)} candidate patterns. {self.layout.response_party!r} is told who has which"
+            " record, and weighs them.",
             f"Standard errors come from {groups} groups of consecutive records; no moment of a group is opened.",
         )
 
@@ -126,9 +126,9 @@ class CombinedFit(Procedure[Regression]):
             df_groups=groups - 1,
             verdict=verdict(selection),
             beside=beside,
-            basis=f"{groups} groups of consecutive records, with n / (n - p - 1) and Student's t; valid if whether a block"
-            " is missing depends on nothing but the response holder's columns, whatever the law of the columns, or if"
-            " records are missing at random and the columns are jointly Gaussian.",
+            basis=f"{groups} groups of consecutive records, with n / (n - p - 1) and Student's t; valid if whether a"
+            " block is missing depends on nothing but the response holder's columns, whatever the law of the columns,"
+            " or if records are missing at random and the columns are jointly Gaussian.",
             remarks=(
                 f"The estimate has {joined.share:.0%} of the presence-weighted one and {1 - joined.share:.0%} of the"
                 f" Gaussian one, by how far they differ (Hausman's test: p = {selection.pvalue:.3g}; largest difference"
@@ -138,7 +138,7 @@ class CombinedFit(Procedure[Regression]):
 
 
 def with_coefficients(fit: GaussianFit, params: Vector, target: int) -> GaussianFit:
-    """The fitted law of the covariates, and the response given them by these coefficients: what predictions are from."""
+    """The fitted law of the covariates, and the response given them by these coefficients: for predictions."""
     others = np.delete(np.arange(len(fit.mu)), target)
     mu, sigma = fit.mu.copy(), fit.sigma.copy()
     within, own = sigma[np.ix_(others, others)], sigma[others, target]

@@ -1,13 +1,13 @@
 """How likely blocks are to be there, given the response holder's own columns, and the weights that undo selection.
 
 The holder knows the presence mask and its own columns w. For each other party a it fits a logit of presence on bounded
-functions of w (`own_terms`), and for each pair one of b's presence among the records of a, so that blocks may go missing
-together. A record that has both a and b gets the weight
+functions of w (`own_terms`), and for each pair one of b's presence among the records of a, so that blocks may go
+missing together. A record that has both a and b gets the weight
 
     v_ab = P(a, b) / (pi_a(w) pi_b|a(w)),
 
-stabilised by the pair's share P(a, b), capped, and normalised so that the weights of a pair add up to all records. Where
-presence depends on w alone, and the logits are right, a pair's weighted records have the moments of all records.
+stabilised by the pair's share P(a, b), capped, and normalised so that the weights of a pair add up to all records.
+Where presence depends on w alone, and the logits are right, a pair's weighted records have the moments of all records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class PresenceWeights:
-    """`weights` has a column for each pair (a, b) of other parties, a <= b: zero for a record that lacks one of them."""
+    """`weights` has a column for each pair (a, b) of other parties, a <= b: zero for a record that lacks either."""
 
     pairs: tuple[Pair, ...]
     weights: Matrix

@@ -89,9 +89,9 @@ class Regress(Method[Regression]):
     missing: Annotated[
         Missing,
         Option(
-            "combined and em use every record with the response: em by the likelihood of a Gaussian, combined by that and"
-            " by weights that undo selection, with errors from groups of records. The others are baselines to compare"
-            " with: complete-case, mean (imputation) and single (the response holder's columns alone).",
+            "combined and em use every record with the response: em by the likelihood of a Gaussian, combined by that"
+            " and by weights that undo selection, with errors from groups of records. The others are baselines to"
+            " compare with: complete-case, mean (imputation) and single (the response holder's columns alone).",
             only={"epsilon": (None,)},
         ),
     ] = "combined"

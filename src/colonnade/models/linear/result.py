@@ -349,8 +349,8 @@ class Regression(Sample, Result):
             errors = "are those of least squares on a table without gaps, a baseline to compare with"
         first = f"{self.verdict} " if self.verdict else ""
         return (
-            f"{first}R-squared {self.rsquared:.3f}. {int((tested < 0.05).sum())} of {len(tested)} coefficients differ from"
-            f" zero at 5 %; their standard errors {errors}."
+            f"{first}R-squared {self.rsquared:.3f}. {int((tested < 0.05).sum())} of {len(tested)} coefficients differ"
+            f" from zero at 5 %; their standard errors {errors}."
         )
 
     def _figure(self) -> Figure:

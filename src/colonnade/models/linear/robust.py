@@ -13,6 +13,7 @@ weighted moments, and the influences of two estimates of the same records give t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ from scipy.stats import f as f_distribution
 from colonnade.models.linear.gaussian import standard_regression
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Pattern, PatternStatistics, Vector
 
+REJECTED = 0.05
+"""The level at which the two estimates are said to differ."""
 GROUPS = 200
 """Random groups of records: the relative error of a standard error is then 5 %."""
 
@@ -39,7 +42,7 @@ def weighted_statistics(rows: Matrix, weights: Vector, names: Sequence[str]) -> 
 
 
 def patterns_of(rows: Matrix) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """(the coordinates that a pattern shows, the places of its records), in the order of `PatternStatistics.of_rows`."""
+    """(the coordinates that a pattern shows, its records), in the order of `PatternStatistics.of_rows`."""
     mask = ~np.isnan(rows)
     packed = np.ascontiguousarray(np.packbits(mask, axis=1))
     _, first, index = np.unique(
@@ -57,7 +60,7 @@ def group_moments(rows: Matrix, weights: Vector, groups: NDArray[np.intp], count
         heavy = part * weights[order, None]
         cuts = np.searchsorted(groups[order], np.arange(count + 1))
         moments = np.zeros((count, part.shape[1], part.shape[1]))
-        for group, (start, stop) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+        for group, (start, stop) in enumerate(itertools.pairwise(cuts)):
             moments[group] = heavy[start:stop].T @ part[start:stop]
         out.append(moments)
     return out
@@ -119,7 +122,7 @@ class Difference:
 
 def hausman(difference: Vector, covariance: Matrix, groups: int) -> Difference:
     """The test on the directions in which the two estimates can differ: others have no variance."""
-    scale = np.sqrt(np.diag(covariance))
+    scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     varies = scale > 1e-7 * max(scale.max(), 1e-300)
     if not varies.any():
         return Difference(0.0, 1.0, 0)
@@ -146,9 +149,10 @@ class Combination:
 def combined(first: Vector, second: Vector, covariance: Matrix, groups: int) -> Combination:
     """first + share (second - first), with share = (1 - E[T^2] / T^2)_+ of Hausman's T^2 and its mean under equality.
 
-    Stein's rule: near equality it is the efficient estimate, far from it the other. What is left of the first one's bias
-    is about (1 - share) d where d = second - first exceeds its own error: it is added to the variance, so that an
-    interval covers on the way between the two. `covariance` is that of (first, second).
+    Stein's rule: near equality it is the efficient estimate, far from it the other. What is left of the first one's
+    bias is (1 - share) d with d = second - first. Its square is added to the variance, so that an interval covers on
+    the way between the two: all of it where the test rejects, what exceeds the variance of d where it does not.
+    `covariance` is that of (first, second).
     """
     width = len(first)
     e, c, w = covariance[:width, :width], covariance[:width, width:], covariance[width:, width:]
@@ -158,5 +162,6 @@ def combined(first: Vector, second: Vector, covariance: Matrix, groups: int) -> 
     mean = test.size * (groups - 1) / (groups - test.size - 1)
     share = max(0.0, 1.0 - mean / test.statistic) if test.statistic > 0 else 0.0
     cov = (1 - share) ** 2 * e + share * (1 - share) * (c + c.T) + share**2 * w
-    left = (1 - share) ** 2 * np.maximum(0.0, difference**2 - np.diag(apart))
+    expected = np.zeros(width) if test.pvalue < REJECTED else np.diag(apart)
+    left = (1 - share) ** 2 * np.maximum(0.0, difference**2 - expected)
     return Combination(first + share * difference, cov + np.diag(left), share, test)

@@ -1,4 +1,4 @@
-"""What may be said of a regression's intervals: signs that the estimate's own assumptions fail, each with its threshold.
+"""What may be said of a regression's intervals: signs that its assumptions fail, each with its threshold.
 
 The Gaussian fit and the presence-weighted moments rest on different assumptions. The intervals of their combination
 cover where either holds, and where the weights are good enough to tell; these checks notice where they are not.
@@ -59,8 +59,8 @@ class Selection:
         if self.unlikely > UNLIKELY_SHARE * self.records:
             out.append(
                 Finding(
-                    f"{self.unlikely / self.records:.0%} of the records are of a kind that hardly ever has some block (a"
-                    f" chance below {UNLIKELY:.0%}), so what they lack is extrapolated",
+                    f"{self.unlikely / self.records:.0%} of the records are of a kind that hardly ever has some block"
+                    f" (a chance below {UNLIKELY:.0%}), so what they lack is extrapolated",
                     True,
                 )
             )
@@ -71,8 +71,8 @@ class Selection:
         if self.tested and (1 - self.share) * self.difference > LEFT:
             out.append(
                 Finding(
-                    f"the Gaussian fit and the presence-weighted estimate differ by {self.difference:.1f} standard errors"
-                    f" in a coefficient, and only {self.share:.0%} of the latter could be used",
+                    f"the Gaussian fit and the presence-weighted estimate differ by {self.difference:.1f} standard"
+                    f" errors in a coefficient, and only {self.share:.0%} of the latter could be used",
                     True,
                 )
             )

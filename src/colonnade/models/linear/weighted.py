@@ -39,7 +39,7 @@ from colonnade.privacy.cost import Cost, Free, Unbounded, compose
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product, recombine, reshare
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
-from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, Node, pairings
+from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, Node, node_size, pairings
 from colonnade.statistics.features import Feature, by_rule, design, empty_rules, features, stochastic_round
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import colluders
@@ -136,10 +136,10 @@ class WeightedLayout(CircuitStatistic):
 
     @cached_property
     def terms(self) -> list[tuple[Pair, tuple[str, ...], Node]]:
-        """(pair, the two sides of the last product, its factors): v x_a with (1, w), v x_b with (1, w), v x_a with x_b."""
+        """(pair, the sides of the last product, its factors): v x_a with (1, w), v x_b with (1, w), v x_a with x_b."""
         holder = Factor(self.response_party, 0, self.own_width)
         blocks = {party: Factor(party, 0, len(self.own_features(party))) for party in self.others}
-        terms = []
+        terms: list[tuple[Pair, tuple[str, ...], Node]] = []
         for position, (a, b) in enumerate(self.pairs):
             start = self.own_width + position
             weight = Factor(self.response_party, start, start + 1)
@@ -320,27 +320,43 @@ class WeightedLayout(CircuitStatistic):
         masks = self._masks(me)
         zero = [lift(self.field, self.field.zeros((size,))) for size in self.pieces[: -len(self.pairs)]]
         sums = [list(zero) for _ in range(self.groups)]
-        final = [pairings(node)[1] for _, _, node in self.terms]
+        parts = self._parts()
         for number, (start, stop) in enumerate(self.chunks):
-            nodes = self._nodes(me, number, len(self.circuit.levels))
             rows = dict(zip(self.circuit.widths, self._arrived(me, number, 0), strict=True))
+            (products,) = self._arrived(me, number, 1)
+            # All products with all columns at once: more than the terms are, and far fewer small matrices.
+            own = rows[self.response_party][:, :, : self.own_width]
+            columns = np.concatenate([own, *(rows[party] for party in self.others)], axis=2)
             present = masks[:, start:stop]
             for group, records in self.segments(number):
                 for place, mask in enumerate(self.masks):
-                    match = records.start + np.flatnonzero((present[:, records].T == mask).all(axis=1))
+                    differs = np.any(present[:, records] ^ np.array(mask)[:, None], axis=0)
+                    match = records.start + np.flatnonzero(~differs)
                     if match.size:
-                        columns = self._columns(rows, mask, match)
-                        sums[group][place] = sums[group][place] + gram(self.field, columns).upper()
-                for place, (first, second) in enumerate(final, start=len(self.masks)):
-                    product = cross(self.field, nodes[first][:, records], nodes[second][:, records]).flat()
-                    sums[group][place] = sums[group][place] + product
+                        shown = self._columns(rows, mask, match)
+                        sums[group][place] = sums[group][place] + gram(self.field, shown).upper()
+                every = cross(self.field, products[:, records], columns[:, records])
+                for place, part in enumerate(parts, start=len(self.masks)):
+                    sums[group][place] = sums[group][place] + every.part(*part).flat()
         pieces = [Product.stack(each) for each in zip(*sums, strict=True)]
-        own = self.held(me, "sums")[self.response_party]
-        pieces += [lift(self.field, np.ascontiguousarray(own[:, :, pair])) for pair in range(len(self.pairs))]
+        within = self.held(me, "sums")[self.response_party]
+        pieces += [lift(self.field, np.ascontiguousarray(within[:, :, pair])) for pair in range(len(self.pairs))]
         total = pieces[0].mapped(forms[0])
         for piece, form in zip(pieces[1:], forms[1:], strict=True):
             total = total + piece.mapped(form)
         return total
+
+    def _parts(self) -> list[tuple[slice, slice]]:
+        """Where each term is in the products (v x, for each pair) times (the holder's columns, the others')."""
+        left, right, end = dict[Node, slice](), {self.response_party: slice(0, self.own_width)}, 0
+        for a, b in self.circuit.levels[0]:
+            left[a + b] = slice(end, end + node_size(a + b))
+            end = left[a + b].stop
+        end = self.own_width
+        for party in self.others:
+            right[party] = slice(end, end + len(self.own_features(party)))
+            end = right[party].stop
+        return [(left[pairings(node)[1][0]], right[second]) for _, (_, second), node in self.terms]
 
     def _columns(self, rows: Mapping[str, Residues], mask: Sequence[bool], match: NDArray[np.intp]) -> Residues:
         """(1, the columns of the pattern's parties), in the order of the layout."""
@@ -393,7 +409,7 @@ class WeightedMoments:
 
 
 class WeightedComputation(CircuitStages):
-    """Presence to the response holder, weights, rows, products, weighted moments; then influences and their products."""
+    """Presence to the response holder, weights, rows, products, weighted moments; then influences, their products."""
 
     layout: WeightedLayout
 
@@ -404,7 +420,7 @@ class WeightedComputation(CircuitStages):
         self.presence = stage(
             f"{layout.label}: presence",
             tell_presence,
-            dict.fromkeys(layout.others, [arguments]),
+            {party: [arguments] for party in layout.others},
             facts=facts,
             roster=roster,
             audience=holder,
@@ -425,7 +441,7 @@ class WeightedComputation(CircuitStages):
         self.influence = stage(
             f"{layout.label}: influences",
             share_influences,
-            dict.fromkeys(roster.committee, [{**arguments, "forms": []}]),
+            {holder_name: [{**arguments, "forms": []}] for holder_name in roster.committee},
             facts=facts,
             roster=roster,
             audience=self.multiply.audience,
@@ -441,7 +457,8 @@ class WeightedComputation(CircuitStages):
         job.ask(self.presence)
         remarks = job.ask(self.weigh)[layout.response_party]
         opened = self.compute(job).astype(np.float64) / (layout.gamma**2 * WEIGHT)
-        return WeightedMoments(*(int(count) for count in remarks), self._grams(opened))
+        capped, unlikely, rare = (int(count) for count in remarks)
+        return WeightedMoments(capped, unlikely, rare, self._grams(opened))
 
     def _grams(self, opened: NDArray[np.float64]) -> dict[Pair, Matrix]:
         layout, start = self.layout, 0
@@ -490,7 +507,8 @@ class WeightedComputation(CircuitStages):
         layout = self.layout
         real = [*self._pattern_pieces(patterns), *self._pair_pieces(pairs)]
         reach = _reach(layout, real)
-        scale = np.where(reach > 0, (LARGEST_WEIGHT << FORM_BITS) * (1 - 1e-6) / np.maximum(reach, 1e-300), 0.0)
+        largest = (LARGEST_WEIGHT << FORM_BITS) * (1 - 1e-6)
+        scale = np.divide(largest, reach, out=np.zeros_like(reach), where=reach > largest * 1e-200)
         forms = [np.rint(scale[:, None] * part).astype(np.int64) for part in real]
         job.ask(self.influence, forms=forms)
         opened = self.opened(job)

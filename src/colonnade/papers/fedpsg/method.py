@@ -22,7 +22,7 @@ from colonnade.completion.method import ONE_VALUE, Completing, CompletionMethod,
 from colonnade.completion.split.exchange import Keys
 from colonnade.completion.split.session import predictions
 from colonnade.completion.split.training import Regression, Training
-from colonnade.completion.steps import COMPLETED_COST, FileFormat, OwnTable, imputed, write_completion
+from colonnade.completion.steps import COMPLETED_COST, FileFormat, OwnTable, cells_of, imputed, write_completion
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -213,7 +213,8 @@ def complete_drawn(
         values = np.where(np.isnan(values), table.means, values).astype(np.float32)
     else:
         values = imputed(me, table, imputer, training, linear, seed)
-    return write_completion(me, table, with_drawn(me, table, values) if drawn else values, file_format)
+    cells = cells_of(me, table, imputer, training, linear, seed)
+    return write_completion(me, table, with_drawn(me, table, values) if drawn else values, cells, file_format)
 
 
 # --- the coordinator's procedure ----------------------------------------------------------------------------------

@@ -105,7 +105,9 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         if width > 1:
             units += [width * (width - 1) // 2, options.tables or math.ceil(TABLES_A_COLUMN * width)]
         mus = self._noise(roster, units)
-        self.rounds = TableRounds(self.schema, roster, options.view, units=units, mus=mus, cuts=self.cuts)
+        self.rounds = TableRounds(
+            self.schema, roster, options.view, units=units, mus=mus, cuts=self.cuts, verify=options.verify
+        )
         self.stages = (*self.cuts.stages, *self.rounds.stages)
         self.notes = (*self.rounds.notes(options.delta), size_note(self.schema, self.limit))
         self.notes += empty_notes(dict.fromkeys(self.schema.filled, "drop"))

@@ -10,8 +10,9 @@ The proofs are in `claim.md`.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -30,6 +31,8 @@ from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.privacy.skellam import Skellam
 from colonnade.secure.bgw import Product, cross, lift, open_product
+from colonnade.secure.claims import Factors, cross_weights
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.seeded import Shape, Share, materialize
 from colonnade.statistics.joint import (
@@ -44,8 +47,25 @@ from colonnade.statistics.joint import (
     open_shares,
     share_rows,
 )
-from colonnade.statistics.shares import deal_large, deal_large_noise, dealt_large, join, messages, shares_of
+from colonnade.statistics.shares import (
+    blinds_of,
+    deal_large,
+    deal_large_noise,
+    dealt_large,
+    join,
+    joined_noise,
+    messages,
+    shares_of,
+    unblinded,
+)
 from colonnade.statistics.tables import CELL, TablesLayout
+from colonnade.statistics.verified import (
+    NOT_IN_SERVER_VIEW,
+    NOT_VERIFIED,
+    one_hot_claim,
+    verification_stages,
+    verify_openings,
+)
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.graph import Names
 from colonnade.synthesis.field.schema import CUTS_RULE, PrivateCuts, Schema, TableQuery, cell_codes
@@ -180,16 +200,21 @@ class Round(SharedStatistic):
     def share(self, me: Party, number: int) -> None:
         """One's rows, with the first round; and the joint rows that this round's tables need."""
         if self.number == 0:
-            starts = self.schema.starts(me.name)
-            codes = cell_codes(me, self.schema, list(starts))
-            rows = np.zeros((me.facts.n, sum(stop - start for start, stop in starts.values())), dtype=np.int8)
-            for name, (start, _) in starts.items():
-                present = np.flatnonzero(codes[name] >= 0)
-                rows[present, start + codes[name][present]] = 1
-            deal_large(me, self.rows_tag, self.field, rows)
-        for pair in self.joints:
-            if self.facts.owner(pair[0]) == me.name:
-                deal_large(me, self.joint_tag(pair), self.field, self._joint_rows(me, pair))
+            deal_large(me, self.rows_tag, self.field, self._own_rows(me))
+        for pair in self._own_joints(me.name):
+            deal_large(me, self.joint_tag(pair), self.field, self._joint_rows(me, pair))
+
+    def _own_rows(self, me: Party) -> NDArray[np.int8]:
+        starts = self.schema.starts(me.name)
+        codes = cell_codes(me, self.schema, list(starts))
+        rows = np.zeros((me.facts.n, sum(stop - start for start, stop in starts.values())), dtype=np.int8)
+        for name, (start, _) in starts.items():
+            present = np.flatnonzero(codes[name] >= 0)
+            rows[present, start + codes[name][present]] = 1
+        return rows
+
+    def _own_joints(self, party: str) -> list[Names]:
+        return [pair for pair in self.joints if self.facts.owner(pair[0]) == party]
 
     def _joint_rows(self, me: Party, pair: Names) -> NDArray[np.int8]:
         codes = cell_codes(me, self.schema, pair)
@@ -200,20 +225,29 @@ class Round(SharedStatistic):
         return rows
 
     def share_noise(self, me: Party, number: int) -> None:
-        deal_large_noise(me, f"{self.tag}: noise", self.field, mu=self.mu, size=sum(self.opened))
+        size = sum(self.opened)
+        deal_large_noise(me, f"{self.tag}: noise", self.field, mu=self.mu, size=size, parts=self.verify)
+
+    def hold(self, me: Party, number: int) -> None:
+        """Keep rows, joint rows and noise."""
+        layers, noise = len(self.field.primes), f"{self.tag}: noise"
+        messages(me, self.rows_tag, self.parties, layers=layers, keep=True)
+        for pair in self.joints:
+            messages(me, self.joint_tag(pair), [self.facts.owner(pair[0])], layers=layers, keep=True)
+        for tag in (noise, *blinds_of(me.roster, noise)):
+            messages(me, tag, me.roster.names, layers=layers, keep=True)
 
     def combine(self, me: Party, number: int) -> Residues:
         """Products of the rows that this holder keeps, plus every member's noise, for each unit of each table."""
-        layers = len(self.field.primes)
-        rows = messages(me, self.rows_tag, self.parties, layers=layers, keep=True)
-        shapes: dict[str, tuple[int, ...]] = {
-            party: (self.facts.n, sum(self.schema.sizes[name] for name in self.schema.of(party)))
-            for party in self.parties
-        }
-        products = self._products(me, shares_of(me, rows, self.field, shapes))
-        size = sum(self.opened)
-        dealt = dealt_large(me, f"{self.tag}: noise", me.roster.names, self.field, lengths=(size,))
-        noise = {member: materialize(share) for member, share in dealt.items()}
+        layers, size = len(self.field.primes), sum(self.opened)
+        products = self._products(me)
+        noise = self._dealt_noise(me, f"{self.tag}: noise")
+        if self.verify:
+            blinds = [self._dealt_noise(me, tag) for tag in blinds_of(me.roster, f"{self.tag}: noise")]
+            noise = {
+                member: joined_noise(me, self.field, drawn, [blind[member] for blind in blinds])
+                for member, drawn in noise.items()
+            }
         opened = np.empty((layers, size), dtype=np.int32)
         start = 0
         for table, product in zip(self.tables, products, strict=True):
@@ -225,37 +259,184 @@ class Round(SharedStatistic):
                 start += cells
         return opened
 
-    def _products(self, me: Party, shares: Mapping[str, Share]) -> list[Product]:
-        """This holder's share of each table, summed over blocks of records."""
-        schema, field = self.schema, self.field
-        joints: dict[Names, Share] = {}
+    def _dealt_noise(self, me: Party, tag: str) -> dict[str, Residues]:
+        dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(sum(self.opened),))
+        return {member: materialize(share) for member, share in dealt.items()}
+
+    def _sides(self, table: TableQuery) -> tuple[Side, Side | None]:
+        """What is multiplied for a table: the indicators of two columns, or of a column and a joint pair. A table of
+        one column is a sum."""
+        keys = list(zip(table.columns, table.bins, strict=True))
+        if len(keys) == 3:
+            other, first, second = self.axes(table)
+            return (other, None), (first, second)
+        return keys[0], keys[1] if len(keys) == 2 else None
+
+    def _blocks(self, me: Party) -> Iterator[dict[str | Names, Residues]]:
+        """This holder's shares of every party's rows and of the joint rows, a block of records at a time."""
+        n, layers, shares = self.facts.n, len(self.field.primes), dict[str | Names, Share]()
+        rows = messages(me, self.rows_tag, self.parties, layers=layers, keep=True)
+        for party in self.parties:
+            width = sum(self.schema.sizes[name] for name in self.schema.of(party))
+            shares[party] = shares_of(me, {party: rows[party]}, self.field, {party: (n, width)})[party]
         for pair in self.joints:
-            owner, width = self.facts.owner(pair[0]), math.prod(schema.sizes[name] for name in pair)
-            joints[pair] = dealt_large(me, self.joint_tag(pair), [owner], field, lengths=(self.facts.n, width))[owner]
-        place = {name: cells for party in shares for name, cells in schema.starts(party).items()}
-        needed = {key for table in self.tables for key in zip(table.columns, table.bins, strict=True)}
+            owner, width = self.facts.owner(pair[0]), math.prod(self.schema.sizes[name] for name in pair)
+            shares[pair] = dealt_large(me, self.joint_tag(pair), [owner], self.field, lengths=(n, width))[owner]
+        for block in range(Shape((n,)).blocks):
+            yield {key: share.block(block) for key, share in shares.items()}
+
+    def _all_blocks(self, me: Party) -> Iterable[dict[str | Names, Residues]]:
+        """All blocks; for a verification they are remembered, if there is room, since it needs them again."""
+        widths = [
+            *self.schema.sizes.values(),
+            *(math.prod(self.schema.sizes[name] for name in pair) for pair in self.joints),
+        ]
+        size = 4 * len(self.field.primes) * self.facts.n * sum(widths)
+        if not self.remembers(size):
+            return self._blocks(me)
+        return me.remembered(f"{self.tag}: blocks", size, lambda: list(self._blocks(me)))
+
+    def _indicators(self, block: Mapping[str | Names, Residues], side: Side) -> Residues:
+        """Shares of the indicators of one side of a product, coarse ones as sums."""
+        name, bins = side
+        if isinstance(bins, str):
+            return block[name, bins]
+        own = block[self.facts.owner(name)][:, :, slice(*self._places[name])]
+        return own if bins is None else _summed(self.field, own, bins)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """Where each column stands in its party's rows."""
+        return {name: cells for party in self.parties for name, cells in self.schema.starts(party).items()}
+
+    def _products(self, me: Party) -> list[Product]:
+        """This holder's share of each table, summed over blocks of records."""
         totals: list[Product] = []
-        for block in range(Shape((self.facts.n,)).blocks):
-            rows = {party: share.block(block) for party, share in shares.items()}
-            joint = {pair: share.block(block) for pair, share in joints.items()}
-            columns: dict[tuple[str, tuple[int, ...] | None], Residues] = {}
-            for name, bins in needed:
-                own = rows[self.facts.owner(name)][:, :, slice(*place[name])]
-                columns[name, bins] = own if bins is None else _summed(field, own, bins)
-            for position, table in enumerate(self.tables):
-                keys = list(zip(table.columns, table.bins, strict=True))
-                if len(keys) == 1:
-                    product = lift(field, field.sum(columns[keys[0]]))
-                elif len(keys) == 2:
-                    product = cross(field, columns[keys[0]], columns[keys[1]])
-                else:
-                    other, *rest = self.axes(table)
-                    product = cross(field, columns[other, None], joint[tuple(rest)])
-                if block:
+        sides = [self._sides(table) for table in self.tables]
+        needed = dict.fromkeys(side for both in sides for side in both if side is not None)
+        for number, block in enumerate(self._all_blocks(me)):
+            columns = {side: self._indicators(block, side) for side in needed}
+            for position, (left, right) in enumerate(sides):
+                product = (
+                    lift(self.field, self.field.sum(columns[left]))
+                    if right is None
+                    else cross(self.field, columns[left], columns[right])
+                )
+                if number:
                     totals[position] = totals[position] + product
                 else:
                     totals.append(product)
         return totals
+
+    # --- what is verified ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _left_sides(self) -> list[Side]:
+        """Each once: all tables with the same left side are one product, of it and of a sum over their right sides."""
+        both = (self._sides(table) for table in self.tables)
+        return list(dict.fromkeys(left for left, right in both if right is not None))
+
+    def _width(self, side: Side) -> int:
+        name, bins = side
+        if isinstance(bins, str):
+            return math.prod(self.schema.sizes[part] for part in (name, bins))
+        return self.schema.sizes[name] if bins is None else max(bins) + 1
+
+    @property
+    def claim_length(self) -> int:
+        return max(1, self.facts.n * len(self._left_sides))
+
+    def _left_vector(self, extension: Extension, seed: bytes, side: Side) -> Residues:
+        label = f"left {self._left_sides.index(side)}"
+        return extension.uniform((self._width(side),), seed=seed, label=label)
+
+    def _cell_weights(self, extension: Extension, seed: bytes, position: int) -> tuple[Residues, Residues]:
+        """Of a table: weights of the cells of its right side, or of its only one; and weights of its units."""
+        left, right = self._sides(self.tables[position])
+        width = self._width(left if right is None else right)
+        cells = extension.uniform((width,), seed=seed, label=f"table {position}")
+        return cells, extension.uniform((self.tables[position].units,), seed=seed, label=f"units {position}")
+
+    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
+        weights = []
+        for position, table in enumerate(self.tables):
+            left, right = self._sides(table)
+            cells, units = self._cell_weights(extension, seed, position)
+            if right is not None:
+                cells = cross_weights(extension, self._left_vector(extension, seed, left), cells)
+            weights += [extension.scale(cells, units[:, unit]) for unit in range(table.units)]
+        return [np.concatenate(weights, axis=1)]
+
+    def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
+        """For each left side A: u' A' (sum over tables of B v times the sum of its units' weights)."""
+        if not self._left_sides:
+            yield Factors(extension.zeros((1,)), extension.zeros((1,)))
+            return
+        scaled: dict[Side, list[tuple[Side, Residues]]] = {}
+        for position, table in enumerate(self.tables):
+            left, right = self._sides(table)
+            if right is not None:
+                cells, units = self._cell_weights(extension, seed, position)
+                scaled.setdefault(left, []).append((right, extension.scale(cells, extension.sum(units))))
+        for block in self._all_blocks(me):
+            for left, rights in scaled.items():
+                vector = self._left_vector(extension, seed, left)
+                sums = [extension.project(self._indicators(block, right), cells) for right, cells in rights]
+                yield Factors(
+                    extension.project(self._indicators(block, left), vector), functools.reduce(extension.add, sums)
+                )
+
+    def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        total = extension.zeros()
+        for position, table in enumerate(self.tables):
+            left, right = self._sides(table)
+            if right is not None:
+                continue
+            cells, units = self._cell_weights(extension, seed, position)
+            cells = extension.scale(cells, extension.sum(units))
+            for block in self._all_blocks(me):
+                total = extension.add(total, extension.combine(self.field.sum(self._indicators(block, left)), cells))
+        return total
+
+    def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
+        tag = f"{self.tag}: noise"
+        noise, *blinds = (
+            functools.reduce(self.field.add, self._dealt_noise(me, part).values())
+            for part in (tag, *blinds_of(me.roster, tag))
+        )
+        return noise, [unblinded(me, self.field, blind) for blind in blinds]
+
+    def _groups(self, dealer: str) -> list[tuple[str | Names, int, int]]:
+        """The one-hot groups that a party deals in this round: which array, and its columns."""
+        rows: list[tuple[str | Names, int, int]] = [(dealer, *place) for place in self.schema.starts(dealer).values()]
+        joints = self._own_joints(dealer)
+        return (rows if self.number == 0 else []) + [
+            (pair, 0, math.prod(self.schema.sizes[name] for name in pair)) for pair in joints
+        ]
+
+    def input_length(self, dealer: str) -> int:
+        return self.facts.n * len(self._groups(dealer))
+
+    def _own_blocks(self, me: Party) -> Iterator[dict[str | Names, Residues]]:
+        dealt: dict[str | Names, NDArray[np.int8]] = {me.name: self._own_rows(me)} if self.number == 0 else {}
+        dealt |= {pair: self._joint_rows(me, pair) for pair in self._own_joints(me.name)}
+        shape = Shape((self.facts.n,))
+        for block in range(shape.blocks):
+            yield {key: self.field.encode(rows[shape.rows(block)]) for key, rows in dealt.items()}
+
+    def input_claims(
+        self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
+    ) -> Iterator[tuple[Factors, Residues]]:
+        start = 0
+        for block in self._own_blocks(me) if own else self._all_blocks(me):
+            for group, (key, first, last) in enumerate(self._groups(dealer)):
+                rows, label = block[key][:, :, first:last], f"group {group} of {dealer}"
+                yield one_hot_claim(extension, rows, seed=seed, label=label, start=start)
+            start += rows.shape[1]
+
+
+Side = tuple[str, Any]
+"""A column in bins (None: all of its cells), or two columns of one party as one."""
 
 
 def _summed(field: Field, rows: Residues, bins: Sequence[int]) -> Residues:
@@ -295,10 +476,11 @@ class TableRounds:
         units: Sequence[int],
         mus: Sequence[int],
         cuts: PrivateCuts | None = None,
+        verify: bool = False,
     ) -> None:
         roster.require_committee()
         self.roster, self.view, self.units, self.mus = roster, view, tuple(units), tuple(mus)
-        self.schema, self.cuts = schema, cuts
+        self.schema, self.cuts, self.verify = schema, cuts, verify and view == "client"
         sizes = sorted(schema.sizes.values(), reverse=True)
         largest = math.prod(sizes[:2])
         cells = max(min(count * largest, sum(sizes) ** 2) for count in units)
@@ -360,9 +542,12 @@ class TableRounds:
                 **public,
             )
         )
-        self.stages = tuple(
-            asked for asked in (self.share_rows, self.compare, self.open, self.share_noise) if asked.costs
-        )
+        self.verification: tuple[Stage, ...] = ()
+        if self.verify:
+            planned = verification_stages(layouts[0], examples, schema.parties, {"chosen": within(rules)}, label=LABEL)
+            self.verification = tuple(map(_free_once, planned))
+        stages = (self.share_rows, self.compare, self.open, *self.verification, self.share_noise)
+        self.stages = tuple(asked for asked in stages if asked.costs)
 
     def _allowed(self, chosen: Any, planned: Any) -> bool:
         """No more units than the round has, of tables of these columns, and other edges only from private cuts."""
@@ -384,12 +569,14 @@ class TableRounds:
             tables=tuple(tables),
             mu=self.mus[number],
             largest_mu=max(self.mus),
+            verify=self.verify,
         )
 
     def notes(self, delta: float) -> tuple[str, ...]:
         """The noise of a count in each round, and a person's total under both views and both relations."""
         if not any(self.mus):
             return (EXACT,)
+        checked = () if self.verify else (NOT_IN_SERVER_VIEW if self.view == "server" else NOT_VERIFIED,)
         noise = (
             f"A count of the {words} carries noise with standard deviation {math.sqrt(2 * mu):.4g} ({count} tables)."
             for words, mu, count in zip(OPENED, self.mus, self.units, strict=False)
@@ -399,7 +586,7 @@ class TableRounds:
             pairs = zip(self.mus, self.units, strict=True)
             return [unit_cost(mu, self.roster, self.view, colluding=colluding).times(count) for mu, count in pairs]
 
-        return (*noise, *account_notes(self.roster, view=self.view, delta=delta, releases=releases))
+        return (*noise, *account_notes(self.roster, view=self.view, delta=delta, releases=releases), *checked)
 
     def tables(self, job: Job, schema: Schema, number: int, queries: Sequence[TableQuery]) -> list[Measurement]:
         """Share (rows with the first round, noise with each), open, join, average the units of each table."""
@@ -409,7 +596,10 @@ class TableRounds:
         job.ask(self.compare, chosen=chosen)
         job.roll_call(self.roster.committee)
         opened = job.ask(self.open, chosen=chosen)
-        counts = join(opened, layout.field, self.roster).astype(np.float64)
+        integers = join(opened, layout.field, self.roster)
+        if self.verify:
+            verify_openings(job, self.verification, layout, [integers], chosen=chosen)
+        counts = integers.astype(np.float64)
         ends = np.cumsum(layout.opened)[:-1]
         measured = []
         for query, units in zip(queries, np.split(counts, ends), strict=True):

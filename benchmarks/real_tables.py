@@ -1,0 +1,332 @@
+"""From tables as institutions have them to a result of every verb: `colonnade init --yes`, and then each verb that fits.
+
+Nine messy data sets made by code (`real_tables_common.py`) and every public table beside the repository, its columns split
+over three parties. Each data set has a process and a folder of its own; verbs are called as on the command line, without
+any file but those that `init` wrote. First `--plan`; if that says "This will not work", its advice is followed. A refusal's
+cure is followed by rules that know nothing of the data: the line to paste, the epsilon that would be enough, the option
+that is named, the columns to leave out. Tables with more than 60 columns are described as they are; other verbs are given
+12 of their columns, because nobody asks for 3,703.
+
+**Criterion**, written before the first run. A verb is *finished* if it ends with exit code 0, a result and a report; it is
+a *dead end* if it is refused and the refusal names no cure that a rule can follow, if the cure was followed five times
+without success, if it ends in an unexpected error, or if it debits a ledger and leaves no result. Wanted: no dead end. A
+result that says in its first line that it has no estimate is finished, and counted by itself: after a plan without "This
+will not work" there may be some (the forecast is kind), at most 5 % of the verbs.
+
+QUICK=1 takes 600 records of each data set in place of 4,000. TABLES="survey;adult" runs some of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import DATA, Page, quick
+from benchmarks.real_tables_common import KEY, MESSY, Tables, public_names, tables_of
+
+CURES = 5
+WIDE, CHOSEN = 60, 12
+PATIENCE = 3600.0
+"""Seconds for one data set."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A verb with its options; a value may be a list, which repeats the flag."""
+
+    verb: str
+    options: Mapping[str, str | list[str]] = field(default_factory=dict)
+
+    def arguments(self) -> list[str]:
+        stated = [(flag, value) for flag, values in self.options.items() for value in _listed(values)]
+        return [self.verb, *(part for flag, value in stated for part in (flag, value))]
+
+    def having(self, **options: str | list[str]) -> Call:
+        return replace(self, options={**self.options, **{f"--{name}": value for name, value in options.items()}})
+
+    def __str__(self) -> str:
+        return " ".join(self.arguments())
+
+
+def _listed(values: str | list[str]) -> list[str]:
+    return values if isinstance(values, list) else [values]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one verb: `end` is finished, no estimate, or dead end."""
+
+    data: str
+    call: str
+    end: str
+    cures: tuple[str, ...]
+    said: str
+    seconds: float
+
+
+# --- the folder ---------------------------------------------------------------------------------------------------
+
+
+def write_tables(tables: Tables, folder: Path) -> list[str]:
+    """As CSV files; what `init` is told."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for party, frame in tables.items():
+        frame.to_csv(folder / f"{party}.csv", index=False)
+    return [str(folder / f"{party}.csv") for party in tables]
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    """Exit code of a verb, and all that it said; an unexpected error is one too."""
+    from typer.testing import CliRunner
+
+    from colonnade.cli.main import app
+
+    done = CliRunner().invoke(app, list(arguments))
+    crash = "" if done.exception is None or isinstance(done.exception, SystemExit) else repr(done.exception)
+    return done.exit_code, done.output + crash
+
+
+def debits(home: Path) -> int:
+    """Rows of all ledgers in a federation's home."""
+    import sqlite3
+
+    rows = 0
+    for database in home.glob("*/party.db"):
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            rows += int(connection.execute("SELECT COUNT(*) FROM ledger").fetchone()[0])
+    return rows
+
+
+# --- which verbs fit --------------------------------------------------------------------------------------------
+
+
+def calls_for(columns: Mapping[str, Mapping[str, Any]]) -> list[Call]:
+    """Every verb of Colonnade's own methods that these columns fit; {party: {column: its declaration}}."""
+    kinds = {name: column.kind for own in columns.values() for name, column in own.items()}
+    order = [name for names in zip(*_padded(columns), strict=True) for name in names if name]
+    numeric = [name for name in order if kinds[name] in ("continuous", "count", "date")]
+    short = {name: len(column.categories or ()) for own in columns.values() for name, column in own.items()}
+    listed = [name for name in order if 2 <= short[name] <= 10]
+    binary = [name for name in order if kinds[name] == "binary"]
+    wide = len(order) > WIDE
+    chosen = {"--columns": json.dumps((binary[:1] + numeric + listed)[:CHOSEN])} if wide else {}
+
+    def explaining(response: str) -> dict[str, str | list[str]]:
+        others = [name for name in (numeric + listed + binary)[: CHOSEN + 1] if name != response]
+        return {"--response": response, **({"--columns": json.dumps(others)} if wide else {})}
+
+    response = next((name for name in numeric if kinds[name] != "date"), "")
+    calls = [
+        Call("describe", {"--epsilon": "1"}),
+        Call("presence-total", {"--epsilon": "1"}),
+        Call("moments", {"--epsilon": "4", **chosen}),
+        Call("moments", {"--epsilon": "none", **chosen}),
+        Call("synthesize", {"--epsilon": "4", **chosen}),
+        Call("synthesize", {"--model": "field", "--epsilon": "4", "--iterations": "200", **chosen}),
+        Call("pca", {"--epsilon": "4", **chosen}),
+    ]
+    if response:
+        calls += [
+            Call("regress", explaining(response)),
+            Call("regress", {"--epsilon": "4", **explaining(response)}),
+            Call("select", explaining(response)),
+            Call("select", {"--epsilon": "4", **explaining(response)}),
+            Call("polynomial-sum", {"--polynomial": json.dumps({"outputs": [[[1.0, {response: 2}]]]})}),
+        ]
+    if binary:
+        calls += [
+            Call("classify", {"--epsilon": "4", **explaining(binary[0])}),
+            Call("regress", {"--family": "binomial", **explaining(binary[0])}),
+            Call("select", {"--family": "binomial", **explaining(binary[0])}),
+        ]
+    pair = (listed + numeric)[:2]
+    if len(pair) == 2:
+        calls += [Call("tables", {"--tables": json.dumps([pair]), "--epsilon": "1"})]
+    if not wide:
+        brief = {"--iterations": "200", "--hidden": "32"}
+        calls += [Call("complete", brief), Call("complete", {"--imputer": "copula-mean"})]
+    return calls + [Call("align", {"--epsilon": "1"})]
+
+
+def _padded(columns: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    longest = max(map(len, columns.values()))
+    return [[*own, *[""] * (longest - len(own))] for own in columns.values()]
+
+
+# --- cures --------------------------------------------------------------------------------------------------------
+
+Rule = tuple[str, Callable[[re.Match[str], Call], Call | None]]
+
+
+def _paste(match: re.Match[str], call: Call) -> Call:
+    """The line `allow = [...]` at the top of federation.toml, with what is there already."""
+    file = Path("federation.toml")
+    text = file.read_text(encoding="utf-8")
+    names = {*tomllib.loads(text).get("allow", ()), *json.loads(f"[{match.group(1)}]")}
+    rest = re.sub(r"(?ms)^allow = \[.*?\]\n", "", text)
+    file.write_text(f"allow = {json.dumps(sorted(names))}\n{rest}", encoding="utf-8")
+    return call
+
+
+def _fewer_columns(match: re.Match[str], call: Call) -> Call | None:
+    """Half of the columns, if they are named."""
+    if "--columns" not in call.options:
+        return None
+    names = json.loads(str(call.options["--columns"]))
+    return call.having(columns=json.dumps(names[: max(1, len(names) // 2)])) if len(names) > 1 else None
+
+
+RULES: tuple[Rule, ...] = (
+    (r"write allow = \[(.*?)\]", _paste),
+    (r"epsilon = ([\d.e+]+) would be enough", lambda match, call: call.having(epsilon=match.group(1))),
+    (r"`--([a-z-]+) ([\w.]+)`", lambda match, call: call.having(**{match.group(1): match.group(2)})),
+    (r"fewer columns", _fewer_columns),
+)
+"""(what a sentence says, what the call is then); the first that fits is followed."""
+
+
+def cured(sentence: str, call: Call) -> tuple[Call, str] | None:
+    for pattern, follow in RULES:
+        match = re.search(pattern, sentence)
+        if match is not None:
+            again = follow(match, call)
+            if again is not None:
+                return again, match.group(0)
+    return None
+
+
+# --- one verb, one data set -------------------------------------------------------------------------------------
+
+
+def attempt(data: str, call: Call, name: str) -> Outcome:
+    """Plan, follow the advice, run, follow the cure, in this folder."""
+    started, cures, first = time.monotonic(), [], str(call)
+    run, said = Path("runs") / name, ""
+
+    def outcome(end: str) -> Outcome:
+        return Outcome(data, first, end, tuple(cures), said.strip(), time.monotonic() - started)
+
+    for number in range(CURES + 1):
+        code, said = command(*call.arguments(), "--plan")
+        hopeless = next((line for line in said.splitlines() if "This will not work" in line), "")
+        if code == 0 and not hopeless:
+            before = debits(Path("home"))
+            code, said = command(*call.arguments(), "--name", f"{name}-{number}")
+            run = Path("runs") / f"{name}-{number}"
+            if code == 0 and (run / "report.html").is_file() and (run / "result.json").is_file():
+                stored = json.loads((run / "result.json").read_text(encoding="utf-8"))
+                return outcome("no estimate" if stored["kind"] == "no-estimate" else "finished")
+            if debits(Path("home")) != before:
+                return outcome("dead end: spent without a result")
+        sentence = hopeless or said
+        cure = None if "This is a bug" in sentence else cured(sentence, call)
+        if cure is None:
+            return outcome("dead end: no cure" if code else "dead end: no advice")
+        call, what = cure
+        cures.append(what)
+    return outcome("dead end: the cure did not help")
+
+
+def verbs_of(data: str, folder: Path, n: int, *, verbs: Sequence[str] = ()) -> list[Outcome]:
+    """All outcomes of one data set, in `folder`."""
+    from colonnade.federation.coordinator import Federation
+
+    started = time.monotonic()
+    files = write_tables(tables_of(data, n), folder / "tables")
+    code, said = command("init", *files, "--key", KEY, "--out", str(folder / "study"), "--yes")
+    end = "finished" if code == 0 else "dead end: init"
+    outcomes = [Outcome(data, "init", end, (), said.strip(), time.monotonic() - started)]
+    if code:
+        return outcomes
+    with contextlib.chdir(folder / "study"):
+        with Federation.from_toml("federation.toml") as federation:
+            columns = federation.facts.columns
+        for place, call in enumerate(calls_for(columns)):
+            if not verbs or call.verb in verbs:
+                outcomes.append(attempt(data, call, f"{place:02d}-{call.verb}"))
+                print(f"{data}: {outcomes[-1].call[:100]}: {outcomes[-1].end}", flush=True)
+    return outcomes
+
+
+def _child(data: str, folder: Path, n: int, answers: Any) -> None:
+    with contextlib.redirect_stderr(sys.stdout):
+        answers.put((data, verbs_of(data, folder, n)))
+
+
+def in_processes(names: Sequence[str], n: int, *, at_once: int = 2) -> list[Outcome]:
+    """One process for each data set."""
+    context = multiprocessing.get_context("spawn")
+    scratch = Path(tempfile.mkdtemp(prefix="real-tables-"))
+    answers = context.Queue()
+    waiting, running, outcomes = list(names), {}, []
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            data = waiting.pop(0)
+            process = context.Process(target=_child, args=(data, scratch / str(len(waiting)), n, answers))
+            process.start()
+            running[data] = (process, time.monotonic())
+        with contextlib.suppress(Exception):
+            data, own = answers.get(timeout=1)
+            outcomes += own
+            running.pop(data)[0].join()
+        for data, (process, started) in list(running.items()):
+            if (process.exitcode not in (None, 0)) or time.monotonic() - started > PATIENCE:
+                process.kill()
+                running.pop(data)
+                seconds = time.monotonic() - started
+                outcomes.append(Outcome(data, "all", "dead end: the process ended", (), str(process.exitcode), seconds))
+    shutil.rmtree(scratch, ignore_errors=True)
+    return outcomes
+
+
+def main() -> int:
+    names = [*MESSY, *(public_names() if DATA.is_dir() else ())]
+    names = [name for name in os.environ.get("TABLES", "").split(";") if name] or names
+    n = 600 if quick() else 4000
+    page = Page("real-tables", "Real tables: from `init` to a result of every verb")
+    page.say(f"{len(names)} data sets of at most {n:,} records; the criterion is in `benchmarks/real_tables.py`.")
+    outcomes = in_processes(names, n)
+    rows = []
+    for data in names:
+        own = [outcome for outcome in outcomes if outcome.data == data]
+        rows.append(
+            [
+                data,
+                str(len(own)),
+                *(str(sum(outcome.end == end for outcome in own)) for end in ("finished", "no estimate")),
+                str(sum(bool(outcome.cures) for outcome in own)),
+                str(sum(outcome.end.startswith("dead end") for outcome in own)),
+                f"{sum(outcome.seconds for outcome in own):.0f}",
+            ]
+        )
+    page.table(("data set", "verbs", "finished", "no estimate", "after a cure", "dead ends", "seconds"), rows)
+    dead = [outcome for outcome in outcomes if outcome.end.startswith("dead end")]
+    empty = sum(outcome.end == "no estimate" for outcome in outcomes)
+    for outcome in dead:
+        page.say(f"- {outcome.data}, `{outcome.call}`: {outcome.end} ({outcome.cures}); {outcome.said[-600:]}")
+    finished = len(outcomes) - len(dead)
+    good = not dead and empty <= 0.05 * len(outcomes)
+    return page.finish(
+        good,
+        verbs=len(outcomes),
+        finished=finished,
+        cured=sum(bool(outcome.cures) for outcome in outcomes),
+        no_estimate=empty,
+        dead_ends=len(dead),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
