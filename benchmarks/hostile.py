@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,17 @@ from threadpoolctl import threadpool_limits
 
 import colonnade as co
 from benchmarks.common import Page, quick
-from benchmarks.hostile_common import Case, Engine, Verdicts, lies_of, run_with_lie, scene_of
+from benchmarks.hostile_common import (
+    Case,
+    Engine,
+    Finding,
+    Scene,
+    Verdicts,
+    lies_of,
+    remote_runs,
+    run_with_lie,
+    scene_of,
+)
 from colonnade import papers
 from colonnade.catalogue import CATALOGUE
 from colonnade.data.column import Column, Columns
@@ -154,5 +163,121 @@ CASES: dict[str, Case] = {
 }
 
 
+VERIFIED = "conclude"
+"""The stage that ends a verification; a plan without it promises none."""
+REMOTE = {"processes": "describe", "network": "tables"}
+"""The transports beside the embedded one, each with the case that runs on it."""
+
+
+def lie_to_all(scene: Scene, chance: random.Random, verdicts: Verdicts, until: Callable[[], bool]) -> None:
+    """Each member changes one number in each kind of letter and answer of a verified computation."""
+    if not any(stage.name.endswith(VERIFIED) for stage in scene.plan.stages):
+        return
+    lies = [lie for lie in lies_of(scene) if lie.where.partition(":")[0] in _verified_labels(scene)]
+    chance.shuffle(lies)
+    for lie in lies:
+        if until():
+            return
+        outcome = run_with_lie(scene, lie, chance)
+        verdicts.deviations += 1
+        verdicts.by_kind["a member's lie"] += 1
+        verdicts.noticed[outcome] += 1
+        if outcome == "wrong":
+            verdicts.wrong.append(Finding(scene.case.name, f"{lie.member} lies in {lie.where}", "not noticed"))
+
+
+def _verified_labels(scene: Scene) -> set[str]:
+    """The statistics of a plan that are verified, by their label; it begins the names of their stages and tags."""
+    return {stage.name.partition(":")[0] for stage in scene.plan.stages if stage.name.endswith(VERIFIED)}
+
+
+def drive(case: Case, seconds: float, chance: random.Random) -> tuple[Verdicts, int]:
+    """Half of the time one message at a time, a quarter whole runs, a quarter lies."""
+    verdicts, begun = Verdicts(), time.monotonic()
+
+    def after(share: float) -> Callable[[], bool]:
+        return lambda: time.monotonic() - begun > share * seconds
+
+    with scene_of(case) as scene:
+        engine = Engine(scene, chance, verdicts)
+        most = 6
+        while not after(0.5)():
+            engine.probe_all(most=most, until=after(0.6))
+            most *= 3
+        while not after(0.75)():
+            engine.runs(10, until=after(0.75))
+        lie_to_all(scene, chance, verdicts, after(1.0))
+        exchanges = len(scene.honest)
+    return verdicts, exchanges
+
+
+def main() -> int:
+    page = Page("hostile", "Hostile coordinators and members")
+    limit = 300.0 if quick() else 1800.0
+    begun, chance = time.monotonic(), random.Random(1)
+    total, rows = Verdicts(), []
+    cases = list(CASES.values())
+    for done, case in enumerate(cases):
+        left = limit * 0.9 - (time.monotonic() - begun)
+        verdicts, exchanges = drive(case, left / (len(cases) - done), chance)
+        rows.append(_row(case.name, exchanges, verdicts))
+        print(" | ".join(rows[-1]), flush=True)
+        total.add(verdicts)
+    for transport, name in REMOTE.items():
+        verdicts, end = Verdicts(), time.monotonic() + limit * 0.05
+        with scene_of(CASES[name]) as scene:
+            remote_runs(scene, transport, chance, verdicts, lambda end=end: time.monotonic() > end)  # type: ignore[misc]
+            rows.append(_row(f"{name} ({transport})", len(scene.honest), verdicts))
+        total.add(verdicts)
+    page.say(__doc__ or "")
+    page.table(HEAD, rows)
+    page.say("Kinds of deviations: " + ", ".join(f"{name} {count:,}" for name, count in total.by_kind.items()) + ".")
+    page.say("Refusals: " + ", ".join(f"{code} {count:,}" for code, count in total.refused.most_common()) + ".")
+    page.say("Lies of members: " + ", ".join(f"{name} {count:,}" for name, count in total.noticed.most_common()) + ".")
+    for finding in (*total.learned[:20], *total.wrong[:20]):
+        page.say(f"- {finding.case}: {finding.deviation}: {finding.what}")
+    driven = {scene_method(case) for case in cases}
+    missing = sorted(set(CATALOGUE.names) - driven)
+    if missing:
+        page.say(f"Not driven: {', '.join(missing)}.")
+    good = not (total.learned or total.wrong or missing)
+    return page.finish(
+        good,
+        deviations=total.deviations,
+        learned_more=len(total.learned),
+        unnoticed_wrong=len(total.wrong),
+    )
+
+
+HEAD = (
+    "case",
+    "requests of the honest run",
+    "deviations",
+    "refusals",
+    "within the rules of the plan",
+    "learned more",
+    "lies",
+    "unnoticed wrong",
+)
+
+
+def _row(name: str, exchanges: int, verdicts: Verdicts) -> list[str]:
+    counts = (
+        exchanges,
+        verdicts.deviations,
+        verdicts.refused.total(),
+        verdicts.within_rules,
+        len(verdicts.learned),
+        verdicts.noticed.total(),
+        len(verdicts.wrong),
+    )
+    return [name, *(f"{count:,}" for count in counts)]
+
+
+def scene_method(case: Case) -> str:
+    return str(case.method().name)
+
+
 if __name__ == "__main__":
-    sys.exit(0)
+    with threadpool_limits(1):
+        sys.exit(main())

@@ -20,7 +20,7 @@ import sqlite3
 import tempfile
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,8 @@ class Scene:
         assert isinstance(self.federation.transport, Embedded)
         self.embedded = self.federation.transport
         self.parties: dict[str, Party] = {name: self.embedded[name] for name in self.embedded.parties}
+        columns = [name for held in self.federation.facts.columns.values() for name in held]
+        self.names = (*self.parties, *columns)
         self.method = case.method()
         self.plan: Plan = self.federation.plan(self.method)
         names = tuple(
@@ -405,13 +407,17 @@ Deviation = tuple[str, Request | bytes]
 """(what is changed, the request that is sent instead)"""
 
 
-def moved(value: Any, *, depth: int = 3) -> Iterator[tuple[str, Any]]:
-    """(which part, the value with this part changed), for every part of a value."""
+def moved(value: Any, *, depth: int = 3, names: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+    """(which part, the value with this part changed), for every part of a value; the name of a member or of a column
+    becomes another of these `names`."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             yield f".{name} left out", {key: other for key, other in value.items() if key != name}
             if depth:
-                yield from ((f".{name}{path}", {**value, name: other}) for path, other in moved(part, depth=depth - 1))
+                yield from (
+                    (f".{name}{path}", {**value, name: other})
+                    for path, other in moved(part, depth=depth - 1, names=names)
+                )
         yield ".further", {**value, "further": 1}
     elif isinstance(value, bool):
         yield "", not value
@@ -422,7 +428,9 @@ def moved(value: Any, *, depth: int = 3) -> Iterator[tuple[str, Any]]:
             ("", other) for other in (value * 1.5 + 1, -value - 1.0, 0.0 if value else 7.0, 1e300, float("nan"))
         )
     elif isinstance(value, str):
-        yield from (("", other) for other in (value + "x", "", "coordinator"))
+        yield from (("", other) for other in (value + "x", ""))
+        if value in names:
+            yield from ((f" {other}", other) for other in names if other != value)
     elif isinstance(value, bytes):
         yield from (("", other) for other in (value + b"x", b"", bytes([value[0] ^ 1]) + value[1:] if value else b"y"))
     elif isinstance(value, (list, tuple)):
@@ -431,7 +439,7 @@ def moved(value: Any, *, depth: int = 3) -> Iterator[tuple[str, Any]]:
             yield "[] shorter", list(value[:-1])
             yield "[] turned", list(value[::-1])
             for place in sorted({0, len(value) - 1}) if depth else ():
-                for path, other in moved(value[place], depth=depth - 1):
+                for path, other in moved(value[place], depth=depth - 1, names=names):
                     yield f"[{place}]{path}", [*value[:place], other, *value[place + 1 :]]
     elif isinstance(value, np.ndarray):
         if value.size:
@@ -464,9 +472,9 @@ def of_envelope(request: Request, plan: Plan) -> Iterator[Deviation]:
         yield f"step {other!r}", replace(request, step=other)
 
 
-def of_arguments(request: Request) -> Iterator[Deviation]:
+def of_arguments(request: Request, scene: Scene) -> Iterator[Deviation]:
     """Every argument, and every field inside one."""
-    for path, arguments in moved(dict(request.arguments), depth=6 if request.kind == "ask" else 5):
+    for path, arguments in moved(dict(request.arguments), depth=6, names=scene.names):
         yield f"arguments{path}", replace(request, arguments=arguments)
 
 
@@ -544,7 +552,7 @@ def deviations_at(scene: Scene, position: int, passed: Sequence[Mail]) -> Iterat
     exchange = scene.honest[position]
     request = exchange.request
     yield from of_envelope(request, scene.plan)
-    yield from of_arguments(request)
+    yield from of_arguments(request, scene)
     yield from of_mail(request, scene, exchange.party, passed)
     yield from of_order(scene, position)
     if request.kind == "hello":
@@ -848,8 +856,8 @@ def run_with_lie(scene: Scene, lie: Lie, chance: random.Random) -> str:
 
     def lying(me: workplace.Workplace, recipient: str, tag: str, value: Any, **options: Any) -> None:
         if lie.letters and me.name == lie.member and _HEX.sub("#", tag) == lie.where and recipient != me.name:
-            if not told[0] and chance.random() < 0.7 or told[0] == 0:
-                told[0] += 1
+            told[0] += 1
+            if told[0] == 1:
                 value = changed_number(value, chance)
         send(me, recipient, tag, value, **options)
 
@@ -866,7 +874,7 @@ def run_with_lie(scene: Scene, lie: Lie, chance: random.Random) -> str:
 
     transport = Lying(scene.embedded)
     scene.federation.transport, scene.federation._greeted = transport, False
-    setattr(workplace.Workplace, "send", lying)
+    workplace.Workplace.send = lying  # type: ignore[assignment, method-assign]
     try:
         with named_jobs(JOB):
             result, _ = scene.federation.run(scene.method)
@@ -875,7 +883,7 @@ def run_with_lie(scene: Scene, lie: Lie, chance: random.Random) -> str:
     except Exception as error:  # what the coordinator cannot compute with is noticed too
         return f"noticed: {type(error).__name__}"
     finally:
-        setattr(workplace.Workplace, "send", send)
+        workplace.Workplace.send = send  # type: ignore[method-assign]
         scene.federation.transport = scene.embedded
         scene.restore(scene.start)
     return "same" if _same(result.to_dict(), scene.result) else "wrong"
@@ -883,6 +891,66 @@ def run_with_lie(scene: Scene, lie: Lie, chance: random.Random) -> str:
 
 def _same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
+
+
+# --- parties in processes of their own, and over the network ----------------------------------------------------------
+
+
+class Meddling(Tap):
+    """Before some honest requests, a deviating one to the same party. What follows may fail; nothing more may be had."""
+
+    def __init__(self, inner: Transport, scene: Scene, chance: random.Random, verdicts: Verdicts) -> None:
+        super().__init__(inner)
+        self.scene, self.chance, self.verdicts = scene, chance, verdicts
+        self.often = 0.5
+
+    def exchange(self, party: str, data: bytes, *, timeout: float) -> bytes:
+        request = Request.decode(data)
+        if self.chance.random() < self.often:
+            with self._lock:
+                passed = [letter for exchange in self.passed for letter in Reply.decode(exchange.answer).mail]
+                kinds = (of_envelope(request, self.scene.plan), of_arguments(request, self.scene))
+                letters = of_mail(request, self.scene, party, passed[-20:])
+                every = [each for kind in (*kinds, letters) for each in kind if encoded(each[1]) is not None]
+                what, sent = self.chance.choice(every)
+                bytes_sent = encoded(sent)
+                assert bytes_sent is not None
+                answer = self.inner.exchange(party, bytes_sent, timeout=timeout)
+                self._judge(party, what, readable(sent), answer)
+        return super().exchange(party, data, timeout=timeout)
+
+    def _judge(self, party: str, what: str, sent: Request | None, answer: bytes) -> None:
+        self.verdicts.deviations += 1
+        self.verdicts.by_kind["in a process or on the network"] += 1
+        reply = Reply.decode(answer)
+        if reply.error:
+            self.verdicts.refused[reply.error] += 1
+            return
+        shapes = [] if sent is None else shapes_of(Exchange(party, sent, answer), self.scene.plan)
+        if sent is None or any(shape not in self.scene.shapes for shape in shapes):
+            words = f"{party} answered what the honest run does not contain"
+            self.verdicts.learned.append(Finding(f"{self.scene.case.name}, remote", what, words))
+
+
+def remote_runs(
+    scene: Scene, transport: str, chance: random.Random, verdicts: Verdicts, until: Callable[[], bool]
+) -> int:
+    """Runs with parties elsewhere, until the time is over; returns how many there were."""
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        allow = next(iter(scene.parties.values())).policy.allow
+        federation = scene.case.federation(Path(folder), seed=SEED, transport=transport, allow=allow)
+        runs = 0
+        with federation:
+            inner = federation.transport
+            while not until():
+                meddling = Meddling(inner, scene, chance, verdicts)
+                meddling.often = chance.choice((0.1, 0.3, 0.6))
+                federation.transport, federation._greeted = meddling, False
+                with contextlib.suppress(ColonnadeError):
+                    federation.run(scene.method)
+                runs += 1
+            federation.transport = inner
+    return runs
 
 
 @contextlib.contextmanager

@@ -48,6 +48,8 @@ class Call:
 
     verb: str
     options: Mapping[str, str | list[str]] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    """The columns that it uses if it names none."""
 
     def arguments(self) -> list[str]:
         stated = [(flag, value) for flag, values in self.options.items() for value in _listed(values)]
@@ -157,7 +159,10 @@ def calls_for(columns: Mapping[str, Mapping[str, Any]]) -> list[Call]:
     if not wide:
         brief = {"--iterations": "200", "--hidden": "32"}
         calls += [Call("complete", brief), Call("complete", {"--imputer": "copula-mean"})]
-    return calls + [Call("align", {"--epsilon": "1"})]
+    calls.append(Call("align", {"--epsilon": "1"}))
+    return [
+        replace(call, others=tuple(name for name in order if name != call.options.get("--response"))) for call in calls
+    ]
 
 
 def _padded(columns: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
@@ -175,24 +180,39 @@ def _paste(match: re.Match[str], call: Call) -> Call:
     file = Path("federation.toml")
     text = file.read_text(encoding="utf-8")
     names = {*tomllib.loads(text).get("allow", ()), *json.loads(f"[{match.group(1)}]")}
-    rest = re.sub(r"(?ms)^allow = \[.*?\]\n", "", text)
+    rest = re.sub(r"(?ms)^allow = \[.*?^\]\n|^allow = \[[^\n]*\]\n", "", text)
     file.write_text(f"allow = {json.dumps(sorted(names))}\n{rest}", encoding="utf-8")
     return call
 
 
+def _named(call: Call) -> list[str]:
+    """The columns that a call uses besides its response."""
+    return json.loads(str(call.options["--columns"])) if "--columns" in call.options else list(call.others)
+
+
 def _fewer_columns(match: re.Match[str], call: Call) -> Call | None:
-    """Half of the columns, if they are named."""
-    if "--columns" not in call.options:
-        return None
-    names = json.loads(str(call.options["--columns"]))
-    return call.having(columns=json.dumps(names[: max(1, len(names) // 2)])) if len(names) > 1 else None
+    names = _named(call)
+    return call.having(columns=json.dumps(names[: len(names) // 2])) if len(names) > 1 else None
+
+
+def _without(match: re.Match[str], call: Call) -> Call | None:
+    """Without the columns that the sentence names in quotes."""
+    quoted = re.findall(r"'([^']+)'", match.group(0))
+    names = [name for name in _named(call) if name not in quoted]
+    return call.having(columns=json.dumps(names)) if names and len(names) < len(_named(call)) else None
+
+
+def _larger(match: re.Match[str], call: Call) -> Call:
+    return call.having(epsilon=f"{3 * float(str(call.options['--epsilon'])):g}")
 
 
 RULES: tuple[Rule, ...] = (
     (r"write allow = \[(.*?)\]", _paste),
     (r"epsilon = ([\d.e+]+) would be enough", lambda match, call: call.having(epsilon=match.group(1))),
     (r"`--([a-z-]+) ([\w.]+)`", lambda match, call: call.having(**{match.group(1): match.group(2)})),
-    (r"fewer columns", _fewer_columns),
+    (r"columns? ('[^']+'(, '[^']+')*).*leave (it|them) out with columns=", _without),
+    (r"(allow|take) a larger epsilon|raise epsilon", _larger),
+    (r"fewer columns|leave columns out|leave columns or a party out", _fewer_columns),
 )
 """(what a sentence says, what the call is then); the first that fits is followed."""
 
@@ -213,7 +233,7 @@ def cured(sentence: str, call: Call) -> tuple[Call, str] | None:
 def attempt(data: str, call: Call, name: str) -> Outcome:
     """Plan, follow the advice, run, follow the cure, in this folder."""
     started, cures, first = time.monotonic(), [], str(call)
-    run, said = Path("runs") / name, ""
+    code, said, empty = 0, "", False
 
     def outcome(end: str) -> Outcome:
         return Outcome(data, first, end, tuple(cures), said.strip(), time.monotonic() - started)
@@ -227,16 +247,18 @@ def attempt(data: str, call: Call, name: str) -> Outcome:
             run = Path("runs") / f"{name}-{number}"
             if code == 0 and (run / "report.html").is_file() and (run / "result.json").is_file():
                 stored = json.loads((run / "result.json").read_text(encoding="utf-8"))
-                return outcome("no estimate" if stored["kind"] == "no-estimate" else "finished")
-            if debits(Path("home")) != before:
+                if stored["kind"] != "no-estimate":
+                    return outcome("finished")
+                empty = True
+            elif debits(Path("home")) != before and not (run / "result.json").is_file():
                 return outcome("dead end: spent without a result")
-        sentence = hopeless or said
+        sentence = hopeless or next((line for line in said.splitlines() if "No estimate" in line), said)
         cure = None if "This is a bug" in sentence else cured(sentence, call)
         if cure is None:
-            return outcome("dead end: no cure" if code else "dead end: no advice")
+            break
         call, what = cure
         cures.append(what)
-    return outcome("dead end: the cure did not help")
+    return outcome("no estimate" if empty else "dead end: refused" if code else "dead end: will not work")
 
 
 def verbs_of(data: str, folder: Path, n: int, *, verbs: Sequence[str] = ()) -> list[Outcome]:

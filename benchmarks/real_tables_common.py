@@ -107,7 +107,9 @@ def yes_and_no(n: int, rng: np.random.Generator) -> Tables:
     doctor["rash"] = np.where(rng.random(n) < 0.01, "Y", "N")
     laboratory_ = pd.DataFrame({KEY: people, "culture": ill.astype(int), "second culture": noisy})
     laboratory_["antibody"] = pd.Series(np.where(noisy, "positive", "negative")).mask(rng.random(n) < 0.1)
-    school = pd.DataFrame({KEY: people, "absent": np.where(ill, "yes", "no"), "days": np.where(ill, rng.poisson(3, n), 0)})
+    school = pd.DataFrame(
+        {KEY: people, "absent": np.where(ill, "yes", "no"), "days": np.where(ill, rng.poisson(3, n), 0)}
+    )
     return {"doctor": doctor, "laboratory": present(rng, laboratory_, 0.7), "school": present(rng, school, 0.9)}
 
 

@@ -35,6 +35,15 @@ def test_a_rounded_scale_never_gives_less_noise_than_is_paid_for(monkeypatch: py
         assert gaussian**2 >= levels * Fraction(level) ** 2
 
 
+def test_rounds_together_cost_no_more_than_their_level() -> None:
+    """In exact fractions: the sum of 1 / scale is at most epsilon, that of 1 / sigma^2 at most 1 / multiplier^2."""
+    for level in np.random.default_rng(3).uniform(0.01, 30.0, 500).tolist():
+        laplace, gaussian = (describe.adaptive_rounds(noise, level) for noise in ("laplace", "gaussian"))  # type: ignore[arg-type]
+        assert sum(1 / Fraction(laplace.scale_of(turn)) for turn in range(laplace.number)) <= Fraction(level)
+        spent = sum(1 / Fraction(gaussian.scale_of(turn)) ** 2 for turn in range(gaussian.number))
+        assert spent <= 1 / Fraction(level) ** 2
+
+
 def test_counts_are_the_exact_ones_plus_noise_of_the_stated_size(tmp_path: Path) -> None:
     """Oracle: pandas on the blocks. 8 sd of the noise: a false alarm has probability below 1e-13 a count."""
     blocks = three_overlapping_blocks(3000)

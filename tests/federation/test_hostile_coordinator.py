@@ -98,7 +98,7 @@ def tables_of_two(root: Path) -> Any:
 
 
 def two_chunks(hostile: Hostile) -> CircuitStages:
-    layout = Tables(tables=(("a", "secret"),), epsilon=1.0).layout(hostile.facts, hostile.roster)
+    layout = Tables(tables=(("a", "secret"),), epsilon=1.0, verify=False).layout(hostile.facts, hostile.roster)
     return CircuitStages(replace(layout, records=CHUNK), "client")
 
 
@@ -216,7 +216,7 @@ def test_the_same_plan_under_another_name_is_another_job(tmp_path: Path) -> None
 
 def deal_twice(hostile: Hostile) -> tuple[Reply, Reply]:
     """The second chunk of A's rows in moments, dealt twice."""
-    layout = Moments(epsilon=0.9, presence="secret").layout(hostile.facts, hostile.roster)
+    layout = Moments(epsilon=0.9, presence="secret", verify=False).layout(hostile.facts, hostile.roster)
     stages = MomentComputation(replace(layout, records=BATCH_ROWS), "client")
     hostile.propose(padded(plan_of_stages("moments", stages.stages), "share more rows"))
     first = letters(hostile.ask_all(stages.share))
@@ -242,7 +242,7 @@ def test_later_chunks_are_dealt_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def open_twice(hostile: Hostile) -> tuple[NDArray[Any], NDArray[Any], float]:
     """(one opening, the same with other noise, its stated deviation): each by half of six holders."""
-    method = Moments(epsilon=0.99, presence="secret", tile=3)
+    method = Moments(epsilon=0.99, presence="secret", tile=3, verify=False)
     layout = replace(method.layout(hostile.facts, hostile.roster), opening=9)
     stages = MomentComputation(layout, "client")
     plan = plan_of_stages("moments", stages.stages)

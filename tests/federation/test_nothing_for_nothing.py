@@ -7,51 +7,56 @@ A refusal comes before the first reservation at any party. After it, a job retur
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import colonnade as co
-from colonnade.catalogue import CATALOGUE
-from colonnade.errors import BudgetExceeded, ColonnadeError, NotEstimable, PartyLost, RunError, UnboundedNotAllowed
+from colonnade.catalogue import CATALOGUE, WITHOUT_BOUND
+from colonnade.errors import BudgetExceeded, ColonnadeError, PartyLost, RunError, UnboundedNotAllowed
 from colonnade.evaluation.report import view_of, write_report
 from colonnade.federation.catalogue import EXTRAS
 from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.messages import Reply, Request
+from colonnade.federation.messages import Request
+from colonnade.federation.method import NoEstimate
 from colonnade.federation.run_folder import RunFolder
 from support.small import COLUMNS, three_overlapping_blocks
 
 PARTIES = ("clinic", "court", "bank")
 N = 60
-POLYNOMIAL = {"outputs": [[[1.0, {"age": 1, "sued": 1}]]]}
 NETWORK = {"iterations": 4, "local": 2, "batch": 16, "hidden": 4, "cut": 2}
+POLYNOMIAL = {"outputs": [[[1.0, {"age": 1, "sued": 1}]]]}
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "align": ("align", {"capacity": dict.fromkeys(PARTIES, N), "epsilon": 1.0}),
     "describe": ("describe", {"epsilon": 1.0}),
-    "copula": ("synthesize", {"epsilon": 4.0}),
-    "field": ("synthesize", {"model": "field", "epsilon": 4.0, "iterations": 20}),
-    "exact regression": ("regress", {"response": "age", "missing": "em"}),
+    "copula": ("synthesize", {"epsilon": 4.0, "verify": False}),
+    "field": ("synthesize", {"model": "field", "epsilon": 4.0, "iterations": 20, "verify": False}),
+    "exact regression": ("regress", {"response": "age"}),
     "private regression": ("regress", {"response": "age", "epsilon": 4.0}),
     "exact selection": ("select", {"response": "age"}),
-    "private selection": ("select", {"response": "age", "epsilon": 4.0}),
+    "private selection": ("select", {"response": "age", "epsilon": 4.0, "verify": False}),
     "selection in rounds": ("select", {"response": "sued", "family": "binomial", "n_lambdas": 3, "tolerance": 0.05}),
     "completion": ("complete", NETWORK),
     "private completion": ("complete", {**NETWORK, "epsilon": 4.0, "epochs": 2, "batch": 8}),
     "copula completion": ("complete", {"imputer": "copula-mean"}),
-    "pca": ("pca", {"epsilon": 4.0, "n_components": 2}),
-    "classify": ("classify", {"response": "sued", "epsilon": 4.0}),
-    "moments": ("moments", {"epsilon": 4.0}),
-    "tables": ("tables", {"tables": [["sued", "sector"]], "epsilon": 1.0}),
-    "polynomial": ("polynomial-sum", {"polynomial": POLYNOMIAL, "epsilon": 1.0}),
+    "pca": ("pca", {"epsilon": 4.0, "n_components": 2, "verify": False}),
+    "classify": ("classify", {"response": "sued", "epsilon": 4.0, "verify": False}),
+    "moments": ("moments", {"epsilon": 4.0, "verify": False}),
+    "exact moments": ("moments", {"epsilon": None, "verify": False}),
+    "tables": ("tables", {"tables": [["sued", "sector"]], "epsilon": 1.0, "verify": False}),
+    "exact tables": ("tables", {"tables": [["sued", "sector"]], "epsilon": None, "verify": False}),
+    "polynomial": ("polynomial-sum", {"polynomial": POLYNOMIAL, "epsilon": 1.0, "verify": False}),
+    "exact polynomial": ("polynomial-sum", {"polynomial": POLYNOMIAL, "epsilon": None, "verify": False}),
     "presence": ("presence-total", {"epsilon": 1.0}),
-    "blind rsa": ("blind-rsa", {}),
+    "exact presence": ("presence-total", {"epsilon": None}),
+    "blind rsa": ("blind-rsa", {"capacity": dict.fromkeys(PARTIES, N)}),
     "vcds": ("vcds", {}),
     "evcds": ("evcds", {}),
     "ievcds": ("ievcds", {"iterations": 2}),
@@ -61,3 +66,200 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "vfl-glm-vs": ("vfl-glm-vs", {"response": "age"}),
     "sqm-logistic": ("sqm-logistic", {"response": "sued", "epsilon": 4.0}),
 }
+
+
+def test_every_method_is_walked() -> None:
+    assert {name for name, _ in CASES.values()} == set(CATALOGUE.names) & {*CATALOGUE.own(), *CATALOGUE.papers()}
+
+
+def made(case: str, **options: Any) -> Any:
+    name, stated = CASES[case]
+    return CATALOGUE.make(name, {**stated, **options})
+
+
+def unbounded_names(plan: Any) -> tuple[str, ...]:
+    return tuple(sorted({str(leaf["name"]) for cost in plan.costs() for leaf in cost.leaves() if leaf.unbounded}))
+
+
+@contextmanager
+def ready(folder: Path, method: Any, blocks: dict[str, pd.DataFrame] | None = None) -> Iterator[Federation]:
+    """A federation whose parties allow what the method needs."""
+    described = Spec(
+        blocks=blocks or three_overlapping_blocks(N),
+        key="id",
+        columns=COLUMNS,
+        home=folder / "home",
+        seed=1,
+        allow=(*WITHOUT_BOUND, "presence-to-coordinator", "fm-sketches"),
+    )
+    with Federation.from_spec(described, runs=folder / "runs", aligned=not method.makes_cohort) as federation:
+        yield federation
+
+
+def ledgers(federation: Federation) -> list[int]:
+    return [len(federation.transport[party].ledger.chain.rows()) for party in PARTIES]  # type: ignore[index]
+
+
+def lost(federation: Federation, party: str, kind: str) -> Callable[[], None]:
+    """That party no longer answers requests of this kind; call what is returned to bring it back."""
+    exchange = federation.transport.exchange
+
+    def exchanging(to: str, data: bytes, *, timeout: float) -> bytes:
+        if to == party and Request.decode(data).kind == kind:
+            raise PartyLost(f"{party!r} does not answer.")
+        return exchange(to, data, timeout=timeout)
+
+    federation.transport.exchange = exchanging  # type: ignore[method-assign]
+    return lambda: setattr(federation.transport, "exchange", exchange)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_refused_anywhere_is_reserved_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    method = made(case)
+    with ready(tmp_path, method) as federation:
+        packages = (*method.needed(), *method.needed_to_fit())
+        plan = federation.plan(method)
+        if packages:
+            with monkeypatch.context() as patched:
+                find = importlib.util.find_spec
+                patched.setattr(
+                    importlib.util, "find_spec", lambda name, *more: None if name in EXTRAS else find(name, *more)
+                )
+                with pytest.raises(RunError, match="nothing was spent"):
+                    federation.run(method)
+        for place in PARTIES:
+            party = federation.transport[place]  # type: ignore[index]
+            if not any(place in stage.costs for stage in plan.stages):
+                continue
+            mine = [leaf for cost in plan.costs(place) for leaf in cost.leaves()]
+            policy, budget = party.policy, party.ledger.budget
+            if any(leaf.unbounded for leaf in mine):
+                party.policy = replace(policy, allow=())
+                with pytest.raises(UnboundedNotAllowed):
+                    federation.run(plan)
+                party.policy = policy
+            if any(leaf.mechanism not in ("free", "unbounded") for leaf in mine):
+                party.ledger.budget = co.Budget(epsilon=1e-4, delta=1e-9)
+                with pytest.raises(BudgetExceeded):
+                    federation.run(plan)
+                party.ledger.budget = budget
+            back = lost(federation, place, "check")
+            with pytest.raises(PartyLost):
+                federation.run(plan)
+            back()
+        assert ledgers(federation) == [0, 0, 0]
+        assert not federation.runs.exists() or not list(federation.runs.iterdir())
+
+
+def left_behind(federation: Federation, method: Any) -> str:
+    """What a run leaves: nothing, a result, or none with the reason in the first line."""
+    before = ledgers(federation)
+    said = ""
+    try:
+        federation.run(method, name="run")
+    except ColonnadeError as error:
+        said = str(error)
+        if ledgers(federation) == before:
+            return "refused"
+    run = RunFolder.open(federation.runs / "run")
+    assert run.job["state"] == "done", said
+    page = write_report(run).read_text(encoding="utf-8")
+    stored = run.read_json("result.json")
+    if stored["kind"] != "no-estimate":
+        return "result"
+    warning = f"No estimate: {stored['reason']}"
+    assert view_of(run).warnings[0] == warning
+    assert said in ("", stored["reason"])
+    assert page.index("No estimate: ") < page.index("<table")
+    return "no estimate"
+
+
+SMALL_EPSILON = {
+    "describe": "result",
+    "private regression": "no estimate",
+    "private selection": "no estimate",
+    "moments": "result",
+    "tables": "result",
+    "polynomial": "result",
+    "presence": "result",
+}
+
+
+@pytest.mark.parametrize("case", SMALL_EPSILON)
+def test_too_small_an_epsilon_gives_a_result_or_says_that_there_is_none(tmp_path: Path, case: str) -> None:
+    method = made(case, epsilon=0.05)
+    with ready(tmp_path, method) as federation:
+        assert left_behind(federation, method) == SMALL_EPSILON[case]
+
+
+def few(n: int) -> dict[str, pd.DataFrame]:
+    return three_overlapping_blocks(n)
+
+
+def constant() -> dict[str, pd.DataFrame]:
+    blocks = three_overlapping_blocks(N)
+    blocks["clinic"] = blocks["clinic"].assign(age=50.0, visits=3)
+    blocks["bank"] = blocks["bank"].assign(sector="trade")
+    return blocks
+
+
+def apart() -> dict[str, pd.DataFrame]:
+    """No record of the court is at another party."""
+    blocks = three_overlapping_blocks(N)
+    blocks["court"] = blocks["court"].assign(id=[f"X{k}" for k in range(len(blocks["court"]))])
+    return blocks
+
+
+ODD = {"few": lambda: few(8), "constant": constant, "apart": apart}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(
+    "case", ["describe", "exact regression", "private regression", "exact selection", "selection in rounds", "tables"]
+)
+def test_odd_data_give_a_result_or_say_that_there_is_none(tmp_path: Path, case: str, odd: str) -> None:
+    method = made(case)
+    with ready(tmp_path, method, ODD[odd]()) as federation:
+        left_behind(federation, method)
+
+
+def test_an_error_after_privacy_was_spent_keeps_what_was_released(tmp_path: Path) -> None:
+    method = made("tables")
+    with ready(tmp_path, method) as federation:
+        plan = federation.plan(method)
+        assert plan.run is not None
+        procedure = plan.run
+
+        def broken(job: Any) -> Any:
+            procedure(job)
+            raise ZeroDivisionError("of a mistake")
+
+        with pytest.raises(ZeroDivisionError):
+            federation.run(replace(plan, run=broken), name="run")
+        run = RunFolder.open(federation.runs / "run")
+        assert run.read_json("result.json")["reason"] == "unexpected ZeroDivisionError: of a mistake. This is a bug."
+        assert run.read_json("result.json")["released"]
+        result, _ = federation.resume(run.path)
+        assert not isinstance(result, NoEstimate)
+
+
+@pytest.mark.parametrize("place", PARTIES)
+def test_a_party_that_is_lost_while_others_reserve_leaves_a_run_to_resume(tmp_path: Path, place: str) -> None:
+    method = made("tables")
+    with ready(tmp_path, method) as federation:
+        back = lost(federation, place, "propose")
+        with pytest.raises(PartyLost):
+            federation.run(method, name="run")
+        back()
+        federation.resume(federation.runs / "run")
+        reserved = [len(federation.transport[party].ledger.chain.rows(kind="reservation")) for party in PARTIES]  # type: ignore[index]
+        assert reserved == [len(federation.plan(method).stages)] * 3
+
+
+@pytest.mark.parametrize("case", [case for case, (name, _) in CASES.items() if name in CATALOGUE.own()])
+def test_a_drafted_folder_allows_what_own_methods_need(tmp_path: Path, case: str) -> None:
+    method = made(case)
+    with ready(tmp_path, method) as federation:
+        assert set(unbounded_names(federation.plan(method))) <= set(WITHOUT_BOUND)

@@ -203,10 +203,14 @@ def test_with_five_holders_the_culprit_is_named(tmp_path: Path, monkeypatch: pyt
         send(me, recipient, tag, value, each_round=each_round)
 
     monkeypatch.setattr(Party, "send", lying)
-    with Federation.local(
-        blocks, key="id", columns=columns, home=tmp_path / "home", runs=tmp_path / "runs", committee=names
-    ) as federation:
+    home = {"key": "id", "columns": columns, "home": tmp_path / "home", "runs": tmp_path / "runs"}
+    with Federation.local(blocks, committee=names, **home) as federation:
         refused(federation, method, "'party3' answered falsely about what was computed")
+    monkeypatch.setattr(Party, "send", send)
+    with Federation.local(blocks, committee=names, threshold=2, **home) as federation:
+        assert method.fit(federation).noise_sd
+        monkeypatch.setattr(Party, "send", lying)
+        refused(federation, method, "do not fit together")
 
 
 # --- data parties that cheat ------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ import pytest
 from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadPrivacyParameter,
+    BeyondReservation,
     SchemaError,
     SecureError,
     TooFewHolders,
     UnboundedNotAllowed,
-    UnsafeRequest,
 )
 from colonnade.federation.coordinator import Federation
 from colonnade.statistics import moments as module
@@ -173,7 +173,7 @@ def test_an_opening_happens_once(tmp_path: Path) -> None:
         method = Moments(epsilon=1.0, presence="ignore", tile=3)
         plan = method.plan(federation.facts, federation.roster)
         stages = method.procedure(federation.facts, federation.roster)
-        with pytest.raises(UnsafeRequest), federation.open(plan) as job:
+        with pytest.raises(BeyondReservation), federation.open(plan) as job:
             job.ask(stages.share)
             job.ask(stages.compare)
             job.ask(stages.open)

@@ -23,12 +23,12 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadArguments,
     BadPrivacyParameter,
+    BeyondReservation,
     ModulusTooSmall,
     SchemaError,
     SecureError,
     UnboundedNotAllowed,
     UnknownColumn,
-    UnsafeRequest,
 )
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import guarantee
@@ -286,7 +286,7 @@ def test_an_opening_happens_once_and_not_without_everybodys_noise(tmp_path: Path
             job.ask(stages.open)
         # The bank has its own noise and may answer: one share of a polynomial of degree 2 says nothing.
         assert openers(federation) <= {"bank"}
-        with pytest.raises(UnsafeRequest), federation.open(plan) as job:
+        with pytest.raises(BeyondReservation), federation.open(plan) as job:
             job.ask(stages.share)
             job.ask(stages.compare)
             job.ask(stages.open)

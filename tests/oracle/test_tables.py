@@ -17,6 +17,7 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadArguments,
     BadPrivacyParameter,
+    BeyondReservation,
     SecureError,
     TooFewHolders,
     UnboundedNotAllowed,
@@ -229,7 +230,7 @@ def test_more_tables_need_more_noise_and_the_server_view_less(tmp_path: Path) ->
 def test_an_opening_happens_once(tmp_path: Path) -> None:
     with three_parties(tmp_path, allow=ALLOW) as federation:
         plan, stages = planned(federation, Tables(tables=(("age", "sued"),), epsilon=1.0))
-        with pytest.raises(UnsafeRequest), federation.open(plan) as job:
+        with pytest.raises(BeyondReservation), federation.open(plan) as job:
             job.ask(stages.share)
             job.ask(stages.compare)
             job.ask(stages.open)

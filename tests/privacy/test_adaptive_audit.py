@@ -33,11 +33,10 @@ def choice_audited() -> AuditResult:
 
 def test_a_round_without_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of three rounds shows exact counts."""
-    drawn, draws = Rounds.draw, [0]
+    drawn = Rounds.draw
 
-    def forgetful(self: Rounds, randomness: Randomness, size: int) -> NDArray[np.int64]:
-        draws[0] += 1
-        return np.zeros(size, dtype=np.int64) if draws[0] % 3 == 0 else drawn(self, randomness, size)
+    def forgetful(self: Rounds, randomness: Randomness, turn: int, size: int) -> NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64) if turn == 2 else drawn(self, randomness, turn, size)
 
     def last_round(others: int, present: bool, rounds: Rounds, randomness: Randomness) -> list[Counts]:
         return all_rounds(others, present, rounds, randomness)[-1:]
@@ -56,7 +55,7 @@ def test_cells_that_are_chosen_by_exact_counts_are_refuted(monkeypatch: pytest.M
         released, cells = [], first_cells(axis, n=n, rounds=rounds)
         for turn in range(rounds.number):
             exact = counter(cells.asked)
-            released.append(Counts(cells.asked, exact + rounds.draw(randomness, exact.size)))
+            released.append(Counts(cells.asked, exact + rounds.draw(randomness, turn, exact.size)))
             cells = next_cells(cells, exact, left=rounds.number - turn - 2, n=n, rounds=rounds)
         return released
 

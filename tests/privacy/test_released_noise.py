@@ -96,12 +96,17 @@ def test_describe(tmp_path: Path) -> None:
     assert as_stated(found[1] - leaves(age, 1000), 2 / 0.2**2, LAPLACE)
     assert as_stated(found[2] - tree, DEPTH * 9.0**2), "a record is in a node of each level"
     assert as_stated(found[3] - tree, 2 * (DEPTH / 0.2) ** 2, LAPLACE)
-    for kind, variance, tail in (("gaussian", 8 * 9.0**2, ()), ("laplace", 2 * (5 / 0.2) ** 2, (LAPLACE,))):
-        axis, rounds = Axis.of(COLUMNS["age"]), adaptive_rounds(kind, 9.0 if kind == "gaussian" else 0.2)
-        answers = found[4:24] if kind == "gaussian" else found[24:44]
-        turns = [turn for answer in answers for turn in from_arrays(answer, axis, n=n, rounds=rounds)]
-        noise = [turn.counts - axis.count(np.sort(age.to_numpy()), turn.edges) for turn in turns]
-        assert as_stated(np.concatenate(noise), variance, *tail), "a record is in one cell of each round"
+    axis, ordered = Axis.of(COLUMNS["age"]), np.sort(age.to_numpy())
+    for answers, rounds, tail in (
+        (found[4:24], adaptive_rounds("gaussian", 9.0), GAUSSIAN),
+        (found[24:44], adaptive_rounds("laplace", 0.2), LAPLACE),
+    ):
+        noise = [
+            (turn.counts - axis.count(ordered, turn.edges)) / rounds.sd_of(number)
+            for answer in answers
+            for number, turn in enumerate(from_arrays(answer, axis, n=n, rounds=rounds))
+        ]
+        assert as_stated(np.concatenate(noise), 1.0, tail), "a record is in one cell of each round"
     assert as_stated(np.array(found[44:]) - len(age), 9.0**2)
 
 

@@ -39,6 +39,7 @@ def init(
     federation.toml. Every domain is a draft, which private methods refuse, until a person has put a public fact in its
     place, or --yes confirms all of them as they are. In that folder every verb works then.
     """
+    from colonnade.catalogue import WITHOUT_BOUND
     from colonnade.data.draft import SAID_YES, draft
     from colonnade.federation.config import federation_text
     from colonnade.view.render import view_page
@@ -67,7 +68,9 @@ def init(
             party: relative(requiring(source, key) if party in keyless else source, out)
             for party, source in sources.items()
         }
-        text = federation_text(key=identifier, sources=beside, ignore=withheld)
+        text = federation_text(
+            key=identifier, sources=beside, ignore=withheld, without_bound=WITHOUT_BOUND, allowed=yes
+        )
         (out / "federation.toml").write_text(text, encoding="utf-8")
     output.say(
         SAID_YES if yes else "Nothing runs yet: in columns.toml put what is publicly known in place of each bound"

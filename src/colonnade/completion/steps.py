@@ -30,8 +30,8 @@ from colonnade.data.column import Columns
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.party import Party
-from colonnade.federation.step import Public, Release, step
-from colonnade.privacy.cost import Cost, Unbounded
+from colonnade.federation.step import Release, step
+from colonnade.privacy.cost import Unbounded
 
 QUALITY = "completion-quality"
 COMPLETED_COST = Unbounded(
@@ -53,12 +53,7 @@ def gappy_columns(columns: Columns) -> list[str]:
     return [name for name, column in columns.items() if column.missing]
 
 
-def _missing_cost(public: Public) -> Cost:
-    gaps = " or has with empty cells" if gappy_columns(public.facts.columns[public.party]) else ""
-    return Unbounded("presence", f"how many records this party lacks{gaps}")
-
-
-@step(cost=_missing_cost)
+@step(cost=Unbounded("presence", "how many records this party lacks or has with empty cells"))
 def count_missing(me: Party) -> Release:
     """How many records of others this party lacks, or has with empty cells."""
     gaps = me.present & ~me.present_with(gappy_columns(me.facts.columns[me.name]))

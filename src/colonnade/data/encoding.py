@@ -285,8 +285,9 @@ def likely_lines(text: str) -> tuple[str, ...]:
     """The lines of a declaration under which a text that is no plain number would be one; empty if none is likely."""
     if text.strip().casefold() in MARKERS:
         return (f"missing = [{quoted_text(text.strip())}]",)
+    # Before the number a sign (€) or a short code (EUR) is a unit; "job 17" is a name.
     shape = re.fullmatch(
-        r"\s*([<≤>≥]?)\s*([^\w\s.,+-]+|[^\d\s.,+-]+(?=\s))?\s*[+-]?(\d[\d.,' \u00a0\u202f]*?)\s*([^\d\s.,][^\d]*)?\s*",
+        r"\s*([<≤>≥]?)\s*([^\w\s.,+-]+|[A-Z]{2,3}(?=\s))?\s*[+-]?(\d[\d.,' \u00a0\u202f]*?)\s*([^\d\s.,][^\d]*)?\s*",
         text,
     )
     if shape is None:

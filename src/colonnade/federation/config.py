@@ -179,10 +179,26 @@ class _FederationFile(_Agreed):
 
 
 def federation_text(
-    *, key: str | tuple[str, ...], sources: Mapping[str, Any], ignore: Mapping[str, Sequence[str]]
+    *,
+    key: str | tuple[str, ...],
+    sources: Mapping[str, Any],
+    ignore: Mapping[str, Sequence[str]],
+    without_bound: Mapping[str, str],
+    allowed: bool,
 ) -> str:
-    """The text of a federation.toml beside a columns.toml; `ignore` is what a party alone leaves out."""
+    """The text of a federation.toml beside a columns.toml; `ignore` is what a party alone leaves out, `without_bound`
+    says what each release without a bound shows to whom. Unless they are `allowed`, their lines are comments."""
     lines = ["# docs/federation-toml.md explains every field.", f"key = {value_text(key)}", 'columns = "columns.toml"']
+    off = "" if allowed else "# "
+    lines += [
+        "",
+        "# Releases without a privacy bound, and what each shows to whom; exact methods need them.",
+        "# Who owns all tables may allow all of them."
+        + (" Delete what another may not see." if allowed else " To allow one, uncomment its line and the brackets."),
+        f"{off}allow = [",
+        *(f"{off}    {value_text(name)},  # {shown}" for name, shown in without_bound.items()),
+        f"{off}]",
+    ]
     if len(sources) == 2:
         holder = "# With two parties an independent organisation holds a share of what is computed together."
         lines += [holder, 'holder = "an independent organisation"']

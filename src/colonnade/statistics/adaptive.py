@@ -46,7 +46,7 @@ CELLS = 256
 """Cells of one round, at most."""
 FIRST = 64
 """Cells of the first round, at most."""
-SMOOTH = 128
+SMOOTH = 192
 """Cells that a smooth column is cut into, at most."""
 HELD = 4.0
 """A smooth part holds at least this many standard deviations of the noise of a count."""
@@ -157,28 +157,43 @@ def _fewest_digits(low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The noise of a release: `number` rounds of noisy counts of scale `scale` each. A scale of 0 is no noise.
+    """The noise of a release: `number` rounds of noisy counts of scale `scale` each; the last one of scale `last`, if
+    it is another. A scale of 0 is no noise.
 
-    The scale is the discrete Gaussian's sigma, or the discrete Laplace's scale.
+    A scale is the discrete Gaussian's sigma, or the discrete Laplace's scale.
     """
 
     number: int
     noise: Noise
     scale: float
+    last: float | None = None
+
+    def scale_of(self, turn: int) -> float:
+        """Of a round, from 0 on."""
+        return self.scale if self.last is None or turn + 1 < self.number else self.last
+
+    def sd_of(self, turn: int) -> float:
+        """The standard deviation of one count of a round."""
+        scale = self.scale_of(turn)
+        if self.noise == "gaussian" or scale == 0:
+            return scale
+        # The discrete Laplace with ratio q = e^(-1 / scale) has variance 2 q / (1 - q)^2.
+        q = math.exp(-1 / scale)
+        return math.sqrt(2 * q) / (1 - q)
 
     @property
     def sd(self) -> float:
-        """The standard deviation of one count."""
-        if self.noise == "gaussian" or self.scale == 0:
-            return self.scale
-        # The discrete Laplace with ratio q = e^(-1 / scale) has variance 2 q / (1 - q)^2.
-        q = math.exp(-1 / self.scale)
-        return math.sqrt(2 * q) / (1 - q)
+        """The standard deviation of one count of a round that cuts."""
+        return self.sd_of(0)
 
     @property
     def believed(self) -> float:
         """The noise that decisions and weights take: at least a fraction of a record."""
         return max(self.sd, 0.25)
+
+    def variance(self, turn: int) -> float:
+        """The weight of a round in the fit is its inverse."""
+        return max(self.sd_of(turn), 0.25) ** 2
 
     def clear(self, cells: int) -> float:
         """Standard deviations that the noise of so many counts hardly ever exceeds: about once in two rounds."""
@@ -186,11 +201,12 @@ class Rounds:
             return math.sqrt(2 * math.log(2 * cells))
         return math.log(2 * cells) / math.sqrt(2)
 
-    def draw(self, randomness: Randomness, size: int) -> Integers:
-        if self.scale == 0:
+    def draw(self, randomness: Randomness, turn: int, size: int) -> Integers:
+        scale = self.scale_of(turn)
+        if scale == 0:
             return np.zeros(size, dtype=np.int64)
         sampler = discrete_gaussian if self.noise == "gaussian" else discrete_laplace
-        return sampler(randomness, self.scale, size)
+        return sampler(randomness, scale, size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +230,7 @@ def release(
     cells = first_cells(axis, n=n, rounds=rounds)
     for turn in range(rounds.number):
         exact = counter(cells.asked)
-        noise = rounds.draw(randomness, exact.size + (empty is not None))
+        noise = rounds.draw(randomness, turn, exact.size + (empty is not None))
         noisy = exact + noise[: exact.size]
         released.append(Counts(cells.asked, noisy, 0 if empty is None else int(empty + noise[-1])))
         if turn + 1 < rounds.number:
@@ -281,7 +297,7 @@ class Forecast:
 
     @classmethod
     def of(cls, axis: Axis, *, n: int, rounds: Rounds) -> Forecast:
-        s = rounds.believed
+        s = math.sqrt(rounds.variance(rounds.number - 1))
         cells = int(min(max(n / _goal(n, rounds), 1), SMOOTH, axis.steps))
         error = ERROR_SCALE * (max(n, 1) / s) ** -ERROR_POWER + (0.0 if cells == axis.steps else 0.5 / cells)
         return cls(cells, error=min(error, 1.0), point=_worth(n, rounds) / max(n, 1))
@@ -385,6 +401,8 @@ def _looked_at(cells: Cells, noisy: Integers, *, n: int, rounds: Rounds) -> tupl
 def _merged(parts: Cells, low: Booleans, *, n: int, rounds: Rounds) -> Cells:
     """Neighbours whose counts are noise become one cell; if they hold something together, a few cells."""
     s, goal = rounds.believed, _goal(n, rounds)
+    # One step of the grid that holds enough for itself stays apart: an integer is a value of its own.
+    single = (np.diff(parts.edges) == 1) & (parts.counts > HELD * s)
     starts: list[int] = []
     place, size = 0, parts.counts.size
     while place < size:
@@ -400,7 +418,8 @@ def _merged(parts: Cells, low: Booleans, *, n: int, rounds: Rounds) -> Cells:
         elif not parts.unclear[place]:
             # Clear neighbours of little mass each: together they hold what a smooth part should.
             held = float(parts.counts[place])
-            while end < size and not (low[end] or parts.unclear[end]) and held + parts.counts[end] <= goal:
+            alone = low | parts.unclear | single
+            while end < size and not (alone[end - 1] or alone[end]) and held + parts.counts[end] <= goal:
                 held += float(parts.counts[end])
                 end += 1
         place = end
@@ -422,8 +441,10 @@ def _worth(n: int, rounds: Rounds) -> float:
 
 
 def _goal(n: int, rounds: Rounds) -> float:
-    """Records that a smooth part should hold."""
-    return max(HELD * rounds.believed, n / SMOOTH)
+    """Records that a smooth part should hold: twice as many where the last round tells most, since a rank then carries
+    the noise of all its counts."""
+    held = HELD if rounds.last is None else 2 * HELD
+    return max(held * math.sqrt(rounds.variance(rounds.number - 1)), n / SMOOTH)
 
 
 def _cuts(cells: Cells, *, left: int, n: int, rounds: Rounds) -> Integers:
@@ -466,13 +487,13 @@ class Fit:
     right: Reals
 
     @classmethod
-    def of(cls, released: Sequence[Counts], variance: float) -> Fit:
+    def of(cls, released: Sequence[Counts], rounds: Rounds) -> Fit:
         edges = released[-1].edges
         corners, steps = np.zeros((edges.size, edges.size)), np.zeros(edges.size)
-        for turn in released:
+        for number, turn in enumerate(released):
             _, where, leaf = np.intersect1d(turn.edges, edges, assume_unique=True, return_indices=True)
             running = np.concatenate([[0.0], np.cumsum(turn.counts, dtype=np.float64)])
-            weight = 1 / (variance * np.diff(where))
+            weight = 1 / (rounds.variance(number) * np.diff(where))
             value = np.diff(running[where]) * weight
             left, right = leaf[:-1], leaf[1:]
             # A block of the matrix by its four corners: running sums in both directions fill it.
@@ -558,7 +579,7 @@ class AdaptiveMarginal:
         cells = first_cells(axis, n=n, rounds=rounds)
         for turn, counts in enumerate(released[:-1]):
             cells = next_cells(cells, counts.counts, left=rounds.number - turn - 2, n=n, rounds=rounds)
-        fit = Fit.of(released, rounds.believed**2)
+        fit = Fit.of(released, rounds)
         solved, covariance = fit.solved(np.ones(cells.counts.size, dtype=bool))
         widths = np.diff(axis.values(cells.edges))
         single = np.diff(cells.edges) == 1
@@ -653,7 +674,9 @@ class AdaptiveMarginal:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for result.json; `from_dict` is its inverse."""
         stated: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        arrays = {name: value.tolist() for name, value in stated.items() if isinstance(value, np.ndarray)}
+        arrays: dict[str, Any] = {
+            name: value.tolist() for name, value in stated.items() if isinstance(value, np.ndarray)
+        }
         arrays["points"] = [None if math.isnan(value) else value for value in arrays["points"]]
         return {**stated, **arrays, "axis": plain(self.axis)}
 

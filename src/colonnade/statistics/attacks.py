@@ -33,7 +33,6 @@ from colonnade.privacy.randomness import Randomness, SimulatedRandomness, simula
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.adaptive import CELLS, Axis, Counts, Rounds, release
 from colonnade.statistics.describe import Describe
-from colonnade.statistics.features import quantize
 from colonnade.statistics.moments import Moments, MomentsLayout
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from colonnade.statistics.secure_sum import PresenceTotal

@@ -45,8 +45,9 @@ Shape = Literal["histogram", "tree", "adaptive"]
 MOST_BINS = Size(10_000, least=1)
 DEPTH = 10
 """Levels of a dyadic tree."""
-ROUNDS: Mapping[Noise, int] = {"gaussian": 8, "laplace": 5}
-"""Of an adaptive marginal: its noise grows with their root, or, without delta, with their number."""
+ROUNDS: Mapping[Noise, int] = {"gaussian": 8, "laplace": 6}
+"""Of an adaptive marginal. Gaussian noise grows with their root only, and all rounds count alike; with Laplace noise
+the last round, which counts what the others have chosen, has half of the budget."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -195,7 +196,7 @@ def adaptive_rounds(noise: Noise, level: float) -> Rounds:
     """The rounds of an adaptive marginal that together cost `level`: a noise multiplier, or an epsilon."""
     number = ROUNDS[noise]
     if noise == "laplace":
-        return Rounds(number, noise, _up(number / level))
+        return Rounds(number, noise, _up((number - 1) / (level / 2)), last=_up(2 / level))
     return Rounds(number, noise, _up(level * _up(math.sqrt(number))))
 
 

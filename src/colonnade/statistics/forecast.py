@@ -13,8 +13,16 @@ HOPELESS = "This will not work"
 """What the sentences begin with."""
 SMALLEST_EIGENVALUE = 0.5
 """Of the columns' correlations, where nothing is known of them."""
-MARGIN = 1.25
-"""On an advised epsilon: noise falls more slowly than 1 / epsilon."""
+MARGIN = 1.4
+"""On the noise of an advised epsilon: delta is split, and counts are released beside sums."""
+
+
+def enough(epsilon: float, factor: float, delta: float = 1e-6) -> float:
+    """The epsilon at which noise is so many times smaller, to two digits, rounded up. Gaussian noise of sensitivity / t
+    costs about t^2 / 2 + t sqrt(2 log(1 / delta)): for large epsilon, noise falls as its root only."""
+    tail = math.sqrt(2 * math.log(1 / delta))
+    t = MARGIN * factor * (math.sqrt(tail**2 + 2 * epsilon) - tail)
+    return _two_digits(t**2 / 2 + tail * t)
 
 
 def correlation_noise(noise_sd: float, n: int, deviation: float) -> float:
@@ -47,11 +55,11 @@ def correlations(
     )
     if excess <= 1:
         return told
-    enough = "" if epsilon is None else f" epsilon = {_two_digits(MARGIN * epsilon * excess):g} would be enough, or"
+    advice = "" if epsilon is None else f" epsilon = {enough(epsilon, excess):g} would be enough, or"
     return (
         *told,
         f"{HOPELESS}: with {columns} columns the noise is {excess:.2g} times what an estimate can bear, even if all"
-        f" records are shared;{enough} fewer columns.",
+        f" records are shared;{advice} fewer columns.",
     )
 
 
@@ -63,14 +71,14 @@ def cells(*, noise_sd: float, n: int, largest: int, epsilon: float | None) -> tu
     )
     if noise_sd <= mean:
         return told
-    enough = (
+    advice = (
         ""
         if epsilon is None
-        else f" about epsilon = {_two_digits(MARGIN * epsilon * noise_sd / mean):g} would be enough, or"
+        else f" about epsilon = {enough(epsilon, noise_sd / mean):g} would be enough, or"
     )
     return (
         *told,
-        f"{HOPELESS}: the noise of a count is larger than the count of an average cell of the largest table;{enough}"
+        f"{HOPELESS}: the noise of a count is larger than the count of an average cell of the largest table;{advice}"
         " tables with fewer cells.",
     )
 

@@ -214,16 +214,16 @@ def deal_noise(me: Party, tag: str, field: Field, noise: NDArray[np.int64], *, p
 
 
 # Noise that is verified comes in parts: a sharing h of the noise, of degree t, and blinds q_1, ..., q_t, which are
-# sharings of 0 of degree t + 1. That is, q_i = x k_i for a uniform polynomial k_i of degree t, whose value at 0 no t holders
-# know. What is opened has the noise
+# sharings of 0 of degree t + 1: q_i = x k_i for a uniform polynomial k_i of degree t, and no t holders know k_i at 0.
+# What is opened has the noise
 #
 #     h(x) + x k_1(x) + ... + x^t k_t(x).
 #
-# t holders know h and each k_i at their points: h up to the multiple of L by its value at 0, and each k_i up to a uniform
-# multiple of L, the polynomial of degree t that is 0 at these points. So the sum is uniform among the polynomials of degree
-# 2t with its values at 0 and at these points, as one fresh sharing of degree 2t would be. (A sharing of 0 of degree t in
-# place of k_i would not do: t holders know all of it.) And h + j k_1 + ... + j^t k_t is a sharing of degree t whose value
-# at j is holder j's share of the noise, so that others can check what j has added.
+# t holders know h and each k_i at their points. Let L be the polynomial of degree t that is 0 there. They know h up to
+# the multiple of L that its value at 0 decides, and each k_i up to a uniform multiple. So the sum is uniform among the
+# polynomials of degree 2t with its values at 0 and at their points, as one fresh sharing of degree 2t would be. (A
+# sharing of 0 of degree t in place of k_i would not do: t holders know all of it.) And h + j k_1 + ... + j^t k_t is a
+# sharing of degree t with holder j's share of the noise at j, so that others can check what j has added.
 
 
 def blinds_of(roster: Roster, tag: str) -> list[str]:

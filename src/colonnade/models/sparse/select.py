@@ -352,7 +352,8 @@ class PathFromMoments(Path):
         if isinstance(self.source, ScaledMoments):
             fitted = self.fitted(*self.source.run(job))
         else:
-            fitted = self.fitted(self.source.run(job))
+            moments = self.source.run(job)
+            fitted = self.fitted(moments.having(self.method.response) if moments.presence == "known" else moments)
         return self.selection(job, fitted, "moments")
 
     def fitted(self, moments: MomentsResult, clipped: Clipped | None = None) -> Fitted:

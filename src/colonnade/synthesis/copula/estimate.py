@@ -346,8 +346,8 @@ class LatentScore:
             thresholds = (special.ndtri(self.marginal.cumulative[:-1]) - self.mean) / self.deviation
             return step_coefficients(thresholds, self._levels)
         before, after = self.marginal.jumps
-        ends = [(special.ndtri(side) - self.mean) / self.deviation for side in (before, after)]
-        flat = flat_coefficients(*ends, before + after, mean=self.mean, deviation=self.deviation)
+        low, high = ((special.ndtri(side) - self.mean) / self.deviation for side in (before, after))
+        flat = flat_coefficients(low, high, before + after, mean=self.mean, deviation=self.deviation)
         return self.factor * (self._smooth_coefficients() - flat)
 
     def _smooth_coefficients(self) -> Reals:
