@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,13 @@ from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
 from colonnade.statistics.features import quantize
+from colonnade.statistics.adaptive import Axis, release, to_arrays
 from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import MomentsLayout, MomentsResult
-from colonnade.statistics.quantiles import dyadic_counts
 from colonnade.synthesis.copula.estimate import Estimate, estimate
 from colonnade.synthesis.copula.model import GaussianCopula, stepwise
 from colonnade.synthesis.copula.procedure import CopulaReleases, check_present
-from colonnade.synthesis.copula.scores import count, party_marginals, score_map
+from colonnade.synthesis.copula.scores import column_rounds, count, party_marginals, score_map
 from colonnade.synthesis.method import Synthesize
 from colonnade.synthesis.table import SyntheticTable
 
@@ -224,24 +225,25 @@ class Records:
 def pooled_copula(method: Synthesize, records: Records, *, seed: int) -> tuple[GaussianCopula, Estimate]:
     """The fitted copula of Synthesize, without the secret shares."""
     releases = CopulaReleases(method, records.facts, records.roster)
-    layout, sigma, depth = releases.layout, releases.sigma, releases.depth
+    layout, sigma, rounds = releases.layout, releases.sigma, column_rounds(releases.sigma, releases.rounds)
     released, scores = {}, {}
     for party, own in releases.columns.items():
         randomness = SimulatedRandomness(seed, f"marginals of {party}")
         present = records.at(party)
-        counts = {}
+        counts: dict[str, Any] = {}
         for name, column in own.items():
-            exact = count(column, records.values[name][present], depth=depth)
-            cells = exact if stepwise(column) else dyadic_counts(exact)
-            if sigma:
-                scale = sigma if stepwise(column) else sigma * math.sqrt(depth)
-                cells = cells + discrete_gaussian(randomness, scale, cells.size)
-            counts[name] = cells
-        released[party] = party_marginals(own, counts, sigma=sigma, depth=depth)
+            values = records.values[name][present]
+            if stepwise(column):
+                cells = count(column, values)
+                counts[name] = cells + discrete_gaussian(randomness, sigma, cells.size) if sigma else cells
+                continue
+            axis = Axis.of(column)
+            counter = partial(axis.count, np.sort(values[~np.isnan(values)]))
+            turns = release(counter, axis, n=layout.facts.n, rounds=rounds, randomness=randomness)
+            counts[name] = to_arrays(turns)
+        released[party] = party_marginals(own, counts, n=layout.facts.n, sigma=sigma, rounds=releases.rounds)
         maps = {name: score_map(own[name], marginal) for name, marginal in released[party].marginals.items()}
-        scored = np.column_stack(
-            [score(records.values[name], discrete=own[name].discrete) for name, score in maps.items()]
-        )
+        scored = np.column_stack([score(records.values[name]) for name, score in maps.items()])
         scored[~present] = 0.0
         scores[party] = quantize(scored, gamma=layout.gamma, clip=layout.bound(party), entry=1.0, randomness=randomness)
     check_present(released)

@@ -3,8 +3,9 @@
 Criterion, fixed before the run. For each deviation (a field of a message, letters, order, repetition, padding, other
 jobs, abort and retry; alone, in pairs, and at random over whole runs) an answer that is no refusal must be one that the
 honest run contains: `learned_more` counts those that are not. A member that changes one number in what it deals, opens,
-proves or compares must be noticed wherever verification is promised: `unnoticed_wrong` counts the results that are wrong
-without notice. Both must be 0, and every method of the catalogue must have been driven. 30 minutes; QUICK=1 takes 5.
+proves or compares must be noticed wherever verification is promised: `unnoticed_wrong` counts the results that are
+wrong without notice. Both must be 0, and every method of the catalogue must have been driven. 30 minutes; QUICK=1
+takes 5.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ CASES: dict[str, Case] = {
         ),
         _case("presence-total", lambda: co.PresenceTotal(epsilon=1.0), five),
         _case("tables", lambda: co.Tables(tables=(("sued", "sector"), ("age", "sued", "sector")), bins=2)),
+        _case("tables, one", lambda: co.Tables(tables=(("sued", "sector"),))),
         _case("tables, five holders", lambda: co.Tables(tables=(("sued", "sector"),)), five),
         _case("moments", lambda: co.Moments(epsilon=1.0, presence="secret", columns=("age", "sued", "income"))),
         _case("moments, known", lambda: co.Moments(epsilon=1.0, columns=("age", "sued", "income")), five),
@@ -141,10 +143,10 @@ CASES: dict[str, Case] = {
         ),
         _case("complete", lambda: co.Complete(imputer="copula-mean", parties=("court",))),
         _case("complete, network", lambda: co.Complete(imputer="regression", parties=("court",), iterations=4)),
-        _case("align", lambda: co.Align(capacity={"clinic": 40, "court": 40, "bank": 40}, epsilon=1.0), unaligned),
+        _case("align", lambda: co.Align(capacity={"clinic": 50, "court": 50, "bank": 50}, epsilon=1.0), unaligned),
         _case(
             "blind-rsa",
-            lambda: papers.BlindRSA(capacity={"clinic": 40, "court": 40, "bank": 40}, include="clinic"),
+            lambda: papers.BlindRSA(capacity={"clinic": 50, "court": 50, "bank": 50}, include="clinic"),
             unaligned,
             exact=False,
         ),
@@ -154,7 +156,9 @@ CASES: dict[str, Case] = {
         _case("vertimrf", lambda: papers.VertiMRF(epsilon=5.0, columns=("sued", "sector"), rows=20, sketches=16)),
         _case("vfem", lambda: papers.VFEM(response="damages", columns=NUMBERS, iterations=10)),
         _case("fedpsg", lambda: papers.FedPSG(imputer="gain", parties=("court",), iterations=4, n_correlated=1)),
-        _case("vfl-glm-vs", lambda: papers.VFLGLMVS(response="damages", columns=NUMBERS, n_lambdas=2)),
+        _case(
+            "vfl-glm-vs", lambda: papers.VFLGLMVS(response="damages", columns=NUMBERS, lambdas=(0.5,), tolerance=0.05)
+        ),
         _case(
             "sqm-logistic",
             lambda: papers.SQMLogistic(response="sued", columns=("age", "income"), rounds=3, sampling=0.5),

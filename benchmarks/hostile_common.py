@@ -104,7 +104,7 @@ class Tap:
         self.inner.close()
 
 
-# --- a scene: parties, an honest run, and their states ----------------------------------------------------------------
+# --- a scene: parties, an honest run, and their states --------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class Scene:
             sorted({str(leaf["name"]) for cost in self.plan.costs() for leaf in cost.leaves() if leaf.unbounded})
         )
         for party in self.parties.values():
-            party.policy = replace(party.policy, allow=names, methods=(self.plan.method,))
+            party.policy = replace(party.policy, allow=names)
             party.approvals = replace(party.approvals, policy=party.policy)
         self.start = self.state()
         self.other = self._honest(OTHER_JOB)[0]
@@ -194,6 +194,15 @@ class Scene:
         """What a refusal must not change: the ledger and the states of jobs."""
         party = self.parties[name]
         return party.ledger.chain.head(), [(job.job, job.state) for job in party.store.jobs()]
+
+    def reads_letters(self, name: str, request: Request) -> bool:
+        """Whether an answer depends on letters that came, so that holding one back changes it. An opening must not."""
+        if request.step.endswith(OPENING):
+            return False
+        return any(
+            exchange.request.mail and (exchange.party, exchange.request.stage) == (name, request.stage)
+            for exchange in self.honest
+        )
 
     def say(self, name: str, data: bytes) -> bytes:
         return self.parties[name].handle(data)
@@ -272,7 +281,7 @@ def shapes_of(exchange: Exchange, plan: Plan) -> list[tuple[Any, ...]]:
     return [place, *mail]
 
 
-# --- judging a deviating run --------------------------------------------------------------------------------------------
+# --- judging a deviating run ----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -307,7 +316,7 @@ class Verdicts:
 class Witness:
     """Sees every answer of one deviating run, and says what is in it beyond the honest one."""
 
-    def __init__(self, scene: Scene, verdicts: Verdicts, deviation: str) -> None:
+    def __init__(self, scene: Scene, verdicts: Verdicts, deviation: str, passed: Iterable[Mail] = ()) -> None:
         self.scene, self.verdicts, self.deviation = scene, verdicts, deviation
         self.loose = not scene.case.exact
         """Whether something within the rules of the plan was chosen otherwise: then bytes differ from here on."""
@@ -315,7 +324,9 @@ class Witness:
         self.asked: dict[tuple[str, str, str], int] = defaultdict(int)
         self.opened: dict[tuple[str, str, int], set[str]] = defaultdict(set)
         self.answered: list[tuple[str, str, int]] = []
-        self.letters: Counter[tuple[str, ...]] = Counter()
+        self.letters: dict[tuple[str, ...], set[bytes]] = defaultdict(set)
+        for letter in passed:
+            self.letters[JOB, *letter_key(letter)].add(letter.sealed)
 
     def learned(self, what: str) -> None:
         self.verdicts.learned.append(Finding(self.scene.case.name, self.deviation, what))
@@ -348,8 +359,9 @@ class Witness:
         number = self.asked[name, request.job, request.stage]
         self.asked[name, request.job, request.stage] += 1
         for letter in reply.mail:
-            self.letters[request.job, *letter_key(letter)] += 1
-            if self.letters[request.job, *letter_key(letter)] > scene.letters[letter_key(letter)]:
+            written = self.letters[request.job, *letter_key(letter)]
+            written.add(letter.sealed)
+            if 0 < scene.letters[letter_key(letter)] < len(written):
                 self.learned(f"{name} sent {letter.tag} to {letter.recipient} more often than in the honest run")
         if request.job == JOB and scene.answers.get((name, request.seq)) == answer and not self.loose:
             return
@@ -363,10 +375,10 @@ class Witness:
         ]
         same_value = wire.encode(reply.value) in scene.values[name, request.stage]
         if beyond:
-            self.learned(f"{name} answered {request.stage}, which the honest run does not contain: {beyond[0]}")
+            self.learned(f"{name} answered {request.stage}, which the honest run does not contain: {beyond[-1]}")
         elif same_value and request.job == JOB and not self.loose:
             return  # a part of the honest run, with other numbers on its letters
-        elif self.loose or request.job != JOB or self.within_rules(name, request):
+        elif self.loose or request.job != JOB or self.within_rules(name, request) or scene.reads_letters(name, request):
             self.loose = True
             self.verdicts.within_rules += 1
         else:
@@ -400,7 +412,7 @@ class Witness:
                 self.learned(f"the ledger of {name}: {error}")
 
 
-# --- deviations of one message --------------------------------------------------------------------------------------------
+# --- deviations of one message --------------------------------------------------------------------------------------
 
 
 Deviation = tuple[str, Request | bytes]
@@ -535,15 +547,18 @@ def of_other_job(scene: Scene, letter: Mail) -> list[Mail]:
     ][:1]
 
 
-def of_order(scene: Scene, position: int) -> Iterator[Deviation]:
-    """Another request of the run in place of this one: earlier or later ones, as they are or with the next number."""
+def of_order(scene: Scene, position: int, passed: Sequence[Mail]) -> Iterator[Deviation]:
+    """Another request of the run in place of this one: earlier or later ones, as they are or with the next number. No
+    letter comes before it was written."""
     here = scene.honest[position]
+    written = {letter.sealed for letter in (*passed, *here.request.mail)}
     for other, exchange in enumerate(scene.honest):
         if exchange.party == here.party and other != position:
             when = "later" if other > position else "earlier"
-            yield f"{when} {exchange.request.kind} {exchange.request.stage}", exchange.request
+            mail = [letter for letter in exchange.request.mail if letter.sealed in written]
+            yield f"{when} {exchange.request.kind} {exchange.request.stage}", replace(exchange.request, mail=mail)
             if exchange.request.kind == here.request.kind == "ask":
-                numbered = replace(exchange.request, seq=here.request.seq)
+                numbered = replace(exchange.request, seq=here.request.seq, mail=mail)
                 yield f"{when} {exchange.request.stage} with this number", numbered
 
 
@@ -554,7 +569,7 @@ def deviations_at(scene: Scene, position: int, passed: Sequence[Mail]) -> Iterat
     yield from of_envelope(request, scene.plan)
     yield from of_arguments(request, scene)
     yield from of_mail(request, scene, exchange.party, passed)
-    yield from of_order(scene, position)
+    yield from of_order(scene, position, passed)
     if request.kind == "hello":
         for head in ({"rows": 1, "hash": "0" * 64}, {"rows": -1, "hash": ""}, {"rows": 0, "hash": "x"}, 7):
             yield "head", replace(request, arguments={"head": head})
@@ -582,7 +597,7 @@ def encoded(sent: Request | bytes) -> bytes | None:
         return None
 
 
-# --- the engine -----------------------------------------------------------------------------------------------------------
+# --- the engine -----------------------------------------------------------------------------------------------------
 
 
 class Engine:
@@ -592,12 +607,18 @@ class Engine:
         self.scene, self.chance = scene, chance
         self.verdicts = Verdicts() if verdicts is None else verdicts
 
-    def witness(self, deviation: str) -> Witness:
-        return Witness(self.scene, self.verdicts, deviation)
+    def witness(self, deviation: str, passed: Iterable[Mail] = ()) -> Witness:
+        return Witness(self.scene, self.verdicts, deviation, passed)
 
     # one message, then as if nothing had been
 
-    def probe_all(self, *, most: int, until: Callable[[], bool] = lambda: False) -> None:
+    def probe_all(
+        self,
+        *,
+        most: int,
+        until: Callable[[], bool] = lambda: False,
+        only: Callable[[str], bool] = lambda what: True,
+    ) -> None:
         """At every request of the run, up to `most` deviations of this one message; a list that is longer is drawn
         from at random, each kind of deviation first."""
         scene = self.scene
@@ -606,10 +627,11 @@ class Engine:
         for position, exchange in enumerate(scene.honest):
             if until():
                 break
-            chosen = self._chosen(list(deviations_at(scene, position, passed)), most)
+            every = [deviation for deviation in deviations_at(scene, position, passed) if only(deviation[0])]
+            chosen = self._chosen(every, most)
             before, records = scene.state(exchange.party), scene.records(exchange.party)
             for what, sent in chosen:
-                self._probe(position, what, sent)
+                self._probe(position, what, sent, passed)
                 if scene.records(exchange.party) != records:
                     scene.restore(before)
             scene.restore(before)
@@ -646,12 +668,13 @@ class Engine:
             return f"{first} and {second}", replace(other, mail=one.mail)
         return None
 
-    def _probe(self, position: int, what: str, sent: Request | bytes) -> None:
+    def _probe(self, position: int, what: str, sent: Request | bytes, passed: Sequence[Mail]) -> None:
         data = encoded(sent)
         if data is None:
             return
         exchange = self.scene.honest[position]
-        witness = self.witness(f"request {position} ({exchange.request.kind} {exchange.request.stage}): {what}")
+        place = f"request {position} ({exchange.request.kind} {exchange.request.stage})"
+        witness = self.witness(f"{place}: {what}", passed)
         self.verdicts.deviations += 1
         self.verdicts.by_kind["one message"] += 1
         witness.hear(exchange.party, readable(sent), self.scene.say(exchange.party, data))
@@ -714,8 +737,8 @@ class Engine:
         self._drive(order, {})
 
     def _retry(self) -> None:
-        """Stop somewhere, perhaps after an opening, and begin again: the same job, or another one of the same plan. With
-        a budget for one run, the other one is refused wherever it would cost something."""
+        """Stop somewhere, perhaps after an opening, and begin again: the same job, or another one of the same plan.
+        With a budget for one run, the other one is refused wherever it would cost something."""
         scene, chance = self.scene, self.chance
         place = chance.randrange(1, len(scene.honest))
         again, budget = chance.choice((scene.honest, scene.other)), chance.random() < 0.5
@@ -794,7 +817,7 @@ class Relay:
         return list(placed.values())
 
 
-# --- members that deviate -------------------------------------------------------------------------------------------------
+# --- members that deviate -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -893,11 +916,11 @@ def _same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
-# --- parties in processes of their own, and over the network ----------------------------------------------------------
+# --- parties in processes of their own, and over the network --------------------------------------------------------
 
 
 class Meddling(Tap):
-    """Before some honest requests, a deviating one to the same party. What follows may fail; nothing more may be had."""
+    """Before some honest requests, a deviating one to the same party. What follows may fail; it may teach nothing."""
 
     def __init__(self, inner: Transport, scene: Scene, chance: random.Random, verdicts: Verdicts) -> None:
         super().__init__(inner)

@@ -202,6 +202,14 @@ def _without(match: re.Match[str], call: Call) -> Call | None:
     return call.having(columns=json.dumps(names)) if names and len(names) < len(_named(call)) else None
 
 
+def _without_one(match: re.Match[str], call: Call) -> Call | None:
+    """Without the first of the columns that the sentence names."""
+    quoted = re.findall(r"'([^']+)'", match.group(0))
+    names = _named(call)
+    dropped = next((name for name in quoted if name in names), None)
+    return None if dropped is None else call.having(columns=json.dumps([name for name in names if name != dropped]))
+
+
 def _larger(match: re.Match[str], call: Call) -> Call:
     return call.having(epsilon=f"{3 * float(str(call.options['--epsilon'])):g}")
 
@@ -210,7 +218,9 @@ RULES: tuple[Rule, ...] = (
     (r"write allow = \[(.*?)\]", _paste),
     (r"epsilon = ([\d.e+]+) would be enough", lambda match, call: call.having(epsilon=match.group(1))),
     (r"`--([a-z-]+) ([\w.]+)`", lambda match, call: call.having(**{match.group(1): match.group(2)})),
-    (r"columns? ('[^']+'(, '[^']+')*).*leave (it|them) out with columns=", _without),
+    (r"columns? '[^']+' .*leave (it|them) out with columns=", _without),
+    (r"columns '[^']+'(, '[^']+')* determine one another", _without_one),
+    (r"use Select\(solver='moments'\)", lambda match, call: call.having(solver="moments")),
     (r"(allow|take) a larger epsilon|raise epsilon", _larger),
     (r"fewer columns|leave columns out|leave columns or a party out", _fewer_columns),
 )

@@ -103,15 +103,16 @@ def test_every_method_has_an_option_set_here() -> None:
 def test_an_argument_that_the_plan_fixes_cannot_be_changed(case: str) -> None:
     for stage, party, arguments in first_requests(case):
         fixed = {name: value for name, value in arguments.items() if name not in stage.later}
-        stage.bind(party, 0, fixed)
+        later = sound_later(case, stage, arguments)
+        stage.bind(party, 0, {**fixed, **later})
         for name, value in fixed.items():
             for other in moved(value):
                 with pytest.raises(UnsafeRequest, match="asks for something else"):
-                    stage.bind(party, 0, {**fixed, name: other})
+                    stage.bind(party, 0, {**fixed, **later, name: other})
         with pytest.raises(UnsafeRequest, match="asks for something else"):
-            stage.bind(party, 0, {**fixed, "further": 1})
+            stage.bind(party, 0, {**fixed, **later, "further": 1})
         with pytest.raises(BeyondReservation):
-            stage.bind(party, len(stage.requests[party]), fixed)
+            stage.bind(party, len(stage.requests[party]), {**fixed, **later})
 
 
 def moved(value: Any) -> list[Any]:
@@ -310,6 +311,11 @@ def layout_and_hostile(case: str, stage: Stage, name: str, arguments: Mapping[st
     return sound, [*hostile, {**sound, "further": 1}, {}, None, "x", 1]
 
 
+def sound_later(case: str, stage: Stage, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A value that its rule accepts for every argument that the plan leaves open."""
+    return {name: sound_and_hostile(case, stage, name, arguments)[0] for name in stage.later}
+
+
 def refused(stage: Stage, party: str, arguments: dict[str, Any]) -> bool:
     try:
         stage.bind(party, 0, arguments)
@@ -325,11 +331,20 @@ def test_an_argument_that_breaks_its_rule_is_refused(case: str) -> None:
         fixed = {name: value for name, value in arguments.items() if name not in stage.later}
         for name in set(stage.later) - set(BY_STEPS):
             sound, hostile = sound_and_hostile(case, stage, name, arguments)
-            stage.bind(party, 0, {**fixed, name: sound})
+            stage.bind(party, 0, {**fixed, **later, name: sound})
             for value in hostile:
-                assert refused(stage, party, {**fixed, name: value}), (stage.name, name, value)
+                assert refused(stage, party, {**fixed, **later, name: value}), (stage.name, name, value)
                 tried += 1
     assert tried > 5
+
+
+@pytest.mark.parametrize("case", OPEN)
+def test_an_argument_that_is_left_out_is_refused(case: str) -> None:
+    """It would be the step's default, which its rule has not seen."""
+    for stage, party, arguments in first_requests(case):
+        sound = {**arguments, **sound_later(case, stage, arguments)}
+        for name in set(stage.later) & set(stage.requests[party][0]):
+            assert refused(stage, party, {other: value for other, value in sound.items() if other != name}), name
 
 
 @pytest.mark.parametrize("case", FIXED)

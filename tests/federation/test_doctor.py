@@ -207,7 +207,7 @@ def serving(root: Path) -> Iterator[int]:
     network = Network(MEMBERS, address="127.0.0.1:0", folder=root / "coordinator" / "credentials")
     file = root / "public" / "consortium.toml"
     lines = file.read_text().splitlines()
-    lines = [f'coordinator = "127.0.0.1:{network.port}"' if one.startswith("coordinator") else one for one in lines]
+    lines = [f'coordinator = "127.0.0.1:{network.port}"' if one.startswith("coordinator =") else one for one in lines]
     file.write_text("\n".join(lines) + "\n")
     try:
         yield network.port

@@ -184,8 +184,10 @@ def test_a_plan_for_other_facts_is_not_genuine(hostile: Hostile) -> None:
 
 
 def test_a_check_reserves_and_shows_nothing(hostile: Hostile) -> None:
-    """It says no more than that a plan would be approved, wait or be refused; a thousand of them cost nothing."""
+    """It says no more than that a plan would be approved, wait or be refused, with one digit of what is left of the
+    budget if the policy tells it; a thousand of them cost nothing."""
     clinic = hostile.party("clinic")
+    clinic.policy = replace(clinic.policy, tells="code")
     seen = set()
     for epsilon in np.linspace(0.1, 3.0, 8):
         plan = plan_of(hostile, replace(DESCRIBE, epsilon=float(epsilon)))

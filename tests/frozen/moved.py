@@ -35,7 +35,7 @@ def without_added(phases: list[Plan]) -> list[Plan]:
 COLUMN_LINE = "Column "
 """How the line of a plan begins that says what a column's marginal will be worth. No old plan has one."""
 REFINED = ("release_marginals", "marginal")
-"""Steps that count a numeric column in rounds. Their costs are those of the dyadic trees before; the replies are larger."""
+"""Steps that count a numeric column in rounds. They cost what the dyadic trees cost before; the replies are larger."""
 
 
 def without_column_lines(plan: Plan) -> Plan:

@@ -146,8 +146,9 @@ class Comparison:
 
     def plans(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         self.same("delta", old["delta"], new["delta"])
-        # Forecasts were added, which cost nothing.
-        notes = [note for note in new["notes"] if not note.startswith((FORECAST, HOPELESS))]
+        # Forecasts were added to plans that had none; they cost nothing.
+        had = any(note.startswith(FORECAST) for note in old["notes"])
+        notes = [note for note in new["notes"] if had or not note.startswith((FORECAST, HOPELESS))]
         self.each("notes", old["notes"], notes, self.text)
         self.each("phases", old["phases"], new["phases"], self.phase)
         return self.found

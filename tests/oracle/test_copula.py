@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, SchemaError, UnknownColumn
+from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, UnknownColumn
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.accounting import guarantee
@@ -362,12 +362,6 @@ def test_wrong_options_are_refused_at_once(options: Any, error: Any, says: str) 
 
 def test_what_the_facts_do_not_allow_is_refused_in_the_plan(tmp_path: Path) -> None:
     blocks = three_overlapping_blocks()
-    empty = Columns(
-        [
-            *(one for one in COLUMNS.values() if one.name != "age"),
-            Column(name="age", kind="continuous", lower=0, upper=100, missing=True),
-        ]
-    )
     with three_parties(tmp_path / "a", blocks=blocks) as parties:
         with pytest.raises(UnknownColumn):
             parties.plan(Synthesize(columns=("nobody",)))
@@ -375,7 +369,3 @@ def test_what_the_facts_do_not_allow_is_refused_in_the_plan(tmp_path: Path) -> N
             parties.plan(Synthesize(clip={"stranger": 1.0}))
         with pytest.raises(BadPrivacyParameter, match="positive norm"):
             parties.plan(Synthesize(clip={"clinic": -1.0}))
-    with three_parties(tmp_path / "b", blocks=blocks, columns=empty) as parties:
-        with pytest.raises(SchemaError, match="empty cells"):
-            parties.plan(Synthesize())
-        parties.plan(Synthesize(columns=("visits", "sued", "rating")))

@@ -15,7 +15,6 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadPrivacyParameter,
     BeyondReservation,
-    SchemaError,
     SecureError,
     TooFewHolders,
     UnboundedNotAllowed,
@@ -205,17 +204,6 @@ def test_bad_options(tmp_path: Path) -> None:
         Moments(epsilon=-1.0)
     with pytest.raises(BadPrivacyParameter, match="delta above 0"):
         Moments(epsilon=1.0, delta=0.0)
-    empty = Columns(
-        [
-            Column(name="age", kind="continuous", lower=0.0, upper=100.0, missing=True),
-            *(COLUMNS[n] for n in COLUMNS if n != "age"),
-        ]
-    )
-    with (
-        three_parties(tmp_path, columns=empty, allow=ALLOW) as federation,
-        pytest.raises(SchemaError, match="empty cells"),
-    ):
-        Moments().fit(federation)
 
 
 def upper_triangles(row: np.ndarray) -> np.ndarray:

@@ -19,13 +19,11 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from colonnade.codec import convert, plain
-from colonnade.data.column import Column, Columns
 from colonnade.errors import (
     BadArguments,
     BadPrivacyParameter,
     BeyondReservation,
     ModulusTooSmall,
-    SchemaError,
     SecureError,
     UnboundedNotAllowed,
     UnknownColumn,
@@ -36,7 +34,7 @@ from colonnade.statistics import circuit
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from support.asking import asking
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
-from support.small import COLUMNS, three_parties
+from support.small import three_parties
 
 ALLOW = ("exact-polynomial",)
 GAMMA = 900
@@ -316,13 +314,7 @@ def test_bad_options(tmp_path: Path) -> None:
             Polynomial.of([wrong])  # type: ignore[list-item]
     with pytest.raises(BadPrivacyParameter, match="delta above 0"):
         PolynomialSum(polynomial=Polynomial.of([(1, {"age": 1})]), delta=0.0)
-    empty = Columns(
-        [
-            Column(name="age", kind="continuous", lower=0.0, upper=100.0, missing=True),
-            *(COLUMNS[n] for n in COLUMNS if n != "age"),
-        ]
-    )
-    with three_parties(tmp_path, columns=empty, allow=ALLOW) as federation:
+    with three_parties(tmp_path, allow=ALLOW) as federation:
 
         def refused(kind: type[Exception], match: str, terms: Any, **options: Any) -> None:
             with pytest.raises(kind, match=match):
@@ -330,7 +322,6 @@ def test_bad_options(tmp_path: Path) -> None:
 
         refused(UnknownColumn, "height", [(1, {"height": 1})])
         refused(UnknownColumn, "column\\[category\\]", [(1, {"sector": 1})])
-        refused(SchemaError, "empty cells", [(1, {"age": 1})])
         refused(BadArguments, "degree", [(1, {})])
         refused(BadArguments, "degree", [(1, {"sued": 17})])
         refused(BadArguments, "rounded to 0", [(1e-9, {"sued": 1})], gamma=4)

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from colonnade.errors import UnsafeRequest
+from colonnade.errors import NotEstimable
 from colonnade.federation.party import Party
 from colonnade.models.sparse import rounds as steps
 from colonnade.models.sparse.path import Evaluation, mean_response
@@ -242,7 +242,7 @@ def test_other_predictors_of_a_party_fit_every_total_that_was_opened(
 
 def test_where_one_party_is_always_alone_the_fit_is_refused(tmp_path: Path, leaning: pd.DataFrame) -> None:
     """Lambdas at which only x4 is selected: nothing else can be said about them, and the way out is named."""
-    with selection_federation(tmp_path, leaning) as parties, pytest.raises(UnsafeRequest, match="'bank' alone"):
+    with selection_federation(tmp_path, leaning) as parties, pytest.raises(NotEstimable, match="'bank' alone"):
         Select(
             family="binomial", penalty="lasso", response="event", columns=("x0", "x4", "x5"), n_lambdas=2, ratio=0.8
         ).fit(parties)

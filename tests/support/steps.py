@@ -82,6 +82,12 @@ def read_greetings(me: Party, *, tag: str = "greeting") -> Release:
     return Release({sender: int(value["value"].sum()) for sender, value in got.items()}, "what was received")
 
 
+@step(cost=_free)
+def send_note(me: Party, *, to: str) -> Release:
+    me.send(to, "note", "a secret")
+    return Release(None, "nothing")
+
+
 def _unbounded(public: Public) -> Cost:
     return Unbounded("raw-sum", "the exact sum")
 

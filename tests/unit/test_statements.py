@@ -76,7 +76,7 @@ def test_a_column_counts_as_read_only_where_an_option_names_columns(tmp_path: Pa
     names = ("client", "y", "em", "gaussian", "x")
     columns = Columns([Column(name=name, kind="continuous", lower=0.0, upper=10.0) for name in names])
     with co.Federation.local(blocks, key="id", columns=columns, runs=tmp_path) as federation:
-        regression = federation.plan(co.Regress(response="y", columns=("x",)))
+        regression = federation.plan(co.Regress(response="y", columns=("x",), missing="em"))
         assert {"em", "gaussian"} <= {value for value in regression.options.values() if isinstance(value, str)}
         assert columns_of(regression, names) == ("y", "x")
         moments = federation.plan(co.Moments(columns=("x", "y")))

@@ -224,11 +224,6 @@ class Job:
             self.released |= {f"{stage.name}, {party} {asked[party]}": value for party, value in paid.items()}
         return values
 
-    def roll_call(self, parties: Sequence[str]) -> None:
-        """Raise `PartyLost` unless they all answer now. Asked before an opening, it keeps every holder from letting its
-        share go while another one is lost."""
-        self._exchange(dict.fromkeys(parties, Request(kind="hello", job=self.id, arguments={})))
-
     def _exchange(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
         """Send to all at once; wait for all, so that no party is left in the middle of a round."""
 

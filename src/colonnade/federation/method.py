@@ -46,6 +46,18 @@ class Result(ABC):
     def view(self) -> View:
         """Title, answer, quality and details, as values."""
 
+    def __init_subclass__(cls, **stated: Any) -> None:
+        super().__init_subclass__(**stated)
+        if "__repr__" not in cls.__dict__:  # before `dataclass` puts one there that prints every number
+            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """What makes it unusable, then what it is."""
+        view = self.view()
+        return " ".join(
+            (*(f"WARNING: {warning}" for warning in view.warnings), f"<{type(self).__name__}: {view.title}>")
+        )
+
     def _repr_html_(self) -> str:
         """In a notebook: the same view as in the report."""
         return notebook(self.view())

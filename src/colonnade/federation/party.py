@@ -464,6 +464,7 @@ class Party(Workplace):
         if self.store.job(request.job) is None:
             raise NotApproved(f"job {request.job} is not known here.")
         self.store.close_job(request.job)
+        self.forget(request.job)
         signed, transcript = self._own_head(request.job), self.transcript.chain.head()
         value = {"ledger": _plain(signed.head), "transcript": _plain(transcript), "signed": signed.to_dict()}
         reply = Reply(value=value).encode()
@@ -547,6 +548,7 @@ class Party(Workplace):
             maker, when = self.store.ended(job) or ("operator", 0.0)
             why = "the operator" if maker == "operator" else f"the policy (job_days = {self.policy.job_days})"
             shutil.rmtree(self.store.scratch(job), ignore_errors=True)  # what a running step made meanwhile
+            self.forget(job)
             raise NotApproved(f"{why} has ended job {job} here on {time.strftime('%Y-%m-%d', time.gmtime(when))}.")
 
     def close(self) -> None:

@@ -186,7 +186,9 @@ class Stage:
             )
         for name, later in self.later.items():
             expected = number if later.counts else planned.get(name)
-            if name in arguments and not later.allows(arguments[name], expected):
+            # Left out, an argument would be the step's default, which no rule has seen.
+            absent = name in planned and name not in arguments
+            if absent or (name in arguments and not later.allows(arguments[name], expected)):
                 raise UnsafeRequest(f"{name} of stage {self.name!r} is not what the plan allows: {later.rule}.")
 
     def _fixed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

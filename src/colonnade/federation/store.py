@@ -149,8 +149,8 @@ class Store:
             raise KeyError(name)
         return wire.decode(self._fetch(*rows[0]))
 
-    def kept_names(self, job: str) -> list[str]:
-        return [name for (name,) in self.database.execute("SELECT name FROM kept WHERE job = ? ORDER BY name", (job,))]
+    def keeps(self, job: str, name: str) -> bool:
+        return bool(self.database.execute("SELECT 1 FROM kept WHERE job = ? AND name = ?", (job, name)))
 
     # mail that was read
 

@@ -226,7 +226,7 @@ class Workplace:
     def own_mail(self, tag: str) -> dict[str, Any]:
         """{this member: what it sent to itself under this tag in an earlier request}; empty if nothing."""
         name = f"mail to myself: {tag}"
-        return {self.name: self.recall(name)} if name in self.store.kept_names(self.job) else {}
+        return {self.name: self.recall(name)} if self.store.keeps(self.job, name) else {}
 
     def keep(self, name: str, value: Any) -> None:
         """Remember a value for later steps of this job; it never leaves, and is deleted when the job closes."""
@@ -243,7 +243,7 @@ class Workplace:
 
     def kept(self, name: str) -> bool:
         """Whether an earlier step of this job has kept a value under this name."""
-        return name in self._working().kept or name in self.store.kept_names(self._working().job)
+        return name in self._working().kept or self.store.keeps(self.job, name)
 
     def remembered(self, name: str, size: int, compute: Callable[[], T]) -> T:
         """What `compute` gives, from the memory of this process if it was computed in this job before and there is room

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -41,6 +41,7 @@ from colonnade.models.matrix import (
     ClipOption,
     SecondMoments,
     columns_of,
+    empty_text,
     feature_matrix,
     forecast_moments,
     missing_blocks,
@@ -176,7 +177,8 @@ class ClassifierOfMoments(Procedure["Classifier"]):
             intercept=self.method.intercept,
             ridge=self.method.ridge,
         )
-        return classifier(self.method, job, intercept, weights, noise_sd=moments.noise_sd, rounds=1, solver="moments")
+        fitted = classifier(self.method, job, intercept, weights, noise_sd=moments.noise_sd, rounds=1, solver="moments")
+        return replace(fitted, empty_cells=moments.empty_cells)
 
 
 def noise_ridge(noise_sd: float, width: int) -> float:
@@ -226,6 +228,8 @@ class Classifier(Result):
     noise_sd_: float
     n_iter_: int
     simulated: bool
+    empty_cells: Mapping[str, float] = field(default_factory=dict)
+    """The noisy number of empty cells of each column with a mask of its own."""
 
     @property
     def feature_names_(self) -> tuple[str, ...]:
@@ -261,6 +265,7 @@ class Classifier(Result):
             "intercept": float(self.intercept_[0]),
             "noise_sd": self.noise_sd_,
             "rounds": self.n_iter_,
+            **({"empty cells": dict(self.empty_cells)} if self.empty_cells else {}),
             "simulated": self.simulated,
         }
 
@@ -273,7 +278,7 @@ class Classifier(Result):
             ("(intercept)", f"{self.intercept_[0]:+.4f}"),
             *((name, f"{value:+.4f}") for name, value in ordered),
         )
-        noise = noise_text(self.n, self.noise_sd_)
+        noise, empty = noise_text(self.n, self.noise_sd_), empty_text(self.empty_cells, self.noise_sd_)
         matrix = "one noisy Gram matrix" if self.noise_sd_ else "one exact Gram matrix"
         how = matrix if self.solver == "moments" else f"{self.n_iter_} noisy gradients"
         return View(
@@ -288,7 +293,11 @@ class Classifier(Result):
                     style="soft",
                 ),
             ),
-            sections=(Section(title="Behind the coefficients", blocks=(Text(text=f"Fitted from {how}. {noise}"),)),),
+            sections=(
+                Section(
+                    title="Behind the coefficients", blocks=(Text(text=f"Fitted from {how}. {noise} {empty}".rstrip()),)
+                ),
+            ),
             terminal=(Table(title=title, head=head, rows=rows, numeric=(1,), shown=MOST_SHOWN),),
         )
 

@@ -158,6 +158,15 @@ def noise_text(n: int, noise_sd: float) -> str:
     return f"Every sum over the {number(n)} records carries noise with standard deviation {noise_sd:.4g}."
 
 
+def empty_text(empty: Mapping[str, float], noise_sd: float) -> str:
+    """How many cells of each column are empty: differences of two noisy counts. Nothing where none were counted."""
+    if not empty:
+        return ""
+    counts = ", ".join(f"{name} {number(round(max(count, 0.0)))}" for name, count in empty.items())
+    noise = f" (noise with standard deviation {math.sqrt(2) * noise_sd:.3g})" if noise_sd else ""
+    return f"Empty cells of records that a party has{noise}: {counts}."
+
+
 # --- new rows ----------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -40,6 +40,7 @@ from colonnade.federation.roster import Roster
 from colonnade.models.matrix import (
     ClipOption,
     columns_of,
+    empty_text,
     feature_matrix,
     forecast_moments,
     missing_blocks,
@@ -158,6 +159,7 @@ def principal_components(
 ) -> PrincipalComponents:
     """The leading eigenvectors of the second moments, or of the covariance. With `overwrite` they are found in the
     place of the Gram matrix, which for thousands of columns is most of the memory; the moments are gone then."""
+    empty = moments.empty_cells
     second = second_moments(moments, overwrite=overwrite)
     names = tuple(feature.name for feature in moments.features)
     first = len(second.names) - len(names)  # after the constant, if there is one
@@ -175,6 +177,7 @@ def principal_components(
         columns=columns or {},
         n=moments.n,
         noise_sd_=moments.noise_sd,
+        empty_cells=empty,
         simulated=moments.simulated,
     )
 
@@ -215,6 +218,8 @@ class PrincipalComponents(Result):
     n: int
     noise_sd_: float
     simulated: bool
+    empty_cells: Mapping[str, float] = field(default_factory=dict)
+    """The noisy number of empty cells of each column with a mask of its own."""
 
     @property
     def feature_names_(self) -> tuple[str, ...]:
@@ -237,13 +242,14 @@ class PrincipalComponents(Result):
             "explained_variance": self.explained_variance_.tolist(),
             "mean": self.mean_.tolist(),
             "noise_sd": self.noise_sd_,
+            **({"empty cells": dict(self.empty_cells)} if self.empty_cells else {}),
             "simulated": self.simulated,
         }
 
     def view(self) -> View:
         title = f"{len(self.components_)} principal components of {len(self.features)} features"
         head, rows = ("component", "variance", "mostly"), self._rows()
-        noise = noise_text(self.n, self.noise_sd_)
+        noise = f"{noise_text(self.n, self.noise_sd_)} {empty_text(self.empty_cells, self.noise_sd_)}".rstrip()
         return View(
             title=title,
             quality=self._quality(),

@@ -297,7 +297,8 @@ class Forecast:
 
     @classmethod
     def of(cls, axis: Axis, *, n: int, rounds: Rounds) -> Forecast:
-        s = math.sqrt(rounds.variance(rounds.number - 1))
+        # Of rounds that differ: the one that cuts decides where cells are, the last one what they hold.
+        s = (rounds.variance(0) * rounds.variance(rounds.number - 1)) ** 0.25
         cells = int(min(max(n / _goal(n, rounds), 1), SMOOTH, axis.steps))
         error = ERROR_SCALE * (max(n, 1) / s) ** -ERROR_POWER + (0.0 if cells == axis.steps else 0.5 / cells)
         return cls(cells, error=min(error, 1.0), point=_worth(n, rounds) / max(n, 1))
@@ -451,14 +452,14 @@ def _cuts(cells: Cells, *, left: int, n: int, rounds: Rounds) -> Integers:
     """Into how many parts each cell is cut. The last round cuts nothing: it counts what was chosen.
 
     What is unclear comes first: all room goes to cells that may hide something narrower. Smooth cells are cut where no
-    cell is unclear, or in the last round that cuts.
+    cell is unclear, or in the last two rounds that cut.
     """
     one = np.ones(cells.counts.size, dtype=np.int64)
     if left <= 0:
         return one
     width = np.diff(cells.edges)
     hides = cells.unclear & (width > 1)
-    smooth = np.where((left == 1) | ~hides.any(), np.floor(cells.counts / _goal(n, rounds)), 1.0)
+    smooth = np.where((left <= 2) | ~hides.any(), np.floor(cells.counts / _goal(n, rounds)), 1.0)
     parts = np.maximum(smooth, 1.0)
     room = CELLS - int(parts.sum())
     if hides.any() and room > 0:

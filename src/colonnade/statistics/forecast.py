@@ -13,6 +13,8 @@ HOPELESS = "This will not work"
 """What the sentences begin with."""
 SMALLEST_EIGENVALUE = 0.5
 """Of the columns' correlations, where nothing is known of them."""
+MOST_OFF = 0.5
+"""A mean that is off by half of the largest that it can be says nothing."""
 MARGIN = 1.4
 """On the noise of an advised epsilon: delta is split, and counts are released beside sums."""
 
@@ -63,22 +65,31 @@ def correlations(
     )
 
 
-def cells(*, noise_sd: float, n: int, largest: int, epsilon: float | None) -> tuple[str, ...]:
+def sums(*, noise_sd: float, n: int, largest: float = 1.0, epsilon: float | None) -> tuple[str, ...]:
+    """For sums over records of values of at most this size: the noise beside the largest mean that there can be."""
+    off = noise_sd / n / largest
+    told = (
+        f"{FORECAST}: a mean over all {n:,} records would be off by about {off:.2g} of the largest that it can be"
+        f" (sampling alone: up to {1 / math.sqrt(n):.2g}).",
+    )
+    if off <= MOST_OFF:
+        return told
+    advice = "" if epsilon is None else f" epsilon = {enough(epsilon, off / MOST_OFF):g} would be enough, or"
+    return (*told, f"{HOPELESS}: the noise hides every mean, even if all records are there;{advice} more records.")
+
+
+def cells(
+    *, noise_sd: float, n: int, largest: int, epsilon: float | None, table: str = "the largest table"
+) -> tuple[str, ...]:
     """For a table of so many cells: the noise of a count beside the mean count of a cell."""
     mean = n / largest
-    told = (
-        f"{FORECAST}: the largest table has {mean:,.3g} records in a cell on average, and noise of {noise_sd:,.3g}.",
-    )
+    told = (f"{FORECAST}: {table} has {mean:,.3g} records in a cell on average, and noise of {noise_sd:,.3g}.",)
     if noise_sd <= mean:
         return told
-    advice = (
-        ""
-        if epsilon is None
-        else f" about epsilon = {enough(epsilon, noise_sd / mean):g} would be enough, or"
-    )
+    advice = "" if epsilon is None else f" about epsilon = {enough(epsilon, noise_sd / mean):g} would be enough, or"
     return (
         *told,
-        f"{HOPELESS}: the noise of a count is larger than the count of an average cell of the largest table;{advice}"
+        f"{HOPELESS}: the noise of a count is larger than the count of an average cell of {table};{advice}"
         " tables with fewer cells.",
     )
 

@@ -319,5 +319,5 @@ def _singular(data: PatternStatistics, sigma: Matrix) -> str:
     blame = [data.names[place] for place in np.argsort(-vector) if vector[place] > 0.1 * vector.max()][:6]
     return (
         f"the columns {', '.join(map(repr, blame))} determine one another in the records used, so their effects cannot"
-        " be told apart; leave one out."
+        " be told apart; leave one out with columns=."
     )

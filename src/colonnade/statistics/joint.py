@@ -485,9 +485,9 @@ class JointStages:
         return self.compare, self.open
 
     def opened(self, job: Job, **later: Any) -> NDArray[Any]:
-        """The next opening: exact integers plus noise. No holder lets its share go while another one is lost."""
+        """The next opening: exact integers plus noise. No holder is asked to let its share go while another one is lost:
+        all have compared just before."""
         job.ask(self.compare, **later)
-        job.roll_call(self.layout.roster.committee)
         joined = join(job.ask(self.open, **later), self.layout.field, self.layout.roster)
         job.released[f"{self.layout.label}, opening {len(job.released)}"] = joined
         return joined

@@ -58,6 +58,7 @@ from colonnade.secure.claims import Factors, cross_weights, gram_factors, gram_w
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, Field, Residues
 from colonnade.secure.seeded import Shape, Share, materialize
+from colonnade.statistics import forecast
 from colonnade.statistics.features import (
     EMPTY_WORDS,
     CohortRows,
@@ -175,7 +176,11 @@ class Moments(Method["MomentsResult"]):
         return f"Each pattern of presence has a matrix of its own, of the columns that its records have.{left_out}"
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> MomentComputation:
-        return MomentComputation(self.layout(facts, roster), self.view)
+        computation = MomentComputation(self.layout(facts, roster), self.view)
+        if computation.layout.mu:
+            expected = forecast.sums(noise_sd=computation.layout.noise_sd, n=facts.n, epsilon=self.epsilon)
+            computation.notes = (*expected, *computation.notes)
+        return computation
 
     def layout(self, facts: PublicFacts, roster: Roster) -> MomentsLayout:
         """The public shape, with the noise that (epsilon, delta) needs."""
@@ -1200,8 +1205,12 @@ class MomentsResult(Result):
     def _pattern_rows(self) -> Iterator[tuple[str, str]]:
         """One row a pattern; only where presence is known does a pattern have a count of its own."""
         counts = self.counts.tolist() if self.entries[0][0] == "1" else [None] * len(self.patterns)
-        for pattern, count in zip(self.patterns, counts, strict=True):
-            yield self._held(pattern), "not computed" if count is None else with_noise(count, self.noise_sd)
+        for pattern, entries, count in zip(self.patterns, self.entries, counts, strict=True):
+            present = {party for party, held in zip(self.parties, pattern, strict=True) if held}
+            lost = [f.column for f in self.features if f.party in present and f.name not in entries]
+            without = f" without {', '.join(dict.fromkeys(lost))}" if lost else ""
+            shown = "not computed" if count is None else with_noise(count, self.noise_sd)
+            yield f"{self._held(pattern)}{without}", shown
 
     def _held(self, pattern: Sequence[bool]) -> str:
         return ", ".join(party for party, present in zip(self.parties, pattern, strict=True) if present) or "no party"

@@ -45,6 +45,7 @@ from colonnade.privacy.skellam import LARGEST_MU
 from colonnade.secure.bgw import Product, lift, open_product
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
+from colonnade.statistics import forecast
 from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, within_memory
 from colonnade.statistics.features import (
     EMPTY_WORDS,
@@ -202,7 +203,14 @@ class PolynomialSum(Method["PolynomialResult"]):
         return "A block that a record lacks counts as zeros."
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> PolynomialComputation:
-        return PolynomialComputation(self.layout(facts, roster), self.view, delta=self.delta)
+        computation = PolynomialComputation(self.layout(facts, roster), self.view, delta=self.delta)
+        layout = computation.layout
+        if layout.mu:
+            largest = max(sum(abs(c) for c, _ in terms) for terms in self.polynomial.outputs)
+            noise = math.sqrt(2 * layout.mu) / layout.scale
+            expected = forecast.sums(noise_sd=noise, n=facts.n, largest=largest, epsilon=self.epsilon)
+            computation.notes = (*expected, *computation.notes)
+        return computation
 
     def layout(self, facts: PublicFacts, roster: Roster) -> PolynomialLayout:
         """The public shape, with the noise that (epsilon, delta) needs."""

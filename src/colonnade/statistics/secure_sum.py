@@ -34,6 +34,7 @@ from colonnade.privacy.cost import Cost, Free, Unbounded
 from colonnade.privacy.skellam import LARGEST_MU, Skellam
 from colonnade.privacy.skellam_sampler import largest_draw
 from colonnade.secure.pads import fixed_point, largest_summand, masked, pad_label, unmask_sum
+from colonnade.statistics import forecast
 from colonnade.statistics.features import stochastic_round
 from colonnade.statistics.joint import EXACT, account_notes, binding, check_budget, colluders, once
 from colonnade.statistics.shares import noise_part
@@ -203,6 +204,9 @@ class PresenceTotalling(Procedure["Coverage"]):
             (EXACT,)
             if not self.mu
             else (
+                *forecast.sums(
+                    noise_sd=self.shape.noise_sd, n=facts.n, largest=len(facts.parties), epsilon=method.epsilon
+                ),
                 f"The total carries integer noise with standard deviation {self.shape.noise_sd:.4g}.",
                 *account_notes(
                     roster,

@@ -133,7 +133,7 @@ class Tables(Method["TablesResult"]):
         )
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> TableComputation:
-        return TableComputation(self.layout(facts, roster), self.view, delta=self.delta)
+        return TableComputation(self.layout(facts, roster), self.view, delta=self.delta, epsilon=self.epsilon)
 
     def layout(self, facts: PublicFacts, roster: Roster) -> TablesLayout:
         """The public shape, with the noise that (epsilon, delta) needs."""
@@ -477,10 +477,10 @@ class TableComputation(CircuitStages, Procedure["TablesResult"]):
 
     layout: TablesLayout
 
-    def __init__(self, layout: TablesLayout, view: View, *, delta: float) -> None:
+    def __init__(self, layout: TablesLayout, view: View, *, delta: float, epsilon: float | None = None) -> None:
         super().__init__(layout, view)
         explicit = {name: rule for name, rule in layout.rules.items() if rule != "mask"}
-        self.notes = (*_notes(layout, view, delta), *self.verification_notes, *empty_notes(explicit))
+        self.notes = (*_notes(layout, view, delta, epsilon), *self.verification_notes, *empty_notes(explicit))
 
     def run(self, job: Job) -> TablesResult:
         """All tables from one opening, each with its axes in the order in which its columns were named."""
@@ -501,7 +501,7 @@ class TableComputation(CircuitStages, Procedure["TablesResult"]):
         )
 
 
-def _notes(layout: TablesLayout, view: View, delta: float) -> tuple[str, ...]:
+def _notes(layout: TablesLayout, view: View, delta: float, epsilon: float | None) -> tuple[str, ...]:
     """The forecast of a plan: noise, account, bytes."""
     column, circuit = 4 * len(layout.field.primes) * layout.facts.n, layout.circuit
     sent = ", ".join(f"{party} {column * width:,}" for party, width in circuit.widths.items())
@@ -519,7 +519,7 @@ def _notes(layout: TablesLayout, view: View, delta: float) -> tuple[str, ...]:
     if len(set(layout.mus)) == 1:
         noise = [f"Each cell carries integer noise with standard deviation {math.sqrt(2 * layout.mus[0]):.4g}."]
     expected = forecast.cells(
-        noise_sd=math.sqrt(2 * max(layout.mus)), n=layout.facts.n, largest=max(layout.sizes), epsilon=None
+        noise_sd=math.sqrt(2 * max(layout.mus)), n=layout.facts.n, largest=max(layout.sizes), epsilon=epsilon
     )
     return (*expected, *noise, *account_notes(layout.roster, view=view, delta=delta, releases=layout.releases), *size)
 

@@ -33,6 +33,8 @@ TALLY_BINS = 20
 BATCH = 65_536
 """Rows that are drawn and written at once, so that a table larger than memory can be written."""
 MOSTLY_NOISE = "columns that are mostly noise"
+TOO_FEW = "Too few records are shared"
+"""What the note begins with that says which correlations were not measured."""
 """Of the details: these columns are named before anything else is said of the table."""
 MOST_CHARTS = 60
 """Columns that the report draws."""
@@ -150,11 +152,12 @@ class SyntheticTable(Result):
 
     # --- what people see -------------------------------------------------------------------------------------------
 
-    def _warning(self) -> str:
-        """The columns that are mostly noise, before anything else is said."""
+    def _warnings(self) -> tuple[str, ...]:
+        """What is mostly noise, or was not measured at all, before anything else is said."""
         names = list(self.details.get(MOSTLY_NOISE, ()))
         rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        return f"Mostly noise: {', '.join(names[:5])}{rest}. " if names else ""
+        noisy = (f"Mostly noise: {', '.join(names[:5])}{rest}.",) if names else ()
+        return (*noisy, *(note for note in self.notes if note.startswith(TOO_FEW)))
 
     def view(self) -> View:
         marginals = self.marginals
@@ -175,7 +178,8 @@ class SyntheticTable(Result):
         )
         return View(
             title=title,
-            quality=f"{self._warning()}Not measured here: across parties that would be one more release. Each party can"
+            warnings=self._warnings(),
+            quality="Not measured here: across parties that would be one more release. Each party can"
             " compare its own columns at home, with `colonnade compare`. Notes on noise stand below.",
             answer=(lead, Items(items=self.notes)) if self.notes else (lead,),
             sections=(Section(title="The synthetic columns", blocks=(Figures(figures=charts), *more)),),

@@ -80,7 +80,9 @@ def test_the_example_in_the_documentation_is_read(tmp_path: Path) -> None:
 
 PARTY = 'consortium = "../public/consortium.toml"\nname = "clinic"\n'
 COORDINATOR = 'consortium = "../public/consortium.toml"\n'
-CONSORTIUM = 'key = "id"\ncoordinator = "a:1"\ncoordinator_organisation = "uni"\n[members.clinic]\ncertificate = "clinic.pem"\n'
+CONSORTIUM = (
+    'key = "id"\ncoordinator = "a:1"\ncoordinator_organisation = "uni"\n[members.clinic]\ncertificate = "clinic.pem"\n'
+)
 FEDERATION = 'key = ["name", "birth"]\ncolumns = "columns.toml"\n[parties.clinic]\nsource = "clinic.csv"\n'
 
 
@@ -120,8 +122,16 @@ def test_paths_are_relative_to_the_file_that_states_them(tmp_path: Path) -> None
         (CoordinatorFile.from_toml, COORDINATOR + 'adress = "a:1"', "Did you mean 'address'"),
         (ConsortiumFile.from_toml, CONSORTIUM + "capacty = 3", "'clinic' in members .*Did you mean 'capacity'"),
         (ConsortiumFile.from_toml, CONSORTIUM + "capacity = 3.5", "capacity in 'clinic' .* must be an integer"),
-        (ConsortiumFile.from_toml, 'key = "id"\ncoordinator = "a:1"\ncoordinator_organisation = "uni"\n[members]\n', r"at least one \[members.NAME\]"),
-        (ConsortiumFile.from_toml, 'key = "id"\ncoordinator = "a:1"\ncoordinator_organisation = "uni"\nmembers = 3\n', "must be a table"),
+        (
+            ConsortiumFile.from_toml,
+            'key = "id"\ncoordinator = "a:1"\ncoordinator_organisation = "uni"\n[members]\n',
+            r"at least one \[members.NAME\]",
+        ),
+        (
+            ConsortiumFile.from_toml,
+            'key = "id"\ncoordinator = "a:1"\ncoordinator_organisation = "uni"\nmembers = 3\n',
+            "must be a table",
+        ),
         (Spec.from_toml, FEDERATION + 'organization = "A"', "'clinic' in parties .*Did you mean 'organisation'"),
         (Spec.from_toml, 'transport = "pigeon"\n' + FEDERATION, "'embedded', 'processes' or 'network'"),
     ],

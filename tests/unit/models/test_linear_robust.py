@@ -36,8 +36,8 @@ TRUTH = np.array([1.0, 0.5, -1.0, 1.0, 2.0])
 
 
 def selected(n: int, seed: int, *, skewed: bool = False) -> tuple[Array, NDArray[np.bool_]]:
-    """Rows with NaN and the mask; blocks go missing by the response. `skewed`: the covariates' common part is lognormal,
-    so that their covariance given the response changes."""
+    """Rows with NaN and the mask; blocks go missing by the response. `skewed`: the covariates' common part is
+    lognormal, so that their covariance given the response changes."""
     rng = np.random.default_rng(seed)
     own = rng.normal(size=n)
     common = rng.normal(size=n)
@@ -103,8 +103,8 @@ def test_where_nothing_is_missing_both_estimates_are_least_squares() -> None:
 
 
 def test_weighted_moments_are_right_if_the_weights_are_or_the_fit_is() -> None:
-    """Right weights where the Gaussian fit is wrong, and useless weights where it is right: with 40,000 records the truth
-    is within 0.04; in the first case the Gaussian fit is more than 0.06 off."""
+    """Right weights where the Gaussian fit is wrong, and useless weights where it is right: with 40,000 records the
+    truth is within 0.04; in the first case the Gaussian fit is more than 0.06 off."""
     rows, present = selected(40_000, 5, skewed=True)
     data = PatternStatistics.of_rows(rows, NAMES)
     wrong = regression(data, fit_gaussian(data), 4).params

@@ -295,4 +295,12 @@ def test_a_product_shows_its_residues_to_nobody() -> None:
     product, _ = product_and_noise()
     assert "residues" not in repr(product)
     public = {name for name in dir(product) if not name.startswith("_")}
-    assert public == {"field", "shape", "scale", "sum", "upper"}
+    assert public == {"field", "shape", "scale", "sum", "upper", "stack", "part", "flat", "mapped"}
+    stacked = bgw.Product.stack([product, product])
+    others = (
+        stacked,
+        stacked.part(slice(0, 1), slice(0, 1)),
+        stacked.flat(),
+        stacked.mapped(np.eye(2, dtype=np.int64)),
+    )
+    assert all(isinstance(other, bgw.Product) for other in others), "what is made of products is one"

@@ -148,7 +148,8 @@ def check_factors(data: FactoredMoments, law: Factors) -> None:
     smallest = float(np.linalg.eigvalsh(correlation_of(law.sigma))[0])
     if smallest < FLOOR:
         raise NotEstimable(
-            f"the noisy correlation matrix has an eigenvalue of {smallest:.2g} and would need repair; {cure}."
+            f"the noisy correlation matrix has an eigenvalue of {smallest:.2g} and would need repair; {cure}, or one of"
+            " the columns that nearly determine one another."
         )
     if not data.widths:
         return

@@ -27,6 +27,8 @@ from colonnade.statistics.moments import MomentsResult
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
+UNRELIABLE = "Selection is unreliable"
+"""What the note begins with that makes a selection unusable."""
 COARSE = 2500.0
 """Smallest variance of a feature, in steps of 1/gamma squared: then rounding adds at most 1e-4 of it."""
 BELOW_NOISE = 4.0
@@ -178,7 +180,10 @@ def _noisy(moments: MomentsResult, target: int, clipped: Clipped | None) -> Stan
         f" it, and {int((values < floor).sum())} of {len(place)} eigenvalues were raised to {floor:.2g}."
     ]
     if noise > 0.01:
-        notes.append("Above 0.01 selection is unreliable: take a larger epsilon, more records, or fewer columns.")
+        notes.append(
+            f"{UNRELIABLE}: privacy noise moves a correlation by {noise:.2g}, and above 0.01 columns are chosen for the"
+            " noise in them; take a larger epsilon, more records, or fewer columns."
+        )
     if not above.all():
         lost = [moments.features[index].name for index in np.flatnonzero(~above)]
         notes.append(f"Left out, since their variance is below the noise: {', '.join(lost)}.")

@@ -11,12 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.data.column import Category, Column
-from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
+from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.job import Job
 from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
 from colonnade.models.matrix import columns_of, feature_matrix
+from colonnade.models.sparse.moments import UNRELIABLE
 from colonnade.models.sparse.path import Family, PathPoint, Traced, mean_response
 from colonnade.models.sparse.penalties import Penalty
 from colonnade.models.summary import WIDTH, line, summary
@@ -159,6 +160,7 @@ class Selection(Result):
         )
         return View(
             title=title,
+            warnings=tuple(note for note in self.notes if note.startswith(UNRELIABLE)),
             quality=f"The chosen columns explain {100 * self.explained[self.chosen]:.1f} % of the deviance, in the same"
             " records that chose them.",
             answer=(
@@ -282,7 +284,7 @@ def withheld_note(traced: Traced, *, response_party: str, half: float) -> tuple[
         " masking='plain', which shows each party's, if they allow 'party-predictor'"
     )
     if not any(point.df for point in traced.points):
-        raise UnsafeRequest(
+        raise NotEstimable(
             f"at every lambda the total predictor would show {response_party!r} a predictor of {whose} alone, which"
             f" masking='masked' withholds; take smaller lambdas or columns of more parties, or {cures}."
         )

@@ -461,6 +461,8 @@ class StandardBlock:
     @classmethod
     def of(cls, used: NDArray[np.bool_], raw: Matrix) -> StandardBlock:
         values = raw[used]
+        if len(values) < FEWEST:
+            raise NotEstimable("no two records are at all parties; leave a party out with columns=.")
         centre = values.mean(axis=0)
         values -= centre
         scale = np.sqrt(np.mean(values**2, axis=0))

@@ -37,7 +37,7 @@ from colonnade.federation.options import (
     ViewOption,
 )
 from colonnade.federation.roster import Roster
-from colonnade.models.matrix import missing_blocks
+from colonnade.models.matrix import empty_text, missing_blocks
 from colonnade.models.sparse.moments import Clipped, log_odds, standard_moments
 from colonnade.models.sparse.path import (
     Family,
@@ -73,7 +73,7 @@ from colonnade.models.sparse.rounds import (
     later_path,
     show_presence,
 )
-from colonnade.statistics.features import empty_notes, empty_rules, features
+from colonnade.statistics.features import empty_notes, features
 from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout, MomentsResult
 
@@ -363,7 +363,7 @@ class PathFromMoments(Path):
         covariates = tuple(feature for feature in moments.features if feature.name != method.response)
         (target,) = (feature for feature in moments.features if feature.name == method.response)
         centre, half, weight = target.centre, target.half, 1.0
-        notes = standard.notes
+        notes = (*standard.notes, *filter(None, [empty_text(moments.empty_cells, moments.noise_sd)]))
         if method.family == "binomial":
             # log(1 + e^eta) - y eta = (eta - 2s)^2 / 8 + constant, to second order around 0, with s = 2y - 1.
             standard = standard.responding(2.0 * (2.0 * centre - 1.0), 4.0 * half)
@@ -481,7 +481,7 @@ class PathByRounds(Path):
             f"In each round {layout.response_party!r} sees {whose} by record, and the parties with covariates see"
             " residuals by record, from which they can work out the response.",
             *self.solver.notes,
-            *empty_notes(empty_rules(layout.features, facts, "drop")),
+            *empty_notes(dict.fromkeys(layout.filled, "drop")),
             "Only records that every party has are used: right if records are missing completely at random. With"
             " missing blocks use Select(solver='moments') (gaussian), or synthesize a table and fit that.",
         )

@@ -31,6 +31,7 @@ from colonnade.papers.sqm.gradient_layout import GradientLayout, gradient_layout
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Free, Relation
 from colonnade.statistics.joint import JointStages, check_budget, share_rows
+from colonnade.statistics.verified import NOT_VERIFIED
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
@@ -205,6 +206,7 @@ def gradient_notes(layout: GradientLayout, *, view: View, delta: float) -> tuple
     notes.append(
         "The coordinator does not know the batches; the data parties do. Share holders see every intermediate weight."
     )
+    notes.append(NOT_VERIFIED)
     return tuple(notes)
 
 

@@ -37,6 +37,7 @@ from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import MomentsResult, available_cases
 from colonnade.synthesis.copula.model import shifted
 from colonnade.synthesis.copula.scores import score_factor
+from colonnade.synthesis.table import TOO_FEW
 
 Reals = NDArray[np.float64]
 Correlation = Literal["auto", "em", "pairs"]
@@ -89,7 +90,7 @@ class Estimate:
         left = [f"{a!r} with {b!r}" for a, b in self.completed]
         if left:
             notes.append(
-                f"Too few records are shared to measure how the columns of these parties go together (noise above"
+                f"{TOO_FEW} to measure how the columns of these parties go together (noise above"
                 f" {LEAVE}); their correlations are the maximum-determinant completion of the others:"
                 f" {', '.join(left)}."
             )

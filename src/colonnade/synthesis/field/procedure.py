@@ -24,6 +24,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
 from colonnade.privacy.calibration import Calibration, SkellamMus
+from colonnade.statistics import forecast
 from colonnade.statistics.features import empty_notes
 from colonnade.statistics.marginals import on_simplex
 from colonnade.synthesis.field.fit import MarkovField, Measurement, fit, require_inference
@@ -109,8 +110,25 @@ class FieldSynthesis(Procedure[SyntheticTable]):
             self.schema, roster, options.view, units=units, mus=mus, cuts=self.cuts, verify=options.verify
         )
         self.stages = (*self.cuts.stages, *self.rounds.stages)
-        self.notes = (*self.rounds.notes(options.delta), size_note(self.schema, self.limit))
+        self.notes = (
+            *self._forecast(facts.n, mus),
+            *self.rounds.notes(options.delta),
+            size_note(self.schema, self.limit),
+        )
         self.notes += empty_notes(dict.fromkeys(self.schema.filled, "drop"))
+
+    def _forecast(self, n: int, mus: Sequence[int]) -> tuple[str, ...]:
+        """Of the pairs in coarse bins: if noise hides these, columns come out as if they were independent."""
+        if len(mus) < 2 or not mus[1]:
+            return ()
+        first, second, *_ = sorted(min(self.options.bins or BINS, size) for size in self.schema.sizes.values())
+        return forecast.cells(
+            noise_sd=math.sqrt(2 * mus[1]),
+            n=n,
+            largest=first * second,
+            epsilon=self.options.epsilon,
+            table=f"the smallest pair of columns, of {first} x {second} coarse cells,",
+        )
 
     def _noise(self, roster: Roster, units: Sequence[int]) -> Sequence[int]:
         """The mu of each round, such that all of them and the private cuts together cost (epsilon, delta).

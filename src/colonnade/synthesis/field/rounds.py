@@ -594,7 +594,6 @@ class TableRounds:
         chosen = chosen_for(layout)
         job.ask(self.share_noise if number else self.share_rows, chosen=chosen)
         job.ask(self.compare, chosen=chosen)
-        job.roll_call(self.roster.committee)
         opened = job.ask(self.open, chosen=chosen)
         integers = join(opened, layout.field, self.roster)
         if self.verify:

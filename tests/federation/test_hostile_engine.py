@@ -1,0 +1,135 @@
+"""The hostile study in short: some deviations of three methods teach nothing, and with planted bugs they do."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.catalogue import CATALOGUE
+from colonnade.federation.job import Job
+from colonnade.federation.plan import Plan
+from colonnade.federation.stage import Stage, stage
+from colonnade.statistics.describe import Describe
+from support.hostile import disarm
+from support.plans import plan_of_stages
+from support.small import three_parties
+from support.steps import read_greetings, send_greeting, send_note
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # `benchmarks` is beside the package and not installed
+
+from benchmarks.hostile import CASES, scene_method
+from benchmarks.hostile_common import Case, Engine, Scene, Verdicts, lies_of, run_with_lie, scene_of
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[Scene]:
+    with scene_of(CASES["tables, one"]) as scene:
+        yield scene
+
+
+def deviated(scene: Scene, *, most: int, runs: int, only: tuple[str, ...] = ("",)) -> Verdicts:
+    engine = Engine(scene, random.Random(5))
+    engine.probe_all(most=most, only=lambda what: what.startswith(only))
+    engine.runs(runs)
+    return engine.verdicts
+
+
+def test_the_study_has_every_method() -> None:
+    assert {scene_method(case) for case in CASES.values()} == set(CATALOGUE.names)
+
+
+@pytest.mark.parametrize("name", ["describe, laplace", "presence-total"])
+def test_deviations_teach_nothing(name: str) -> None:
+    with scene_of(CASES[name]) as scene:
+        verdicts = deviated(scene, most=3, runs=5)
+    assert not verdicts.learned
+    assert verdicts.deviations > 50
+    assert verdicts.refused.total() > 40
+
+
+def test_deviations_of_shares_teach_nothing(tables: Scene) -> None:
+    verdicts = deviated(tables, most=2, runs=5)
+    assert not verdicts.learned
+    assert verdicts.deviations > 50
+
+
+@pytest.mark.parametrize("where", ["rows", "noise", "open", "compared"])
+def test_a_lie_is_noticed(tables: Scene, where: str) -> None:
+    """In a share that is dealt, of rows or noise; in one that is opened; in a comparison."""
+    lie = next(lie for lie in lies_of(tables) if where in lie.where and "dealt" not in lie.where)
+    assert run_with_lie(tables, lie, random.Random(2)).startswith("noticed")
+
+
+# --- planted bugs -------------------------------------------------------------------------------------------
+
+
+class Notes(Describe):
+    """A method of two stages: greetings under two tags, and a note to one member."""
+
+    def plan(self, facts: Any, roster: Any) -> Plan:
+        public: dict[str, Any] = {"facts": facts, "roster": roster}
+        tags = [{"tag": "first"}, {"tag": "second"}]
+        greet = stage(
+            "greet",
+            send_greeting,
+            dict.fromkeys(roster.names, tags),
+            discloses="greetings",
+            recipients=roster.names,
+            **public,
+        )
+        read = stage("read", read_greetings, dict.fromkeys(roster.names, tags), discloses="sums", **public)
+        note = stage(
+            "note", send_note, {"clinic": [{"to": "court"}]}, discloses="a note", recipients=["court"], **public
+        )
+        made = plan_of_stages("describe", [greet, read, note])
+        return replace(made, run=lambda job: Nothing(job, [greet, read, greet, read, note]))
+
+
+class Nothing:
+    """What comes of it."""
+
+    def __init__(self, job: Job, stages: list[Stage]) -> None:
+        for each in stages:
+            job.ask(each)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {}
+
+    def write(self, run: Any) -> None:
+        pass
+
+
+NOTES = Case(name="notes", method=Notes, federation=three_parties)
+
+
+@pytest.mark.parametrize(
+    ("off", "finding"),
+    [
+        ((), ""),
+        (("bound arguments",), "which the honest run does not contain"),
+        (("bound arguments", "one message under a tag"), "more often than in the honest run"),
+        (("bound arguments", "recipients"), "'bank', 'note'"),
+    ],
+)
+def test_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch, off: tuple[str, ...], finding: str) -> None:
+    with scene_of(NOTES) as scene:
+        disarm(monkeypatch, *off)
+        verdicts = deviated(scene, most=200, runs=0, only=("arguments", "earlier"))
+    assert bool(verdicts.learned) == bool(off)
+    assert not off or any(finding in found.what for found in verdicts.learned)
+
+
+def test_each_check_alone_hides_its_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag is not used twice, and no one else gets a note, although arguments are no longer bound."""
+    with scene_of(NOTES) as scene:
+        disarm(monkeypatch, "bound arguments")
+        verdicts = deviated(scene, most=200, runs=0, only=("arguments", "earlier"))
+    words = [found.what for found in verdicts.learned]
+    assert words
+    assert not [found for found in words if "more often" in found or "'bank', 'note'" in found]
