@@ -41,8 +41,8 @@ from colonnade.papers.vcds.releases import PRESENCE
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.statistics.features import quantize
 from colonnade.statistics.adaptive import Axis, release, to_arrays
+from colonnade.statistics.features import quantize
 from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import MomentsLayout, MomentsResult
 from colonnade.synthesis.copula.estimate import Estimate, estimate

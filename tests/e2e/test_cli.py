@@ -271,7 +271,7 @@ def test_1_a_bug_is_one_line_and_debug_shows_where() -> None:
 
 def test_2_usage(tmp_path: Path) -> None:
     assert "--federation" in colonnade_says("describe", "--epsilon", "1", code=2)
-    assert "histogram|quantiles" in colonnade_says("describe", "-f", tmp_path, "--marginals", "pies", code=2)
+    assert "adaptive|histogram" in colonnade_says("describe", "-f", tmp_path, "--marginals", "pies", code=2)
     assert "--bins 'many' is not INTEGER" in colonnade_says("describe", "-f", tmp_path, "--bins", "many", code=2)
     assert "Did you mean 'describe'?" in colonnade_says("descirbe", "-f", tmp_path, code=2)
     assert "at least 200" in colonnade_says("demo", "--n", "5", "--out", tmp_path / "demo", code=2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -73,3 +75,44 @@ def test_a_job_without_an_estimate_keeps_what_was_released(tmp_path: Path) -> No
     assert run.read_json("view.json")["warnings"] == [f"No estimate: {result.reason}"]
     with pytest.raises(co.errors.NotEstimable, match="gave no estimate"):
         _ = result.params
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda epsilon: co.Moments(columns=("a0", "b0", "c0"), epsilon=epsilon, verify=False),
+        lambda epsilon: co.PolynomialSum(polynomial={"outputs": [[[2.0, {"a0": 2}]]]}, epsilon=epsilon, verify=False),
+        lambda epsilon: co.PresenceTotal(epsilon=epsilon),
+        lambda epsilon: co.Tables(tables=(("a0", "b0"),), epsilon=epsilon, verify=False),
+        lambda epsilon: co.Synthesize(model="field", columns=("a0", "b0", "c0"), epsilon=epsilon, verify=False),
+    ],
+    ids=["moments", "polynomial", "presence", "tables", "field"],
+)
+def test_what_will_not_work_is_said_with_an_epsilon_that_does(tmp_path: Path, method: Callable[[float], Any]) -> None:
+    with consortium(tmp_path, 1) as federation:
+        before = federation.plan(method(0.0005)).notes
+        warning = next(note for note in before if note.startswith(HOPELESS))
+        advice = re.search(r"epsilon = ([\d.e+-]+) would be enough", warning)
+        assert advice is not None
+        after = federation.plan(method(float(advice.group(1)))).notes
+    assert any(note.startswith(FORECAST) for note in after)
+    assert not any(note.startswith(HOPELESS) for note in after)
+
+
+def test_the_forecast_of_a_mean_is_the_noise_of_the_result(tmp_path: Path) -> None:
+    method = co.PolynomialSum(polynomial={"outputs": [[[2.0, {"a0": 2}]]]}, epsilon=0.01, verify=False)
+    with consortium(tmp_path, 1) as federation:
+        plan = federation.plan(method)
+        told = re.search(r"off by about ([\d.e-]+) of the largest", " ".join(plan.notes))
+        assert told is not None
+        result, _ = federation.run(plan)
+    assert float(told.group(1)) == pytest.approx(result.noise_sd / N / 2.0, rel=0.1)
+
+
+def test_a_selection_that_noise_has_made_says_so_first(tmp_path: Path) -> None:
+    with consortium(tmp_path, 1) as federation:
+        result = co.Select(response="a0", epsilon=2.0, verify=False).fit(federation)
+    (warning,) = result.view().warnings
+    assert warning.startswith("Selection is unreliable: privacy noise moves a correlation by ")
+    assert repr(result).startswith(f"WARNING: {warning} <Selection: ")
+    assert len(repr(result)) < 400, "no arrays"

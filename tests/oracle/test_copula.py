@@ -369,3 +369,34 @@ def test_what_the_facts_do_not_allow_is_refused_in_the_plan(tmp_path: Path) -> N
             parties.plan(Synthesize(clip={"stranger": 1.0}))
         with pytest.raises(BadPrivacyParameter, match="positive norm"):
             parties.plan(Synthesize(clip={"clinic": -1.0}))
+
+
+def test_point_masses_and_a_wide_range_come_back(tmp_path: Path) -> None:
+    """60 % zeros at a correlation of 0.6 with a lognormal column on nine declared decades, epsilon 3. Oracle: the
+    shares, the median and the correlation that the rows were drawn with."""
+    rng = np.random.default_rng(8)
+    n = 8000
+    z = rng.standard_normal((n, 2)) @ np.linalg.cholesky(np.array([[1.0, 0.6], [0.6, 1.0]])).T
+    hours = np.where(z[:, 0] < special.ndtri(0.6), 0.0, np.clip(10 * np.exp(z[:, 0] / 2), 0, 168))
+    income = np.clip(np.exp(10 + 0.8 * z[:, 1]), 0, 1e9)
+    keys = np.arange(n)
+    blocks = {
+        "work": pd.DataFrame({"id": keys, "hours": hours}),
+        "tax": pd.DataFrame({"id": keys, "income": income}),
+        "court": pd.DataFrame({"id": keys, "sued": rng.choice(["no", "yes"], n)}),
+    }
+    columns = Columns(
+        [
+            Column(name="hours", kind="continuous", lower=0.0, upper=168.0),
+            Column(name="income", kind="continuous", lower=0.0, upper=1e9),
+            Column(name="sued", kind="binary", categories=("no", "yes")),
+        ]
+    )
+    home = {"home": tmp_path / "home", "runs": tmp_path / "runs"}
+    with Federation.local(blocks, key="id", columns=columns, seed=5, **home) as federation:
+        table = Synthesize(epsilon=3.0, delta=1e-6).fit(federation)
+    rows = table.sample(20_000)
+    assert (rows["hours"] == 0).mean() == pytest.approx(0.6, abs=0.03)
+    assert rows["income"].median() == pytest.approx(np.median(income), rel=0.1)
+    assert table.model.correlation[0, 1] == pytest.approx(0.6, abs=0.05)  # type: ignore[attr-defined]
+    assert "point masses at 0" in table.details["columns"]["hours"]

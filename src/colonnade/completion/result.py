@@ -266,8 +266,8 @@ class Completion(Result):
         ]
         steps += [f"Drawn first at {party}: {', '.join(names)}." for party, names in self.chosen.items()]
         steps += [
-            f"{party}: {done['file']} in its folder, and {done['expected']} with numbers and frequencies before one"
-            " value was chosen."
+            f"{party}: {done['file']} in its folder, {done['own']} with its own records, to load as its block, and"
+            f" {done['expected']} with numbers and frequencies before one value was chosen."
             for party, done in self.parties.items()
         ]
         return (

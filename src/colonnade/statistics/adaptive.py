@@ -684,7 +684,7 @@ class AdaptiveMarginal:
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> AdaptiveMarginal:
         kinds = {"edges": np.int64, "narrow": np.bool_, "counts": np.float64, "sds": np.float64, "fitted": np.float64}
-        arrays = {name: np.array(stated[name], dtype=kind) for name, kind in kinds.items()}
+        arrays: dict[str, Any] = {name: np.array(stated[name], dtype=kind) for name, kind in kinds.items()}
         points = np.array([math.nan if value is None else value for value in stated["points"]], dtype=np.float64)
         return cls(**{**stated, **arrays, "points": points, "axis": record(Axis, stated["axis"], "an axis")})
 

@@ -72,9 +72,9 @@ def flat_coefficients(low: Reals, high: Reals, twice: Reals, *, mean: float = 0.
     """c_1 ... c_TERMS of what becomes of a continuous score where a column has point masses: the sum over them of
     d(z) = 2 Phi(m + s z) - `twice` for z from `low` to `high`, and 0 elsewhere.
 
-    By parts int d h_k phi = [-d h_(k-1) phi] / sqrt(k) + 2 s J_(k-1) / sqrt(k) with J_j = int h_j(z) phi(z) phi(m + s z)
-    dz. With t^2 = 1 + s^2 the derivative of phi(z) phi(m + s z) is -(t^2 z + s m) times it, so that
-    sqrt(j + 1) J_(j+1) = -[h_j phi phi] / t^2 + sqrt(j) (1 / t^2 - 1) J_(j-1) - (s m / t^2) J_j.
+    By parts int d h_k phi = [-d h_(k-1) phi] / sqrt(k) + 2 s J_(k-1) / sqrt(k) with J_j the integral of
+    h_j(z) phi(z) phi(m + s z). With t^2 = 1 + s^2 the derivative of phi(z) phi(m + s z) is -(t^2 z + s m) times it, so
+    that sqrt(j + 1) J_(j+1) = -[h_j phi phi] / t^2 + sqrt(j) (1 / t^2 - 1) J_(j-1) - (s m / t^2) J_j.
     """
     coefficients = np.zeros(TERMS)
     if not low.size:

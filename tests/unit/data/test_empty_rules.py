@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from colonnade.data.aggregation import OfFilled, is_empty, records
 from colonnade.data.column import Column, Columns
-from colonnade.errors import SchemaError
+from colonnade.errors import DomainError, SchemaError
 
 
 def column(**stated: Any) -> Column:
@@ -47,3 +48,12 @@ def test_records_with_an_empty_cell_are_left_out() -> None:
     assert rows.tolist() == [7, 1]
     assert kept["b"].tolist() == [0, 2]
     assert is_empty(values["a"]).tolist() == [False, True, False, False]
+
+
+def test_the_sentence_about_undeclared_empty_cells_names_a_line_that_works() -> None:
+    cells = pd.Series([0.5, None])
+    with pytest.raises(DomainError, match="add the line `missing = true`"):
+        column().encode(cells)
+    declared = Columns.from_toml_text(Columns([column()]).to_toml() + "missing = true\n")
+    assert np.isnan(declared["debt"].encode(cells)[1])
+    assert declared["debt"].notes(declared["debt"].read(cells)[1]) == ("column 'debt': 1 cell is empty.",)

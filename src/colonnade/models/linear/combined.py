@@ -28,6 +28,7 @@ from colonnade.models.linear.validity import Selection, largest_difference, verd
 from colonnade.models.linear.weighted import WeightedComputation, WeightedMoments, weighted_layout
 from colonnade.models.matrix import columns_of
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector, fit_gaussian
+from colonnade.statistics.verified import NOT_VERIFIED
 
 UNTESTED = Difference(0.0, 1.0, 0)
 SMALLEST_GROUP = 10
@@ -47,7 +48,8 @@ class CombinedFit(Procedure[Regression]):
         self.weighted = WeightedComputation(self.layout, "client")
         self.stages = (*self.first.stages, *self.weighted.stages)
         self.notes = (
-            *self.first.notes[:-1],
+            *(note for note in self.first.notes if not note.startswith(("Only records of", NOT_VERIFIED))),
+            NOT_VERIFIED,
             f"Only records of {self.layout.response_party!r}, which holds {self.response!r}, are used:"
             f" {len(self.layout.masks)} candidate patterns. {self.layout.response_party!r} is told who has which"
             " record, and weighs them.",

@@ -236,13 +236,15 @@ class PrivateFit(Procedure[Regression]):
         for a, b in itertools.combinations_with_replacement(range(len(self.others)), 2):
             patterns = sum(mask[a] and mask[b] for mask in data.masks)
             columns = sum(data.widths[place] for place in {a, b})
-            least = max(COUNT_SDS * data.own_sd * math.sqrt(patterns), self.minimum_joint * columns)
+            noisy, wide = COUNT_SDS * data.own_sd * math.sqrt(patterns), self.minimum_joint * columns
             count = float(pairs[a, b][0, 0])
-            if count < least:
+            if count < max(noisy, wide):
                 who = " and ".join(repr(party) for party in dict.fromkeys((self.others[a], self.others[b])))
+                epsilon = "allow a larger epsilon, or " if noisy > wide else ""
                 raise NotEstimable(
-                    f"about {max(count, 0):,.0f} records with the response are at {who}, and {least:,.0f} are needed"
-                    " for the noise and the columns there; allow a larger epsilon, or leave a party out with columns=."
+                    f"about {max(count, 0):,.0f} records with the response are at {who}, and {max(noisy, wide):,.0f}"
+                    f" are needed for the {'noise' if noisy > wide else 'columns'} there; {epsilon}leave columns or a"
+                    " party out with columns=."
                 )
 
     def result(

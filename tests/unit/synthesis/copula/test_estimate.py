@@ -309,3 +309,20 @@ def test_shrinking_keeps_symmetry_and_ones() -> None:
     found, _ = shrink(raw, np.full((5, 5), 0.2), OWNER)
     assert np.array_equal(found, found.T)
     assert np.all(np.diag(found) == 1)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (0.4, 1.3)])
+def test_the_score_of_a_column_with_point_masses(mean: float, deviation: float) -> None:
+    """Oracle: sums over a fine grid of Z. 60 % at 0, 10 % at 10, the rest between and above."""
+    marginal = Marginal(np.array([0.0, 0.0, 10.0, 10.0, 20.0]), np.array([0.0, 0.6, 0.8, 0.9, 1.0]))
+    score = LatentScore(marginal, 1.1, mean, deviation)
+    z = np.linspace(-9, 9, 200_001)
+    weight = np.exp(-z * z / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+    shown = 1.1 * (2 * marginal.scores(marginal.quantile(special.ndtr(mean + deviation * z))) - 1)
+    expected = [
+        float((shown * special.eval_hermitenorm(k, z) * weight).sum()) / math.sqrt(math.factorial(k))
+        for k in range(1, 10)
+    ]
+    assert np.allclose(score.coefficients[:9], expected, atol=1e-4)
+    assert score.expectation == pytest.approx(float(shown @ weight), abs=1e-3)
+    assert score.variance == pytest.approx(float((shown - shown @ weight) ** 2 @ weight), abs=2e-3)
