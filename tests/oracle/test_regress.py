@@ -221,7 +221,9 @@ def test_summary_and_run_folder(fitted: tuple[Regression, dict[str, pd.DataFrame
     )
     assert (path / "summary.txt").read_text() == text + "\n"
     described = RunFolder.open(path).job
-    assert CATALOGUE.make(described["method"], described["options"]) == Regress(response="wage", missing="em", gamma=2**26)
+    assert CATALOGUE.make(described["method"], described["options"]) == Regress(
+        response="wage", missing="em", gamma=2**26
+    )
 
 
 def test_nothing_missing_gives_ordinary_least_squares(tmp_path: Path) -> None:
