@@ -220,6 +220,7 @@ RULES: tuple[Rule, ...] = (
     (r"epsilon = ([\d.e+]+) would be enough", lambda match, call: call.having(epsilon=match.group(1))),
     (r"`--([a-z-]+) ([\w.]+)`", lambda match, call: call.having(**{match.group(1): match.group(2)})),
     (r"columns? '[^']+' .*leave (it|them) out with columns=", _without),
+    (r"leave out with columns= what may be empty: '.*", _without),
     (r"columns '[^']+'(, '[^']+')* determine one another", _without_one),
     (r"use Select\(solver='moments'\)", lambda match, call: call.having(solver="moments")),
     (r"(allow|take) a larger epsilon|raise epsilon", _larger),

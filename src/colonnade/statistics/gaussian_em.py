@@ -37,6 +37,8 @@ NEAR = 1e-6
 in the rounding of the likelihood: from there plain Newton steps finish, each squaring the distance."""
 SINGULAR = 1e-9
 """Smallest eigenvalue of the fitted correlation matrix; below it columns determine one another."""
+FEWEST_A_COLUMN = 3
+"""Records for each column; with fewer, no single column is to blame if they determine one another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,6 +319,12 @@ def _singular(data: PatternStatistics, sigma: Matrix) -> str:
     """Which columns determine one another: the largest weights of the flattest direction."""
     vector = np.abs(np.linalg.eigh(correlation_of(sigma))[1][:, 0])
     blame = [data.names[place] for place in np.argsort(-vector) if vector[place] > 0.1 * vector.max()][:6]
+    n, columns = sum(pattern.count for pattern in data.patterns), len(data.names)
+    if n < FEWEST_A_COLUMN * columns:
+        return (
+            f"{n:,.0f} records, of which not all have all columns, cannot tell {columns} columns apart; leave columns"
+            " out with columns=."
+        )
     return (
         f"the columns {', '.join(map(repr, blame))} determine one another in the records used, so their effects cannot"
         " be told apart; leave one out with columns=."

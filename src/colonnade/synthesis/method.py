@@ -122,13 +122,16 @@ class Synthesize(Method[SyntheticTable]):
 
     # --- the field -------------------------------------------------------------------------------------------------
 
-    cells: Annotated[int, Option("Cells of a numeric column without declared cuts.", least=1, most=10_000, only=FIELD)] = 16
+    cells: Annotated[
+        int, Option("Cells of a numeric column without declared cuts.", least=1, most=10_000, only=FIELD)
+    ] = 16
     cuts: Annotated[
         Literal["declared", "quantiles"],
         Option("These cells have equal width, or their edges are at private quantiles.", only=FIELD),
     ] = "declared"
     bins: Annotated[
-        int | None, Option("Coarse bins of a column, of about equal mass; 8 by default.", least=1, most=10_000, only=FIELD)
+        int | None,
+        Option("Coarse bins of a column, of about equal mass; 8 by default.", least=1, most=10_000, only=FIELD),
     ] = None
     max_clique: Annotated[
         int | None,

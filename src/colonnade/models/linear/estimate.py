@@ -135,6 +135,12 @@ class Observed(Sample):
         _, variance = data.available()
         constant = variance < COARSE / gamma**2
         for feature in itertools.compress(moments.features, constant):
+            gaps = [name for name, column in columns.items() if column.missing and name != response]
+            if feature.column == response and gaps:
+                raise BadArguments(
+                    f"the response {response!r} does not vary in the records whose cells are filled; leave out with"
+                    f" columns= what may be empty: {', '.join(map(repr, gaps))}."
+                )
             if feature.category is None:
                 raise BadArguments(
                     f"column {feature.column!r} does not vary in the records used, or its declared range is far too"
