@@ -14,7 +14,6 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import BudgetExceeded, NotEstimable, UnboundedNotAllowed, UnknownColumn, UnsafeRequest
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.papers.vcds.method import EVCDS, IEVCDS, VCDS
@@ -22,6 +21,7 @@ from colonnade.papers.vcds.releases import PRESENCE, release_marginals, release_
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import compose
 from colonnade.privacy.ledger import Budget
+from support.plans import plan_of_stages
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
 Synthesizer = VCDS | EVCDS | IEVCDS
@@ -118,7 +118,7 @@ def test_nothing_is_released_before_presence_was_debited(tmp_path: Path, step: S
         )
         with (
             pytest.raises(UnsafeRequest),
-            federation.open(plan_of_steps([alone])) as job,
+            federation.open(plan_of_stages("vcds", [alone])) as job,
         ):
             job.propose()
             job.ask(alone)

@@ -34,7 +34,7 @@ def _sparse_glm(options: Options) -> tuple[str, Options]:
 
 
 def _describe(options: Options) -> tuple[str, Options]:
-    """Quantiles come from cells that refine where the records are, no longer from a dyadic tree; the cost is the same."""
+    """Quantiles come from cells that refine where the records are, not from a dyadic tree; the cost is the same."""
     marginals = {"quantiles": "adaptive"}.get(options["marginals"], options["marginals"])
     return "describe", {**options, "marginals": marginals}
 

@@ -21,7 +21,6 @@ from colonnade.completion.method import Complete
 from colonnade.completion.split import session
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.models.linear.private import own_moments
@@ -67,7 +66,7 @@ def asked(federation: Federation, party: str, *requests: tuple[Step, dict[str, A
         )
         for step, _ in requests
     }
-    with federation.open(plan_of_steps(tuple(stages.values()))) as job:
+    with federation.open(plan_of_stages("describe", tuple(stages.values()))) as job:
         return [job.ask(stages[step.name])[party] for step, _ in requests]
 
 

@@ -485,7 +485,7 @@ class JointStages:
         return self.compare, self.open
 
     def opened(self, job: Job, **later: Any) -> NDArray[Any]:
-        """The next opening: exact integers plus noise. No holder is asked to let its share go while another one is lost:
+        """The next opening: exact integers plus noise. No holder is asked to let its share go while another is lost:
         all have compared just before."""
         job.ask(self.compare, **later)
         joined = join(job.ask(self.open, **later), self.layout.field, self.layout.roster)

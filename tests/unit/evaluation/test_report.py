@@ -34,7 +34,7 @@ from colonnade.view.render import render_blocks, render_section
 from support.small import three_parties
 
 HOSTILE = '<img src=x onerror="alert(1)">'
-HOSTILE_PARTY = "bank & <script>co</script>"
+HOSTILE_PARTY = "bank & 'co'"
 HOSTILE_CATEGORY = "</svg><b>'\""
 
 
