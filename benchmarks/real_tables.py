@@ -224,7 +224,7 @@ RULES: tuple[Rule, ...] = (
     (r"columns '[^']+'(, '[^']+')* determine one another", _without_one),
     (r"use Select\(solver='moments'\)", lambda match, call: call.having(solver="moments")),
     (r"(allow|take) a larger epsilon|raise epsilon", _larger),
-    (r"fewer columns|leave columns out|leave columns or a party out", _fewer_columns),
+    (r"fewer columns|leave columns out|leave columns or a party out|choose (them with )?columns=", _fewer_columns),
 )
 """(what a sentence says, what the call is then); the first that fits is followed."""
 

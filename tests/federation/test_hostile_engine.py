@@ -47,16 +47,16 @@ def test_the_study_has_every_method() -> None:
 @pytest.mark.parametrize("name", ["describe, laplace", "presence-total"])
 def test_deviations_teach_nothing(name: str) -> None:
     with scene_of(CASES[name]) as scene:
-        verdicts = deviated(scene, most=3, runs=5)
+        verdicts = deviated(scene, most=2, runs=5)
     assert not verdicts.learned
-    assert verdicts.deviations > 50
-    assert verdicts.refused.total() > 40
+    assert verdicts.deviations > 40
+    assert verdicts.refused.total() > 30
 
 
 def test_deviations_of_shares_teach_nothing(tables: Scene) -> None:
     verdicts = deviated(tables, most=2, runs=5)
     assert not verdicts.learned
-    assert verdicts.deviations > 50
+    assert verdicts.deviations > 40
 
 
 @pytest.mark.parametrize("where", ["rows", "noise", "open", "compared"])

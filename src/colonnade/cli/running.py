@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -47,17 +48,17 @@ def federation_here(path: Path | None) -> Path:
 
 
 def prepared(
-    method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output
+    method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output, *, plan_only: bool = False
 ) -> tuple[Federation, Method[Any]]:
     """The federation that a file describes, and the method with its options, which are checked first."""
     if method.makes_cohort:
-        return _before_the_cohort(method, options, path, out)
+        return _before_the_cohort(method, options, path, out, plan_only=plan_only)
     ready = method.from_options(options)
     return open_federation(path, out), ready
 
 
 def _before_the_cohort(
-    method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output
+    method: type[Method[Any]], options: Mapping[str, Any], path: Path, out: Output, *, plan_only: bool
 ) -> tuple[Federation, Method[Any]]:
     """The federation and the method of an alignment, which runs before there is a cohort.
 
@@ -84,6 +85,8 @@ def _before_the_cohort(
     with out.busy("reading the parties' keys"):
         capacity = prepare(spec, normalise=options.get("normalise", ()), capacity=options.get("capacity"))
     alignment = method.from_options({"include": spec.include, **options, "capacity": capacity})
+    if plan_only:
+        spec = replace(spec, home=None)  # a plan leaves nothing at the parties: not even that an alignment has begun
     return Federation.from_spec(spec, runs=runs, origin=str(path.absolute()), aligned=False), alignment
 
 

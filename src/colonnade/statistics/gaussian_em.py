@@ -321,10 +321,7 @@ def _singular(data: PatternStatistics, sigma: Matrix) -> str:
     blame = [data.names[place] for place in np.argsort(-vector) if vector[place] > 0.1 * vector.max()][:6]
     n, columns = sum(pattern.count for pattern in data.patterns), len(data.names)
     if n < FEWEST_A_COLUMN * columns:
-        return (
-            f"{n:,.0f} records, of which not all have all columns, cannot tell {columns} columns apart; leave columns"
-            " out with columns=."
-        )
+        return f"{n:,.0f} records cannot determine how {columns} columns go together; leave columns out with columns=."
     return (
         f"the columns {', '.join(map(repr, blame))} determine one another in the records used, so their effects cannot"
         " be told apart; leave one out with columns=."
