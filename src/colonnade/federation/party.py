@@ -174,7 +174,8 @@ class Party(Workplace):
                 self._log.warning(
                     "%s %s/%s refused (%s): %s", request.kind, request.job, request.seq, error.code, error
                 )
-                return self._refuse(request, data, error.code, error.told if self.policy.tells == "names" else "")
+                told = error.told if self.policy.tells == "names" and request.kind in ("check", "propose") else ""
+                return self._refuse(request, data, error.code, told)
             except Exception:
                 self._log.exception("%s %s/%s failed", request.kind, request.job, request.seq)
                 return self._refuse(request, data, StepFailed.code)

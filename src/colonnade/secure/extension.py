@@ -100,10 +100,13 @@ class Extension:
         """Element by element; lengths broadcast where the number of axes agrees."""
         if a.ndim != b.ndim or a.shape[-1] != DEGREE or b.shape[-1] != DEGREE:
             raise SecureError(f"{a.shape} and {b.shape} are not arrays of elements that line up.")
-        layers = (-1, *[1] * (a.ndim - 2))
-        primes, constants = (np.array(v, dtype=np.int64).reshape(layers) for v in (self.field.primes, self.constants))
-        product: Residues = _multiply(a, b, primes, constants)
-        return product
+        a, b = np.broadcast_arrays(a, b)
+        # A compiled function rather than a ufunc: those of numba crash when they come from its cache.
+        left, right = (np.ascontiguousarray(part).reshape(len(part), -1, DEGREE) for part in (a, b))
+        product = np.empty(left.shape, dtype=np.int32)
+        primes, constants = (np.array(layer, dtype=np.int64) for layer in (self.field.primes, self.constants))
+        _multiply_elements(left, right, primes, constants, product)
+        return product.reshape(a.shape)
 
     def scale(self, a: Residues, factor: Residues) -> Residues:
         """Times one element of K, (primes, 3)."""
@@ -258,14 +261,15 @@ def _factorials(field: Field, count: int) -> Residues:
 # --- kernels: products of residues are below 2^42, so that int64 holds sums of 2^20 of them -----------------------
 
 
-@numba.guvectorize(  # type: ignore[no-untyped-call]
-    ["(int32[:], int32[:], int64, int64, int32[:])"], "(n),(n),(),()->(n)", cache=True
-)
-def _multiply(a: Any, b: Any, p: int, c: int, out: Any) -> None:
-    """The product modulo X^3 - X - c: X^3 = X + c and X^4 = X^2 + c X."""
-    a0, a1, a2 = np.int64(a[0]), np.int64(a[1]), np.int64(a[2])
-    b0, b1, b2 = np.int64(b[0]), np.int64(b[1]), np.int64(b[2])
-    cubic, quartic = (a1 * b2 + a2 * b1) % p, a2 * b2 % p
-    out[0] = (a0 * b0 + c * cubic) % p
-    out[1] = (a0 * b1 + a1 * b0 + cubic + c * quartic) % p
-    out[2] = (a0 * b2 + a1 * b1 + a2 * b0 + quartic) % p
+@numba.njit(cache=True)
+def _multiply_elements(a: Any, b: Any, primes: Any, constants: Any, out: Any) -> None:
+    """Products modulo X^3 - X - c, all arrays (primes, n, 3): X^3 = X + c and X^4 = X^2 + c X."""
+    for k in range(len(primes)):
+        p, c = primes[k], constants[k]
+        for i in range(a.shape[1]):
+            a0, a1, a2 = np.int64(a[k, i, 0]), np.int64(a[k, i, 1]), np.int64(a[k, i, 2])
+            b0, b1, b2 = np.int64(b[k, i, 0]), np.int64(b[k, i, 1]), np.int64(b[k, i, 2])
+            cubic, quartic = (a1 * b2 + a2 * b1) % p, a2 * b2 % p
+            out[k, i, 0] = (a0 * b0 + c * cubic) % p
+            out[k, i, 1] = (a0 * b1 + a1 * b0 + cubic + c * quartic) % p
+            out[k, i, 2] = (a0 * b2 + a1 * b1 + a2 * b0 + quartic) % p

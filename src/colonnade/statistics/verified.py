@@ -161,7 +161,8 @@ class VerifiedStages(JointStages):
 
     def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, Later] | None = None) -> None:
         super().__init__(layout, view, later=later)
-        self._openings: list[NDArray[Any]] = []
+        self._openings: dict[str, list[NDArray[Any]]] = {}
+        """{job: what was opened}: a plan can be run more than once."""
 
     @property
     def verification_notes(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class VerifiedStages(JointStages):
     def opened(self, job: Job, **later: Any) -> NDArray[Any]:
         integers = super().opened(job, **later)
         if self.layout.verify:
-            self._openings.append(integers)
+            self._openings.setdefault(job.id, []).append(integers)
         return integers
 
     def verification(self) -> tuple[Stage, ...]:
@@ -188,7 +189,7 @@ class VerifiedStages(JointStages):
 
         `layout` is the one that was opened, with what was chosen later."""
         if layout.verify:
-            verify_openings(job, self._stages, layout, self._openings, **later)
+            verify_openings(job, self._stages, layout, self._openings.pop(job.id), **later)
 
 
 def verification_stages(
