@@ -146,7 +146,7 @@ def _prepared(
     matrices = []
     for party, names in held.items():
         own = Layout(columns.select(names))
-        rows = own.encode({name: columns[name].clip(blocks[party][name]) for name in names})
+        rows = own.encode({name: columns[name].clipped(blocks[party][name]) for name in names})
         matrices.append(rows[~np.isnan(rows).any(axis=1)])
     slots = max(one.shape[1] for one in matrices)
     sizes = np.array([len(one) for one in matrices])

@@ -53,7 +53,7 @@ def test_the_plan_names_every_release(federation: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "split-training" in done.output or "hidden vectors" in done.output
     assert "With two parties the sum" in done.output
-    assert "seen by right: hidden vectors" in done.output
+    assert "seen by right, the other parties, coordinator: hidden vectors" in done.output
     assert "whom" not in done.output
 
 

@@ -105,7 +105,7 @@ def test_the_plan_of_a_field_says_how_many_cells_there_are(federation: Path) -> 
 @pytest.mark.parametrize(
     ("option", "value", "code", "cause"),
     [
-        ("--cells", "0", 2, "cells must be at least 1, not 0"),
+        ("--cells", "0", 2, "cells must be at least 1 and at most 10,000, not 0"),
         ("--max-clique", "0", 2, "max_clique must be at least 1, not 0"),
         ("--max-clique", "20", 3, "raise max_clique"),
         ("--cuts", "even", 2, "declared|quantiles"),

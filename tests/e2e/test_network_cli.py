@@ -49,12 +49,12 @@ def test_align_describe_and_regress_across_institutions(consortium: Consortium) 
     assert all(len(signature) == 128 for signature in heads["countersigned"].values())
     assert set(heads["countersigned"]) == {head["party"] for head in heads["heads"]}
 
-    said = consortium.run("regress", "--response", "profit_growth", "--quiet")
+    said = consortium.run("regress", "--response", "profit_growth", "--missing", "em", "--quiet")
     fitted = RunFolder.open(Path(said.strip().splitlines()[-1]).parent).read_json("result.json")
     blocks = {name: consortium.example.blocks[name][["firm", *COLUMNS[name]]] for name in MEMBERS}
     columns = consortium.example.columns.select([one for each in COLUMNS.values() for one in each])
     with Federation.local(blocks, key="firm", columns=columns, allow=ALLOW[1:]) as here:
-        oracle = Regress(response="profit_growth").fit(here)
+        oracle = Regress(response="profit_growth", missing="em").fit(here)
     # Rounding to 2^-20 is random, so the two agree to about that.
     pd.testing.assert_series_equal(pd.Series(fitted["params"]), oracle.params, check_names=False, rtol=1e-4, atol=1e-5)
 

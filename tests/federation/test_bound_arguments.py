@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import colonnade as co
-from colonnade.catalogue import CATALOGUE
 from colonnade.errors import BeyondReservation, UnsafeRequest
 from colonnade.federation import wire
 from colonnade.federation.facts import PublicFacts
@@ -28,6 +27,7 @@ from colonnade.papers.vfem.method import VFEM
 from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
 from colonnade.statistics.features import features
 from frozen.test_frozen_plans import _cases, _file, planned
+from support.plans import own_methods
 from support.selection import COVARIATES, related_table, selection_federation
 from support.split import ALLOW as COMPLETING
 from support.split import curved_pair
@@ -93,7 +93,7 @@ def first_requests(case: str) -> Iterator[tuple[Stage, str, dict[str, Any]]]:
 
 
 def test_every_method_has_an_option_set_here() -> None:
-    assert {plan_of(case).method for case in (*OPEN, *FIXED)} == set(CATALOGUE.names)
+    assert {plan_of(case).method for case in (*OPEN, *FIXED)} == own_methods()
 
 
 # --- what is fixed ---------------------------------------------------------------------------------------------------

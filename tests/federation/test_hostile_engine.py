@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from colonnade.catalogue import CATALOGUE
 from colonnade.federation.job import Job
 from colonnade.federation.plan import Plan
 from colonnade.federation.stage import Stage, stage
 from colonnade.statistics.describe import Describe
 from support.hostile import disarm
-from support.plans import plan_of_stages
+from support.plans import own_methods, plan_of_stages
 from support.small import three_parties
 from support.steps import read_greetings, send_greeting, send_note
 
@@ -41,7 +40,7 @@ def deviated(scene: Scene, *, most: int, runs: int, only: tuple[str, ...] = ("",
 
 
 def test_the_study_has_every_method() -> None:
-    assert {scene_method(case) for case in CASES.values()} == set(CATALOGUE.names)
+    assert {scene_method(case) for case in CASES.values()} == own_methods()
 
 
 @pytest.mark.parametrize("name", ["describe, laplace", "presence-total"])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,8 @@ def cells(values: np.ndarray, count: int) -> np.ndarray:
 @pytest.mark.timeout(600)
 def test_four_statistics_of_a_block_larger_than_their_memory(tmp_path: Path) -> None:
     command = [sys.executable, program.__file__, str(tmp_path), str(RECORDS), str(WIDTH)]
-    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=found).stdout)
     file = tmp_path / "large" / "a.parquet"
     size = file.stat().st_size / 2**20
     grown = told["grown"]

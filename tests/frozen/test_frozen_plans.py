@@ -251,7 +251,10 @@ def test_plan_has_not_moved(case_id: str) -> None:
         pytest.importorskip("tenseal")
     if case_id in TAKEN:
         assert case["error"] == "SchemaError"
-        assert any(note.startswith("Empty cells of") for note in planned(case).notes)
+        taken = planned(case)
+        assert taken.stages
+        # A completion fills empty cells; the others say what they assume of them.
+        assert taken.method == "complete" or any(note.startswith("Empty cells of") for note in taken.notes)
         return
     if "error" in case:
         with pytest.raises(ColonnadeError) as refused:

@@ -25,6 +25,7 @@ from colonnade.catalogue import CATALOGUE
 from colonnade.data.column import Column, Columns
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.coordinator import Federation
+from colonnade.federation.method import NoEstimate
 from colonnade.models.linear.factored import FactoredMoments, check_factors, factors, regression, unclipped
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.regress import Regress
@@ -236,8 +237,9 @@ def test_the_plan_costs_what_was_asked(parties: tuple[Federation, dict[str, Arra
 
 def test_too_few_records_for_the_noise_are_refused(parties: tuple[Federation, dict[str, Array]]) -> None:
     federation, _ = parties
-    with pytest.raises(NotEstimable, match="larger epsilon"):
-        Regress(response="y", epsilon=0.05).fit(federation)
+    result, _ = federation.run(Regress(response="y", epsilon=0.05))
+    assert isinstance(result, NoEstimate)
+    assert "larger epsilon" in result.reason
 
 
 def test_options_that_do_not_go_together_are_refused() -> None:

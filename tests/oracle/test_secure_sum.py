@@ -25,9 +25,9 @@ from colonnade.errors import (
 )
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Request
-from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.stage import stage
 from colonnade.statistics.secure_sum import PresenceTotal, SecureSum, masked_presence, unmask
+from support.plans import plan_of_stages
 from support.small import three_overlapping_blocks, three_parties
 from support.steps import masked_numbers
 
@@ -48,7 +48,7 @@ def masked_replies(
         roster=federation.roster,
         discloses="masked numbers",
     )
-    with federation.open(plan_of_steps([masked])) as job:
+    with federation.open(plan_of_stages("presence-total", [masked])) as job:
         return job.ask(masked)
 
 

@@ -25,7 +25,7 @@ def test_rules_are_taken_in_their_order_and_once() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "told"),
     [
-        ({"capacity": {"a": 0}}, BadArguments, "capacity must be at least 1, not 0"),
+        ({"capacity": {"a": 0}}, BadArguments, "capacity must be at least 1 and at most 100,000,000, not 0"),
         ({"capacity": {"a": 2.5}}, BadArguments, "must be an integer"),
         ({"capacity": {"a": True}}, BadArguments, "must be an integer"),
         ({"capacity": CAPACITY, "normalise": ("colour",)}, BadArguments, "'case', 'spaces' or 'accents'"),

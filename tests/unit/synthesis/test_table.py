@@ -64,6 +64,7 @@ def test_an_unknown_format_and_a_folder_that_is_gone_are_refused(tmp_path: Path)
     with pytest.raises(BadArguments, match="format must be"):
         made(file_format="xlsx")
     with pytest.raises(StorageError, match="free disk space"):
+        (tmp_path / "gone").write_text("a file where a folder was")
         write_rows(tmp_path / "gone" / "rows.csv", mixed_copula().batches(10, 1), file_format="csv")
 
 
