@@ -72,7 +72,7 @@ def federation(folder: Path, width: int, home: Path, *, whole: bool = False) -> 
 
 def describe(federation: Federation) -> Any:
     """So large an epsilon that the noise is 0."""
-    found = co.Describe(epsilon=1e4, delta=0.0, bins=16, columns=("x0", "x1")).fit(federation)
+    found = co.Describe(epsilon=1e4, delta=0.0, marginals="histogram", bins=16, columns=("x0", "x1")).fit(federation)
     return {name: one["counts"] for name, one in found.marginals.items()}
 
 
