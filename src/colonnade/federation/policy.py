@@ -87,7 +87,7 @@ class Policy:
 def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
     """Which of a party's columns a job may read, by the options that its method declares to name columns; all of them
     if it leaves the choice open. A job that reads another column after all is refused at the border
-    (`Workplace.chunks`), whoever approved it."""
+    (`Workplace.chunks`), also where an operator approved it."""
     try:
         named = CATALOGUE.make(plan.method, plan.options).reads()
     except Exception:  # options are a stranger's: what cannot be read may read everything
