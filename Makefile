@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Party processes start much faster with compiled modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test lint bench study docs screenshots lock proto clean
+.PHONY: demo test lint bench study pages docs screenshots lock proto clean
 
 demo: $(STAMP)
 	$(BIN)/colonnade demo --out demo-run
@@ -32,6 +32,10 @@ bench: $(STAMP) $(if $(PEERS),.venv-peers/.installed)
 # make study NAME=fuzz-wire   the slower studies; they write docs/results/
 study: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(NAME),$(NAME),--list)
+
+# Writes on every results page whether its code is the present one; a test fails when a page does not say so.
+pages: $(STAMP)
+	$(BIN)/python -m benchmarks.provenance_common
 
 # The site, in site/: warnings are errors, links are checked, nothing is loaded from outside.
 docs: $(STAMP)

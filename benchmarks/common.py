@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from benchmarks.provenance_common import REPOSITORY, commit, loaded_code, record, standing
+
 DATA = REPOSITORY / ".." / "shared" / "data"
 RESULTS = REPOSITORY / "docs" / "results"
 
@@ -47,6 +47,7 @@ class Page:
         self.command = command or f"make study NAME={name}"
         self._started = time.monotonic()
         self._lines = [f"# {title}", ""]
+        loaded_code()  # hashes are of the files as they are now, whatever is edited while a study runs
 
     def say(self, text: str = "") -> None:
         print(text, flush=True)
@@ -62,16 +63,15 @@ class Page:
         """Write docs/results/NAME.md (not of a quick run) and print the line that is read by machines."""
         told = " ".join(f"{key}={value}" for key, value in figures.items())
         last = f"{self.name}: {told} {'ok' if good else 'short'}"
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-        ).stdout.strip()
         origin = (
             f"Written by `{self.command}` on {time.strftime('%Y-%m-%d')} in"
-            f" {(time.monotonic() - self._started) / 60:.0f} minutes, on {machine()}; working copy after {commit}."
+            f" {(time.monotonic() - self._started) / 60:.0f} minutes, on {machine()}; commit {commit()}."
         )
         if not quick():
             RESULTS.mkdir(parents=True, exist_ok=True)
-            text = "\n".join([*self._lines[:2], origin, "", *self._lines[2:], f"    {last}", ""])
+            record(self.name)
+            head = [*self._lines[:2], origin, "", standing(self.name), ""]
+            text = "\n".join([*head, *self._lines[2:], f"    {last}", ""])
             (RESULTS / f"{self.name}.md").write_text(text, encoding="utf-8")
         print(last)
         return 0 if good else 1

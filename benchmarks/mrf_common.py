@@ -24,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.common import REPOSITORY, load, quick
+from benchmarks.provenance_common import changed_files, loaded_code
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
@@ -250,9 +251,9 @@ def federated_rows(data: Data, method: Method[SyntheticTable], parties: int, *, 
 
 
 SITTINGS = REPOSITORY / ".studies" / "mrf.jsonl"
-"""Lines that a full run has finished: a run that was cut off goes on from here. Delete it to start afresh. With
-FINISHED=1 nothing is run: the page is written from these lines, some perhaps over fewer runs; what is not there is nan,
-and the study short."""
+"""Lines that a full run has finished, each with the code that made it: a run that was cut off goes on from here with
+those of the present code. With FINISHED=1 nothing is run: the page is written from these lines, some perhaps over fewer
+runs; what is not there is nan, and the study short."""
 
 
 class Lines:
@@ -299,7 +300,7 @@ class Lines:
         if not quick():
             SITTINGS.parent.mkdir(exist_ok=True)
             with SITTINGS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"key": key, "row": self.rows[-1]}) + "\n")
+                file.write(json.dumps({"key": key, "row": self.rows[-1], "code": loaded_code()}) + "\n")
         return three
 
 
@@ -307,8 +308,15 @@ def _finished(key: list[Any]) -> list[str] | None:
     if quick() or not SITTINGS.is_file():
         return None
     found = [json.loads(line) for line in SITTINGS.read_text(encoding="utf-8").splitlines()]
-    same = [one for one in found if one["key"][:3] == key[:3] and (one["key"] == key or only_finished())]
-    return list(max(same, key=lambda one: one["key"][3])["row"]) if same else None
+    same = [
+        line
+        for line in found
+        if line["key"][:3] == key[:3]
+        and (line["key"] == key or only_finished())
+        and "code" in line
+        and not changed_files(line["code"])
+    ]
+    return list(max(same, key=lambda line: line["key"][3])["row"]) if same else None
 
 
 def only_finished() -> bool:

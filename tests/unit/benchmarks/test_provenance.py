@@ -1,0 +1,60 @@
+"""A results page says by which commit it was made, and whether the code behind it is the present one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from benchmarks import provenance_common as provenance
+
+CITED = re.compile(r"\bcommit ([0-9a-f]{7,40})\b([^.;]*)")
+
+
+def commits(text: str) -> list[tuple[str, str]]:
+    """The commits that a page's origin names, each with the rest of its sentence."""
+    return CITED.findall(" ".join(line for line in text.splitlines() if line.startswith("Written by")))
+
+
+@pytest.mark.parametrize("page", provenance.pages(), ids=lambda page: page.stem)
+def test_a_page_names_a_commit_of_this_history_or_says_that_it_is_not(page: Path) -> None:
+    for commit, rest in commits(page.read_text(encoding="utf-8")):
+        assert provenance.known_commit(commit) or "not in this repository's history" in rest
+
+
+@pytest.mark.parametrize("page", provenance.pages(), ids=lambda page: page.stem)
+def test_a_page_says_whether_its_code_has_changed(page: Path) -> None:
+    lines = provenance.STANDING.findall(page.read_text(encoding="utf-8"))
+    assert lines == [provenance.standing(page.stem)], "run `make pages` and commit the pages"
+
+
+def test_comments_and_docstrings_do_not_make_a_page_stale(tmp_path: Path) -> None:
+    plain, explained, other = (tmp_path / name for name in ("plain.py", "explained.py", "other.py"))
+    plain.write_text("def double(x):\n    return 2 * x\n")
+    explained.write_text('"""Twice."""\n\ndef double(x):\n    """Twice x."""\n    return 2 * x  # by addition\n')
+    other.write_text("def double(x):\n    return 3 * x\n")
+    assert provenance.program_hash(plain) == provenance.program_hash(explained)
+    assert provenance.program_hash(plain) != provenance.program_hash(other)
+
+
+def test_a_changed_or_removed_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(provenance, "CODE", tmp_path)
+    (tmp_path / "kernel.py").write_text("x = 1\n")
+    record = tmp_path / "study.json"
+    record.write_text(json.dumps({"kernel.py": provenance.program_hash(tmp_path / "kernel.py")}))
+    assert provenance.standing("study") == "*Code: the present one.*"
+    provenance.program_hash.cache_clear()
+    (tmp_path / "kernel.py").write_text("x = 2\n")
+    assert "changed" in provenance.standing("study")
+    (tmp_path / "kernel.py").unlink()
+    assert "changed" in provenance.standing("study")
+    assert "older" in provenance.standing("another")
+
+
+def test_the_code_of_a_run_is_what_it_has_loaded() -> None:
+    files = provenance.loaded_code()
+    assert "benchmarks/provenance_common.py" in files
+    assert provenance.changed_files(files) == []
+    assert provenance.changed_files({**files, "benchmarks/provenance_common.py": "0" * 12})
