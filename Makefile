@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Party processes start much faster with compiled modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test lint bench study pages docs screenshots lock proto clean
+.PHONY: demo test lint bench study pages docs screenshots sbom lock proto clean
 
 demo: $(STAMP)
 	$(BIN)/colonnade demo --out demo-run
@@ -47,6 +47,16 @@ docs: $(STAMP)
 screenshots: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m support.screenshots docs/images
 
+# What .venv consists of (CycloneDX, sbom.json): every package with its version, licence and what needs it.
+sbom: $(STAMP) .venv-sbom/.installed
+	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o sbom.json $(BIN)/python
+	@echo "Written: $(CURDIR)/sbom.json"
+
+.venv-sbom/.installed: requirements-sbom.lock
+	test -x .venv-sbom/bin/python || $(PYTHON) -m venv .venv-sbom
+	.venv-sbom/bin/pip install --quiet --require-hashes -r requirements-sbom.lock
+	touch .venv-sbom/.installed
+
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Colonnade needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -65,10 +75,14 @@ lock-peers:
 	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
 		--override requirements-peers-left-out.in -o requirements-peers.lock requirements-peers.in
 
+lock-sbom:
+	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
+		-o requirements-sbom.lock requirements-sbom.in
+
 # Writes the protobuf code of the network transport again; a test compares.
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=src/colonnade/federation/transports/generated \
 		--pyi_out=src/colonnade/federation/transports/generated colonnade.proto
 
 clean:
-	rm -rf .venv .venv-peers site demo-run .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers .venv-sbom sbom.json site demo-run .mypy_cache .ruff_cache .pytest_cache .hypothesis

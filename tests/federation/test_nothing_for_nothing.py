@@ -18,7 +18,7 @@ import pytest
 
 import colonnade as co
 from colonnade.catalogue import CATALOGUE, WITHOUT_BOUND
-from colonnade.errors import BudgetExceeded, ColonnadeError, PartyLost, RunError, UnboundedNotAllowed
+from colonnade.errors import BudgetExceeded, ColonnadeError, NotApproved, PartyLost, RunError, UnboundedNotAllowed
 from colonnade.evaluation.report import view_of, write_report
 from colonnade.federation.catalogue import EXTRAS
 from colonnade.federation.config import Spec
@@ -265,3 +265,55 @@ def test_a_drafted_folder_allows_what_own_methods_need(tmp_path: Path, case: str
     method = made(case)
     with ready(tmp_path, method) as federation:
         assert set(unbounded_names(federation.plan(method))) <= set(WITHOUT_BOUND)
+
+
+# --- a party that refuses after it passed the check --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", PARTIES)
+def test_a_refusal_after_the_check_leaves_no_reservation_anywhere(tmp_path: Path, place: str) -> None:
+    """What a party may spend has gone to another job, between its check and its proposal."""
+    method = made("tables")
+    with ready(tmp_path, method) as federation:
+        party = federation.transport[place]  # type: ignore[index]
+        check = federation.check
+
+        def checked(plan: Any) -> None:
+            check(plan)
+            party.ledger.budget = co.Budget(epsilon=1e-4, delta=1e-9)
+
+        federation.check = checked  # type: ignore[method-assign]
+        with pytest.raises(BudgetExceeded):
+            federation.run(method, name="run")
+        for other in PARTIES:
+            ledger = federation.transport[other].ledger  # type: ignore[index]
+            assert ledger.costs() == []
+            assert ledger.verify().rows == len(ledger.chain.rows())
+            assert bool(ledger.chain.rows(kind="withdraw")) == (other != place)
+        with pytest.raises(RunError, match="start a new run"):
+            federation.resume(federation.runs / "run")
+        federation.check, party.ledger.budget = check, None  # type: ignore[method-assign]
+        federation.run(method, name="again")
+        assert all(federation.transport[other].ledger.costs() for other in PARTIES)  # type: ignore[index]
+
+
+def test_what_was_asked_is_never_withdrawn(tmp_path: Path) -> None:
+    """An operator ends a job of which something was asked, and one of which nothing was."""
+    method = made("tables")
+    with ready(tmp_path, method) as federation:
+        plan = federation.plan(method)
+        bank, clinic = (federation.transport[party] for party in ("bank", "clinic"))  # type: ignore[index]
+        with pytest.raises(KeyboardInterrupt), federation.open(plan, name="asked") as job:
+            job.ask(plan.stages[0], parties=["bank"])
+            raise KeyboardInterrupt
+        assert clinic.ledger.debited(job.id) != bank.ledger.debited(job.id)
+        spent = bank.ledger.costs()
+        for party in (bank, clinic):
+            party.end(job.id)
+            party.ledger.verify()
+        assert bank.ledger.costs() == spent
+        assert clinic.ledger.costs() == []
+        with pytest.raises(NotApproved):
+            federation.resume(federation.runs / "asked")
+        assert bank.ledger.costs() == spent
+        assert federation.transport["court"].ledger.costs(), "the run was begun: it is not withdrawn"  # type: ignore[index]

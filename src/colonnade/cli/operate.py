@@ -111,11 +111,11 @@ def end(
     job: JobName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """End a job that waits or is under way: rows and shares that it left here are deleted, and nothing is refunded."""
+    """End a job that waits or is under way: rows and shares that it left here are deleted."""
     from colonnade.console.operator import OperatorService
 
     if not yes:
-        typer.confirm(f"End {job}? It cannot go on afterwards, and what it reserved stays spent.", abort=True)
+        typer.confirm(f"End {job}? It cannot go on afterwards, and what it has spent stays spent.", abort=True)
     OperatorService(file).end(job)
     Output().result(f"{job}: ended")
 

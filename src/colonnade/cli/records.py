@@ -108,13 +108,16 @@ def ledger_show(
         if delta is None:
             delta = (budget.delta if budget is not None else 0.0) or DEFAULT_DELTA
         totals = _totals(book, budget, delta)
-    reserved, debited = ([row for row in rows if row["kind"] == kind] for kind in ("reserve", "debit"))
+    withdrawn = {row["job"] for row in rows if row["kind"] == "withdraw"}
+    reserved = [row for row in rows if row["kind"] == "reserve" and row["job"] not in withdrawn]
+    debited = [row for row in rows if row["kind"] == "debit"]
     if as_json:
         out.json(
             {
                 "party": party_of(home),
                 "reservations": reserved,
                 "debits": debited,
+                "withdrawn": sorted(withdrawn),
                 "budget": None if budget is None else budget.to_dict(),
                 "totals_of_this_party": totals,
                 "note": NOT_THE_WHOLE,
@@ -122,7 +125,7 @@ def ledger_show(
         )
         return
     out.say(f"Ledger of {party_of(home)}, {len(rows)} rows")
-    counts = "Reservations: what approved plans may spend (this counts; nothing is refunded)"
+    counts = "Reservations: what approved plans may spend (this counts)"
     _ledger_table(out, counts, reserved, ("requests", "count"))
     _ledger_table(out, "Debits: each request, written down before its step saw any data", debited, ("request", "seq"))
     out.say()

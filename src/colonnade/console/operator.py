@@ -350,7 +350,7 @@ class OperatorService:
         wanted = [cost for job in self.waiting() for cost in job.plan.costs(self.name)]
         with self._reading() as database:
             ledger = Ledger(database, budget=budget, create=False)
-            rows = ledger.chain.rows(kind="reserve")
+            rows = ledger.counted()
             lifetime = ledger.spent(delta=scale.delta or delta)
         now = time.time()
         points = _history(scale, rows, now) if history else ()

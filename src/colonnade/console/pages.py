@@ -188,12 +188,16 @@ def budget(service: OperatorService, address: Address) -> Page:
         section("Totals", bound_list(totals)),
         paragraph(NOT_THE_WHOLE, class_="soft"),
         paragraph(
-            "An approval reserves the whole plan and nothing is refunded, so this is the most that was spent."
+            "An approval reserves the whole plan, and only a job of which nothing was ever asked is taken off again, so"
+            " this is the most that was spent."
             " A release without a bound is not part of a budget: the policy allows it by name, or it does not happen.",
             class_="soft",
         ),
     ]
     return Page("Budget", join(parts))
+
+
+WHAT = {"reserve": "reserved", "withdraw": "withdrawn"}
 
 
 def ledger(service: OperatorService, address: Address, *, before: int | None = None) -> Page:
@@ -202,7 +206,7 @@ def ledger(service: OperatorService, address: Address, *, before: int | None = N
         (
             str(row.number),
             timestamp(row.body["time"]),
-            "reserved" if row.body["kind"] == "reserve" else f"request {row.body['seq']}",
+            f"request {row.body['seq']}" if row.body["kind"] == "debit" else WHAT[row.body["kind"]],
             tag("a", row.body["job"], href=address.job(row.body["job"])),
             row.body["phase"],  # its stage
             cost_text(Cost.from_dict(row.body["cost"])),

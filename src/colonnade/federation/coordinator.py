@@ -360,6 +360,8 @@ class Federation:
                 f"{path} was started by Colonnade {described['version']}; resume it with that version, not"
                 f" {colonnade.__version__}."
             )
+        if described.get("withdrawn"):
+            raise RunError(f"{path} was refused before anything was spent, and is withdrawn; start a new run.")
         if described.get("closing"):
             self._finished(run, progress)
             return None, run

@@ -18,7 +18,16 @@ from typing import Any, get_args
 import numpy as np
 
 from colonnade.durable import Database
-from colonnade.errors import AwaitingApproval, BorderError, ColonnadeError, RunError, UnboundedNotAllowed, from_code
+from colonnade.errors import (
+    AwaitingApproval,
+    BorderError,
+    ColonnadeError,
+    PartyLost,
+    RunError,
+    StepFailed,
+    StorageError,
+    from_code,
+)
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.heads import FILE as HEADS
 from colonnade.federation.heads import check_countersignature, list_statement, read_heads
@@ -62,6 +71,8 @@ def refusal(transport: Transport, party: str, reply: Reply) -> ColonnadeError:
     return from_code(reply.error, party, where, said)
 
 
+CURED_BY_RESUMING = (PartyLost, StorageError, StepFailed)
+"""Failures of a proposal that are no decision of the party."""
 LONGEST_TOLD = 2000
 """Characters of a refusal that a coordinator shows."""
 _TAIL = 1 << 14
@@ -149,17 +160,14 @@ class Job:
                 self.run.update(requester=self._signer.sign(self.id, arguments))
             arguments["requester"] = self.run.job["requester"]
         request = Request(kind="propose", job=self.id, arguments=arguments)
-        try:
-            replies = self._exchange(dict.fromkeys(self._concerned(), request))
-        except UnboundedNotAllowed as error:
-            names = sorted(
-                {str(leaf["name"]) for cost in self.plan.costs() for leaf in cost.leaves() if leaf.unbounded}
-            )
-            error.add_note(
-                f"The plan's releases without a bound are {', '.join(names)}; each party that accepts them lists these"
-                " names under `allow`."
-            )
-            raise
+        replies, failures = self._exchanged(dict.fromkeys(self._concerned(), request))
+        refused = [error for error in failures if not isinstance(error, CURED_BY_RESUMING)]
+        begun = any(row.body["kind"] == "ask" for row in self.transcript.rows(job=self.id, direction="out"))
+        if refused and not begun:
+            # All parties have passed `check`, but what one of them may spend or decide has changed since.
+            self._withdraw([party for party, reply in replies.items() if not reply.error])
+        for error in refused or failures:
+            raise error
         # What is reserved must be in each ledger from now on, also if this run never ends (`newest_heads`).
         heads = {party: _reserved(party, reply.value) for party, reply in replies.items()}
         if heads != self.run.job.get("heads"):  # resumed, it has those of the first time: they are no newer
@@ -170,6 +178,12 @@ class Job:
                 f"job {self.id} waits for the operators of {', '.join(waiting)}; resume {self.run.path} when they have"
                 " approved it."
             )
+
+    def _withdraw(self, parties: Sequence[str]) -> None:
+        """Close a job that will not run: where nothing of it was asked, nothing stays reserved. A party that is lost
+        now does so by itself when the job is too old there."""
+        self.run.update(withdrawn=True)
+        self._exchanged(dict.fromkeys(parties, Request(kind="close", job=self.id, arguments={})))
 
     def _concerned(self) -> list[str]:
         named = {party for stage in self.plan.stages for party in stage.costs}
@@ -225,6 +239,14 @@ class Job:
         return values
 
     def _exchange(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        """The reply of every party, or the first failure."""
+        replies, failures = self._exchanged(requests)
+        if failures:
+            self.refusal = failures[0]
+            raise failures[0]
+        return replies
+
+    def _exchanged(self, requests: Mapping[str, Request]) -> tuple[dict[str, Reply], list[Exception]]:
         """Send to all at once; wait for all, so that no party is left in the middle of a round."""
 
         def exchanged(party: str, data: bytes) -> tuple[bytes, str]:
@@ -260,10 +282,7 @@ class Job:
             if reply.error:
                 failures.append(refusal(self._transport, party, reply))
             replies[party] = reply
-        if failures:
-            self.refusal = failures[0]
-            raise failures[0]
-        return replies
+        return replies, failures
 
     def costs(self) -> list[Cost]:
         """What this job's releases cost a person, over all parties."""

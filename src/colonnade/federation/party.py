@@ -462,9 +462,12 @@ class Party(Workplace):
         return reply
 
     def _close(self, request: Request, data: bytes) -> bytes:
-        if self.store.job(request.job) is None:
+        state = self.store.state(request.job)
+        if state is None:
             raise NotApproved(f"job {request.job} is not known here.")
         self.store.close_job(request.job)
+        if state not in OVER:  # a restored copy has closed its jobs, and forgotten what was asked since
+            self.ledger.withdraw(request.job)
         self.forget(request.job)
         signed, transcript = self._own_head(request.job), self.transcript.chain.head()
         value = {"ledger": _plain(signed.head), "transcript": _plain(transcript), "signed": signed.to_dict()}
@@ -518,9 +521,9 @@ class Party(Workplace):
     # --- jobs that are never closed -----------------------------------------------------------------------------
 
     def end(self, job: str) -> None:
-        """End a job before it is closed, as the operator wishes: what was kept for it goes, nothing is refunded."""
+        """End a job before it is closed, as the operator wishes."""
         with self._one_at_a_time:
-            self.store.end_job(job, "operator")
+            self.approvals.end(job)
 
     def end_old_jobs_hourly(self) -> None:
         """For a party that serves: end jobs that are too old also while nothing is asked, until it closes."""
@@ -541,7 +544,7 @@ class Party(Workplace):
         if self.policy.job_days == "never":
             return
         for job in self.store.open_jobs(before=time.time() - DAY * self.policy.job_days):
-            self.store.end_job(job, "policy")
+            self.approvals.end(job, "policy")
             self._log.info("job %s was not closed within %g days and has ended here", job, self.policy.job_days)
 
     def _check_not_ended(self, job: str) -> None:

@@ -21,7 +21,7 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import JOB, Stage, stage
 from colonnade.federation.step import Step, registered
-from colonnade.federation.store import Store, StoredJob
+from colonnade.federation.store import Maker, Store, StoredJob
 from colonnade.privacy.cost import Cost, against_colluders
 from colonnade.privacy.ledger import Budget, Ledger, Reservation
 
@@ -241,9 +241,11 @@ class Approvals:
             self.store.set_state(job, "approved" if approve else "denied")
             self.store.decided(job, "operator", columns_of(plan_of(stored), self.columns))
 
-    def end(self, job: str) -> None:
-        """End a job that waits or is under way: what was kept for it goes, nothing is refunded."""
-        self.store.end_job(job, "operator")
+    def end(self, job: str, maker: Maker = "operator") -> None:
+        """End a job that waits or is under way: what was kept for it goes. What is reserved for it stays reserved if
+        anything of it was asked."""
+        self.store.end_job(job, maker)
+        self.ledger.withdraw(job)
 
     def waiting(self) -> dict[str, Plan]:
         """Jobs that the operator must decide."""

@@ -188,8 +188,7 @@ class Store:
         shutil.rmtree(self.scratch(job), ignore_errors=True)
 
     def end_job(self, job: str, maker: Maker) -> None:
-        """Like `close_job`, by this party itself; the party may be serving in another process. What is reserved for the
-        job stays reserved."""
+        """Like `close_job`, by this party itself; the party may be serving in another process."""
         with self.database.transaction():
             if self.state(job) not in ("waiting", "approved"):
                 raise NotApproved(f"job {job} is not under way here; those that are: {', '.join(self.open_jobs())}.")

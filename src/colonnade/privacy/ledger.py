@@ -1,10 +1,11 @@
 """How much a party is willing to spend, and its durable record of what it has spent.
 
-Two kinds of rows. A **reservation** is made when a job is approved: one per stage, with the most requests the
-stage may make and its total cost as one composed event; this is what counts against the budget, and nothing is
-ever refunded. A **debit** is made for each request, before the step sees any data, and must fit into its
-reservation; it is on the disk before anything of the answer leaves (see `federation.party`). A debit is bound to
-(job, sequence number, hash of the request): the same request is debited once, however often it comes back.
+Three kinds of rows. A **reservation** is made when a job is approved: one per stage, with the most requests the
+stage may make and its total cost as one composed event; this is what counts against the budget. A **debit** is made for
+each request, before the step sees any data, and must fit into its reservation; it is on the disk before anything of the
+answer leaves (see `federation.party`). A debit is bound to (job, sequence number, hash of the request): the same
+request is debited once, however often it comes back. A reservation is **withdrawn** when its job is over and nothing
+was ever asked under it, since another party refused the job, say. After the first debit nothing is refunded.
 
 In a row the name of a stage stands under "phase", as it has from the first version on: a chain is never rewritten.
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from colonnade.durable import GENESIS, Chain, Database, Head
+from colonnade.durable import GENESIS, Chain, Database, Head, Row
 from colonnade.errors import (
     BadPrivacyParameter,
     BeyondReservation,
@@ -174,6 +175,19 @@ class Ledger:
                     }
                 )
 
+    def withdraw(self, job: str) -> None:
+        """Take off what is reserved for a job that is over, if nothing of it was debited: then nothing has left."""
+        with self.database.transaction():
+            kinds = {row.body["kind"] for row in self.chain.rows(job=job)}
+            if kinds == {"reserve"}:
+                body = {"kind": "withdraw", "time": self._now(), "job": job, "phase": "", "step": ""}
+                self.chain.append({**body, "cost": compose([]).to_dict()})
+
+    def counted(self) -> list[Row]:
+        """The reservations that count: all that were not withdrawn."""
+        withdrawn = {row.body["job"] for row in self.chain.rows(kind="withdraw")}
+        return [row for row in self.chain.rows(kind="reserve") if row.body["job"] not in withdrawn]
+
     def reserved(self, job: str) -> Head:
         """The head that a job's reservation left; the empty chain's where nothing is reserved yet."""
         rows = self.chain.rows(kind="reserve", job=job)
@@ -286,6 +300,8 @@ class Ledger:
             if body["kind"] == "reserve":
                 reserved = Reservation(stage=body["phase"], step=body["step"], count=body["count"], cost=cost)
                 tally.reserved.setdefault(reserved.stage, reserved)
+            elif body["kind"] == "withdraw":
+                tally.reserved.clear()
             else:
                 spent = tally.spent.setdefault(body["phase"], Counter())
                 tally.requests[body["seq"]] = body["request"]
@@ -294,9 +310,9 @@ class Ledger:
         return tally
 
     def costs(self, *, job: str | None = None, since: float | None = None) -> list[Cost]:
-        """What counts as spent: everything that was reserved. Joint ids are dropped: inside one party's ledger every
-        release counts, whatever name it was given."""
-        rows = self.chain.rows(kind="reserve") if job is None else self.chain.rows(kind="reserve", job=job)
+        """What counts as spent: everything that was reserved and not withdrawn. Joint ids are dropped: inside one
+        party's ledger every release counts, whatever name it was given."""
+        rows = [row for row in self.counted() if job is None or row.body["job"] == job]
         costs = [Cost.from_dict(row.body["cost"]) for row in rows if since is None or row.body["time"] >= since]
         return [_alone(cost) for cost in costs]
 
@@ -320,13 +336,16 @@ class Ledger:
         return guarantee(self.costs(since=since), delta=delta, unit=unit, relation=relation)
 
     def verify(self, *, expect: Head | None = None) -> Head:
-        """Chain intact, and every debit inside a reservation that precedes it."""
+        """Chain intact, every debit inside a reservation that precedes it, and none in a job that was withdrawn."""
         head = self.chain.verify(expect=expect)
         reserved: dict[tuple[str, str], int] = {}
+        withdrawn = {row.body["job"] for row in self.chain.rows(kind="withdraw")}
         for row in self.chain.rows():
             where = (row.body["job"], row.body["phase"])
+            if row.body["kind"] == "withdraw":
+                continue
             if row.body["kind"] == "reserve":
-                reserved[where] = row.body["count"]
+                reserved[where] = 0 if row.body["job"] in withdrawn else row.body["count"]
             elif reserved.get(where, 0) <= 0:
                 raise CorruptRecord(f"ledger row {row.number} debits more than was reserved; restore a back-up.")
             else:
