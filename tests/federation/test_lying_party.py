@@ -1,8 +1,8 @@
 """A data party that shares other numbers than its own: what it reads of others, and where it is found.
 
 A row is bounded by its owner. One that shares 5,000 in place of 1 for a chosen record lifts that record's count above
-the noise, at any epsilon. Indicators are proven, so the lie is found and the liar named, after the opening; rows of
-numbers are not proven to be within their norm, and a lie about them is not found.
+the noise, at any epsilon. Indicators are proven before anything is opened, so the liar is named and reads nothing; rows
+of numbers are not proven to be within their norm, and a lie about them is not found.
 """
 
 from __future__ import annotations
@@ -80,10 +80,18 @@ def party(federation: Federation, name: str) -> Any:
     return federation.transport[name]  # type: ignore[index]
 
 
-def test_a_heavy_indicator_is_found_and_its_owner_named(federation: Federation, lying: Any) -> None:
+def test_a_heavy_indicator_is_found_before_anything_is_opened(federation: Federation, lying: Any) -> None:
+    """Its owner is named, and no holder has let a share of the result go."""
     lying(TablesLayout, "shared_rows", heavy)
-    with pytest.raises(VerificationFailed, match="B"):
+    with pytest.raises(VerificationFailed, match="the shape of the rows by 'B' is false"):
         Tables(tables=(("diagnosis", "b"),), epsilon=0.1).fit(federation)
+    steps = [
+        row.body["step"]
+        for holder in federation.roster.committee
+        for row in party(federation, holder).transcript.rows(direction="out")
+    ]
+    assert any(step.endswith("conclude") for step in steps)
+    assert not any(step.endswith("open_shares") for step in steps)
 
 
 def test_without_verification_it_reads_the_chosen_records(federation: Federation, lying: Any) -> None:

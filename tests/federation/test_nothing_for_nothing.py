@@ -273,7 +273,7 @@ def test_a_drafted_folder_allows_what_own_methods_need(tmp_path: Path, case: str
 @pytest.mark.parametrize("place", PARTIES)
 def test_a_refusal_after_the_check_leaves_no_reservation_anywhere(tmp_path: Path, place: str) -> None:
     """What a party may spend has gone to another job, between its check and its proposal."""
-    method = made("tables")
+    method = made("describe")
     with ready(tmp_path, method) as federation:
         party = federation.transport[place]  # type: ignore[index]
         check = federation.check
@@ -299,7 +299,7 @@ def test_a_refusal_after_the_check_leaves_no_reservation_anywhere(tmp_path: Path
 
 def test_what_was_asked_is_never_withdrawn(tmp_path: Path) -> None:
     """An operator ends a job of which something was asked, and one of which nothing was."""
-    method = made("tables")
+    method = made("describe")
     with ready(tmp_path, method) as federation:
         plan = federation.plan(method)
         bank, clinic = (federation.transport[party] for party in ("bank", "clinic"))  # type: ignore[index]

@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import PartyLost, SecureError, UnsafeRequest, VerificationFailed
+from colonnade.errors import SecureError, StepFailed, UnsafeRequest, VerificationFailed
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.job import Progress
+from colonnade.federation.job import Job, Progress
 from colonnade.federation.party import Party
+from colonnade.federation.stage import SEALED
 from colonnade.statistics import joint, shares, verified
 from colonnade.statistics.circuit import CircuitStatistic
 from colonnade.statistics.moments import Moments, MomentsLayout
@@ -47,8 +48,18 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
 
 
 def refused(federation: Federation, method: Any, words: str) -> None:
+    """The lie is found, and nothing is opened."""
+    before = opened(federation)
     with pytest.raises(VerificationFailed, match=words):
         method.fit(federation)
+    assert opened(federation) == before
+
+
+def opened(federation: Federation) -> list[str]:
+    """Who has let a share go."""
+    members = {name: federation.transport[name] for name in federation.roster.committee}  # type: ignore[index]
+    rows = ((name, row.body) for name, member in members.items() for row in member.transcript.rows(direction="out"))
+    return [name for name, body in rows if body["kind"] == "release" and body["step"].endswith("open_shares")]
 
 
 def changed(residues: Any, entry: int = 0) -> Any:
@@ -92,10 +103,17 @@ def test_rows_in_chunks_are_verified_in_pieces(federation: Federation, monkeypat
         stages.run(job)
 
 
-def test_the_server_view_is_not_verified_and_says_so(federation: Federation) -> None:
-    plan = federation.plan(Tables(tables=(("sector", "sued"),), epsilon=1.0, view="server"))
-    assert not [stage for stage in plan.stages if "verified" in stage.step]
-    assert any("view='server' keeps from them" in note for note in plan.notes)
+def test_the_server_view_is_verified_too(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proofs show the holders nothing of the result: all that they get is sealed shares, coins and masked answers."""
+    method = Tables(tables=(("sector", "sued"),), epsilon=1.0, view="server")
+    plan = federation.plan(method)
+    assert [stage.audience for stage in plan.stages if "verified" in stage.step] == [SEALED] * 5
+    assert not any("Not verified" in note for note in plan.notes)
+    combine = TablesLayout.combine
+    monkeypatch.setattr(
+        TablesLayout, "combine", lambda self, me, number: changed(combine(self, me, number), int(me.name == "clinic"))
+    )
+    refused(federation, method, "is false")
 
 
 def test_verification_costs_nothing(federation: Federation) -> None:
@@ -150,11 +168,20 @@ def test_a_holder_that_opens_a_wrong_share_is_named(
 def test_a_holder_that_opens_something_else_than_it_proves_is_found(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    join = joint.join
-    monkeypatch.setattr(
-        joint, "join", lambda replies, *pinned: join({**replies, "court": changed(replies["court"], 3)}, *pinned)
-    )
-    refused(federation, PAIR, "opened something else than what it has proven")
+    """It was bound to its share before the challenge was known; without that, the proof would still not fit."""
+    read = verified._opened
+
+    def another(holder: str, value: Any) -> Any:
+        share, salt, proven = read(holder, value)
+        return (changed(share, 3) if holder == "court" else share), salt, proven
+
+    monkeypatch.setattr(verified, "_opened", another)
+    with pytest.raises(VerificationFailed, match="'court' has opened something else than what it was bound to"):
+        PAIR.fit(federation)
+    for module in (joint, verified):
+        monkeypatch.setattr(module, "commitment", lambda salt, share: b"")
+    with pytest.raises(VerificationFailed, match="opened something else than what it has proven"):
+        PAIR.fit(federation)
 
 
 def test_a_holder_that_deals_a_wrong_product_again_is_found(
@@ -300,23 +327,46 @@ def test_the_rounds_of_a_field_are_verified(federation: Federation, monkeypatch:
 # --- coins ------------------------------------------------------------------------------------------------
 
 
-def test_coins_are_bound_and_come_in_their_turn(federation: Federation) -> None:
+def test_coins_are_bound_and_all_comes_in_its_turn(federation: Federation) -> None:
     stages = PAIR.procedure(federation.facts, federation.roster)
     plan = PAIR.plan(federation.facts, federation.roster)
-    with federation.open(plan) as job:
+    first, prove, second, *_ = stages._proofs
+
+    def compared(job: Job) -> None:
         job.ask(stages.share)
         job.ask(stages.compare)
-        with pytest.raises(UnsafeRequest):  # before the opening
-            job.ask(stages._stages[0])
+
     with federation.open(plan) as job:
         job.ask(stages.share)
-        stages.opened(job)
-        coins = job.ask(stages._stages[0])
+        with pytest.raises(StepFailed):  # the first coin before the comparison
+            job.ask(first)
+    with federation.open(plan) as job:
+        compared(job)
+        with pytest.raises(UnsafeRequest):  # an opening before the proofs
+            job.ask(stages.open)
+    with federation.open(plan) as job:
+        compared(job)
+        coins = job.ask(first)
         with pytest.raises(SecureError):  # a coin of the coordinator's choice
-            job.ask(stages._stages[1], coins={**coins, "court": bytes(32)})
+            job.ask(prove, coins={**coins, "court": bytes(32)})
     with federation.open(plan) as job:
-        job.ask(stages.share)
-        stages.opened(job)
-        job.ask(stages._stages[0])
-        with pytest.raises(PartyLost):  # the second coin before the proofs
-            job.ask(stages._stages[2])
+        compared(job)
+        job.ask(first)
+        with pytest.raises(StepFailed):  # the second coin before the proofs
+            job.ask(second)
+    assert not opened(federation)
+
+
+def test_a_party_that_is_no_holder_cannot_be_framed_by_other_coins(tmp_path: Path) -> None:
+    """It has no coins to compare with. A proof for other coins is refused, and not taken for a lie."""
+    with three_parties(tmp_path, committee=("clinic", "court", "holder"), holder="archive") as federation:
+        stages = PAIR.procedure(federation.facts, federation.roster)
+        first, prove, second, *_ = stages._proofs
+        with federation.open(PAIR.plan(federation.facts, federation.roster)) as job:
+            job.ask(stages.share)
+            job.ask(stages.compare)
+            coins = job.ask(first)
+            others = {**coins, "court": bytes(32)}
+            job.ask_each(prove, {party: {"coins": others if party == "bank" else coins} for party in prove.parties})
+            with pytest.raises(SecureError, match="other coins"):
+                job.ask(second)

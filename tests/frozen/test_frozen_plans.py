@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -244,8 +247,41 @@ def differences(
 # --- the tests -------------------------------------------------------------------------------------------------
 
 
+LOADS = """
+import json, sys
+from colonnade.federation.step import _registry
+from colonnade.catalogue import CATALOGUE
+from colonnade.federation.policy import plan_of_steps
+import os, cffi, mpmath, numba, numpy, pandas, scipy.optimize, scipy.sparse.csgraph, scipy.special, scipy.stats
+import colonnade.federation.coordinator, colonnade.privacy.skellam_sampler, colonnade.secure.seeded, colonnade.secure.proof
+for name in sys.argv[1:]:
+    read, write = os.pipe()
+    if os.fork() == 0:
+        CATALOGUE.load(name)
+        os.write(write, json.dumps([step.name for step in _registry.values()]).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        print(name, pipe.read())
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded_steps() -> dict[str, set[str]]:
+    """The steps that a fresh process knows once it has loaded a method's class."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, *CATALOGUE.names], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    steps = {name: set(json.loads(listed)) for name, _, listed in lines}
+    assert steps.keys() == set(CATALOGUE.names)
+    return steps
+
+
 @pytest.mark.parametrize("case_id", _cases())
-def test_plan_has_not_moved(case_id: str) -> None:
+def test_plan_has_not_moved(case_id: str, loaded_steps: dict[str, set[str]]) -> None:
     case = _cases()[case_id]
     if case["options"].get("protect") == "ckks":
         pytest.importorskip("tenseal")
@@ -261,7 +297,10 @@ def test_plan_has_not_moved(case_id: str) -> None:
             planned(case)
         assert refused.type.__name__ == ERRORS.get(case["error"], case["error"])
         return
-    new = json.loads(json.dumps(planned(case).to_dict(), allow_nan=False))
+    plan = planned(case)
+    # A party that has just started loads the class that a proposal names, and must know every step of its plan.
+    assert {stage.step for stage in plan.stages} <= loaded_steps[plan.method]
+    new = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
     new["phases"] = without_added(new.pop("stages"))  # as they were called
     new["notes"] = without_added_notes(new["notes"])
     new = without_column_lines(new)

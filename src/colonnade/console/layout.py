@@ -82,10 +82,10 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; min-width: 0
 @media (max-width: 34rem) { .wide table { min-width: 40rem; } .card .wide table { min-width: 0; } }
 .leaves { list-style: none; padding: 0; margin: .75rem 0; } .leaves li { border-top: 1px solid var(--line);
   padding: .55rem 0; max-width: none; } .leaves p { margin: .1rem 0; }
-svg.figure { max-width: 46rem; } .chart { max-width: 34rem; } .chart svg.figure { max-width: 31rem; }
+svg.figure { max-width: 46rem; }
 svg .left { fill: var(--paper); stroke: var(--line); } svg .spent { fill: var(--bar); }
 svg .claimed { fill: var(--noise); opacity: .55; }
-svg .area { fill: var(--bar); opacity: .15; } svg.progress { margin: .5rem 0 .3rem; max-width: none; }
+svg.progress { margin: .5rem 0 .3rem; max-width: none; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; padding: 0; margin: .3rem 0;
   font-size: .9rem; } .legend li { display: flex; align-items: center; gap: .4rem; }
 svg.key { width: 12px; height: 12px; margin: 0; }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -30,11 +29,9 @@ from colonnade.federation.requester import named
 from colonnade.federation.store import JobState, Maker
 from colonnade.privacy.accounting import Guarantee
 from colonnade.privacy.cost import Cost
-from colonnade.privacy.ledger import DAY, Budget, Ledger, against
+from colonnade.privacy.ledger import Budget, Ledger, against, history_of, within
 
 Record = Literal["ledger", "transcript"]
-MOST_POINTS = 48
-"""A chart of spending shows no more changes than this, the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,10 +350,10 @@ class OperatorService:
             rows = ledger.counted()
             lifetime = ledger.spent(delta=scale.delta or delta)
         now = time.time()
-        points = _history(scale, rows, now) if history else ()
+        points = history_of(scale, rows, now) if history else ()
         if budget is None:
             return Spending(budget=None, window=None, lifetime=lifetime, history=points)
-        spent = _within(budget, rows, now)
+        spent = within(budget, rows, now)
         return Spending(
             budget=budget,
             window=against(budget, spent),
@@ -405,25 +402,3 @@ class OperatorService:
                     last = (head, *outcome, time.monotonic() + 20 * (time.monotonic() - begun))
                     self._cache["verified", record] = last
         return last[1], last[2]
-
-
-def _within(budget: Budget, rows: list[Row], now: float) -> list[Cost]:
-    since = budget.since(now)
-    return [
-        Cost.from_dict(row.body["cost"])
-        for row in rows
-        if row.body["time"] <= now and (since is None or row.body["time"] >= since)
-    ]
-
-
-def _history(budget: Budget, rows: list[Row], now: float) -> tuple[tuple[float, float], ...]:
-    """What counted against the budget after each reservation, and after each one that left the period."""
-    changes = {row.body["time"] for row in rows}
-    if budget.period_days is not None:
-        period = DAY * budget.period_days
-        changes |= {when + period + 1.0 for when in changes if when + period < now}
-    points = []
-    for when in sorted(changes)[-MOST_POINTS:]:
-        epsilon = against(budget, _within(budget, rows, when)).epsilon
-        points.append((when, epsilon if math.isfinite(epsilon) else 0.0))
-    return tuple(points)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from colonnade.console.bars import budget_bar, legend, progress_bar
 from colonnade.console.layout import Address, Page
 from colonnade.console.operator import JobSummary, OperatorService, Record, Spending
 from colonnade.durable import Row
@@ -18,10 +19,10 @@ from colonnade.federation.transports.certificates import CERTIFICATE, read_certi
 from colonnade.formatting import size, timestamp
 from colonnade.privacy.accounting import Guarantee
 from colonnade.privacy.cost import Cost
-from colonnade.privacy.ledger import DEFAULT_DELTA
+from colonnade.privacy.ledger import DEFAULT_DELTA, spending_figure
 from colonnade.privacy.wording import cost_text, in_plain_words
-from colonnade.view.charts import budget_bar, legend, progress_bar, spending_line
 from colonnade.view.page import Html, folded, join, paragraph, section, table, tag
+from colonnade.view.render import render_blocks
 
 ROWS = 50
 """A page of a record shows this many."""
@@ -178,9 +179,8 @@ def budget(service: OperatorService, address: Address) -> Page:
     elif spending.window is not None:
         parts += budget_summary(spending, legend_wanted=True)
     if spending.history:
-        drawn = spending_line(spending.history, None if stated is None else stated.epsilon, time.time())
-        caption = "Epsilon after each approval." + (" The dashed line is the budget." if stated else "")
-        parts.append(section("How it was spent", tag("figure", drawn, tag("figcaption", caption), class_="chart")))
+        figure = spending_figure(spending.history, None if stated is None else stated.epsilon, time.time())
+        parts.append(section("How it was spent", render_blocks([figure])))
     totals = [("Whole life", spending.lifetime)]
     if stated is not None and spending.window is not None and stated.period_days is not None:
         totals.insert(0, (f"Last {stated.period_days:g} days", spending.window))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from colonnade.console.bars import budget_bar, legend
 from colonnade.console.layout import Address, Page
 from colonnade.console.operator import Forecast, JobSummary, MethodSummary, OperatorService
 from colonnade.console.pages import bound_list, bound_words, decision_of, eps, job_table, state_badge
@@ -17,7 +18,6 @@ from colonnade.federation.stage import Stage
 from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.wording import cost_text
-from colonnade.view.charts import budget_bar, legend
 from colonnade.view.page import Html, folded, join, paragraph, section, tag
 
 

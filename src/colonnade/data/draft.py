@@ -118,11 +118,6 @@ class Draft:
         }
         return columns_text(columns.to_dict()["columns"], comments=comments, ignore=columns.ignore)
 
-    def _repr_html_(self) -> str:
-        from colonnade.view.render import notebook
-
-        return notebook(self.view())
-
     def view(self, *, confirmed: bool = False) -> View:
         used = [finding for finding in self.findings if finding.column is not None]
         left = [finding for finding in self.findings if finding.column is None]
@@ -540,7 +535,7 @@ def _figure(column: Column, summary: Summary) -> Figure:
         counts = _level_counts(column, summary)
         labels = [str(level) for level in column.categories]
         data: dict[str, Any] = {"labels": labels, "values": counts}
-        return Figure(chart="bars", data=data, label=label, title=column.name, caption=caption)
+        return Figure(chart="bars", data=data, label=label, title=column.name, caption=caption, x="cells")
     if column.kind == "date" and summary.dates:
         moments = np.concatenate(next(iter(summary.dates.values())).sample)
         numbers = column.numbers(pd.Series(moments))[0]
@@ -552,16 +547,12 @@ def _figure(column: Column, summary: Summary) -> Figure:
     assert column.upper is not None
     edges = np.linspace(column.lower, column.upper, BINS + 1)
     drawn, _ = np.histogram(np.clip(numbers, column.lower, column.upper), edges)
-    ticks = [column.label(edge) if column.kind == "date" else f"{edge:,.6g}" for edge in edges]
     if len(numbers) < summary.filled:
         caption += f"; {number(len(numbers))} cells drawn"
-    data = {
-        "labels": [f"{first} to {last}" for first, last in itertools.pairwise(ticks)],
-        "counts": drawn.tolist(),
-        "edges": edges.tolist(),
-        "ticks": ticks,
-    }
-    return Figure(chart="histogram", data=data, label=label, title=column.name, caption=caption)
+    data = {"counts": drawn.tolist(), "edges": edges.tolist()}
+    if column.kind == "date":
+        data["ticks"] = [column.label(edge) for edge in edges]
+    return Figure(chart="histogram", data=data, label=label, title=column.name, caption=caption, x=column.name, y="cells")
 
 
 def _level_counts(column: Column, summary: Summary) -> list[int]:

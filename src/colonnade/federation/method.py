@@ -25,14 +25,14 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import Stage
 from colonnade.view.blocks import Table, Text, View
-from colonnade.view.render import notebook
+from colonnade.view.render import Viewed
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
     from colonnade.federation.coordinator import Federation
 
 
-class Result(ABC):
+class Result(Viewed):
     """What a method returns. It writes itself into the run folder, and says what people see of it."""
 
     kind: ClassVar[str]
@@ -41,10 +41,6 @@ class Result(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """All numbers, as plain data for result.json."""
-
-    @abstractmethod
-    def view(self) -> View:
-        """Title, answer, quality and details, as values."""
 
     def __init_subclass__(cls, **stated: Any) -> None:
         super().__init_subclass__(**stated)
@@ -57,10 +53,6 @@ class Result(ABC):
         return " ".join(
             (*(f"WARNING: {warning}" for warning in view.warnings), f"<{type(self).__name__}: {view.title}>")
         )
-
-    def _repr_html_(self) -> str:
-        """In a notebook: the same view as in the report."""
-        return notebook(self.view())
 
     def write(self, run: RunFolder) -> None:
         """Into the run folder: result.json and view.json. A result with files of its own writes them first."""

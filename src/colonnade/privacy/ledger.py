@@ -28,13 +28,18 @@ from colonnade.errors import (
     ReplayMismatch,
     UnboundedNotAllowed,
 )
+from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import Guarantee, check_delta, check_epsilon, dominated, guarantee, kinds_of, rdp_sum
 from colonnade.privacy.cost import Cost, Relation, Unit, compose
+from colonnade.view.blocks import Figure, Table, View
+from colonnade.view.render import Viewed
 
 DAY = 86_400.0
 DEFAULT_DELTA = 1e-6
 DRIFT = 300.0
 """Seconds by which a clock may be corrected while a party runs."""
+MOST_POINTS = 48
+"""Of a history."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,7 @@ _TALLIES = 16
 """Jobs whose tallies stay in memory."""
 
 
-class Ledger:
+class Ledger(Viewed):
     """Append-only and hash-chained (see `colonnade.durable`)."""
 
     def __init__(
@@ -335,6 +340,32 @@ class Ledger:
         """This party's releases only: a person's total also composes over the other parties' releases."""
         return guarantee(self.costs(since=since), delta=delta, unit=unit, relation=relation)
 
+    def __repr__(self) -> str:
+        budget = "" if self.budget is None else f" of a budget of epsilon {self.budget.epsilon:g}"
+        return f"<Ledger: {self.spent()} reserved{budget}, {self.chain.head().rows:,} rows>"
+
+    def view(self) -> View:
+        """What was spent over time, and each job's part."""
+        rows, now = self.counted(), self._now()
+        scale = self.budget or Budget(epsilon=1.0, delta=DEFAULT_DELTA)
+        by_job: dict[str, list[Row]] = {}
+        for row in rows:
+            by_job.setdefault(row.body["job"], []).append(row)
+        listed = tuple(
+            (job, timestamp(own[0].body["time"]), str(guarantee(self.costs(job=job), delta=scale.delta)))
+            for job, own in by_job.items()
+        )
+        stated = None if self.budget is None else self.budget.epsilon
+        points = history_of(scale, rows, now)
+        return View(
+            title=f"Ledger of {len(by_job)} job{'' if len(by_job) == 1 else 's'}",
+            quality=f"In all {self.spent(delta=scale.delta)}, of this party's releases alone.",
+            answer=(
+                *((spending_figure(points, stated, now),) if points else ()),
+                Table(title="Jobs", head=("job", "approved", "reserved"), rows=listed, terminal=True),
+            ),
+        )
+
     def verify(self, *, expect: Head | None = None) -> Head:
         """Chain intact, every debit inside a reservation that precedes it, and none in a job that was withdrawn."""
         head = self.chain.verify(expect=expect)
@@ -364,6 +395,48 @@ def rounded_up(left: float) -> float:
 def against(budget: Budget, spent: Sequence[Cost], wanted: Sequence[Cost] = ()) -> Guarantee:
     """What counts against a budget: every bounded release. One without a bound is a matter of `allow`."""
     return guarantee(_bounded([*spent, *wanted]), delta=budget.delta, relation=budget.relation)
+
+
+def within(budget: Budget, rows: Sequence[Row], now: float) -> list[Cost]:
+    """What counts at a time: the reservations up to then, of the budget's period."""
+    since = budget.since(now)
+    return [
+        Cost.from_dict(row.body["cost"])
+        for row in rows
+        if row.body["time"] <= now and (since is None or row.body["time"] >= since)
+    ]
+
+
+def history_of(budget: Budget, rows: Sequence[Row], now: float) -> tuple[tuple[float, float], ...]:
+    """What counted against the budget after each reservation, and after each one that left the period."""
+    changes = {row.body["time"] for row in rows}
+    if budget.period_days is not None:
+        period = DAY * budget.period_days
+        changes |= {when + period + 1.0 for when in changes if when + period < now}
+    points = []
+    for when in sorted(changes)[-MOST_POINTS:]:
+        epsilon = against(budget, within(budget, rows, when)).epsilon
+        points.append((when, epsilon if math.isfinite(epsilon) else 0.0))
+    return tuple(points)
+
+
+def spending_figure(points: Sequence[tuple[float, float]], budget: float | None, now: float) -> Figure:
+    """What counted against the budget, over time."""
+    first, last = points[0][0], points[-1][1]
+    return Figure(
+        name="spending",
+        chart="stair",
+        data={
+            "times": [when for when, _ in points],
+            "values": [epsilon for _, epsilon in points],
+            "now": now,
+            **({} if budget is None else {"budget": budget}),
+        },
+        label=f"Epsilon spent since {time.strftime('%d %B %Y', time.gmtime(first))}, now {last:.3g}",
+        x="time of approval (UTC)",
+        y="epsilon",
+        caption="Epsilon after each approval." + (" The dashed line is the budget." if budget is not None else ""),
+    )
 
 
 def _bounded(costs: Sequence[Cost]) -> list[Cost]:

@@ -311,6 +311,9 @@ class Description(Result):
                         "whole": self.n,
                     },
                     label="Bar chart: records of each party in the cohort",
+                    name="records",
+                    title="Records of each party",
+                    x=f"records, of {number(self.n)} in the cohort",
                 ),
                 Text(
                     text=f"The cohort has {number(self.n)} records, which is public. Each party's count carries noise:"
@@ -323,9 +326,9 @@ class Description(Result):
                     title="The columns",
                     blocks=(
                         Text(
-                            text="Every count carries noise. A bar that does not reach the dashed line (two standard"
-                            " deviations of the noise) may be noise alone. Counts below zero are drawn as zero; the"
-                            " tables show them as they are."
+                            text="Every count carries noise. The band about a count is two standard deviations of the"
+                            " noise: a count whose band reaches zero may be noise alone. Counts below zero are drawn as"
+                            " zero; the tables show them as they are."
                         ),
                         *(
                             Figures(
@@ -393,9 +396,9 @@ class Description(Result):
         if "in words" in marginal:
             caption += f" {marginal['in words'].capitalize()}."
         labels = marginal["labels"]
-        data: dict[str, Any] = {"labels": labels, "noise": marginal["sd"]}
         long = len(edges) > 8
-        data |= {"counts": counts, "edges": edges} if long else {"values": counts}
+        data: dict[str, Any] = {"noise": marginal["sd"]}
+        data |= {"counts": counts, "edges": edges} if long else {"labels": labels, "values": counts}
         if long and "ticks" in marginal:
             data["ticks"] = marginal["ticks"]
         if not long and labels[-1] == "missing" and len(labels) > 1:
@@ -404,7 +407,10 @@ class Description(Result):
         return Figure(
             chart="histogram" if long else "bars",
             data=data,
-            label=f"Bar chart of {name}; the numbers are in the table below",
+            label=f"Distribution of {name}, with its noise; the numbers are in the table below",
+            name=name,
+            x=name if long else "noisy count of records",
+            y="records" if long else "",
             title=name,
             caption=caption,
             numbers=Table(

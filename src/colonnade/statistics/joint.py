@@ -23,6 +23,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, Self, get_args
 
+import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.codec import convert, hints_of, plain
@@ -113,18 +114,9 @@ def binding(label: str, layout: Mapping[str, Any]) -> str:
     return f"{label} {hashlib.sha256(canonical(layout).encode()).hexdigest()[:32]}"
 
 
-def opened_name(statistic: SharedStatistic, number: int) -> str:
-    """Under which a holder remembers that it let its share of an opening go."""
-    return _once(f"{statistic.label} {number}")
-
-
-def _once(what: str) -> str:
-    return f"opened: {what}"
-
-
 def once(me: Party, what: str) -> None:
     """Refuse a second opening of the same thing in one job: two openings with fresh noise would average it away."""
-    name = _once(what)
+    name = f"opened: {what}"
     if me.kept(name):
         raise UnsafeRequest(f"{what} was opened before in job {me.job}; an opening happens once.")
     me.keep(name, True)
@@ -286,7 +278,7 @@ class SharedStatistic(JointStatistic):
     adaptive: ClassVar[tuple[str, ...]] = ()
     """Fields that a request may choose from what was released before; all others are those of the plan."""
     verify: bool = False
-    """Whether the openings are verified (`statistics.verified`): noise is dealt in parts, and holders keep all."""
+    """Whether rows and openings are verified (`statistics.verified`): noise is dealt in parts, and holders keep all."""
     noise_with_rows: ClassVar[Literal["first", "each"]] = "first"
     """Noise goes along with the first chunk, for the first opening, or with each chunk, for its own opening."""
 
@@ -354,6 +346,15 @@ class SharedStatistic(JointStatistic):
         """Under which a holder keeps its share of an opening."""
         return f"{self.tag}: result {number}"
 
+    def compared_name(self, number: int) -> str:
+        """Names the comparison before an opening; the coins that are drawn with the last one verify all of them."""
+        return f"{self.tag} {number}"
+
+    @property
+    def proven_name(self) -> str:
+        """Under which a holder that has found no lie keeps its shares of what each holder has proven to open."""
+        return f"{self.tag}: proven"
+
     # --- what is verified (`statistics.verified`) ---------------------------------------------------------
 
     @property
@@ -361,8 +362,8 @@ class SharedStatistic(JointStatistic):
         """Products in the one inner product to which a random combination of all openings comes down."""
         raise UnsafeRequest(f"{self.kind} is not verified.")
 
-    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
-        """The weights of the entries of each opening in that combination."""
+    def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
+        """The weights of the entries of one opening in that combination."""
         raise UnsafeRequest(f"{self.kind} is not verified.")
 
     def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
@@ -436,7 +437,7 @@ EXACT = "Exact: no noise is added, and no privacy is claimed for the result."
 
 COMPARING: dict[str, Any] = {
     "audience": SEALED,
-    "discloses": "digests of what a share holder was dealt, to the other share holders",
+    "discloses": "digests of what a share holder was dealt, to the other share holders, and a commitment to its share",
     "reply_bytes": 1024,
 }
 """The stage in which holders compare."""
@@ -572,6 +573,8 @@ def share_noise(me: Party, *, layout: dict[str, Any], view: View, number: int, c
     if number < 1 or statistic.noise_goes_along(number):
         raise UnsafeRequest(f"the noise of opening {number} is shared with the rows.")
     _within(number, statistic.openings, "opening")
+    if statistic.verify and me.name in me.roster.committee:
+        require_agreement(me, statistic.compared_name(number - 1))
     statistic.share_noise(me, number)
     state_dealing(me, statistic.tag, f"noise {number}")
     return Release(None, "nothing: the shares travel sealed")
@@ -593,25 +596,42 @@ def multiply_shares(
 @step(cost=Free("digests of secret shares, sealed to the other holders"))
 def compare_shares(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
     """Compute this holder's share of one opening, and tell the other holders what it was computed from. The share waits
-    here until all of them have said the same."""
+    here until all of them have said the same; if it is to be verified, this holder is bound to it from now on."""
     statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.openings, "opening")
     require_holder(me)
     take_dealings(me, statistic.mail_tags)
     if statistic.verify:
         statistic.hold(me, number)
-    me.keep(statistic.result_name(number), statistic.combine(me, number))
-    state_taken(me, f"{statistic.tag} {number}", statistic.alike(me))
-    return Release(None, "nothing: the digests travel sealed")
+    share = statistic.combine(me, number)
+    me.keep(statistic.result_name(number), share)
+    state_taken(me, statistic.compared_name(number), statistic.alike(me))
+    if not statistic.verify:
+        return Release(None, "nothing: the digests travel sealed")
+    salt = me.randomness.bytes(32)
+    me.keep(f"{statistic.result_name(number)}: salt", salt)
+    return Release(commitment(salt, share), "a salted digest of the share that this holder will open")
+
+
+def commitment(salt: bytes, share: Residues) -> bytes:
+    """Binds a holder to its share of an opening before the challenge by which it is verified is known."""
+    return hashlib.sha256(salt + np.ascontiguousarray(share).tobytes()).digest()
 
 
 @step(cost=Free("a share of a joint release that the data parties have debited"))
 def open_shares(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
     """This holder's share of one opening, if all holders agree on what they were dealt: what it computed on its shares,
-    plus every member's noise."""
+    plus every member's noise. If it is verified, all proofs come first, and this holder has found no lie in them."""
     statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.openings, "opening")
     require_holder(me)
     once(me, f"{statistic.label} {number}")
-    require_agreement(me, f"{statistic.tag} {number}")
-    return Release(me.recall(statistic.result_name(number)), f"a share of {statistic.results}")
+    share = me.recall(statistic.result_name(number))
+    if not statistic.verify:
+        require_agreement(me, statistic.compared_name(number))
+        return Release(share, f"a share of {statistic.results}")
+    if not me.kept(statistic.proven_name):
+        raise UnsafeRequest("nothing is opened before this holder has found what was dealt and computed to be true.")
+    salt = me.recall(f"{statistic.result_name(number)}: salt")
+    opened = {"share": share, "salt": salt, "proven": me.recall(statistic.proven_name)}
+    return Release(opened, f"a share of {statistic.results}, and shares of what the holders have proven of theirs")

@@ -196,7 +196,7 @@ class Moments(Method["MomentsResult"]):
             patterns=self.patterns,
             tile=self.tile,
             opening=MAXIMUM_ENTRIES,
-            verify=self.verify and self.view == "client",
+            verify=self.verify,
         )
         layout.check()
         if self.epsilon is not None:
@@ -658,7 +658,7 @@ class MomentsLayout(SharedStatistic):
             for pattern, mask in enumerate(self.masks)
         ]
 
-    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
+    def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
         """u' G v for each pattern: entry (i, j) above the diagonal has u_i v_j + u_j v_i, on it u_i v_i."""
         left, right = (self._vectors(extension, seed, side) for side in (0, 1))
 
@@ -671,7 +671,7 @@ class MomentsLayout(SharedStatistic):
                 cross_weights(extension, u[:, rows], v[:, columns]), cross_weights(extension, v[:, rows], u[:, columns])
             )
 
-        return [np.concatenate([weights(tile) for tile in tiles], axis=1) for tiles in self.rounds]
+        return np.concatenate([weights(tile) for tile in self.rounds[number]], axis=1)
 
     def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
         vectors = list(zip(*(self._vectors(extension, seed, side) for side in (0, 1)), strict=True))
@@ -924,6 +924,7 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
             reply_bytes=shares,
         )
         compare, opening = self.opening()
+        proofs = self.verification()
         self.add_noise = self.stage(
             "share noise",
             share_noise,
@@ -934,7 +935,8 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
             discloses="secret shares of noise",
             reply_bytes=noise,
         )
-        stages = (self.share, self.share_more, compare, opening, self.add_noise, *self.verification())
+        last = (self.add_noise, *proofs, opening) if layout.verify else (opening, self.add_noise)
+        stages = (self.share, self.share_more, compare, *last)
         self.stages = tuple(stage for stage in stages if stage.costs)
         self.notes = (*moment_notes(layout, view), *self.verification_notes)
 
@@ -948,15 +950,12 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
         for _ in layout.chunks[1:]:
             job.ask(self.share_more, **later)
         grams = [np.zeros((width, width)) for width in (len(layout.entries(mask)) for mask in layout.masks)]
-        for opening, tiles in enumerate(layout.rounds):
-            if opening:
-                job.ask(self.add_noise, **later)
-            opened = self.opened(job, **later).astype(np.float64) / layout.gamma**2
-            start = 0
+        openings = self.all_opened(job, layout, self.add_noise, **later)
+        for tiles, integers in zip(layout.rounds, openings, strict=True):
+            opened, start = integers.astype(np.float64) / layout.gamma**2, 0
             for tile in tiles:
                 _place(grams[tile.pattern], tile, opened[start : start + tile.size])
                 start += tile.size
-        self.verified(job, layout, **later)
         return MomentsResult(
             n=layout.facts.n,
             parties=layout.parties,

@@ -220,7 +220,7 @@ class PolynomialSum(Method["PolynomialResult"]):
             facts=facts, roster=roster, polynomial=self.polynomial, gamma=gamma, bounds=self.bounds
         )
         layout.check()
-        layout = replace(layout, verify=self.verify and self.view == "client")
+        layout = replace(layout, verify=self.verify)
         if self.epsilon is not None:
             try:
                 mu = layout.calibrated(epsilon=self.epsilon, delta=self.delta, view=self.view, relation=self.relation)
@@ -499,12 +499,12 @@ class PolynomialLayout(CircuitStatistic):
 
     # --- what is verified ---------------------------------------------------------------------------------
 
-    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
-        return [extension.uniform((self.size,), seed=seed, label="outputs")]
+    def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
+        return extension.uniform((self.size,), seed=seed, label="outputs")
 
     def _monomial_weights(self, extension: Extension, seed: bytes) -> dict[Exponents, Residues]:
         """The weight of each monomial in the combination of all outputs: sum_o W_o coefficient_o."""
-        (outputs,) = self.opening_weights(extension, seed)
+        outputs = self.opening_weights(extension, seed, 0)
         weights: dict[Exponents, Residues] = {}
         for position, output in enumerate(self.coefficients):
             for own, coefficient in output.items():

@@ -150,7 +150,7 @@ class Tables(Method["TablesResult"]):
             budget = {"epsilon": self.epsilon, "delta": self.delta}
             mus = layout.shared_noise(self.split or (1.0,) * len(mus), view=self.view, relation=self.relation, **budget)
             layout = replace(layout, mus=mus)
-        layout = replace(layout, verify=self.verify and self.view == "client")
+        layout = replace(layout, verify=self.verify)
         return layout if self.memory is None else within_memory(layout, self.memory)
 
     @classmethod
@@ -387,7 +387,7 @@ class TablesLayout(CircuitStatistic):
     def _local_weights(self, extension: Extension, seed: bytes, table: int) -> Residues:
         return extension.uniform((self.sizes[table],), seed=seed, label=f"table {table}")
 
-    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
+    def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
         """Of a table of several parties u' T v, of one within a party any weights."""
         left, right = (iter(self.term_vectors(extension, seed, side)) for side in (0, 1))
         weights = [
@@ -396,7 +396,7 @@ class TablesLayout(CircuitStatistic):
             else self._local_weights(extension, seed, table)
             for table, parts in enumerate(self.parts)
         ]
-        return [np.concatenate(weights, axis=1)]
+        return np.concatenate(weights, axis=1)
 
     def sum_weights(self, extension: Extension, seed: bytes) -> dict[str, Residues]:
         weights: dict[str, list[Residues]] = {}
@@ -610,6 +610,8 @@ class TablesResult(Result):
                 chart="bars",
                 data={"labels": list(self.labels[names[0]]), "values": self.counts[names].tolist(), "noise": sd},
                 label=f"Bar chart of {names[0]}; the numbers are in the table below",
+                name=names[0],
+                x="noisy count of records" if sd else "records",
                 title=names[0],
                 caption=caption,
                 numbers=shown,

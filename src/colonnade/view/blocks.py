@@ -12,7 +12,21 @@ from typing import Any, Literal
 
 from colonnade.codec import TAG, convert, plain, tagged
 
-ChartName = Literal["bars", "histogram", "quantiles", "intervals", "line"]
+ChartName = Literal[
+    "bars",
+    "histogram",
+    "intervals",
+    "dots",
+    "paths",
+    "upset",
+    "blocks",
+    "heatmap",
+    "scree",
+    "arrows",
+    "curves",
+    "stair",
+    "hundred",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,24 +61,36 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A chart by name with its data as plain values; `label` describes it where it cannot be seen.
+    """A chart with its data as plain values; `label` describes it where it cannot be seen, `x` and `y` are what its
+    axes show. A result's `plot` finds it by its `name`.
 
-    The data of each chart, what may be left out in brackets (`view.charts` draws them; all numbers finite):
+    The data of each chart, what may be left out in brackets (`view.figures` draws them; all numbers finite):
 
     bars        labels, values, [noise: sd of one value], [whole: the value that fills the width], [empty_last: true if
-                the last bar is that of empty cells]
-    histogram   labels, counts, edges, [noise], [ticks: the edges as texts, such as dates]; a count beyond the edges,
-                that of empty cells, is not drawn
-    quantiles   quantiles: {"0.05": ..., "0.25": ..., "0.5": ..., "0.75": ..., "0.95": ...}, [texts: the same as texts]
-    intervals   labels, centres, lows, highs, [truths]
-    line        values, mark: the index of the one that is marked
+                the last bar is that of empty cells], [released: {counts, sd}, measured values beside drawn ones]
+    histogram   counts, edges, [noise], [ticks: the edges as texts, such as dates], [released: {edges, counts, sd}]; a
+                count beyond the edges, that of empty cells, is not drawn
+    intervals   labels, centres, lows, highs, [name: of the estimate], [others: {what: values}]
+    dots        labels, series: {what: values}, [signed: true if zero is a line, not the end]
+    paths       lambdas, paths: {name: coefficients}, chosen: the index of a lambda, names: those that were chosen
+    upset       parties, patterns: who has the records, counts, [noise]
+    blocks      parties, columns: how many each has, patterns, counts
+    heatmap     labels, matrix: values between -1 and 1, [unknown: true where noise hides a pair]
+    scree       values, [floor: what noise alone would show]
+    arrows      labels, across, up
+    curves      lines: {name: (across, up)} in the unit square, diagonal: what it means, [mark]
+    stair       times: in seconds since 1970, values, now, [budget]
+    hundred     counts: {what: how many of 100}
     """
 
     chart: ChartName
     data: Mapping[str, Any]
     label: str
+    name: str = ""
     title: str = ""
     caption: str = ""
+    x: str = ""
+    y: str = ""
     numbers: Table | None = None
     """The same numbers as a table, folded under the figure."""
     note: str = ""
@@ -118,6 +144,12 @@ class View:
         own = (block for block in self.answer if isinstance(block, Table) and block.terminal)
         return self.terminal or tuple(own)
 
+    def figures(self) -> dict[str, Figure]:
+        """All figures by their names, in the order in which they are shown."""
+        every = (*self.answer, *(block for section in self.sections for block in section.blocks))
+        listed = [figure for block in every for figure in _figures(block)]
+        return {figure.name or figure.title: figure for figure in listed if figure.name or figure.title}
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "title": self.title,
@@ -132,6 +164,10 @@ class View:
     def from_dict(cls, stored: Mapping[str, Any]) -> View:
         view: View = convert(stored, cls, "view.json")
         return view
+
+
+def _figures(block: Block) -> tuple[Figure, ...]:
+    return block.figures if isinstance(block, Figures) else (block,) if isinstance(block, Figure) else ()
 
 
 def _blocks(blocks: Sequence[Block]) -> list[dict[str, Any]]:

@@ -73,8 +73,6 @@ STYLE: Mapping[str, Any] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "lines.linewidth": 1.6,
-    "hatch.color": SOFT,
-    "hatch.linewidth": 0.6,
 }
 _STYLING = threading.Lock()
 """matplotlib's settings are global."""
@@ -249,10 +247,23 @@ def _names(labels: Sequence[str], width: float) -> list[str]:
     return [_wrapped(label, 17 if width < WIDE else 34) for label in labels]
 
 
-def _rows(labels: Sequence[str], width: float) -> float:
-    """The height of rows with these names."""
-    lines = [name.count("\n") + 1 for name in _names(labels[:MOST_ROWS], width)]
-    return sum(max(ROW, 13.0 * count + 4) for count in lines)
+def _heights(labels: Sequence[str], width: float) -> list[float]:
+    """Of rows with these names, in pixels."""
+    return [max(ROW, 13.0 * (name.count("\n") + 1) + 4) for name in _names(labels[:MOST_ROWS], width)]
+
+
+def _rows(ax: Axes, labels: Sequence[str], width: float) -> tuple[Any, Any]:
+    """Name the rows of the y axis from the top down: (their middles, the heights of bars in them)."""
+    heights = np.array(_heights(labels, width))
+    middles = np.cumsum(heights) - heights / 2
+    ax.set_yticks(middles, _names(labels[: len(middles)], width))
+    ax.set_ylim(heights.sum(), 0)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    rest = len(labels) - len(middles)
+    if rest > 0:
+        ax.text(1.0, 0.0, f"and {rest:,} more in the table", ha="right", va="bottom", color=SOFT, transform=ax.transAxes)
+    return middles, np.full(len(middles), 0.62 * ROW)
 
 
 def _compact(value: float) -> str:
@@ -272,9 +283,439 @@ def _counts(ax: Axes, axis: str = "x") -> None:
     chosen.set_major_formatter(FuncFormatter(lambda value, _: _compact(value)))
 
 
-def _ticks(ax: Axes, axis: str = "x", most: int = 5) -> None:
-    from matplotlib.ticker import MaxNLocator
+# --- the charts ---------------------------------------------------------------------------------------------------
+#
+# Each takes axes, the figure's data and its width; `view.blocks.Figure` says what the data of each are.
 
-    ax.locator_params(axis=axis, nbins=most) if not isinstance(ax.xaxis.get_major_locator(), MaxNLocator) else (
-        ax.xaxis if axis == "x" else ax.yaxis
-    ).set_major_locator(MaxNLocator(nbins=most))
+
+def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """One bar a label, with its value; whiskers are two standard deviations of the noise. A noisy count below zero is
+    drawn as zero, the table has it as it is. `released` is drawn beside as a diamond with whiskers of its own."""
+    labels, values = data["labels"], np.asarray(data["values"], dtype=np.float64)
+    middles, thick = _rows(ax, labels, width)
+    shown, noise = np.maximum(values[: len(middles)], 0.0), float(data.get("noise", 0.0))
+    drawn = ax.barh(middles, shown, height=thick, color=BAR)
+    if data.get("empty_last") and len(middles) == len(labels):
+        drawn[-1].set(facecolor=EMPTY)
+    if noise > 0:
+        _whiskers(ax, shown, middles, 2 * noise)
+    released = data.get("released")
+    if released is not None:
+        measured = np.maximum(np.asarray(released["counts"], dtype=np.float64)[: len(middles)], 0.0)
+        _whiskers(ax, measured, middles, 2 * released["sd"])
+        ax.plot(measured, middles, "D", color=NOISE, markersize=4.5, clip_on=False)
+        _key(ax, [("synthetic", _patch(BAR)), ("released ± 2 sd of its noise", _mark("D", NOISE))])
+    else:
+        for place, value, true in zip(middles, shown, values, strict=False):
+            ax.annotate(_compact(true), (value + 2 * noise, place), (4, 0), textcoords="offset points", va="center", color=SOFT)
+    top = max(float(data.get("whole") or 0.0), float(shown.max(initial=0.0)) + 2 * noise, 1.0 if data.get("whole") is None else 0.0)
+    ax.set_xlim(0, top * (1.16 if released is None else 1.05))
+    _count_axis(ax.xaxis)
+
+
+def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """Bars between the edges of a numeric column, and a band of two standard deviations of the noise. A last count
+    beyond the edges, that of empty cells, is not drawn: it would set the scale."""
+    edges = np.asarray(data["edges"], dtype=np.float64)
+    counts = np.maximum(np.asarray(data["counts"], dtype=np.float64)[: len(edges) - 1], 0.0)
+    noise, released = float(data.get("noise", 0.0)), data.get("released")
+    ax.stairs(counts, edges, fill=True, color=BAR, alpha=0.55 if noise or released else 0.85, linewidth=0)
+    ax.stairs(counts, edges, color=BAR, linewidth=1.0)
+    highest = float(counts.max(initial=0.0)) + 2 * noise
+    if noise > 0:
+        ax.stairs(counts + 2 * noise, edges, baseline=np.maximum(counts - 2 * noise, 0.0), fill=True, color=NOISE, alpha=0.35, linewidth=0)
+        _key(ax, [("noisy count", _patch(BAR)), ("± 2 sd of its noise", _patch(NOISE, 0.35))])
+    if released is not None:
+        own = np.asarray(released["edges"], dtype=np.float64)
+        # What was released may have other cells: as many rows in a cell of the drawn width.
+        level = np.asarray(released["counts"], dtype=np.float64) / np.diff(own) * float(np.median(np.diff(edges)))
+        sd = 2 * float(released["sd"]) / np.diff(own) * float(np.median(np.diff(edges)))
+        ax.stairs(np.maximum(level + sd, 0.0), own, baseline=np.maximum(level - sd, 0.0), fill=True, color=NOISE, alpha=0.25, linewidth=0)
+        ax.stairs(np.maximum(level, 0.0), own, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
+        highest = max(highest, float(np.max(np.maximum(level, 0.0), initial=0.0)))
+        _key(ax, [("synthetic", _patch(BAR, 0.55)), ("released ± 2 sd of its noise", _stroke(NOISE, DASHES[1]))])
+    ax.set_xlim(edges[0], edges[-1])
+    ax.set_ylim(0, 1.05 * max(highest, 1.0))
+    _count_axis(ax.yaxis)
+    texts = data.get("ticks")
+    if texts is not None:  # the edges are no numbers
+        places = np.unique(np.linspace(0, len(edges) - 1, 3 if width < WIDE else 5).round().astype(int))
+        ax.set_xticks(edges[places], [_plain(texts[place]) for place in places])
+    else:
+        _number_axis(ax.xaxis, most=5 if width < WIDE else 8)
+
+
+def intervals(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """An estimate with its interval for each label, on a common scale with zero marked; `others` are further values
+    for the same labels, by what they are."""
+    middles, _ = _rows(ax, data["labels"], width)
+    count = len(middles)
+    centres, lows, highs = (np.asarray(data[name], dtype=np.float64)[:count] for name in ("centres", "lows", "highs"))
+    ax.axvline(0.0, color=SOFT, linewidth=1.0, linestyle=DASHES[1], zorder=0)
+    ax.hlines(middles, lows, highs, color=BAR, linewidth=2.2)
+    for ends in (lows, highs):
+        ax.plot(ends, middles, "|", color=BAR, markersize=8, markeredgewidth=1.4)
+    ax.plot(centres, middles, "o", color=BAR, markersize=5)
+    entries = [(data.get("name", "estimate, 95 % interval"), _mark("o", BAR))]
+    for mark, (name, values) in zip(MARKS[1:], data.get("others", {}).items(), strict=False):
+        ax.plot(np.asarray(values, dtype=np.float64)[:count], middles, mark, markersize=6.5, markerfacecolor="none", markeredgecolor=NOISE, markeredgewidth=1.3)
+        entries.append((name, _mark(mark, NOISE, hollow=True)))
+    if len(entries) > 1:
+        _key(ax, entries)
+    ax.grid(axis="x", color=LINE, linewidth=0.6)
+    ax.margins(x=0.04)
+    _number_axis(ax.xaxis, most=5 if width < WIDE else 9)
+
+
+def dots(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """Several values for each label, each kind with its own mark."""
+    middles, _ = _rows(ax, data["labels"], width)
+    entries = []
+    values = [np.asarray(row, dtype=np.float64)[: len(middles)] for row in data["series"].values()]
+    ax.hlines(middles, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=LINE, linewidth=1.5, zorder=0)
+    for place, (name, row) in enumerate(zip(data["series"], values, strict=True)):
+        colour, hollow = (BAR, False) if place == 0 else (NOISE if place == 1 else INK, True)
+        ax.plot(row, middles, MARKS[place], color=colour, markersize=6, markerfacecolor="none" if hollow else colour, clip_on=False)
+        entries.append((name, _mark(MARKS[place], colour, hollow=hollow)))
+    if data.get("signed"):
+        ax.axvline(0.0, color=SOFT, linewidth=1.0, linestyle=DASHES[1], zorder=0)
+    else:
+        ax.set_xlim(left=0)
+    if len(entries) > 1:
+        _key(ax, entries)
+    ax.grid(axis="x", color=LINE, linewidth=0.6)
+    _number_axis(ax.xaxis, most=5 if width < WIDE else 8)
+
+
+def paths(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """Coefficients along the penalty, from the largest to the smallest; those that were chosen are named."""
+    lambdas = np.asarray(data["lambdas"], dtype=np.float64)
+    chosen, marked = data["chosen"], set(data["names"])
+    largest = sorted(marked, key=lambda name: -abs(data["paths"][name][chosen]))[:MOST_LABELLED]
+    for name, values in data["paths"].items():
+        if name not in marked:
+            ax.plot(lambdas, values, color=EMPTY, linewidth=0.8)
+    for place, name in enumerate(name for name in data["paths"] if name in marked):
+        ax.plot(lambdas, data["paths"][name], color=BAR, linestyle=DASHES[place % len(DASHES)])
+    ax.axhline(0.0, color=SOFT, linewidth=0.8)
+    ax.axvline(lambdas[chosen], color=NOISE, linestyle=DASHES[1], linewidth=1.2)
+    ax.set_xscale("log")
+    ax.set_xlim(lambdas.max(), lambdas.min())
+    _number_axis(ax.yaxis, most=6)
+    low, high = ax.get_ylim()
+    ends = _apart([(data["paths"][name][-1], name) for name in largest], (high - low) * 14 / (0.8 * HEIGHTS["paths"](data, width)))
+    for level, name in ends:
+        ax.annotate(_wrapped(name, 15 if width < WIDE else 34), (lambdas.min(), level), (4, 0), textcoords="offset points", va="center", fontsize=9.5)
+    ax.annotate("chosen", (lambdas[chosen], high), (0, 2), textcoords="offset points", ha="center", va="bottom", color=NOISE)
+
+
+def _apart(ends: Sequence[tuple[float, str]], least: float) -> list[tuple[float, str]]:
+    """The same names at levels that are at least so far apart, each as near to its own as that allows."""
+    ordered = sorted(ends)
+    levels = np.array([level for level, _ in ordered], dtype=np.float64)
+    for _ in range(50):
+        for place in range(1, len(levels)):
+            gap = least - (levels[place] - levels[place - 1])
+            if gap > 0:
+                levels[place - 1] -= gap / 2
+                levels[place] += gap / 2
+    return [(float(level), name) for level, (_, name) in zip(levels, ordered, strict=True)]
+
+
+def upset(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """Who shares how many records: a row for each combination of parties, its dots joined, and its noisy number."""
+    parties = data["parties"]
+    order = np.argsort(-np.asarray(data["counts"], dtype=np.float64), kind="stable")[:MOST_PATTERNS]
+    counts = np.maximum(np.asarray(data["counts"], dtype=np.float64)[order], 0.0)
+    masks = np.asarray(data["patterns"], dtype=bool)[order]
+    noise, rows = 2 * float(data.get("noise", 0.0)), np.arange(len(order))
+    top = max(float(counts.max(initial=0.0)) + noise, 1.0)
+    ax.barh(rows, counts, height=0.62, color=BAR)
+    if noise > 0:
+        _whiskers(ax, counts, rows, noise)
+    for row, count in zip(rows, counts, strict=True):
+        ax.annotate(_compact(count), (count + noise, row), (4, 0), textcoords="offset points", va="center", color=SOFT)
+    # The matrix of dots stands left of zero: as many pixels a party, in units of the axis.
+    step = (17.0 if width < WIDE else 30.0) * 1.2 * top / (width - 17.0 * len(parties) - 20)
+    places = -step * (np.arange(len(parties), 0, -1) - 0.2)
+    for row, mask in zip(rows, masks, strict=True):
+        ax.plot(places, np.full(len(places), row), "o", markersize=6.5, color=LINE)
+        ax.plot(places[mask], np.full(mask.sum(), row), "o-", markersize=6.5, color=INK, linewidth=1.6)
+    ax.set_xlim(places[0] - step / 2, 1.16 * top)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    ax.spines["bottom"].set_bounds(0, 1.16 * top)
+    for place, party in zip(places, parties, strict=True):
+        ax.annotate(
+            _wrapped(party, 24), (place, -0.5), (3, 2), textcoords="offset points", rotation=60, ha="left", va="bottom",
+            rotation_mode="anchor",
+        )
+    rest = len(data["counts"]) - len(rows)
+    if rest > 0:
+        words = f"and {rest:,} smaller ones in the table"
+        ax.text(1.0, 0.02, words, ha="right", va="bottom", color=SOFT, transform=ax.transAxes)
+    _count_axis(ax.xaxis)
+    ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= 1.16 * top])
+
+
+def blocks(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """Who has which block: a column for each party, as wide as it has columns, a band for each pattern of records,
+    as high as it has records."""
+    parties, wide = data["parties"], np.asarray(data["columns"], dtype=np.float64)
+    counts = np.maximum(np.asarray(data["counts"], dtype=np.float64), 0.0)
+    order = np.argsort([-(2.0 ** np.arange(len(parties))[::-1] * np.asarray(mask)).sum() for mask in data["patterns"]])
+    # Narrow blocks stay visible: an even share of a third of the width, the rest by the number of columns.
+    wide = wide.sum() * (1 / 3 / len(wide) + 2 / 3 * wide / wide.sum())
+    gap, left = 0.03 * wide.sum(), 0.0
+    middles = []
+    for place, party_width in enumerate(wide):
+        top = 0.0
+        for index in order:
+            held = data["patterns"][index][place]
+            ax.barh(
+                top, party_width, left=left, height=counts[index], align="edge",
+                facecolor=BAR if held else "none", edgecolor=LINE, linewidth=0.5,
+            )
+            top += counts[index]
+        middles.append(left + party_width / 2)
+        left += party_width + gap
+    ax.set_ylim(counts.sum(), 0)
+    ax.set_xlim(-gap / 2, left - gap / 2)
+    names = [f"{name}\n{count:g} column{'' if count == 1 else 's'}" for name, count in zip(parties, data["columns"], strict=True)]
+    if width < WIDE:
+        names = [_wrapped(name, 9) for name in parties]
+    ax.set_xticks(middles, [_plain(name) if width >= WIDE else name for name in names])
+    ax.xaxis.tick_top()
+    ax.tick_params(axis="x", length=0, labelrotation=0 if width >= WIDE else 55)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    _count_axis(ax.yaxis)
+    _key(ax, [("has the record", _patch(BAR)), ("lacks the block", _patch("none", edge=LINE))])
+
+
+def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """Associations of pairs of columns, the darker the stronger; a cross marks a pair of which the noise hides it."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
+
+    labels, matrix = data["labels"], np.asarray(data["matrix"], dtype=np.float64)
+    unknown = np.asarray(data.get("unknown", np.zeros(matrix.shape)), dtype=bool)
+    if len(labels) > MOST_CELLS:  # those with the strongest associations
+        strength = np.abs(matrix - np.diag(np.diag(matrix))).max(axis=0)
+        taken = np.sort(np.argsort(-strength)[:MOST_CELLS])
+        labels, matrix, unknown = [labels[place] for place in taken], matrix[np.ix_(taken, taken)], unknown[np.ix_(taken, taken)]
+    down, across = np.tril_indices(len(labels), -1)
+    values = matrix[down, across]
+    squares = [[(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)] for x, y in zip(across, down, strict=True)]
+    tints = [(*to_rgb(BAR if value >= 0 else NOISE), 0.06 + 0.94 * min(abs(value), 1.0)) for value in values]
+    ax.add_collection(PolyCollection(squares, facecolors=tints, edgecolors=LINE, linewidths=0.4))
+    hidden = unknown[down, across]
+    ax.plot(across[hidden] + 0.5, down[hidden] + 0.5, "x", color=INK, markersize=max(2.0, 0.35 * _cell(len(labels), width)))
+    if _cell(len(labels), width) >= 26:
+        for x, y, value, crossed in zip(across, down, values, hidden, strict=True):
+            if not crossed:
+                ax.text(x + 0.5, y + 0.5, f"{value:.2f}".replace("0.", "."), ha="center", va="center", fontsize=9,
+                        color=INK if abs(value) < 0.5 else PANEL)
+    ax.set_xlim(0, max(len(labels) - 1, 1))
+    ax.set_ylim(len(labels), 1)
+    small = {} if len(labels) <= 20 and width >= WIDE else {"fontsize": 8 if len(labels) <= 25 else 6.5}
+    ax.set_xticks(np.arange(len(labels) - 1) + 0.5, [_plain(name) for name in labels[:-1]], rotation=90, **small)
+    ax.set_yticks(np.arange(1, len(labels)) + 0.5, [_plain(name) for name in labels[1:]], **small)
+    ax.tick_params(length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    entries = [("positive", _patch(BAR, 0.9)), ("negative", _patch(NOISE, 0.9))]
+    if hidden.any():
+        entries.append(("hidden by noise", _mark("x", INK)))
+    _key(ax, entries)
+
+
+def _cell(count: int, width: float) -> float:
+    """The size of a heat map's square, in pixels, nearly."""
+    return float((width - (120 if width < WIDE else 180)) / max(count, 1))
+
+
+def scree(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """The variance of each component, and what noise alone would show."""
+    values = np.asarray(data["values"], dtype=np.float64)
+    places = np.arange(1, len(values) + 1)
+    ax.bar(places, np.maximum(values, 0.0), width=0.62, color=BAR)
+    floor = float(data.get("floor", 0.0))
+    if floor > 0:
+        ax.axhline(floor, color=NOISE, linestyle=DASHES[1])
+        _key(ax, [("noise alone shows up to this", _stroke(NOISE, DASHES[1]))])
+    ax.set_xlim(0.4, len(values) + 0.6)
+    ax.set_ylim(0, 1.08 * max(float(values.max(initial=0.0)), floor, 1e-12))
+    every = max(1, math.ceil(len(values) / (8 if width < WIDE else 20)))
+    ax.set_xticks(places[::every])
+    _number_axis(ax.yaxis, most=5)
+
+
+def arrows(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """Each variable as an arrow: its weights in two components."""
+    x, y = (np.asarray(data[name], dtype=np.float64) for name in ("across", "up"))
+    reach = 1.25 * max(float(np.abs([x, y]).max(initial=0.0)), 1e-12)
+    longest = np.argsort(-np.hypot(x, y))[:MOST_LABELLED]
+    for place, (end_x, end_y) in enumerate(zip(x, y, strict=True)):
+        strong = place in longest
+        ax.annotate("", (end_x, end_y), (0, 0), arrowprops={"arrowstyle": "->", "color": BAR if strong else EMPTY, "shrinkA": 0, "shrinkB": 0})
+    for side in (True, False):
+        ends = [(y[place], place) for place in longest if (x[place] >= 0) == side]
+        apart = _apart([(level, str(place)) for level, place in ends], 2 * reach * 13 / (HEIGHTS["arrows"](data, width) - FOOT))
+        for level, place in apart:
+            ax.annotate(
+                _wrapped(data["labels"][int(place)], 16), (x[int(place)], level), (3 if side else -3, 0),
+                textcoords="offset points", ha="left" if side else "right", va="center", fontsize=9.5,
+            )
+    ax.axhline(0.0, color=LINE, linewidth=0.8, zorder=0)
+    ax.axvline(0.0, color=LINE, linewidth=0.8, zorder=0)
+    ax.set_xlim(-1.35 * reach, 1.35 * reach)
+    ax.set_ylim(-reach, reach)
+    for axis in (ax.xaxis, ax.yaxis):
+        _number_axis(axis, most=5)
+
+
+def curves(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """Lines in the unit square, with its diagonal: {name: (across, up)}."""
+    ax.plot((0, 1), (0, 1), color=SOFT, linewidth=1.0, linestyle=DASHES[2])
+    entries = [(data["diagonal"], _stroke(SOFT, DASHES[2]))]
+    for place, (name, (across, up)) in enumerate(data["lines"].items()):
+        colour = (BAR, NOISE, INK)[place % 3]
+        ax.plot(across, up, color=colour, linestyle=DASHES[place % 2], marker=data.get("mark", ""), markersize=4)
+        entries.append((name, _stroke(colour, DASHES[place % 2])))
+    _key(ax, entries)
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+    ax.grid(color=LINE, linewidth=0.6)
+
+
+def stair(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """What counted against a budget, over time, under the line of the budget."""
+    times, values = [*data["times"], data["now"]], [*data["values"], data["values"][-1]]
+    budget = data.get("budget")
+    ax.fill_between(times, values, step="post", color=BAR, alpha=0.2, linewidth=0)
+    ax.step(times, values, where="post", color=BAR)
+    top = max(values)
+    if budget is not None:
+        ax.axhline(budget, color=NOISE, linestyle=DASHES[1])
+        ax.annotate(f"budget {budget:g}", (times[0], budget), (2, 3), textcoords="offset points", color=NOISE, va="bottom")
+        top = max(top, budget)
+    ax.annotate(f"{values[-1]:.3g}", (times[-1], values[-1]), (3, 0), textcoords="offset points", va="center")
+    span = max(times[-1] - times[0], 60.0)
+    ax.set_xlim(times[0] - 0.02 * span, times[-1])
+    ax.set_ylim(0, 1.18 * max(top, 1e-12))
+    form = "%d %b %Y" if span > 90 * 86_400 else "%d %b" if span > 3 * 86_400 else "%d %b %H:%M"
+    places = np.linspace(times[0], times[0] + span, 3 if width < WIDE else 5)[:-1]
+    ax.set_xticks([*places, times[-1]], [*(time.strftime(form, time.gmtime(place)) for place in places), "now"])
+    _number_axis(ax.yaxis, most=5)
+
+
+def hundred(ax: Axes, data: Mapping[str, Any], width: float) -> None:
+    """A hundred guesses as marks, ten in a row: {what they are: how many}."""
+    place, entries = 0, []
+    looks = ((BAR, "o", False), (NOISE, "s", False), (EMPTY, "x", False))
+    for (name, count), (colour, mark, hollow) in zip(data["counts"].items(), looks, strict=False):
+        spots = np.arange(place, place + count)
+        ax.plot(spots % 20, spots // 20, mark, color=colour, markersize=8 if width < WIDE else 11, clip_on=False)
+        entries.append((f"{count} {name}", _mark(mark, colour, hollow=hollow)))
+        place += count
+    ax.set_xlim(-0.5, 19.5)
+    ax.set_ylim(4.5, -0.5)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    _key(ax, entries, columns=1)
+
+
+CHARTS: Mapping[ChartName, Callable[[Axes, Mapping[str, Any], float], None]] = {
+    "bars": bars,
+    "histogram": histogram,
+    "intervals": intervals,
+    "dots": dots,
+    "paths": paths,
+    "upset": upset,
+    "blocks": blocks,
+    "heatmap": heatmap,
+    "scree": scree,
+    "arrows": arrows,
+    "curves": curves,
+    "stair": stair,
+    "hundred": hundred,
+}
+HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
+    "bars": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + (20 if "released" in data else 0),
+    "histogram": lambda data, width: 190.0 if width < WIDE else 240.0,
+    "intervals": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 18 * (1 + len(data.get("others", ()))),
+    "dots": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 18 * len(data["series"]),
+    "paths": lambda data, width: 250.0 if width < WIDE else 340.0,
+    "upset": lambda data, width: ROW * min(len(data["counts"]), MOST_PATTERNS) + FOOT + 90,
+    "blocks": lambda data, width: 290.0 if width < WIDE else 320.0,
+    "heatmap": lambda data, width: min(len(data["labels"]), MOST_CELLS) * min(max(_cell(len(data["labels"]), width), 7.0), 34.0) + 150,
+    "scree": lambda data, width: 190.0 if width < WIDE else 240.0,
+    "arrows": lambda data, width: 300.0 if width < WIDE else 420.0,
+    "curves": lambda data, width: 320.0 if width < WIDE else 380.0,
+    "stair": lambda data, width: 190.0 if width < WIDE else 230.0,
+    "hundred": lambda data, width: 150.0 if width < WIDE else 190.0,
+}
+
+
+# --- parts of charts --------------------------------------------------------------------------------------------
+
+
+def _whiskers(ax: Axes, values: Any, places: Any, reach: float) -> None:
+    lows = np.minimum(values, reach)
+    ax.errorbar(values, places, xerr=[lows, np.full(len(values), reach)], fmt="none", ecolor=NOISE, elinewidth=1.2, capsize=2.5)
+
+
+def _count_axis(axis: Any) -> None:
+    """Few ticks, short numbers."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=4, integer=True, min_n_ticks=2))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _compact(value)))
+
+
+def _number_axis(axis: Any, *, most: int) -> None:
+    """Round ticks, with separators of thousands."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{0.0 if abs(value) < 1e-12 else value:,.10g}"))
+
+
+def _patch(colour: str, opacity: float = 1.0, *, edge: str = "none") -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=colour, alpha=opacity, edgecolor=edge)
+
+
+def _stroke(colour: str, dashes: Any) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=colour, linestyle=dashes)
+
+
+def _mark(mark: str, colour: str, *, hollow: bool = False) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="none", marker=mark, markersize=6, color=colour, markerfacecolor="none" if hollow else colour)
+
+
+def _key(ax: Axes, entries: Sequence[tuple[str, Any]], *, columns: int | None = None) -> None:
+    """What the marks mean: under the axes where they are ours alone, otherwise inside them."""
+    figure: Any = ax.get_figure()
+    narrow = figure.get_figwidth() * 72 < WIDE
+    ours = figure.axes == [ax] and figure.get_layout_engine() is not None
+    (figure if ours else ax).legend(
+        [handle for _, handle in entries],
+        [_plain(name) for name, _ in entries],
+        loc="outside lower left" if ours else "best",
+        ncols=columns or (1 if not ours or (narrow and sum(len(name) for name, _ in entries) > 34) else len(entries)),
+        handlelength=1.4,
+        columnspacing=1.4,
+        borderpad=0.1,
+    )

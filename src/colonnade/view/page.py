@@ -147,19 +147,16 @@ tbody th { font-weight: 600; } tbody th, td { overflow-wrap: break-word; }
 .number { text-align: right; } td.number { white-space: nowrap; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
   align-items: start; }
-.charts:has(> figure:only-child) { grid-template-columns: minmax(0, 32rem); }
 figure { margin: 0; padding: .75rem; background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
   min-width: 0; break-inside: avoid; }
 figure h4 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
 figcaption { font-size: .85rem; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: auto; max-width: 30rem; margin: .5rem 0; }
-svg text { fill: var(--ink); font-size: 11px; }
-svg .soft { fill: var(--soft); }
-svg .bar { fill: var(--bar); } svg .empty { fill: var(--empty); }
-svg .axis { stroke: var(--line); stroke-width: 1; } svg .noise { stroke: var(--noise); stroke-dasharray: 4 3; }
-svg .stair { fill: none; stroke: var(--bar); stroke-width: 2; }
-svg .truth { fill: none; stroke: var(--noise); stroke-width: 1.5; }
-svg .spine { stroke: var(--bar); stroke-width: 2; } svg .median { stroke: var(--paper); stroke-width: 3; }
+svg { display: block; width: 100%; height: auto; margin: .5rem 0; }
+svg.drawn { max-width: 26rem; stroke-linejoin: round; }
+figure.single { margin: 1rem 0; max-width: 46rem; } svg.wide-figure { max-width: 42.5rem; }
+.single svg.drawn:not(.wide-figure) { display: none; }
+@media (max-width: 44rem) { .single svg.wide-figure { display: none; }
+  .single svg.drawn:not(.wide-figure) { display: block; } }
 details { margin: .5rem 0; } summary { cursor: pointer; font-size: .9rem; }
 summary:focus-visible, .wide:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }
 a { color: var(--bar); } a:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from colonnade.errors import BadArguments
 from colonnade.view.blocks import Block, Figure, Figures, Heading, Items, Section, Table, Text, View
-from colonnade.view.charts import draw
+from colonnade.view.figures import Display, plot, svg
 from colonnade.view.page import Html, folded, join, listing, page, paragraph, section, table, tag
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Viewed(ABC):
+    """What shows itself by a view: in a notebook, and figure by figure."""
+
+    @abstractmethod
+    def view(self) -> View:
+        """Title, answer, quality and details, as values."""
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names of its figures, for `plot`."""
+        return tuple(self.view().figures())
+
+    def plot(self, name: str | None = None, *, ax: Axes | None = None) -> Display:
+        """Draw one of the `figures`, by default the first, on matplotlib axes: yours, or new ones.
+
+        The same figure as in the report. The `Display` that is returned has `ax_` and `figure_`, and `save(path)`.
+        """
+        drawn = self.view().figures()
+        if not drawn:
+            raise BadArguments("this result has no figure; print it, or see its report.")
+        if name is not None and name not in drawn:
+            raise BadArguments(f"there is no figure {name!r}; there are {', '.join(map(repr, drawn))}.")
+        return plot(drawn[name] if name is not None else next(iter(drawn.values())), ax=ax)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the same view as in the report."""
+        return notebook(self.view())
 
 
 def view_page(view: View) -> str:
@@ -44,9 +79,7 @@ def _block(block: Block) -> Html:
     if isinstance(block, Heading):
         return tag("h3", block.text)
     if isinstance(block, Figure):
-        # A chart without words of its own belongs to the text around it.
-        alone = not (block.title or block.caption or block.numbers)
-        return draw(block) if alone else _figures(Figures(figures=(block,)))
+        return _figure(block, wide=True)
     return _figures(block)
 
 
@@ -69,7 +102,8 @@ def _figures(block: Figures) -> Html:
     return section(block.title, charts, level=3) if block.title else charts
 
 
-def _figure(figure: Figure) -> Html:
+def _figure(figure: Figure, *, wide: bool = False) -> Html:
+    """A `wide` one is drawn twice: for a desk, and for a telephone."""
     numbers = None
     if figure.numbers is not None:
         note = paragraph(figure.note) if figure.note else None
@@ -77,7 +111,9 @@ def _figure(figure: Figure) -> Html:
     return tag(
         "figure",
         tag("h4", figure.title) if figure.title else None,
-        draw(figure),
+        svg(figure),
+        svg(figure, wide=True) if wide else None,
         tag("figcaption", figure.caption) if figure.caption else None,
         numbers,
+        class_="single" if wide else None,
     )

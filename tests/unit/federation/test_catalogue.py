@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import json
-import os
 import pkgutil
-import subprocess
 import sys
 from dataclasses import MISSING
 from pathlib import Path
@@ -198,47 +195,3 @@ def test_two_optional_packages_are_told_apart() -> None:
     made.enter({"a": "colonnade.wing.a:A", "b": "colonnade.wings:B"}, optional=("colonnade.wing",))
     assert made.entry("a").package == "colonnade.wing"
     assert made.entry("b").own
-
-
-# --- a class brings its steps -----------------------------------------------------------------------------------
-
-
-LOADS = """
-import json, sys
-from colonnade.federation.step import _registry
-from colonnade.catalogue import CATALOGUE
-from colonnade.federation.policy import plan_of_steps
-import numpy, pandas, os
-import colonnade.federation.coordinator
-for name in sys.argv[1:]:
-    read, write = os.pipe()
-    if os.fork() == 0:
-        CATALOGUE.load(name)
-        os.write(write, json.dumps([step.name for step in _registry.values()]).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        print(name, pipe.read())
-    os.wait()
-"""
-
-
-@pytest.mark.slow
-def test_the_class_of_a_method_loads_all_of_its_steps() -> None:
-    """A party that has just started loads the class that a proposal names, and must know every step of its plan."""
-    from frozen.test_frozen_plans import _cases, planned
-
-    done = subprocess.run(
-        [sys.executable, "-c", LOADS, *CATALOGUE.names], capture_output=True, text=True, env=dict(os.environ)
-    )
-    assert done.returncode == 0, done.stderr
-    lines = (line.partition(" ") for line in done.stdout.splitlines())
-    loaded = {name: set(json.loads(listed)) for name, _, listed in lines}
-    assert loaded.keys() == set(CATALOGUE.names)
-    seen = set()
-    for case in _cases().values():
-        if "plan" in case:
-            plan = planned(case)
-            seen.add(plan.method)
-            assert {planned_stage.step for planned_stage in plan.stages} <= loaded[plan.method], case["id"]
-    assert len(seen) > 10

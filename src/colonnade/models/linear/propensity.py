@@ -63,8 +63,8 @@ def presence_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, 
     n, blocks = present.shape
     terms, merged = own_terms(own, response)
     design = np.column_stack([np.ones(n), terms])
-    logits = [_logit(design, mask, None) for mask in present.T]
-    single = [_probability(design, mask, own) for mask, own in zip(present.T, logits, strict=True)]
+    logits = [fitted_logit(design, mask, None) for mask in present.T]
+    single = [logit_probability(design, mask, own) for mask, own in zip(present.T, logits, strict=True)]
     pairs = block_pairs(blocks)
     weights = np.zeros((n, len(pairs)))
     capped = np.zeros(n, dtype=bool)
@@ -75,7 +75,7 @@ def presence_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, 
         probability = single[a]
         if b != a:
             records, joint = present[:, a], present[present[:, a], b]
-            probability = probability * _probability(design, joint, _logit(design[records], joint, logits[b]))
+            probability = probability * logit_probability(design, joint, fitted_logit(design[records], joint, logits[b]))
         own_weights = np.where(both, both.mean() / probability, 0.0)
         capped |= own_weights > cap
         own_weights = np.minimum(own_weights, cap)
@@ -125,12 +125,12 @@ def _rank(values: Vector) -> Vector:
     return np.asarray((2 * rankdata(values) - len(values) - 1) / len(values))
 
 
-def _probability(design: Matrix, outcome: NDArray[np.bool_], coefficients: Vector) -> Vector:
+def logit_probability(design: Matrix, outcome: NDArray[np.bool_], coefficients: Vector) -> Vector:
     """1 where nothing is missing: a logit would only come close to it."""
     return np.ones(len(design)) if outcome.all() else np.asarray(expit(design @ coefficients))
 
 
-def _logit(design: Matrix, outcome: NDArray[np.bool_], start: Vector | None) -> Vector:
+def fitted_logit(design: Matrix, outcome: NDArray[np.bool_], start: Vector | None) -> Vector:
     """Penalised maximum likelihood by Newton's method, halving a step that would lower it; the intercept is free."""
     penalty = np.full(design.shape[1], RIDGE)
     penalty[0] = 1e-6

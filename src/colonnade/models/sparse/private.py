@@ -88,7 +88,7 @@ class ScaledMoments:
             presence=presence,
             gamma=gamma,
             clip=self.bounds,
-            verify=verify and view == "client",
+            verify=verify,
         )
         self._scales = Scales(
             self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta, view=view, relation=relation

@@ -182,21 +182,7 @@ class Selection(Result):
                     blocks=(
                         Figures(
                             figures=(
-                                Figure(
-                                    chart="line",
-                                    data={"values": self.df.tolist(), "mark": self.chosen},
-                                    label="Number of columns for each lambda, from the largest to the smallest",
-                                    title="Columns chosen along the path",
-                                    caption="From the largest lambda (left) to the smallest; the dashed line is the"
-                                    " chosen one.",
-                                    numbers=Table(
-                                        title="Every lambda",
-                                        head=("lambda", "columns chosen", "explained", "score"),
-                                        rows=path,
-                                        numeric=(0, 1, 2, 3),
-                                    ),
-                                ),
-                            )
+@@@                            )
                         ),
                         Text(
                             text=f"Largest violation of the optimality conditions at the chosen lambda:"

@@ -331,7 +331,7 @@ class SixPhases(Procedure[SyntheticTable]):
     # --- the run --------------------------------------------------------------------------------------------------
 
     def run(self, job: Job) -> SyntheticTable:
-        method, schema = self.method, self.cuts.run(job)
+        method, (schema, _) = self.method, self.cuts.run(job)
         local = job.ask(self.local, **given_schema(self.local, schema)) if method.local_mrf else {}
         encoded = self.encoder.encode(job, schema)
         total = self.facts.n

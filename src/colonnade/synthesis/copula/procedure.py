@@ -72,7 +72,7 @@ class CopulaReleases:
             clip={party: clip.get(party, default_clip(len(own))) for party, own in self.columns.items()},
             patterns=options.patterns,
             scores=SCORES,
-            verify=options.verify and options.view == "client",
+            verify=options.verify,
         )
         noiseless.check()
         self.sigma, self.rounds, self.layout = 0.0, MOST_ROUNDS, noiseless

@@ -80,6 +80,30 @@ class MarkovField:
             return self._across(tuple(columns))
         return np.asarray(_project(self.tables[home], home, tuple(columns)))
 
+    def given(self, evidence: Mapping[str, Reals]) -> MarkovField:
+        """The field with the cells of these columns weighted; with weights 0 and 1, conditioned on the cells with 1.
+
+        The tables are calibrated, so that HUGIN's messages are quotients of what a separator says now and said before.
+        """
+        tables, edges = dict(self.tables), junction_tree(self.graph.cliques)
+        before = {child: _project(tables[child], child, common) for child, _, common in edges}
+        for name, weights in evidence.items():
+            home = self.graph.home((name,))
+            assert home is not None
+            tables[home] = tables[home] * _along(weights, (name,), home)
+        inward = [(child, child, parent, common) for child, parent, common in reversed(edges)]
+        outward = [(child, parent, child, common) for child, parent, common in edges]
+        for separator, sender, receiver, common in inward + outward:
+            message = _project(tables[sender], sender, common)
+            news = np.divide(message, before[separator], out=np.zeros_like(message), where=before[separator] > 0)
+            tables[receiver] = tables[receiver] * _along(news, common, receiver)
+            before[separator] = message
+        sums = {clique: float(table.sum()) for clique, table in tables.items()}
+        if not min(sums.values()) > 0:
+            raise NotEstimable("the field has no rows with these values; widen the condition.")
+        scaled = {clique: np.asarray(table * (self.total / sums[clique])) for clique, table in tables.items()}
+        return MarkovField(self.graph, scaled, self.total, self.loss)
+
     def _across(self, columns: Names) -> Reals:
         """Columns of several cliques: the product of conditionals, summed by elimination."""
         factors: list[tuple[Names, Reals]] = [

@@ -152,7 +152,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
     # --- the run --------------------------------------------------------------------------------------------------
 
     def run(self, job: Job) -> SyntheticTable:
-        schema = self.cuts.run(job)
+        schema, marginals = self.cuts.run(job)
         measured = self.measure(schema, partial(self.rounds.tables, job, schema))
         field = self.fitted(measured)
         return synthetic_table(
@@ -164,6 +164,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
             file_format=self.options.file_format,
             cost=str(job.plan.total(relation=self.options.relation)),
             notes=what_stood_out(schema, measured.chosen),
+            shapes={name: fitted.marginal for name, fitted in marginals.items()},
             details={
                 "model": self.options.model,
                 "tables": [list(columns) for columns in measured.chosen],

@@ -60,11 +60,11 @@ from colonnade.statistics.shares import (
 )
 from colonnade.statistics.tables import CELL, TablesLayout
 from colonnade.statistics.verified import (
-    NOT_IN_SERVER_VIEW,
     NOT_VERIFIED,
     one_hot_claim,
+    opened_shares,
+    prove_all,
     verification_stages,
-    verify_openings,
 )
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.graph import Names
@@ -357,7 +357,7 @@ class Round(SharedStatistic):
         cells = extension.uniform((width,), seed=seed, label=f"table {position}")
         return cells, extension.uniform((self.tables[position].units,), seed=seed, label=f"units {position}")
 
-    def opening_weights(self, extension: Extension, seed: bytes) -> list[Residues]:
+    def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
         weights = []
         for position, table in enumerate(self.tables):
             left, right = self._sides(table)
@@ -365,7 +365,7 @@ class Round(SharedStatistic):
             if right is not None:
                 cells = cross_weights(extension, self._left_vector(extension, seed, left), cells)
             weights += [extension.scale(cells, units[:, unit]) for unit in range(table.units)]
-        return [np.concatenate(weights, axis=1)]
+        return np.concatenate(weights, axis=1)
 
     def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
         """For each left side A: u' A' (sum over tables of B v times the sum of its units' weights)."""
@@ -480,7 +480,7 @@ class TableRounds:
     ) -> None:
         roster.require_committee()
         self.roster, self.view, self.units, self.mus = roster, view, tuple(units), tuple(mus)
-        self.schema, self.cuts, self.verify = schema, cuts, verify and view == "client"
+        self.schema, self.cuts, self.verify = schema, cuts, verify
         sizes = sorted(schema.sizes.values(), reverse=True)
         largest = math.prod(sizes[:2])
         cells = max(min(count * largest, sum(sizes) ** 2) for count in units)
@@ -546,7 +546,7 @@ class TableRounds:
         if self.verify:
             planned = verification_stages(layouts[0], examples, schema.parties, {"chosen": within(rules)}, label=LABEL)
             self.verification = tuple(map(_free_once, planned))
-        stages = (self.share_rows, self.compare, self.open, *self.verification, self.share_noise)
+        stages = (self.share_rows, self.compare, *self.verification, self.open, self.share_noise)
         self.stages = tuple(asked for asked in stages if asked.costs)
 
     def _allowed(self, chosen: Any, planned: Any) -> bool:
@@ -576,7 +576,7 @@ class TableRounds:
         """The noise of a count in each round, and a person's total under both views and both relations."""
         if not any(self.mus):
             return (EXACT,)
-        checked = () if self.verify else (NOT_IN_SERVER_VIEW if self.view == "server" else NOT_VERIFIED,)
+        checked = () if self.verify else (NOT_VERIFIED,)
         noise = (
             f"A count of the {words} carries noise with standard deviation {math.sqrt(2 * mu):.4g} ({count} tables)."
             for words, mu, count in zip(OPENED, self.mus, self.units, strict=False)
@@ -593,11 +593,12 @@ class TableRounds:
         layout = self.layout(schema, number, queries)
         chosen = chosen_for(layout)
         job.ask(self.share_noise if number else self.share_rows, chosen=chosen)
-        job.ask(self.compare, chosen=chosen)
-        opened = job.ask(self.open, chosen=chosen)
-        integers = join(opened, layout.field, self.roster)
+        bound = job.ask(self.compare, chosen=chosen)
         if self.verify:
-            verify_openings(job, self.verification, layout, [integers], chosen=chosen)
+            coins = prove_all(job, self.verification, layout, chosen=chosen)
+            (integers,) = opened_shares(job, self.open, layout, [bound], coins, chosen=chosen)
+        else:
+            integers = join(job.ask(self.open, chosen=chosen), layout.field, self.roster)
         counts = integers.astype(np.float64)
         ends = np.cumsum(layout.opened)[:-1]
         measured = []

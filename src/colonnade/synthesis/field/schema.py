@@ -27,7 +27,7 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Later, Stage, fields_of, is_number, stage
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian
-from colonnade.statistics.adaptive import most_counts
+from colonnade.statistics.adaptive import AdaptiveMarginal, most_counts
 from colonnade.statistics.cells import Cells, cells, gapless
 from colonnade.statistics.describe import ROUNDS, adaptive_marginal, marginal
 from colonnade.synthesis.field.graph import Names
@@ -270,17 +270,19 @@ class PrivateCuts:
             and all(low < high for low, high in itertools.pairwise(edges))
         )
 
-    def run(self, job: Job) -> Schema:
-        """The schema with these edges; the declared one if nothing is asked."""
+    def run(self, job: Job) -> tuple[Schema, dict[str, AdaptiveMarginal]]:
+        """The schema with these edges, and the marginals that they are from; the declared one if nothing is asked."""
+        marginals: dict[str, AdaptiveMarginal] = {}
         if not self.stages:
-            return self.schema
+            return self.schema, marginals
         edges = dict(self.schema.edges)
         for turn in range(self.stage.rounds):
             for party, counts in job.ask(self.stage).items():
                 column = job.facts.column(self.columns[party][turn])
                 fitted = adaptive_marginal(column, counts, n=job.facts.n, noise="gaussian", level=self.level)
                 edges[column.name] = fitted.cuts(self.cells)
-        return replace(self.schema, edges=edges)
+                marginals[column.name] = fitted
+        return replace(self.schema, edges=edges), marginals
 
 
 def given_schema(asked: Stage, schema: Schema) -> dict[str, Any]:

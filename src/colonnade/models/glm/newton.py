@@ -1,0 +1,111 @@
+"""Newton's method for the score equations of a generalized linear model, and its robust covariance, from sums alone.
+
+With the weights v of `weights.py`, r_i = v_i (y_i - mu_i) and W_i = v_i mu'(eta_i), a round needs
+
+    score s = sum r_i x_i          and          bread B = sum W_i x_i x_i',
+
+and the covariance needs M = sum r_i^2 x_i x_i' and C = sum r_i x_i g_i', g the orthonormal scores of presence:
+
+    V = B^-1 (M - C C') B^-1 n / (n - p).
+
+Without weights and C this is HC1 of the maximum likelihood fit. Both links are canonical, so B is the information.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from colonnade.errors import NotEstimable
+from colonnade.statistics.gaussian_em import Matrix, Vector
+
+Family = Literal["binomial", "poisson"]
+MOST_ROUNDS = 40
+"""Points at which scores are asked for; 5 to 8 are usual."""
+SETTLED = 1e-8
+"""s'B^-1 s before the last step: squared standard errors of distance. A further step would be about its square."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """At one point; the intercept comes first."""
+
+    score: Vector
+    bread: Matrix
+
+
+Evaluate = Callable[[Vector], Evaluation | None]
+"""Coefficients -> sums over records, or None if the predictors there leave the range in which they are computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    params: Vector
+    null: Evaluation
+    """At coefficients of zero: v-weighted moments of the columns, in units of the family's mu'(0)."""
+    steps: int
+
+
+def solve(family: Family, evaluate: Evaluate, width: int) -> Solution:
+    """From the model without covariates. A step that leaves the range is halved."""
+    point = np.zeros(width)
+    null = evaluate(point)
+    if null is None or null.bread[0, 0] <= 0:
+        raise NotEstimable("no record with the response is at all parties; leave a party out with columns=.")
+    point[0] = _intercept(family, null)
+    known = evaluate(point)
+    used = 2
+    while known is not None:
+        step = _solved(known.bread, known.score)
+        distance = float(known.score @ step)
+        if distance < SETTLED:
+            return Solution(point + step, null, used)
+        known = None
+        while known is None and used < MOST_ROUNDS and np.abs(step).max() > 1e-9:
+            known = evaluate(point + step)
+            used += 1
+            if known is None:
+                step = step / 2
+        point = point + step
+    raise NotEstimable(
+        "the likelihood has no maximum within reach: some covariates separate the response, or predict it so well that"
+        " coefficients grow without end; leave such columns out with columns=."
+    )
+
+
+def _intercept(family: Family, null: Evaluation) -> float:
+    """Of the model without covariates, from the sums at zero: sum v y = score + sum v mu."""
+    weight = float(null.bread[0, 0])
+    if family == "poisson":
+        total = float(null.score[0]) + weight
+        if total <= 0:
+            raise NotEstimable("the response is zero in all records used, so a poisson model has no mean to explain.")
+        return math.log(total / weight)
+    mean = 0.5 + float(null.score[0]) / (4 * weight)
+    if not 1e-9 < mean < 1 - 1e-9:
+        raise NotEstimable("the response does not vary in the records used; check that the parties' records overlap.")
+    return math.log(mean / (1 - mean))
+
+
+def _solved(bread: Matrix, right: Matrix) -> Matrix:
+    """B^-1 right, in units in which B has ones on its diagonal; refused where columns determine one another."""
+    scale = np.sqrt(np.diag(bread))
+    if not scale.min() > 0:
+        raise NotEstimable("a covariate does not vary in the records used; leave it out with columns=.")
+    standard = bread / np.outer(scale, scale)
+    if np.linalg.eigvalsh(standard)[0] < 1e-10:
+        raise NotEstimable("covariates determine one another in the records used; leave one out with columns=.")
+    divided = right / (scale if right.ndim == 1 else scale[:, None])
+    solution = np.linalg.solve(standard, divided)
+    return np.asarray(solution / (scale if right.ndim == 1 else scale[:, None]))
+
+
+def robust_covariance(bread: Matrix, meat: Matrix, explained: Matrix, records: int) -> Matrix:
+    """V of the module's head; `explained` is C (coefficient, column of g)."""
+    inner = meat - explained @ explained.T
+    half = _solved(bread, inner)
+    return np.asarray(_solved(bread, half.T) * (records / (records - len(bread))))
