@@ -229,7 +229,7 @@ class Pooled:
 
 def field_method(data: Data, **options: Any) -> Synthesize:
     """The field on tables computed on secret shares, with the delta and the cells of these studies."""
-    return Synthesize(model="field", delta=1 / data.n, **{"cells": CELLS, **options})
+    return Synthesize(model="field", delta=1 / data.n, **{"cells": CELLS, "cuts": "declared", **options})
 
 
 def field_rows(data: Data, method: Synthesize, parties: int, *, seed: int, codes: Codes | None = None) -> Codes:

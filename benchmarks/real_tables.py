@@ -221,12 +221,16 @@ RULES: tuple[Rule, ...] = (
     (r"`--([a-z-]+) ([\w.]+)`", lambda match, call: call.having(**{match.group(1): match.group(2)})),
     (r"columns? '[^']+' .*leave (it|them) out with columns=", _without),
     (r"leave out with columns= what may be empty: '.*", _without),
-    (r"columns '[^']+'(, '[^']+')* determine one another", _without_one),
+    (r"columns '[^']+'(, '[^']+')* (nearly )?determine one another", _without_one),
     (r"use Select\(solver='moments'\)", lambda match, call: call.having(solver="moments")),
     (r"(allow|take) a larger epsilon|raise epsilon", _larger),
     (r"fewer columns|leave columns out|leave columns or a party out|choose (them with )?columns=", _fewer_columns),
 )
 """(what a sentence says, what the call is then); the first that fits is followed."""
+
+
+SPOKEN = re.compile("^colonnade: |No estimate")
+"""The line that says why a verb has no result; what stands before it is the plan."""
 
 
 def cured(sentence: str, call: Call) -> tuple[Call, str] | None:
@@ -264,7 +268,7 @@ def attempt(data: str, call: Call, name: str) -> Outcome:
                 empty = True
             elif debits(Path("home")) != before and not (run / "result.json").is_file():
                 return outcome("dead end: spent without a result")
-        sentence = hopeless or next((line for line in said.splitlines() if "No estimate" in line), said)
+        sentence = hopeless or next((line for line in said.splitlines() if SPOKEN.search(line)), said)
         cure = None if "This is a bug" in sentence else cured(sentence, call)
         if cure is None:
             break

@@ -171,7 +171,16 @@ def roster(data: Data) -> Roster:
 
 
 def layout(data: Data, facts: PublicFacts, *, epsilon: float, gamma: int) -> MomentsLayout:
-    model = PCA(n_components=COMPONENTS, epsilon=epsilon, delta=DELTA, gamma=gamma, clip=data.clip, view="server")
+    model = PCA(
+        n_components=COMPONENTS,
+        epsilon=epsilon,
+        delta=DELTA,
+        gamma=gamma,
+        clip=data.clip,
+        view="server",
+        centre=False,  # as the paper has it
+        presence="ignore",
+    )
     return model.procedure(facts, roster(data)).layout
 
 

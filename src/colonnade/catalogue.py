@@ -34,6 +34,7 @@ WITHOUT_BOUND = {
     "presence": "which pseudonymous records each party has, to the share holders or the other parties",
     "alignment": "which records are shared, under pseudonyms, to the party that matches (align)",
     "exact-moments": "exact counts, sums and products of columns, to the coordinator (regress, select, moments)",
+    "exact-scores": "exact sums over records at each round's coefficients, to the coordinator (regress --family)",
     "exact-marginals": "exact counts of each column's cells, to the coordinator (complete)",
     "exact-tables": "exact counts of the cells of tables, to the coordinator (tables)",
     "exact-polynomial": "exact sums over records, to the coordinator (polynomial-sum)",

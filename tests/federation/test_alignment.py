@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from colonnade.alignment.align import Align
-from colonnade.alignment.session import adopt, align, capacity_of
+from colonnade.alignment.session import adopt, align
 from colonnade.cli.main import app
 from colonnade.data.column import Column, Columns
 from colonnade.errors import (
@@ -28,7 +28,7 @@ from colonnade.errors import (
     UnboundedNotAllowed,
     UnsafeRequest,
 )
-from colonnade.federation.config import Spec
+from colonnade.federation.config import Spec, capacity_of
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.home import open_party
 from colonnade.federation.job import Progress

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import SecureError, StepFailed, UnsafeRequest, VerificationFailed
+from colonnade.errors import PartyLost, SecureError, StepFailed, UnsafeRequest, VerificationFailed
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Job, Progress
 from colonnade.federation.party import Party
@@ -352,7 +352,7 @@ def test_coins_are_bound_and_all_comes_in_its_turn(federation: Federation) -> No
     with federation.open(plan) as job:
         compared(job)
         job.ask(first)
-        with pytest.raises(StepFailed):  # the second coin before the proofs
+        with pytest.raises(PartyLost):  # the second coin before the proofs
             job.ask(second)
     assert not opened(federation)
 

@@ -45,7 +45,7 @@ def _align(options: Options) -> tuple[str, Options]:
 
 
 def _pca(options: Options) -> tuple[str, Options]:
-    return "pca", _renamed(options, block="tile")
+    return "pca", {**_renamed(options, block="tile"), "scale": False}
 
 
 def _classify(options: Options) -> tuple[str, Options]:

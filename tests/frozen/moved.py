@@ -19,8 +19,8 @@ NUMBERING = "n is public; row numbers are uniformly random"
 
 VERIFICATION = ("show_coin", "prove_shares", "answer_proofs", "conclude")
 ADDED = ("statistics.joint.compare_shares", *(f"statistics.verified.{step}" for step in VERIFICATION))
-"""Steps of stages that no old plan has: before an opening the share holders compare what they were dealt, and after the
-last one they check each other."""
+"""Steps of stages that no old plan has: before the first opening the share holders compare what they were dealt, and
+check each other and the data parties."""
 
 
 def without_added(phases: list[Plan]) -> list[Plan]:
@@ -182,9 +182,10 @@ ORDER = (
     ("residuals", "gradients", "predictors"),
     ("solutions", "blocks", "predictors", "multipliers", "residuals"),
     ("sqm tables: open", "sqm tables: share noise"),
+    ("moments: share noise", "moments: open"),
 )
 """Phases that are asked in turns now stand in the order in which they are first asked: a party answers no phase after a
-later one was begun."""
+later one was begun. Where a result is verified, the noise of all openings is dealt and proven before the first."""
 
 
 def _as_first_asked(plan: Plan) -> Plan:

@@ -24,7 +24,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
         text = unit.read_text().replace(PROGRAM, "/bin/true")
         (tmp_path / unit.name).write_text(text)
         names.append(str(tmp_path / unit.name))
-    assert len(names) == 3
+    assert len(names) == 4
     command = ["systemd-analyze", "verify", "--man=no"]
     done = subprocess.run([*command, *names], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -41,7 +41,7 @@ def test_the_verbs_that_the_units_and_the_container_call_exist() -> None:
         for unit in DEPLOY.glob("*.service")
         for words in re.findall(rf"{PROGRAM} ([a-z]+(?: [a-z]+)?)", unit.read_text())
     ]
-    assert sorted(called) == ["doctor", "ledger backup", "party serve"]
+    assert sorted(called) == ["coordinator serve", "doctor", "doctor", "ledger backup", "party serve"]
     for words in [*called, "party console", "ledger restore", "ledger recover", "authority revoke", "coordinator init"]:
         assert CliRunner().invoke(app, [*words.split(), "--help"]).exit_code == 0, words
     container = (DEPLOY / "Containerfile").read_text()

@@ -50,7 +50,7 @@ from colonnade.formatting import number as in_words
 from colonnade.privacy.accounting import check_epsilon
 from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded, compose
 from colonnade.privacy.noise import discrete_laplace
-from colonnade.view.blocks import Section, Table, Text, View
+from colonnade.view.blocks import Figure, Section, Table, Text, View
 
 MOST_PARTIES = 10
 """A report has 2^K patterns; with more parties it is left out."""
@@ -273,6 +273,24 @@ class Aligned(Result):
             "simulated": self.simulated,
         }
 
+    def _figure(self) -> Figure:
+        held = self.rows()
+        return Figure(
+            name="overlap",
+            chart="upset",
+            data={
+                "parties": list(self.parties),
+                "patterns": [[party in names for party in self.parties] for names, _ in held],
+                "counts": [count for _, count in held],
+                "noise": self.noise_sd,
+            },
+            label="Who shares how many records; the numbers are in the table below",
+            title="Who shares how many records",
+            caption="A row is one combination of parties: dark dots have the record, light ones do not. Whiskers are"
+            " two standard deviations of the noise.",
+            x="noisy number of records that exactly these parties have",
+        )
+
     def view(self) -> View:
         title = f"A cohort of {in_words(self.n)} records at {len(self.parties)} parties"
         cohort = "every record that any party has" if self.include == UNION else f"the records of {self.include}"
@@ -280,9 +298,11 @@ class Aligned(Result):
         head = ("records that exactly these hold", "noisy number")
         width = noise_width(self.noise_sd)
         if rows:
-            answer: tuple[Text | Table, ...] = (
+            ordered = tuple(row for _, row in sorted(zip((-count for _, count in self.rows()), rows, strict=True)))
+            answer: tuple[Text | Table | Figure, ...] = (
                 Text(text=f"The cohort is {cohort}.", style="lead"),
-                Table(title="Overlap", head=head, rows=rows, numeric=(1,)),
+                self._figure(),
+                Table(title="Overlap", head=head, rows=ordered, numeric=(1,), shown=0),
                 Text(text=f"Noise: {width} (two standard deviations).", style="soft"),
             )
         else:

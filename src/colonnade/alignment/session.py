@@ -12,18 +12,12 @@ from colonnade.alignment.keys import check_rules, normal_forms
 from colonnade.data.block import Block
 from colonnade.data.column import Columns
 from colonnade.errors import SchemaError, SourceError
-from colonnade.federation.config import Spec
+from colonnade.federation.config import Spec, capacity_of
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.home import Home
 from colonnade.federation.job import Progress
 from colonnade.federation.run_folder import RunFolder
-
-
-def capacity_of(records: int) -> int:
-    """The number of records, rounded up to two digits: at most a tenth more."""
-    step: int = 10 ** max(0, len(str(records)) - 2)
-    return -(-records // step) * step
 
 
 def prepare(spec: Spec, *, normalise: Sequence[str] = (), capacity: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -48,7 +48,7 @@ def demo(
     """
     from colonnade.data.simulated import five_institutions
     from colonnade.data.simulated.example import write_example
-    from colonnade.evaluation.report import write_index
+    from colonnade.evaluation.story import write_story
     from colonnade.federation.config import Spec
     from colonnade.federation.coordinator import Federation
 
@@ -68,17 +68,18 @@ def demo(
         allow=("alignment", "presence"),
         seed=seed,
     )
-    runs = [_align(spec, out / "runs", output)]
+    runs = {"align": _align(spec, out / "runs", output)}
     with Federation.from_spec(spec, runs=out / "runs") as federation:
-        described = _describe(federation, output)
-        runs += [described, _synthesize(federation, example, described, output)]
-        runs.append(_regress(federation, output))
+        runs["describe"] = _describe(federation, output)
+        runs["synthesize"] = _synthesize(federation, example, runs["describe"], output)
+        runs["regress"] = _regress(federation, output)
     output.say()
     output.say(
         "What each institution wrote down: colonnade ledger show"
         f" {shlex.quote(str(out / 'home' / example.parties[0]))} (and the folders beside it)"
     )
-    index = write_index(out / "index.html", runs, title=f"{n:,} simulated firms at {len(example.parties)} institutions")
+    with output.busy("fitting the same regression to the truth"):
+        index = write_story(out / "index.html", example, runs, response=RESPONSE)
     output.result(str(index.absolute()) if quiet else f"Open: {index.absolute()}")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,8 +12,11 @@ from colonnade.cli.output import UNWELL, AsJson, Output
 from colonnade.cli.start import TABLE, table_source
 from colonnade.codec import plain
 
+if TYPE_CHECKING:
+    from colonnade.federation.run_folder import RunFolder
+
 party = typer.Typer(no_args_is_help=True, help="Set up, serve and decide for one institution.")
-coordinator = typer.Typer(no_args_is_help=True, help="Set up the coordinator.")
+coordinator = typer.Typer(no_args_is_help=True, help="Set up and run the coordinator.")
 authority = typer.Typer(no_args_is_help=True, help="Make, sign and revoke the consortium's certificates.")
 columns = typer.Typer(no_args_is_help=True, help="Declare the columns' public domains.")
 
@@ -26,24 +30,16 @@ JobName = Annotated[str, typer.Argument(help="The job, as `colonnade party reque
 @party.command("init")
 def party_init(
     file: PartyToml,
-    organisation: Annotated[str, typer.Option("--organisation", help="Who runs it.", show_default=False)],
+    organisation: Annotated[
+        str | None, typer.Option("--organisation", help="Who runs it; a kit knows.", show_default=False)
+    ] = None,
 ) -> None:
-    """Make this party's keys where they stay, and a request for the authority to sign."""
-    from colonnade.federation.config import PartyFile
-    from colonnade.federation.home import Home
-    from colonnade.federation.transports.certificates import make_request
+    """Make this party's keys where they stay, and one file for the authority."""
+    from colonnade.federation.provision import initialise
 
-    settings = PartyFile.from_toml(file)
-    identity = Home(path=settings.home).identity()
-    request = make_request(
-        settings.credentials,
-        name=settings.name,
-        organisation=organisation,
-        sealing_key=identity.public,
-        signing_key=identity.signing_key,
-    )
+    fingerprint, request = initialise(file, organisation)
     out = Output()
-    out.say(f"Tell the authority this fingerprint by telephone: {identity.public.fingerprint}")
+    out.say(f"Tell the authority this fingerprint by telephone: {fingerprint}")
     out.result(f"Send this to the authority: {request}")
 
 
@@ -171,6 +167,84 @@ def coordinator_init(
     Output().result(f"Send this to the authority: {request}")
 
 
+CoordinatorToml = Annotated[Path, typer.Argument(help="The coordinator.toml (docs/network.md).")]
+
+
+@coordinator.command("serve")
+def coordinator_serve(file: CoordinatorToml = Path("coordinator.toml")) -> None:
+    """Stay: keep the parties connected, run what is asked for, go on when operators have approved.
+
+    While it runs, every verb with `-f coordinator.toml` puts its job into the queue and follows it.
+    """
+    import signal
+
+    from colonnade.evaluation.report import write_report
+    from colonnade.federation.service import CoordinatorService
+
+    def report(run: RunFolder, remarks: Sequence[str]) -> None:
+        write_report(run, remarks=remarks)
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    out = Output()
+    try:
+        CoordinatorService(file, finished=report, said=out.say).serve()
+    except KeyboardInterrupt:
+        out.say("The coordinator has stopped; what was under way goes on when it is started again.")
+
+
+@coordinator.command()
+def ask(
+    job: Annotated[Path, typer.Argument(help="A job.toml: method, and [options] as the method's class takes them.")],
+    file: Annotated[Path, typer.Option("--federation", "-f", metavar="FILE", help="The coordinator.toml.")] = Path(
+        "coordinator.toml"
+    ),
+) -> None:
+    """Put a job into the queue of the coordinator, and leave it there."""
+    from colonnade.federation.config import JobFile
+    from colonnade.federation.service import Queue
+
+    asked = JobFile.from_toml(job)
+    asked.method()
+    Output().result(Queue.of(file).put(asked.wanted, asked.options, name=asked.name))
+
+
+@coordinator.command()
+def jobs(file: CoordinatorToml = Path("coordinator.toml"), as_json: AsJson = False) -> None:
+    """List what is in the queue, and whom or what each job waits for."""
+    from colonnade.federation.service import Queue
+
+    queue, out = Queue.of(file), Output()
+    states = {name: queue.state(name) for name in queue.waiting()}
+    if as_json:
+        out.json({"served": queue.served, "jobs": plain(states)})
+        return
+    if not queue.served:
+        out.say("No coordinator serves this queue; start one with `colonnade coordinator serve`.")
+    if not states:
+        out.say("No job is in the queue.")
+        return
+    rows = [(name, state.state, state.sentence or _rounds(state.progress)) for name, state in states.items()]
+    out.table("Jobs", ("job", "state", ""), rows)
+
+
+def _rounds(progress: Mapping[str, Any] | None) -> str:
+    return "" if progress is None else f"round {progress['rounds']} of {progress['of']}"
+
+
+@coordinator.command("end")
+def coordinator_end(
+    job: Annotated[str, typer.Argument(help="The job, as `colonnade coordinator jobs` names it.")],
+    file: Annotated[Path, typer.Option("--federation", "-f", metavar="FILE", help="The coordinator.toml.")] = Path(
+        "coordinator.toml"
+    ),
+) -> None:
+    """Take a job out of the queue. What it has spent stays spent; parties end what it left by themselves."""
+    from colonnade.federation.service import Queue
+
+    Queue.of(file).end(job, failed="taken out of the queue")
+    Output().result(f"{job}: ended")
+
+
 @authority.command("init")
 def authority_init(
     folder: Annotated[Path, typer.Argument(help="A new folder; its key never leaves it.")] = Path("authority"),
@@ -214,6 +288,55 @@ def revoke(
 
     gone = certificates.revoke(authority, certificate)
     Output().result(f"Revoked {gone.name}, serial {gone.serial:x}: copy {authority / certificates.REVOKED}")
+
+
+def provision(
+    file: Annotated[Path, typer.Argument(help="The consortium.toml that you have written.", show_default=False)],
+    replies: Annotated[
+        list[Path] | None, typer.Argument(metavar="[REPLY]...", help="What members have sent back.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the kits go.")] = Path("kits"),
+    days: Annotated[float, typer.Option("--days", help="How long certificates are valid.")] = 90.0,
+    trusted_dealer: Annotated[
+        bool, typer.Option("--trusted-dealer", help="Make the members' keys too: for trials, with data not real.")
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask for fingerprints; with a dealer, confirm drafted columns."),
+    ] = False,
+) -> None:
+    """Make a signed start-up kit for each member of a consortium, and the coordinator's.
+
+    Members send one file back; with all of them, the same command signs and completes the kits. Later it renews
+    certificates that are past half of their life.
+    """
+    from colonnade.federation.provision import Provision, initialise
+
+    output = Output()
+    kits = Provision(file, out, days=days)
+    fresh = kits.begin(dealer=trusted_dealer, confirm=yes)
+    if trusted_dealer:
+        replies = [initialise(out / name / "party.toml", None)[1] for name in fresh]
+        output.say("The keys of all members were made here, by you: for trials, with data that are not real.")
+    members = kits.take(replies or [])
+    if members and not trusted_dealer:
+        output.table(
+            "Compare by telephone",
+            ("member", "organisation", "fingerprint"),
+            [(member.name, member.organisation, member.fingerprint) for member in members],
+        )
+        if not yes:
+            typer.confirm("Has every sender confirmed its fingerprint?", abort=True)
+    if kits.lacking:
+        for name in fresh:
+            output.say(f"Send to {name}: {out / name}.zip")
+        output.say(f"{', '.join(kits.lacking)} send one file back each; then: colonnade provision {file} FILE...")
+    else:
+        kits.complete(dealer=trusted_dealer)
+        for name in kits.draft.members:
+            output.say(f"{name}: colonnade party serve {out / name / 'party.toml'}    (to send: {out / name}.zip)")
+        output.say(f"Here: colonnade coordinator serve {out / 'coordinator' / 'coordinator.toml'}")
+    output.result(f"Kits: {out.absolute()}")
 
 
 # --- check-ups ------------------------------------------------------------------------------------------------

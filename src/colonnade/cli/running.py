@@ -7,7 +7,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import typer
 
 from colonnade.cli.output import Output
-from colonnade.errors import AwaitingApproval, BadArguments, NotApproved, PartyLost, SchemaError, StorageError
+from colonnade.errors import AwaitingApproval, BadArguments, NotApproved, PartyLost, RunError, StorageError
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
     from colonnade.federation.method import Method
     from colonnade.federation.plan import Plan
     from colonnade.federation.run_folder import RunFolder
+    from colonnade.federation.service import Queue
     from colonnade.view.blocks import View
 
 RESUME = "resume it with `colonnade resume RUN`"
@@ -72,13 +73,7 @@ def _before_the_cohort(
 
     if CoordinatorFile.is_one(path):
         file = CoordinatorFile.from_toml(path)
-        capacity = dict(Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY).capacity)
-        lacking = [party for party, most in capacity.items() if most < 1]
-        if lacking:
-            raise SchemaError(
-                f"consortium.toml states no capacity for {', '.join(lacking)}: the most records that it may have,"
-                " which is public; add capacity = NUMBER."
-            )
+        capacity = Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY).capacities()
         alignment = method.from_options({**options, "capacity": capacity})
         return Federation.from_toml(path), alignment
     spec, runs = Spec.from_toml(path)
@@ -88,6 +83,83 @@ def _before_the_cohort(
     if plan_only:
         spec = replace(spec, home=None)  # a plan leaves nothing at the parties: not even that an alignment has begun
     return Federation.from_spec(spec, runs=runs, origin=str(path.absolute()), aligned=False), alignment
+
+
+def confirmed(plan: Plan, out: Output, *, yes: bool, plan_only: bool, as_json: bool) -> bool:
+    """Show the plan, and ask on a terminal unless it was only to be shown."""
+    if as_json:
+        out.json(plan_dict(plan))
+    elif plan_only:
+        out.say(plan.text())
+    else:
+        say_total(plan, out)
+        for note in plan.notes:
+            out.say(note)
+        agreed(out, yes=yes)
+        return True
+    return False
+
+
+def hand_over(
+    method: type[Method[Any]],
+    options: Mapping[str, Any],
+    path: Path,
+    out: Output,
+    *,
+    name: str | None,
+    yes: bool,
+    plan_only: bool,
+    as_json: bool,
+) -> bool:
+    """Ask the coordinator that serves this coordinator.toml, if one does, and follow the job to its end."""
+    from colonnade.federation.config import Consortium, CoordinatorFile
+    from colonnade.federation.service import Queue
+    from colonnade.federation.transports.certificates import AUTHORITY
+
+    if not CoordinatorFile.is_one(path):
+        return False
+    file = CoordinatorFile.from_toml(path)
+    queue = Queue(file.queue)
+    if not queue.served:
+        return False
+    consortium = Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY)
+    stated = {**options, "capacity": consortium.capacities()} if method.makes_cohort else options
+    ready = method.from_options(stated)
+    n = queue.status().get("n")
+    if n is None or (n == 1 and not method.makes_cohort):
+        out.say("The plan is made when all members are connected and their records are lined up.")
+    else:
+        plan = ready.plan(consortium.facts(n), consortium.roster)
+        if not confirmed(plan, out, yes=yes, plan_only=plan_only, as_json=as_json):
+            return True
+    follow(queue, queue.ask(ready, name=name), file.runs, out)
+    return True
+
+
+def follow(queue: Queue, name: str, runs: Path, out: Output) -> None:
+    """Say what the service does with a job until it has ended."""
+    from colonnade.federation.job import Progress
+    from colonnade.federation.run_folder import RunFolder
+
+    out.say(f"{name} is in the queue of the coordinator, which goes on with it by itself.")
+    sentence = ""
+    try:
+        with out.progress() as progress:
+            while (state := queue.state(name)).state not in ("done", "failed"):
+                if state.sentence and state.sentence != sentence:
+                    sentence = state.sentence
+                    out.say(f"{name} {sentence}")
+                if state.progress is not None and progress is not None:
+                    progress(Progress(**state.progress))
+                if not queue.served:
+                    raise PartyLost(f"the coordinator has stopped; start it again, and it goes on with {name}.")
+                time.sleep(0.5)
+    except KeyboardInterrupt as error:
+        error.add_note(f"The job stays in the queue; its run folder is {runs / name}.")
+        raise
+    if state.state == "failed":
+        raise RunError(state.sentence)
+    told(RunFolder.open(runs / name), out)
 
 
 def run(
@@ -102,16 +174,8 @@ def run(
 ) -> None:
     """Show the plan, ask on a terminal, and run the very plan that was shown."""
     plan = federation.plan(method)
-    if as_json:
-        out.json(plan_dict(plan))
+    if not confirmed(plan, out, yes=yes, plan_only=plan_only, as_json=as_json):
         return
-    if plan_only:
-        out.say(plan.text())
-        return
-    say_total(plan, out)
-    for note in plan.notes:
-        out.say(note)
-    agreed(out, yes=yes)
     finish(federation, execute(federation, plan, out, name=name), out)
 
 
@@ -164,14 +228,22 @@ def go_on(federation: Federation, path: Path, out: Output) -> None:
 
 def finish(federation: Federation, run: RunFolder, out: Output) -> None:
     """Write the report and say what came out; the report's path is the last line."""
-    from colonnade.evaluation.report import SIMULATED, view_of, write_report
+    from colonnade.evaluation.report import write_report
 
-    report = write_report(run, remarks=federation.remarks)
+    write_report(run, remarks=federation.remarks)
+    told(run, out, remarks=federation.remarks)
+
+
+def told(run: RunFolder, out: Output, *, remarks: Sequence[str] = ()) -> None:
+    """What came out of a run that has its report."""
+    from colonnade.evaluation.report import SIMULATED, view_of
+
+    report = run.path / "report.html"
     show(view_of(run), out)
     out.say()
-    for remark in federation.remarks:
+    for remark in remarks:
         out.say(remark)
-    if federation.seed is not None:
+    if run.job["seed"] is not None:
         out.say(SIMULATED)
     out.result(str(report.absolute()) if out.quiet else f"Report: {report.absolute()}")
 

@@ -321,6 +321,9 @@ def run_verb(
     if as_json and not plan_only:
         raise BadArguments("--json goes with --plan; a run writes result.json into its folder.")
     out = Output(quiet=quiet or as_json)
-    opened, ready = running.prepared(method, options, running.federation_here(federation), out, plan_only=plan_only)
+    path = running.federation_here(federation)
+    if running.hand_over(method, options, path, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json):
+        return
+    opened, ready = running.prepared(method, options, path, out, plan_only=plan_only)
     with opened:
         running.run(opened, ready, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)

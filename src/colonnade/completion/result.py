@@ -15,7 +15,7 @@ from colonnade.completion.quality import DONOR, MEAN, fails
 from colonnade.errors import RunError
 from colonnade.federation.method import Result
 from colonnade.formatting import number
-from colonnade.view.blocks import Block, Heading, Items, Section, Table, Text, View
+from colonnade.view.blocks import Block, Figure, Heading, Items, Section, Table, Text, View
 
 PARTY_HEAD = (
     "party",
@@ -244,6 +244,7 @@ class Completion(Result):
         masking = {"pads": "pairwise pads", "ckks": "CKKS encryption"}[options["masking"]]
         return (
             Text(text=f"Imputer: {options['imputer']};{drawn} hidden vectors under {masking}.", style="lead"),
+            *self._figures(),
             parties,
             Text(
                 text=f"All figures are on records that the party has and that were hidden {hidden}. RMSE is on scaled"
@@ -256,6 +257,35 @@ class Completion(Result):
                 " column flags the generated entries; treat them as estimates, not as observations."
             ),
         )
+
+    def _figures(self) -> tuple[Figure, ...]:
+        """One for each party: its columns' errors beside both floors, those with most gained first."""
+        figures = []
+        for party in self.parties:
+            known = {
+                name: errors
+                for name, errors in self.quality(party)["columns"].items()
+                if all(_exists(errors[what]) for what in ("rmse", MEAN, DONOR))
+            }
+            ordered = sorted(known, key=lambda name: known[name]["rmse"] - known[name][MEAN])
+            if not ordered:
+                continue
+            series = {"completed": "rmse", "the column's mean": MEAN, "a random record (donor)": DONOR}
+            figures.append(
+                Figure(
+                    name=f"errors at {party}" if len(self.parties) > 1 else "errors",
+                    chart="dots",
+                    data={
+                        "labels": ordered,
+                        "series": {label: [known[name][what] for name in ordered] for label, what in series.items()},
+                    },
+                    label=f"Errors of {party}'s completed columns beside those of means and of random records",
+                    title=f"Errors at {party}, by column",
+                    x="root mean squared error on hidden records (1: the declared range)",
+                    caption="Filled dots should lie left of the diamonds; where values were drawn, of the squares.",
+                )
+            )
+        return tuple(figures)
 
     def _details(self, columns: Table) -> tuple[Block, ...]:
         steps = [

@@ -28,7 +28,6 @@ from colonnade.federation.policy import ASK, columns_of, operator, own_plan, res
 from colonnade.federation.requester import named
 from colonnade.federation.store import JobState, Maker
 from colonnade.privacy.accounting import Guarantee
-from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import Budget, Ledger, against, history_of, within
 
 Record = Literal["ledger", "transcript"]

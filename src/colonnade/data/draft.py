@@ -19,7 +19,6 @@ The rules, in their order; the first that fits decides:
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,6 +39,7 @@ from colonnade.data.summary import Summary
 from colonnade.errors import ColonnadeError, EmptyParty, KeyProblem
 from colonnade.formatting import number, share
 from colonnade.view.blocks import Block, Figure, Figures, Heading, Section, Table, Text, View
+from colonnade.view.render import Viewed
 
 ROWS = 16_384
 FEW_NUMBERS, OFTEN = 10, 20
@@ -84,7 +84,7 @@ class DraftedTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class Draft(Viewed):
     """What was found in the parties' tables, column by column. It shows the owner's own data: keep it at home."""
 
     key: str | tuple[str, ...]
@@ -552,7 +552,9 @@ def _figure(column: Column, summary: Summary) -> Figure:
     data = {"counts": drawn.tolist(), "edges": edges.tolist()}
     if column.kind == "date":
         data["ticks"] = [column.label(edge) for edge in edges]
-    return Figure(chart="histogram", data=data, label=label, title=column.name, caption=caption, x=column.name, y="cells")
+    return Figure(
+        chart="histogram", data=data, label=label, title=column.name, caption=caption, x=column.name, y="cells"
+    )
 
 
 def _level_counts(column: Column, summary: Summary) -> list[int]:

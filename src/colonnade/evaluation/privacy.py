@@ -17,7 +17,9 @@ from colonnade.federation.stage import Stage
 from colonnade.privacy.accounting import Guarantee, advantage, guarantee
 from colonnade.privacy.cost import Cost, Relation, Unit
 from colonnade.privacy.wording import in_plain_words, pair
+from colonnade.view.blocks import Figure, Figures
 from colonnade.view.page import Html, join, listing, paragraph, section, table, tag
+from colonnade.view.render import render_blocks
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 LEAST_EVENT = 1e-3
@@ -145,12 +147,17 @@ def cards(entries: Iterable[tuple[str, Html]], **attributes: str) -> Html:
 def glance(plan: Plan, person: PersonTotal, quality: str) -> Html:
     assumed = paragraph(f"Missing blocks: {plan.missing_data}", class_="soft") if plan.missing_data else None
     entries = (
-        ("Released", listing(released(plan))),
-        ("Seen by", listing(seen_by(plan))),
-        ("Cost to a person", _cost_card(person)),
         ("How good", join([paragraph(quality), assumed])),
+        ("Cost to a person", _cost_card(person)),
+        ("Released", listing(_first(released(plan)))),
+        ("Seen by", listing(_first(seen_by(plan)))),
     )
     return tag("section", tag("h2", "At a glance", class_="quiet"), cards(entries, class_="glance"))
+
+
+def _first(sentences: list[str], most: int = 4) -> list[str]:
+    """What fits a card; the section on privacy has all of it."""
+    return sentences if len(sentences) <= most else [*sentences[:most], f"and {len(sentences) - most} more, below"]
 
 
 def released(plan: Plan) -> list[str]:
@@ -280,6 +287,7 @@ def _attacker(person: PersonTotal) -> Html:
                 f" {person.right('zero-out')} of 100 cases under zero-out and in"
                 f" {person.right('replace')} under replace. Without any release it would be 50."
             ),
+            render_blocks([Figures(figures=(guesses_figure(person), belief_figure(person.total)))]),
             table(
                 ("believed before", *(f"at most after, {relation}" for relation in RELATIONS)),
                 beliefs,
@@ -292,6 +300,46 @@ def _attacker(person: PersonTotal) -> Html:
                 class_="soft",
             ),
         ]
+    )
+
+
+def guesses_figure(person: PersonTotal) -> Figure:
+    """Of a hundred guesses whether a record was used, how many at most are right."""
+    right = int(person.right("zero-out"))
+    return Figure(
+        name="guesses",
+        chart="hundred",
+        data={
+            "counts": {
+                "right by tossing a coin": 50,
+                "more, at most, because of what was released": right - 50,
+                "wrong in any case": 100 - right,
+            }
+        },
+        label=f"Of 100 guesses whether one person's record was used at most {right} are right; a coin has 50",
+        title="100 guesses: was this person's record used?",
+        x="by an attacker who knows everything else",
+    )
+
+
+def belief_figure(bounds: Mapping[Relation, Guarantee]) -> Figure:
+    """What an attacker may believe afterwards, over what it believed before."""
+    priors = [place / 50 for place in range(51)]
+    return Figure(
+        name="belief",
+        chart="curves",
+        data={
+            "lines": {
+                relation: (priors, [belief(prior, epsilon=bound.epsilon, delta=bound.delta) for prior in priors])
+                for relation, bound in bounds.items()
+            },
+            "diagonal": "nothing learned",
+        },
+        label="The most that an attacker may believe afterwards, for each belief before; the table has three of them",
+        title="What epsilon means for one person",
+        x="belief about one person before",
+        y="at most believed afterwards",
+        caption="The nearer to the diagonal, the less can be learned.",
     )
 
 

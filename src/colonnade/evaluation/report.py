@@ -166,26 +166,29 @@ def _transcript_section(path: Path) -> Html:
 # --- where a simulation knows the truth -----------------------------------------------------------------------
 
 
-def _truth_section(comparison: Mapping[str, Any]) -> Section:
-    """The report's section on comparison.json: coefficients beside the truth, and distances."""
+def truth_figure(comparison: Mapping[str, Any]) -> Figure:
+    """Coefficients fitted to the synthetic table, beside the true ones; the largest first."""
     rows = sorted(comparison["coefficients"], key=lambda row: -abs(row["truth"] * row["scale"]))
 
     def ends(reach: float) -> list[float]:
         return [(row["synthetic"] + reach * row["synthetic_error"]) * row["scale"] for row in rows]
 
-    figure = Figure(
+    return Figure(
+        name="beside the truth",
         chart="intervals",
         data={
             "labels": [row["name"] for row in rows],
             "centres": ends(0.0),
             "lows": ends(-1.96),
             "highs": ends(1.96),
-            "truths": [row["truth"] * row["scale"] for row in rows],
+            "name": "synthetic table",
+            "others": {"truth": [row["truth"] * row["scale"] for row in rows]},
         },
-        label="Coefficients from the synthetic table, and in truth",
-        title=f"Regression of {comparison['response']}, per standard deviation of each feature",
-        caption="Dots: fitted to the synthetic table, with the intervals that least squares would claim. Rings: the"
-        " truth. The intervals know nothing of the synthesis, so they are too short.",
+        label="Coefficients from the synthetic table, and in truth; the table below has the numbers",
+        title=f"A regression of {comparison['response']} on the synthetic table",
+        x=f"effect on {comparison['response']} of one standard deviation",
+        caption="The intervals are those that least squares would claim. They know nothing of the synthesis, so they"
+        " are too short.",
         numbers=Table(
             title="Coefficients (standard errors of least squares)",
             head=("feature", "in truth", "from the synthetic table", "from the complete table, were it known"),
@@ -202,6 +205,10 @@ def _truth_section(comparison: Mapping[str, Any]) -> Section:
         ),
         note="In brackets: standard errors of least squares.",
     )
+
+
+def _truth_section(comparison: Mapping[str, Any]) -> Section:
+    """The report's section on comparison.json: coefficients beside the truth, and distances."""
     return Section(
         title="Beside the truth",
         blocks=(
@@ -209,7 +216,7 @@ def _truth_section(comparison: Mapping[str, Any]) -> Section:
                 text="These firms are simulated, so the truth is known. In a real federation no one has it, and this"
                 " section is not there."
             ),
-            figure,
+            truth_figure(comparison),
             Text(
                 text=f"Correlation of fitted with true effects {comparison['agreement']:.3f}; mean distance (total"
                 f" variation) of one column's distribution {comparison['marginal']:.3f}, of a pair's"
@@ -234,7 +241,7 @@ def write_index(path: Path, runs: Sequence[RunFolder], *, title: str) -> Path:
     if not done:
         raise RunError(f"no finished run with a report among {len(runs)}; run a method first.")
     delta = max(run.plan().delta for run in done)
-    costs = [_costs(run) for run in done]
+    costs = [costs_of(run) for run in done]
     person = PersonTotal.of([cost for listed in costs for cost in listed], delta=delta)
     simulated = any(run.read_json("costs.json")["simulated"] for run in done)
     articles = [_article(path, run, number, costs[number - 1], delta) for number, run in enumerate(done, start=1)]
@@ -278,7 +285,7 @@ def _together(person: PersonTotal) -> str:
     return f"Together these runs cost a person epsilon {epsilon}, delta {delta} ({total.relation}).{also}"
 
 
-def _costs(run: RunFolder) -> list[Cost]:
+def costs_of(run: RunFolder) -> list[Cost]:
     """A run's costs; joint ids are made its own, since a plan's do not name the job."""
     by_party = run.read_json("costs.json")["costs"].values()
     return [

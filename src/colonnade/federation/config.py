@@ -53,7 +53,7 @@ def read_toml(path: Path, *, example: str = "docs/network.md") -> dict[str, Any]
         raise SchemaError(f"{path} cannot be read ({error}); see {example} for an example.") from error
 
 
-def _checked(kind: type[T], path: Path, *, example: str = "docs/network.md") -> T:
+def checked_toml(kind: type[T], path: Path, *, example: str = "docs/network.md") -> T:
     """A TOML file as a dataclass, with its paths made absolute by the folder that it is in."""
     try:
         checked = record(kind, read_toml(path, example=example), str(path), cure=f" See {example} for an example.")
@@ -106,7 +106,7 @@ class _Agreed:
     key: str | tuple[str, ...]
     holder: str | None = None
     coordinator: str = COORDINATOR
-    committee: tuple[str, ...] | None = None
+    committee: tuple[str, ...] | Literal["pair"] | None = None
     threshold: int = 1
     colluders: int = 1
     allow: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class Spec(_Agreed):
     @classmethod
     def from_toml(cls, path: Path) -> tuple[Spec, Path]:
         """A federation.toml, and its folder for runs."""
-        file = _checked(_FederationFile, path, example="docs/federation-toml.md")
+        file = checked_toml(_FederationFile, path, example="docs/federation-toml.md")
         if not file.parties:
             raise SchemaError(f"{path} needs at least one [parties.NAME] with a source.")
         common = {entry.name: getattr(file, entry.name) for entry in fields(_Agreed)}
@@ -200,8 +200,8 @@ def federation_text(
         f"{off}]",
     ]
     if len(sources) == 2:
-        holder = "# With two parties an independent organisation holds a share of what is computed together."
-        lines += [holder, 'holder = "an independent organisation"']
+        holder = "# With two parties an independent organisation holds a share of what is computed together; without one,"
+        lines += [holder, '# take committee = "pair" instead.', 'holder = "an independent organisation"']
     for party, source in sources.items():
         lines += ["", f"[parties.{key_text(party)}]", f"source = {value_text(source)}"]
         if ignore.get(party):
@@ -231,13 +231,13 @@ class ConsortiumFile:
     coordinator_organisation: str
     """Who runs it, as its certificate says."""
     members: Mapping[str, MemberTable]
-    committee: tuple[str, ...] = ()
+    committee: tuple[str, ...] | Literal["pair"] = ()
     threshold: int = 1
     colluders: int | None = None
 
     @classmethod
     def from_toml(cls, path: Path) -> ConsortiumFile:
-        file = _checked(cls, path)
+        file = checked_toml(cls, path)
         if not file.members:
             raise SchemaError(f"{path} needs at least one [members.NAME] with a certificate.")
         return replace(file, members={name: _beside(table, path.parent) for name, table in file.members.items()})
@@ -275,8 +275,9 @@ class Consortium:
             )
         roster = Roster(
             members=tuple(members),
-            committee=file.committee,
+            committee=() if file.committee == "pair" else file.committee,
             threshold=file.threshold,
+            pair=file.committee == "pair",
             colluders=min(1, len(members) - 1) if file.colluders is None else file.colluders,
             coordinator=file.coordinator_organisation,
         )
@@ -290,6 +291,16 @@ class Consortium:
 
     def facts(self, n: int) -> PublicFacts:
         return PublicFacts(n=n, columns=dict(self.columns))
+
+    def capacities(self) -> dict[str, int]:
+        """What an alignment must know of every member; refused if one states none."""
+        lacking = [party for party, most in self.capacity.items() if most < 1]
+        if lacking:
+            raise SchemaError(
+                f"consortium.toml states no capacity for {', '.join(lacking)}: the most records that it may have,"
+                " which is public; add capacity = NUMBER."
+            )
+        return dict(self.capacity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +324,7 @@ class PartyFile:
 
     @classmethod
     def from_toml(cls, path: Path) -> PartyFile:
-        file = _checked(cls, path)
+        file = checked_toml(cls, path)
         if file.policy.budget is not None:
             raise SchemaError(f"budget in {path} is a table of its own, [budget]; take it out of [policy].")
         try:
@@ -332,6 +343,10 @@ class CoordinatorFile:
     address: str = ADDRESS
     credentials: Path = Path("credentials")
     runs: Path = Path("runs")
+    queue: Path = Path("queue")
+    """Where jobs wait for `colonnade coordinator serve`."""
+    authority: Path | None = None
+    """The authority's folder, if it is on this machine: the service then renews the coordinator's certificate."""
     revoked: Path | None = None
     timeout: float = 600.0
     seed: int | None = None
@@ -339,12 +354,18 @@ class CoordinatorFile:
 
     @classmethod
     def from_toml(cls, path: Path) -> CoordinatorFile:
-        return _checked(cls, path)
+        return checked_toml(cls, path)
 
     @staticmethod
     def is_one(path: Path) -> bool:
         """Whether a TOML file is a coordinator.toml rather than a federation.toml."""
         return kind_of(path) == "coordinator"
+
+
+def capacity_of(records: int) -> int:
+    """The number of records, rounded up to two digits: at most a tenth more."""
+    step: int = 10 ** max(0, len(str(records)) - 2)
+    return -(-records // step) * step
 
 
 # --- a job ------------------------------------------------------------------------------------------------
@@ -376,7 +397,7 @@ class JobFile:
 
     @classmethod
     def from_toml(cls, path: Path) -> JobFile:
-        job = _checked(_JobTable, path, example="docs/command-line.md")
+        job = checked_toml(_JobTable, path, example="docs/command-line.md")
         if job.name is not None:
             check_name(job.name, f"the run folder that name in {path} states")
         return cls(path=path, wanted=job.method, options=job.options, name=job.name)

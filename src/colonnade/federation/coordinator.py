@@ -45,9 +45,12 @@ from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.federation.transports import Transport
 from colonnade.federation.transports.certificates import AUTHORITY
+from colonnade.formatting import number
+from colonnade.view.blocks import Figure, Table, Text, View
+from colonnade.view.render import Viewed
 
 
-class Federation:
+class Federation(Viewed):
     """All parties, through one transport. Use it as a context manager, or call `close`.
 
     Parameters
@@ -110,6 +113,34 @@ class Federation:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._greeted = False
 
+    def __repr__(self) -> str:
+        held = ", ".join(f"{party} ({len(columns)})" for party, columns in self.facts.columns.items())
+        return f"<Federation of {len(self.facts.parties)} parties, {self.facts.n:,} records; columns: {held}>"
+
+    def view(self) -> View:
+        """What is public: who takes part, and who has which columns."""
+        columns = self.facts.columns
+        rows = tuple(
+            (party, self.roster.member(party).organisation, str(len(own)), ", ".join(own))
+            for party, own in columns.items()
+        )
+        return View(
+            title=f"A federation of {len(columns)} parties",
+            quality=f"Public facts: {number(self.facts.n)} records in the cohort, and the columns of each party.",
+            answer=(
+                Figure(
+                    name="columns",
+                    chart="bars",
+                    data={"labels": list(columns), "values": [len(own) for own in columns.values()]},
+                    label="How many columns each party has",
+                    title="Columns of each party",
+                    x="columns",
+                ),
+                Table(title="Columns", head=("party", "organisation", "columns", "names"), rows=rows, numeric=(2,)),
+                *(Text(text=remark, style="soft") for remark in self.remarks),
+            ),
+        )
+
     @classmethod
     def local(
         cls, blocks: Any, *, key: str, columns: Any, runs: str | Path | None = None, **options: Any
@@ -149,26 +180,33 @@ class Federation:
         network = Network(agreed.roster.names, address=file.address, folder=file.credentials, revoked=file.revoked)
         try:
             network.wait_for(agreed.roster.names, patience)
-            federation = cls(
-                transport=network,
-                facts=agreed.facts(1),
-                roster=agreed.roster,
-                runs=file.runs,
-                seed=file.seed,
-                origin=origin,
-                timeout=file.timeout,
-                remarks=["Every member runs on its own machine; records were lined up by a private alignment."],
-                signer=Signer(file.credentials),
-            )
-            hello = Request(kind="hello", arguments={})
-            sizes = {party: federation._say(party, hello)["n"] for party in network.parties}
-            if len(set(sizes.values())) > 1:
-                listed = ", ".join(f"{party} {size}" for party, size in sizes.items())
-                raise RosterError(f"the members have pinned cohorts of different sizes ({listed}); align again.")
-            federation.facts = agreed.facts(next(iter(sizes.values())))
+            return cls.over(network, file, agreed, origin=origin)
         except BaseException:
             network.close()
             raise
+
+    @classmethod
+    def over(
+        cls, network: Transport, file: CoordinatorFile, agreed: Consortium, *, origin: str | None = None
+    ) -> Federation:
+        """The federation of a consortium whose members have dialled in."""
+        federation = cls(
+            transport=network,
+            facts=agreed.facts(1),
+            roster=agreed.roster,
+            runs=file.runs,
+            seed=file.seed,
+            origin=origin,
+            timeout=file.timeout,
+            remarks=["Every member runs on its own machine; records were lined up by a private alignment."],
+            signer=Signer(file.credentials),
+        )
+        hello = Request(kind="hello", arguments={})
+        sizes = {party: federation._say(party, hello)["n"] for party in network.parties}
+        if len(set(sizes.values())) > 1:
+            listed = ", ".join(f"{party} {size}" for party, size in sizes.items())
+            raise RosterError(f"the members have pinned cohorts of different sizes ({listed}); align again.")
+        federation.facts = agreed.facts(next(iter(sizes.values())))
         return federation
 
     @classmethod

@@ -175,7 +175,7 @@ def _roster(
         )
         for name, organisation in organisations.items()
     ]
-    committee = spec.committee
+    committee = () if spec.committee == "pair" else spec.committee
     if committee is None:
         chosen: dict[str, str] = {}
         for member in members:
@@ -189,6 +189,7 @@ def _roster(
         threshold=spec.threshold,
         colluders=colluders,
         coordinator=spec.coordinator,
+        pair=spec.committee == "pair",
     )
 
 

@@ -16,14 +16,16 @@ from colonnade.errors import RunError
 from colonnade.federation.stage import Stage
 from colonnade.privacy.accounting import Guarantee, guarantee
 from colonnade.privacy.cost import Cost, Relation, Unit
+from colonnade.view.blocks import Items, Table, Text, View
+from colonnade.view.render import Viewed
 
 if TYPE_CHECKING:
     from colonnade.federation.job import Job
     from colonnade.federation.method import Result
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plan(Viewed):
     """What a method is going to do. `notes` are forecasts and warnings in plain words, `missing_data` says what it
     assumes about records that lack a block."""
 
@@ -97,6 +99,36 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         return hashlib.sha256(canonical(self.to_dict()).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<Plan of {self.method}: {self.rounds()} rounds in {len(self.stages)} stages, {self.total()}>"
+
+    def view(self) -> View:
+        """What leaves whom, who sees it and what it costs, for a notebook."""
+        rows = tuple(
+            (
+                f"{stage.discloses[:1].upper()}{stage.discloses[1:]}",
+                ", ".join(stage.costs),
+                str(max(stage.counts.values(), default=0)),
+                stage.audience,
+                str(guarantee(list(stage.costs.values()), delta=self.delta)),
+            )
+            for stage in self.stages
+        )
+        return View(
+            title=f"Plan of {self.method}: {self.rounds()} rounds in {len(self.stages)} stages",
+            quality="Computed from public facts; no data was touched.",
+            answer=(
+                Text(text=f"A person's total: {self.total()}; {self.total(relation='replace')}.", style="lead"),
+                Table(
+                    title="What leaves",
+                    head=("what leaves", "from", "requests", "seen by", "cost of it alone"),
+                    rows=rows,
+                    numeric=(2,),
+                ),
+                Items(items=self.notes),
+            ),
+        )
 
     def text(self) -> str:
         """The plan in plain words, for a terminal, a log or an operator who must decide."""

@@ -46,6 +46,8 @@ class Roster:
     threshold: int = 1
     colluders: int = 1
     coordinator: str = COORDINATOR
+    pair: bool = False
+    """Two institutions without a third: there are no share holders, and one encrypts what the other multiplies."""
 
     def __post_init__(self) -> None:
         names = [member.name for member in self.members]
@@ -69,8 +71,20 @@ class Roster:
             raise RosterError(
                 f"{self.colluders} colluders among {len(self.members)} members leave no honest noise; assume fewer."
             )
+        if self.pair:
+            self._check_pair()
         if self.committee:
             self._check_committee(names)
+
+    def _check_pair(self) -> None:
+        organisations = {member.organisation for member in self.members}
+        if len(self.members) != 2 or len(organisations) != 2 or not all(member.owns_data for member in self.members):
+            raise RosterError(
+                'committee = "pair" is for two data parties of two organisations and no other member; with more of'
+                " them, name three share holders."
+            )
+        if self.committee:
+            raise RosterError("a pair has no share holders; leave the committee out.")
 
     def _check_committee(self, names: list[str]) -> None:
         unknown = [name for name in self.committee if name not in names]
@@ -115,11 +129,19 @@ class Roster:
         """The members that the coordinator's organisation runs: it knows their noise, their shares and their keys."""
         return tuple(member.name for member in self.members if member.organisation == self.coordinator)
 
-    def require_committee(self) -> None:
+    def require_committee(self, *, products: bool = True) -> None:
+        """Refuse a roster that cannot compute a statistic; a pair serves where sums of products of two columns do."""
+        if self.pair:
+            if products:
+                return
+            raise TooFewHolders(
+                "this method multiplies more than once on shares, which a pair of institutions cannot; add an"
+                ' independent holder to the roster (holder = "...") in place of committee = "pair".'
+            )
         if not self.committee:
             raise TooFewHolders(
                 "this statistic needs at least three share holders of three organisations; add an independent holder to"
-                ' the roster (holder = "...") or another party.'
+                ' the roster (holder = "...") or another party, or let two parties compute alone (committee = "pair").'
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,6 +160,7 @@ class Roster:
             "threshold": self.threshold,
             "colluders": self.colluders,
             "coordinator": self.coordinator,
+            **({"pair": True} if self.pair else {}),  # left out, so that older rosters keep their fingerprints
         }
 
     @classmethod
@@ -152,6 +175,7 @@ class Roster:
             threshold=int(plain["threshold"]),
             colluders=int(plain["colluders"]),
             coordinator=str(plain.get("coordinator", COORDINATOR)),
+            pair=bool(plain.get("pair", False)),
         )
 
     @property

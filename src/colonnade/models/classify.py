@@ -53,7 +53,7 @@ from colonnade.models.matrix import (
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments
-from colonnade.view.blocks import Section, Table, Text, View
+from colonnade.view.blocks import Figure, Section, Table, Text, View
 
 MOST_SHOWN = 15
 """Coefficients that are shown at once; the others are folded."""
@@ -286,6 +286,18 @@ class Classifier(Result):
             quality=f"{noise} Accuracy was not measured: that would be one more release. Try the coefficients on"
             " records that you may see.",
             answer=(
+                Figure(
+                    name="coefficients",
+                    chart="dots",
+                    data={
+                        "labels": [name for name, _ in ordered],
+                        "series": {"coefficient": [float(value) for _, value in ordered]},
+                        "signed": True,
+                    },
+                    label="Coefficients of the features, the largest first; the table has the numbers",
+                    title="Coefficients",
+                    x=f"change of the log-odds of {event} per half of the feature's range",
+                ),
                 Table(title="Largest coefficients", head=head, rows=rows, numeric=(1,), shown=MOST_SHOWN),
                 Text(
                     text=f"Log-odds of {event}: the intercept plus coefficients times features, which lie between -1"

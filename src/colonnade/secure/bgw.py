@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from colonnade.errors import PartyLost, SecureError
 from colonnade.privacy.randomness import Randomness
 from colonnade.secure.field import Field, Residues, transpose
+from colonnade.secure.seeded import ResidueDealing, deal_residues
 from colonnade.secure.shamir import check_holders, interpolate, reconstruct, share, share_residues
 
 #: A polynomial of the columns, as data: (coefficient, exponent of each column) for each monomial.
@@ -54,22 +55,52 @@ class Product:
         """Products of one shape as one, along a new first axis."""
         return Product(products[0].field, np.stack([product._residues for product in products], axis=1))
 
+    @staticmethod
+    def in_rows(products: Sequence[Product], width: int) -> Product:
+        """The entries of several products one after the other, in rows of this width; zeros fill the last one."""
+        entries = [product._residues.reshape(len(product._residues), -1) for product in products]
+        rest = -sum(part.shape[1] for part in entries) % width
+        field = products[0].field
+        return Product(
+            field, np.concatenate([*entries, field.zeros((rest,))], axis=1).reshape(len(field.primes), -1, width)
+        )
+
+    @staticmethod
+    def beside(products: Sequence[Product]) -> Product:
+        """Products of one shape as one, along their last axis."""
+        return Product(products[0].field, np.concatenate([product._residues for product in products], axis=-1))
+
     def part(self, rows: slice, columns: slice) -> Product:
-        """Some rows and columns of a matrix of products."""
-        return Product(self.field, self._residues[:, rows, columns])
+        """Some rows and columns of a matrix of products, or of each of several."""
+        return Product(self.field, self._residues[..., rows, columns])
 
     def flat(self) -> Product:
-        """The same entries in one row."""
-        return Product(self.field, self._residues.reshape(len(self._residues), -1))
+        """The entries of a matrix, or of each of several, in one row."""
+        return Product(self.field, self._residues.reshape(*self._residues.shape[:-2], -1))
 
     def mapped(self, matrix: NDArray[np.integer[Any]]) -> Product:
         """Each row of entries times the transpose of a public integer matrix."""
         return Product(self.field, self.field.matmul(self._residues, transpose(self.field.encode(matrix))))
 
     def upper(self) -> Product:
-        """The upper triangle of a Gram matrix, row by row: it is symmetric, so its entries are released once."""
-        rows, columns = np.triu_indices(self.shape[0])
-        return Product(self.field, self._residues[:, rows, columns])
+        """The upper triangle of a Gram matrix (or of each), row by row: its entries are released once."""
+        rows, columns = np.triu_indices(self.shape[-1])
+        return Product(self.field, self._residues[..., rows, columns])
+
+
+class GroupSums:
+    """Products summed by group, as they come: (group, entry)."""
+
+    def __init__(self, field: Field, groups: int, entries: int) -> None:
+        self.field, self._totals = field, field.zeros((groups, entries))
+
+    def add(self, groups: NDArray[np.intp], products: Product) -> None:
+        """`products` has a row for each of these groups, which are distinct."""
+        self._totals[:, groups] = self.field.add(self._totals[:, groups], products._residues)
+
+    @property
+    def product(self) -> Product:
+        return Product(self.field, self._totals)
 
 
 # --- what a holder computes alone ----------------------------------------------------------------------------
@@ -83,6 +114,11 @@ def multiply(field: Field, a: Residues, b: Residues) -> Product:
 def gram(field: Field, a: Residues, *, tile: int = 1024) -> Product:
     """A^T A: sums of products over the records, in one level."""
     return Product(field, field.gram(a, tile=tile))
+
+
+def segments(field: Field, a: Residues, b: Residues, cuts: NDArray[np.intp]) -> Product:
+    """A^T B within each run of records between `cuts`."""
+    return Product(field, field.segments(a, b, cuts))
 
 
 def cross(field: Field, a: Residues, b: Residues) -> Product:
@@ -101,6 +137,14 @@ def lift(field: Field, a: Residues) -> Product:
 def reshare(product: Product, *, holders: int, threshold: int, randomness: Randomness) -> list[Residues]:
     """What this holder sends to each holder: a fresh sharing, of degree t, of its own product share."""
     return share_residues(product.field, product._residues, holders=holders, threshold=threshold, randomness=randomness)
+
+
+def reshare_seeded(
+    product: Product, *, holders: int, threshold: int, randomness: Randomness, first: int
+) -> ResidueDealing:
+    """`reshare` of (records, width) products, of which t holders from `first` on get no more than a seed."""
+    sharing: dict[str, Any] = {"holders": holders, "threshold": threshold, "randomness": randomness, "first": first}
+    return deal_residues(product.field, product._residues, **sharing)
 
 
 def recombine(field: Field, received: Mapping[int, Residues], *, threshold: int) -> Residues:

@@ -5,8 +5,8 @@ the values were fixed. It gives `Factors`, whose inner product is the left side 
 the opened or dealt values are added up to its right side (`Extension.combine`). All are linear in the shares, so
 that every holder computes its shares of the factors and of the right side by itself.
 
-- A Gram matrix or cross product: u' (A' B) v = sum_r (a_r u) (b_r v). If two matrices differ, u' . v differs for
-  random u, v but for a chance of 2 / |K|.
+- A cross product: u' (A' B) v = sum_r (a_r u) (b_r v). If two matrices differ, u' . v differs for random u, v but for a
+  chance of 2 / |K|. A Gram matrix is symmetric and opened as a triangle: u' (A' A) u will do, a polynomial of degree 2.
 - Products that were dealt again, z_r = x_r y_r: sum_r chi_r x_r y_r = sum_r chi_r z_r (1 / |K|).
 - One-hot rows: x u times x v equals x (u v) for random u, v exactly if x_i x_j = 0 for i != j and x_i^2 = x_i, that is,
   if x has at most one entry other than 0 and that entry is 1 (3 / |K| with the weights chi_r of the records).
@@ -34,19 +34,17 @@ class Factors(NamedTuple):
 # --- Gram matrices and cross products ---------------------------------------------------------------------------
 
 
-def gram_factors(extension: Extension, rows: Residues, u: Residues, v: Residues) -> Factors:
-    """Of u' (X' X) v, for a block of records (primes, n, w)."""
-    both = extension.project(rows, np.stack([u, v], axis=2))
-    return Factors(both[:, :, 0], both[:, :, 1])
+def gram_factors(extension: Extension, rows: Residues, u: Residues) -> Factors:
+    """Of u' (X' X) u, for a block of records (primes, n, w)."""
+    projected = extension.project(rows, u)
+    return Factors(projected, projected)
 
 
-def gram_weights(extension: Extension, u: Residues, v: Residues) -> Residues:
-    """Of the upper triangle, row by row: u_i v_j + u_j v_i, on the diagonal u_i v_i; (primes, w (w + 1) / 2, 3)."""
+def gram_weights(extension: Extension, u: Residues) -> Residues:
+    """Of the upper triangle, row by row: 2 u_i u_j, on the diagonal u_i u_i; (primes, w (w + 1) / 2, 3)."""
     i, j = np.triu_indices(u.shape[1])
-    weights = extension.mul(u[:, i], v[:, j])
-    mirrored = extension.mul(u[:, j], v[:, i])
-    mirrored[:, i == j] = 0
-    return extension.add(weights, mirrored)
+    weights = extension.mul(u[:, i], u[:, j])
+    return extension.add(weights, np.where((i == j)[:, None], 0, weights).astype(np.int32))
 
 
 def cross_factors(extension: Extension, left: Residues, right: Residues, u: Residues, v: Residues) -> Factors:
@@ -70,8 +68,8 @@ def product_factors(extension: Extension, x: Residues, y: Residues, chi: Residue
 
 def one_hot_factors(extension: Extension, rows: Residues, u: Residues, v: Residues, chi: Residues) -> Factors:
     """Of sum_r chi_r (x_r u) (x_r v), for the indicators of one column (primes, n, k)."""
-    left, right = gram_factors(extension, rows, u, v)
-    return Factors(extension.mul(left, chi), right)
+    both = extension.project(rows, np.stack([u, v], axis=2))
+    return Factors(extension.mul(both[:, :, 0], chi), both[:, :, 1])
 
 
 def one_hot_value(extension: Extension, rows: Residues, u: Residues, v: Residues, chi: Residues) -> Residues:

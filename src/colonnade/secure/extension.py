@@ -20,10 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import SecureError
-from colonnade.secure.field import BATCH_ROWS, Field, Residues, keyed_uniform, transpose
+from colonnade.secure.field import Field, Residues, keyed_uniform, transpose
 from colonnade.secure.seeded import SEED_BYTES
 
 DEGREE = 3
+LARGEST_SUM = 1 << 20
+"""Products of two residues are below 2^42, so that int64 holds the sum of so many."""
 
 #: The smallest c >= 1 for which X^3 - X - c has no root modulo p, for each public prime: then the cubic is irreducible.
 CONSTANTS: dict[int, int] = {
@@ -161,11 +163,11 @@ class Extension:
 
     def project(self, rows: Residues, vectors: Residues) -> Residues:
         """Residues (primes, n, w) times vectors over K (primes, w, 3) or (primes, w, k, 3): (primes, n, [k,] 3)."""
-        columns = vectors.reshape(*vectors.shape[:2], -1)
-        out = np.empty((*rows.shape[:2], columns.shape[2]), dtype=np.int32)
-        for start in range(0, rows.shape[1], BATCH_ROWS):  # the float64 copy of a block stays small
-            block = slice(start, start + BATCH_ROWS)
-            out[:, block] = self.field.matmul(rows[:, block], columns)
+        if rows.shape[2] != vectors.shape[1] or rows.shape[2] >= LARGEST_SUM:
+            raise SecureError(f"cannot project rows {rows.shape} on vectors {vectors.shape}.")
+        columns = np.ascontiguousarray(transpose(vectors.reshape(*vectors.shape[:2], -1)))
+        out = np.empty((*rows.shape[:2], columns.shape[1]), dtype=np.int32)
+        _project_rows(rows, columns, np.array(self.field.primes, dtype=np.int64), out)
         return out.reshape(*rows.shape[:2], *vectors.shape[2:])
 
     def inner(self, a: Residues, b: Residues) -> Residues:
@@ -273,3 +275,16 @@ def _multiply_elements(a: Any, b: Any, primes: Any, constants: Any, out: Any) ->
             out[k, i, 0] = (a0 * b0 + c * cubic) % p
             out[k, i, 1] = (a0 * b1 + a1 * b0 + cubic + c * quartic) % p
             out[k, i, 2] = (a0 * b2 + a1 * b1 + a2 * b0 + quartic) % p
+
+
+@numba.njit(cache=True)
+def _project_rows(rows: Any, columns: Any, primes: Any, out: Any) -> None:
+    """Residues (primes, n, w) times columns (primes, c, w). A few columns only: converting rows for BLAS would take
+    longer."""
+    for k in range(len(primes)):
+        for i in range(rows.shape[1]):
+            for c in range(columns.shape[1]):
+                total = np.int64(0)
+                for j in range(rows.shape[2]):
+                    total += np.int64(rows[k, i, j]) * np.int64(columns[k, c, j])
+                out[k, i, c] = total % primes[k]

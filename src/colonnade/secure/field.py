@@ -230,6 +230,20 @@ class Field:
             _contract(left.T, right, p, target)
         return out
 
+    def segments(self, a: Residues, b: Residues, cuts: NDArray[np.intp]) -> Residues:
+        """A^T B within each run of records: (L, S, r, c) for residues (L, k, r), (L, k, c) and S + 1 increasing `cuts`.
+
+        For many short runs, of at most `BATCH_ROWS` records each: one call for all of them."""
+        if a.shape[:2] != b.shape[:2] or (np.diff(cuts) > BATCH_ROWS).any() or cuts[0] < 0 or cuts[-1] > a.shape[1]:
+            raise SecureError(f"cannot multiply residues {a.shape} by {b.shape} within runs of records.")
+        out = np.empty((len(self.primes), len(cuts) - 1, a.shape[2], b.shape[2]), dtype=np.int32)
+        space = np.empty(a.shape[1] * a.shape[2]), np.empty(0 if b is a else b.shape[1] * b.shape[2])
+        for p, left, right, target in zip(self.primes, a, b, out, strict=True):
+            first = np.ascontiguousarray(_centred(left, p, space[0]))
+            second = first if b is a else np.ascontiguousarray(_centred(right, p, space[1]))
+            _segments(first, second, cuts, p, target)
+        return out
+
     def tile_for(self, memory: int) -> int:
         """The widest tile for which `gram_tiles` works within `memory` bytes beside its input."""
         # w^2: a product and a sum in float64, two tiles of residues (the caller may still hold the last); w: two blocks
@@ -386,6 +400,19 @@ def _fold(product: Any, p: int, total: Any) -> None:
         for j in range(product.shape[1]):
             v = product[i, j]
             total[i, j] += v - np.rint(v * inverse) * p
+
+
+@numba.njit(cache=True)
+def _segments(left: Any, right: Any, cuts: Any, p: int, out: Any) -> None:
+    """Products of at most 4096 records, reduced as in `_fold` and `_canonical`."""
+    inverse, prime = 1.0 / p, float(p)
+    for s in range(cuts.size - 1):
+        product = np.dot(left[cuts[s] : cuts[s + 1]].T, right[cuts[s] : cuts[s + 1]])
+        for i in range(product.shape[0]):
+            for j in range(product.shape[1]):
+                v = product[i, j]
+                v -= np.rint(v * inverse) * p
+                out[s, i, j] = v - math.floor(v / prime) * prime
 
 
 @numba.njit(cache=True)

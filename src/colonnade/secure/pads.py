@@ -37,15 +37,17 @@ def masked(
     peers: Sequence[str],
     pair_keys: Mapping[str, bytes],
     label: bytes,
+    wraps: bool = False,
 ) -> NDArray[np.uint64]:
-    """My array with the pads of all my pairs. Sizes are checked, so that no total of such arrays can wrap."""
+    """My array with the pads of all my pairs. Sizes are checked, so that no total of such arrays can wrap, unless they
+    are shares modulo 2^64, of which the total is meant to."""
     parties = sorted({me, *peers})
     if not peers or len(parties) != len(peers) + 1:
         raise SecureError(f"{me!r} cannot mask towards {list(peers)}: name every other party of the roster once.")
     if values.dtype != np.int64:
         raise SecureError(f"a masked sum takes int64, not {values.dtype}: encode floats with fixed_point.")
     limit = largest_summand(len(parties))
-    if values.size and max(int(values.max()), -int(values.min())) > limit:
+    if not wraps and values.size and max(int(values.max()), -int(values.min())) > limit:
         raise ModulusTooSmall(
             f"a value is larger than {limit}, so the total of {len(parties)} parties could wrap: clip it or scale down."
         )

@@ -169,6 +169,27 @@ class Dealing:
 
 
 @dataclass(frozen=True, eq=False)
+class ResidueDealing:
+    """A sharing of field elements that are residues already (a holder's own share, when it is shared again)."""
+
+    field: Field
+    residues: Residues
+    seeds: Mapping[int, bytes]
+
+    @cached_property
+    def shape(self) -> Shape:
+        return Shape(self.residues.shape[1:])
+
+    def packed(self, holders: Sequence[int]) -> list[PackedShare]:
+        return _packed(self, holders)
+
+    def blocks(self, number: int, holders: Sequence[int]) -> list[Residues]:
+        """One block of several holders' shares."""
+        secret = self.residues[:, self.shape.rows(number)].reshape(len(self.residues), -1)
+        return _blocks(self, number, holders, secret=secret)
+
+
+@dataclass(frozen=True, eq=False)
 class UniformDealing:
     """A sharing, of degree d, of uniform residues (masks, blinds): the seeds of d + 1 holders, which are all of it."""
 
@@ -226,8 +247,19 @@ def deal_seeded(
             f"a sharing of degree {degree} among {holders} holders is impossible or unsafe: the degree must be at "
             f"least the threshold {threshold} and below the number of holders."
         )
-    seeds = {(first + number) % holders: randomness.bytes(SEED_BYTES) for number in range(degree)}
-    return Dealing(field, values, seeds)
+    return Dealing(field, values, _seeds(holders, degree, first, randomness))
+
+
+def deal_residues(
+    field: Field, residues: Residues, *, holders: int, threshold: int, randomness: Randomness, first: int = 0
+) -> ResidueDealing:
+    """A fresh sharing of degree t of residues (primes, records, width), with seeds as in `deal_seeded`."""
+    check_holders(holders, threshold)
+    return ResidueDealing(field, np.ascontiguousarray(residues), _seeds(holders, threshold, first, randomness))
+
+
+def _seeds(holders: int, count: int, first: int, randomness: Randomness) -> dict[int, bytes]:
+    return {(first + number) % holders: randomness.bytes(SEED_BYTES) for number in range(count)}
 
 
 def deal_uniform(
@@ -235,11 +267,10 @@ def deal_uniform(
 ) -> UniformDealing:
     """A fresh sharing of degree t of uniform residues, in which the t + 1 holders from `first` on get the seeds."""
     check_holders(holders, threshold)
-    seeds = {(first + number) % holders: randomness.bytes(SEED_BYTES) for number in range(threshold + 1)}
-    return UniformDealing(field, Shape(lengths), seeds)
+    return UniformDealing(field, Shape(lengths), _seeds(holders, threshold + 1, first, randomness))
 
 
-def _packed(dealing: Dealing | UniformDealing, holders: Sequence[int]) -> list[PackedShare]:
+def _packed(dealing: Dealing | ResidueDealing | UniformDealing, holders: Sequence[int]) -> list[PackedShare]:
     """The whole shares of holders that have no seed, each stream expanded once for all of them."""
     field, shape = dealing.field, dealing.shape
     out = [[np.empty(shape.total_words, dtype=np.uint64) for _ in field.primes] for _ in holders]
@@ -251,9 +282,14 @@ def _packed(dealing: Dealing | UniformDealing, holders: Sequence[int]) -> list[P
 
 
 def _blocks(
-    dealing: Dealing | UniformDealing, number: int, holders: Sequence[int], *, secret: NDArray[np.integer[Any]] | None
+    dealing: Dealing | ResidueDealing | UniformDealing,
+    number: int,
+    holders: Sequence[int],
+    *,
+    secret: NDArray[np.integer[Any]] | None,
 ) -> list[Residues]:
-    """One block of several holders' shares, from the seeds' streams and, where there is one, the secret at 0."""
+    """One block of several holders' shares, from the seeds' streams and, where there is one, the secret at 0: integers,
+    or residues with a layer for each prime."""
     field, shape, seeded = dealing.field, dealing.shape, sorted(dealing.seeds)
     streams = np.stack([SeedShare(field, shape, dealing.seeds[holder]).block(number) for holder in seeded])
     streams = streams.reshape(len(seeded), len(field.primes), -1)
@@ -266,6 +302,7 @@ def _blocks(
             else:
                 weights = lagrange_weights(p, [0, *points], point=holder + 1)
             values = np.zeros(streams.shape[2], dtype=np.int64) if secret is None else secret
+            values = values[k] if values.ndim == 2 else values
             _interpolate(values, streams[:, k], np.array(weights, dtype=np.float64), p, target[k])
     return [share.reshape(len(field.primes), -1, shape.width) for share in out]
 

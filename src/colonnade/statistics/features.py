@@ -40,6 +40,8 @@ from colonnade.privacy.randomness import Randomness
 
 EMPTY = -1
 """The code of an empty cell, and the category of its indicator."""
+PRESENT = -2
+"""The category of the indicator of a record that a party has, with no empty cell in the columns that it brings."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,15 @@ def score_features(party: str, column: Column) -> list[Feature]:
     return [Feature(column.name, party, column.name, None, 0.0, 1.0)]
 
 
+def presence_name(party: str) -> str:
+    return f"present at {party}"
+
+
+def presence_feature(party: str, column: str) -> Feature:
+    """1 for a record that a party has; `column` is one of those that it brings."""
+    return Feature(presence_name(party), party, column, PRESENT, 0.0, 1.0)
+
+
 def features(facts: PublicFacts, names: Sequence[str] | None = None, *, scores: bool = False) -> list[Feature]:
     """The features of the named columns (all by default), party by party in the order of the facts."""
     make = score_features if scores else column_features
@@ -132,6 +143,19 @@ def empty_notes(rules: Mapping[str, EmptyRule], words: Mapping[EmptyRule, str] =
         if names:
             notes.append(f"Empty cells of {', '.join(names)} ({rule}): {meaning}.")
     return tuple(notes)
+
+
+def constant_response(response: str, gaps: Sequence[str]) -> str:
+    """Why nothing explains a response, where records with an empty cell in `gaps` may have been left out."""
+    if gaps:
+        return (
+            f"the response {response!r} does not vary in the records whose cells are filled; leave out with columns="
+            f" what may be empty: {', '.join(map(repr, gaps))}."
+        )
+    return (
+        f"the response {response!r} does not vary in the records used; check that the parties' records overlap, and"
+        " that its declared range is not far too wide."
+    )
 
 
 def by_rule(rules: Mapping[str, EmptyRule], rule: EmptyRule) -> tuple[str, ...]:
@@ -201,6 +225,9 @@ class Design:
         for position, name in enumerate(self.masks):
             out[:, position] = ~is_empty(values[name])
         for position, feature in enumerate(self.features, len(self.masks)):
+            if feature.category == PRESENT:
+                out[:, position] = 1.0
+                continue
             encoded = values[feature.column]
             if self.maps is not None:
                 out[:, position] = self.maps[feature.column](encoded)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,9 @@ from colonnade.statistics.shares import (
     state_taken,
     take_dealings,
 )
+
+if TYPE_CHECKING:
+    from colonnade.statistics.pair import Paired
 
 # --- budgets and colluders --------------------------------------------------------------------------------
 
@@ -300,6 +303,15 @@ class SharedStatistic(JointStatistic):
     def releases(self, colluders: int) -> list[Cost]:
         """What a record pays in all, if so many members know their noise."""
 
+    def __post_init__(self) -> None:
+        if self.roster.pair:  # there are no holders that could check each other
+            object.__setattr__(self, "verify", False)
+
+    def paired(self) -> Paired:
+        """The same statistic as two institutions compute it alone (`statistics.pair`)."""
+        self.roster.require_committee(products=False)
+        raise UnsafeRequest(f"{self.kind} is not computed by a pair.")
+
     def noise_goes_along(self, number: int) -> bool:
         """Whether a chunk of rows carries noise, and so pays."""
         return number == 0 or self.noise_with_rows == "each"
@@ -539,7 +551,7 @@ Chosen = dict[str, Any] | None
 """Fields of the layout that were chosen from earlier releases; None: the layout is as the plan has it."""
 
 
-def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Cost:
+def share_cost(public: Public, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Cost:
     """What carries noise pays: a holder opens nothing without the noise of every member. Where that is the first chunk
     it pays for everything."""
     statistic = read_statistic(public, layout, chosen)
@@ -550,7 +562,7 @@ def _share_cost(public: Public, *, layout: dict[str, Any], view: View, number: i
     return statistic.cost(public, view)
 
 
-@step(cost=_share_cost)
+@step(cost=share_cost)
 def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
     """Share one chunk of a party's rows; where noise goes along, every member shares its part of it."""
     statistic = read_statistic(me, layout, chosen)

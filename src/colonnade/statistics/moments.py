@@ -597,7 +597,8 @@ class MomentsLayout(SharedStatistic):
         return np.array([present, *(present & me.present_with([name]) for name in self.own_masked(me.name))])
 
     def put_away(self, me: Party, number: int) -> None:
-        messages(me, self.rows_tag(number), self.parties, layers=len(self.field.primes), keep=True)
+        tag, layers = self.rows_tag(number), len(self.field.primes)
+        messages(me, tag, self.parties, layers=layers, keep=True, remember=self.remembers(0))
         if number == 0:
             self._masks(me, keep=True)
             self._keep_noise(me, 0)
@@ -649,42 +650,40 @@ class MomentsLayout(SharedStatistic):
 
     @property
     def claim_length(self) -> int:
-        """Each record is in one pattern, and brings one product: sum_r (x_r u) (x_r v), with u and v of its pattern."""
+        """Each record is in one pattern, and brings one product: sum_r (x_r u)^2, with u of its pattern."""
         return self.facts.n
 
-    def _vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
+    def _vectors(self, extension: Extension, seed: bytes) -> list[Residues]:
         return [
-            extension.uniform((len(self.entries(mask)),), seed=seed, label=f"columns {pattern} {side}")
+            extension.uniform((len(self.entries(mask)),), seed=seed, label=f"columns {pattern}")
             for pattern, mask in enumerate(self.masks)
         ]
 
     def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
-        """u' G v for each pattern: entry (i, j) above the diagonal has u_i v_j + u_j v_i, on it u_i v_i."""
-        left, right = (self._vectors(extension, seed, side) for side in (0, 1))
+        """u' G u for each pattern: entry (i, j) above the diagonal has 2 u_i u_j, on it u_i u_i."""
+        vectors = self._vectors(extension, seed)
 
         def weights(tile: Tile) -> Residues:
-            rows, columns = slice(*tile.rows), slice(*tile.columns)
-            u, v = left[tile.pattern], right[tile.pattern]
+            rows, columns = (vectors[tile.pattern][:, slice(*part)] for part in (tile.rows, tile.columns))
             if tile.diagonal:
-                return gram_weights(extension, u[:, rows], v[:, rows])
-            return extension.add(
-                cross_weights(extension, u[:, rows], v[:, columns]), cross_weights(extension, v[:, rows], u[:, columns])
-            )
+                return gram_weights(extension, rows)
+            return cross_weights(extension, extension.add(rows, rows), columns)
 
         return np.concatenate([weights(tile) for tile in self.rounds[number]], axis=1)
 
     def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
-        vectors = list(zip(*(self._vectors(extension, seed, side) for side in (0, 1)), strict=True))
+        vectors = self._vectors(extension, seed)
         for columns, present in self._all_blocks(me, keep=True):
             if present is None:
-                yield gram_factors(extension, columns, *vectors[0])
+                yield gram_factors(extension, columns, vectors[0])
                 continue
-            projected = Factors(*(extension.zeros((columns.shape[1],)) for _ in range(2)))
-            for mask, (u, v) in zip(self.masks, vectors, strict=True):
+            projected = extension.zeros((columns.shape[1],))
+            for mask, u in zip(self.masks, vectors, strict=True):
                 match = _matches(present, self.candidates if self.pooled else [mask])
-                own = gram_factors(extension, columns[:, match][:, :, self.shown(mask)], u, v)
-                projected.left[:, match], projected.right[:, match] = own
-            yield projected
+                if match.any():
+                    own = gram_factors(extension, columns[:, match][:, :, self.shown(mask)], u)
+                    projected[:, match] = own.left
+            yield Factors(projected, projected)
 
     def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
         tag = self.noise_tag(number)
@@ -760,7 +759,8 @@ class MomentsLayout(SharedStatistic):
     def _chunk_shares(self, me: Party, *, keep: bool) -> Iterator[dict[str, Share]]:
         """This holder's shares of one chunk of all parties' rows after the other."""
         for chunk, (start, stop) in enumerate(self.chunks):
-            rows = messages(me, self.rows_tag(chunk), self.parties, layers=len(self.field.primes), keep=keep)
+            tag, layers = self.rows_tag(chunk), len(self.field.primes)
+            rows = messages(me, tag, self.parties, layers=layers, keep=keep, remember=self.remembers(0))
             lengths = {party: (stop - start, self.width(party)) for party in self.parties}
             yield shares_of(me, rows, self.field, lengths)
 

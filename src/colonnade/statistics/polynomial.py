@@ -49,6 +49,7 @@ from colonnade.statistics import forecast
 from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, within_memory
 from colonnade.statistics.features import (
     EMPTY_WORDS,
+    PRESENT,
     Feature,
     by_rule,
     design,
@@ -56,6 +57,7 @@ from colonnade.statistics.features import (
     empty_rules,
     features,
     integer_bounds,
+    presence_feature,
     stochastic_round,
 )
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
@@ -284,6 +286,9 @@ class PolynomialLayout(CircuitStatistic):
         named = self.polynomial.features
         columns = [column for owned in self.facts.columns.values() for column in owned if _concerns(column, named)]
         declared = {feature.name: feature for feature in features(self.facts, columns)}
+        for column in columns:
+            present = presence_feature(self.facts.owner(column), column)
+            declared.setdefault(present.name, present)
         if unknown := sorted(named - set(declared)):
             raise UnknownColumn(
                 f"the polynomial names {', '.join(unknown)}, which no party has; a categorical column has the features"
@@ -293,7 +298,10 @@ class PolynomialLayout(CircuitStatistic):
 
     @cached_property
     def rules(self) -> dict[str, EmptyRule]:
-        """What becomes of empty cells."""
+        """What becomes of empty cells. Presence is that of records without them."""
+        if any(feature.category == PRESENT for feature in self.features.values()):
+            used = dict.fromkeys(feature.column for feature in self.features.values())
+            return {name: "drop" for name in used if self.facts.column(name).missing}
         return empty_rules(self.features.values(), self.facts, "mask", "drop")
 
     def own_features(self, party: str) -> list[Feature]:

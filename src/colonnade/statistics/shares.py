@@ -25,10 +25,11 @@ from colonnade.federation import wire
 from colonnade.federation.messages import Mail, digest_of
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
+from colonnade.federation.workplace import MOST_REMEMBERED
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.secure.bgw import noise_sharing
+from colonnade.secure.bgw import Product, noise_sharing, recombine, reshare_seeded
 from colonnade.secure.field import Field, Residues
-from colonnade.secure.seeded import Dealing, PackedShare, SeedShare, Shape, Share, deal_seeded
+from colonnade.secure.seeded import Dealing, PackedShare, SeedShare, Shape, Share, deal_seeded, materialize
 from colonnade.secure.shamir import reconstruct, share
 
 
@@ -317,6 +318,32 @@ def _deal_large(me: Party, tag: str, field: Field, values: NDArray[np.integer[An
         me.send(me.name, tag, {"values": _compact(values), "seeds": seeds})
 
 
+def deal_product(me: Party, tag: str, product: Product) -> None:
+    """Share this holder's share of (records, width) products again, of degree t; `recombined` joins what all dealt."""
+    committee, threshold = me.roster.committee, me.roster.threshold
+    dealing = reshare_seeded(
+        product,
+        holders=len(committee),
+        threshold=threshold,
+        randomness=me.randomness,
+        first=seed_holders(me.roster, me.name, threshold)[0],
+    )
+    for holder, seed in dealing.seeds.items():
+        me.send(committee[holder], tag, {"seed": seed})
+    others = [place for place in range(len(committee)) if place not in dealing.seeds]
+    for holder, packed in zip(others, dealing.packed(others), strict=True):
+        for layer, words in enumerate(packed.words):
+            me.send(committee[holder], f"{tag}, prime {layer}", words)
+
+
+def recombined(me: Party, tag: str, field: Field, lengths: tuple[int, ...]) -> Residues:
+    """This holder's share, of degree t, of products that all holders have dealt again."""
+    committee = me.roster.committee
+    shares = dealt_large(me, tag, committee, field, lengths=lengths)
+    placed = {place: materialize(shares[holder]) for place, holder in enumerate(committee)}
+    return recombine(field, placed, threshold=me.roster.threshold)
+
+
 def _compact(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
     """The same integers in the narrowest type; it stays here, so its size may depend on them."""
     largest = max(-int(values.min()), int(values.max())) if values.size else 0
@@ -337,19 +364,28 @@ def dealt_large(
     return shares_of(me, received, field, dict.fromkeys(senders, lengths))
 
 
-def messages(me: Party, tag: str, senders: Sequence[str], *, layers: int = 0, keep: bool = False) -> dict[str, Any]:
-    """What each of the senders dealt to this holder: a seed, a list of so many packed layers, or its own numbers."""
+def messages(
+    me: Party, tag: str, senders: Sequence[str], *, layers: int = 0, keep: bool = False, remember: bool = False
+) -> dict[str, Any]:
+    """What each of the senders dealt to this holder: a seed, a list of so many packed layers, or its own numbers.
+
+    What is kept for later requests may also be remembered, if there is room: reading it again takes time."""
     require_holder(me)
     stored = f"{tag}: from the others"
     if me.kept(stored):
-        return _complete(tag, senders, me.recall(stored) | me.own_mail(tag))
+        recalled = me.remembered(stored, MOST_REMEMBERED, lambda: me.recall(stored)) if remember else me.recall(stored)
+        return _complete(tag, senders, recalled | me.own_mail(tag))
     received = me.received(tag)
     packed = [me.received(f"{tag}, prime {layer}") for layer in range(layers)]
     for sender in senders:
         if sender not in received and packed and all(sender in layer for layer in packed):
             received[sender] = [layer[sender] for layer in packed]
     if keep:
-        me.keep(stored, {sender: message for sender, message in received.items() if sender != me.name})
+        others = {sender: message for sender, message in received.items() if sender != me.name}
+        me.keep(stored, others)
+        if remember:
+            packed_words = (layer for message in others.values() if isinstance(message, list) for layer in message)
+            me.remembered(stored, sum(words.nbytes for words in packed_words), lambda: others)
     return _complete(tag, senders, received)
 
 

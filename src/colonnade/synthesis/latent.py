@@ -46,4 +46,4 @@ def truncated(low: Reals, high: Reals, source: np.random.Generator) -> Reals:
     before, after = special.ndtr(left), special.ndtr(right)
     drawn = special.ndtri(before + source.random(low.shape) * (after - before))
     inside = np.clip(drawn, left, right)
-    return np.where(upper, -inside, inside)
+    return np.asarray(np.where(upper, -inside, inside))

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from colonnade.data.column import Columns
 from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import (
     ColumnNames,
@@ -27,16 +29,18 @@ from colonnade.federation.options import (
 )
 from colonnade.federation.roster import Roster
 from colonnade.statistics.joint import check_budget
+from colonnade.synthesis.choice import Choice, choose
 from colonnade.synthesis.copula.overlap import EXPECTED, Expected
 from colonnade.synthesis.copula.procedure import CopulaSynthesis
 from colonnade.synthesis.field.procedure import MISSING_DATA, FieldSynthesis, check_split
+from colonnade.synthesis.restrictions import Constraints, Restricted
 from colonnade.synthesis.table import SyntheticTable
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
 
-COPULA: Mapping[str, tuple[str, ...]] = {"model": ("copula",)}
-FIELD: Mapping[str, tuple[str, ...]] = {"model": ("field",)}
+COPULA: Mapping[str, tuple[str, ...]] = {"model": ("auto", "copula")}
+FIELD: Mapping[str, tuple[str, ...]] = {"model": ("auto", "field")}
 
 
 @method_class
@@ -59,9 +63,13 @@ class Synthesize(Method[SyntheticTable]):
     epsilon: OptionalEpsilon = 1.0
     delta: Delta = 1e-6
     model: Annotated[
-        Literal["copula", "field"],
-        Option("A Gaussian copula, for numbers; or a Markov random field, for categories.", short="-m"),
-    ] = "copula"
+        Literal["auto", "copula", "field", "independent"],
+        Option(
+            "A Gaussian copula, for numbers; a Markov random field, for categories and mixed tables; or marginals"
+            " alone. By default one of them, by what is declared: the plan says which and why.",
+            short="-m",
+        ),
+    ] = "auto"
     columns: Annotated[
         ColumnNames,
         Option(
@@ -69,6 +77,15 @@ class Synthesize(Method[SyntheticTable]):
             " in its declared order; its table has no empty cells.",
             form="NAMES",
             reads="named or all",
+        ),
+    ] = None
+    constraints: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            'Facts that hold in every row, as "discharge >= admission", "pregnancies == 0 if sex == \'male\'", "paid +'
+            ' owed == total" or "not (age < 16 and licence == \'yes\')". May be repeated.',
+            flag="--constraint",
+            form="FACT",
         ),
     ] = None
     rows: Rows = None
@@ -126,9 +143,13 @@ class Synthesize(Method[SyntheticTable]):
         int, Option("Cells of a numeric column without declared cuts.", least=1, most=10_000, only=FIELD)
     ] = 16
     cuts: Annotated[
-        Literal["declared", "quantiles"],
-        Option("These cells have equal width, or their edges are at private quantiles.", only=FIELD),
-    ] = "declared"
+        Literal["auto", "declared", "quantiles"],
+        Option(
+            "These cells have equal width, or their edges are at private quantiles, as by default where there is an"
+            " epsilon.",
+            only=FIELD,
+        ),
+    ] = "auto"
     bins: Annotated[
         int | None,
         Option("Coarse bins of a column, of about equal mass; 8 by default.", least=1, most=10_000, only=FIELD),
@@ -210,8 +231,12 @@ class Synthesize(Method[SyntheticTable]):
         )
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[SyntheticTable]:
-        synthesis = FieldSynthesis if self.model == "field" else CopulaSynthesis
-        return synthesis(self, facts, roster)
+        columns = Columns(column for own in facts.wanted(self.columns).values() for column in own.values())
+        constraints = Constraints.of(self.constraints or (), columns)
+        choice = choose(self, facts)
+        options = replace(self, model=choice.model)
+        synthesis = FieldSynthesis if choice.model == "field" else CopulaSynthesis
+        return Chosen(synthesis(options, facts, roster), choice, constraints)
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:
@@ -219,3 +244,27 @@ class Synthesize(Method[SyntheticTable]):
         from colonnade.synthesis.field.attacks import field_attacks
 
         return (*copula_attacks(), *field_attacks())
+
+
+class Chosen(Procedure[SyntheticTable]):
+    """The procedure of the chosen model; its table says which it is and why, and its rows satisfy the constraints."""
+
+    def __init__(self, chosen: Procedure[SyntheticTable], choice: Choice, constraints: Constraints) -> None:
+        self.chosen, self.choice, self.constraints = chosen, choice, constraints
+        self.stages = chosen.stages
+        facts = (
+            f"In every row: {'; '.join(constraints.texts)}. A column that begins an equality is computed from the others;"
+            " rows that break a fact are drawn anew.",
+        )
+        self.notes = (choice.because, *(facts if constraints.texts else ()), *chosen.notes)
+
+    def run(self, job: Job) -> SyntheticTable:
+        table = replace(self.chosen.run(job), because=self.choice.because)
+        if not self.constraints.texts:
+            return table
+        redrawn = table.redrawn
+        return replace(
+            table,
+            model=Restricted(table.model, self.constraints),
+            redrawn=None if redrawn is None else lambda source: Restricted(redrawn(source), self.constraints),
+        )

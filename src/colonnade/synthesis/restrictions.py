@@ -4,9 +4,9 @@ A fact is a text over column names: `discharge >= admission`, `pregnancies == 0 
 total`, `not (age < 16 and licence == 'yes')`. Python's parser reads it, and nothing but the forms below is accepted.
 
 **Rule.** An equality that begins with a numeric column assigns it: the column is computed from the others, where its
-condition holds. Then a row that breaks any fact, or leaves a domain, is drawn anew: the rows are the model's, given that
-the facts hold. That the facts contradict each other or the domains is found before anything is spent: their disjunctive
-normal form is a list of mixed-integer programs, and one of them must have a solution.
+condition holds. Then a row that breaks any fact, or leaves a domain, is drawn anew: the rows are the model's, given
+that the facts hold. That the facts contradict each other or the domains is found before anything is spent: their
+disjunctive normal form is a list of mixed-integer programs, and one of them must have a solution.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -24,6 +24,8 @@ from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
 from colonnade.statistics.cells import cells
 from colonnade.statistics.quantiles import quantiles
+from colonnade.synthesis.inference import Estimator, combined
+from colonnade.synthesis.restrictions import conditioned, conditions
 from colonnade.view.blocks import ChartName, Figure, Figures, Items, Section, Table, Text, View
 
 Format = Literal["parquet", "csv"]
@@ -38,6 +40,9 @@ TOO_FEW = "Too few records are shared"
 """Of the details: these columns are named before anything else is said of the table."""
 MOST_CHARTS = 60
 """Columns that the report draws."""
+DRAWS = 20
+ROWS_A_RECORD, MOST_ROWS = 4, 400_000
+"""Rows of a table that is drawn for error bars, for each record of the cohort, and at most."""
 
 
 class Sampler(Protocol):
@@ -55,6 +60,17 @@ class Sampler(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Quality:
+    """How far the model is from the records, from the released numbers alone: no data is touched for it.
+
+    sentence : for people. figures : the same, as plain values.
+    """
+
+    sentence: str
+    figures: Mapping[str, Any]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SyntheticTable(Result):
     """The result of a synthesizer.
@@ -66,6 +82,9 @@ class SyntheticTable(Result):
     notes : what the reader should know (warnings, what was left to completion), one sentence each.
     details : what else the method has to say, as plain values for result.json.
     simulated : a seed made the noise predictable, so the table protects nobody.
+    because : which model was chosen and why, if the method chose it.
+    quality : how far the model is from the records, estimated from the released numbers alone.
+    redrawn : another model that the released numbers support as well, for error bars.
     """
 
     kind: ClassVar[str] = "synthetic-table"
@@ -83,6 +102,9 @@ class SyntheticTable(Result):
     released: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    because: str = ""
+    quality: Quality | None = None
+    redrawn: Callable[[np.random.Generator], Sampler] | None = None
     _marginals: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -98,10 +120,52 @@ class SyntheticTable(Result):
         """The name of the file with the rows, in the run folder."""
         return f"synthetic.{self.file_format}"
 
-    def sample(self, rows: int | None = None, *, seed: Source | None = None) -> pd.DataFrame:
-        """Fresh rows: by default those of the run folder; another number or another seed as you like."""
+    def sample(
+        self, rows: int | None = None, *, seed: Source | None = None, where: Mapping[str, Any] | None = None
+    ) -> pd.DataFrame:
+        """Fresh rows: by default those of the run folder; another number or another seed as you like.
+
+        `where` draws rows with given values: {"sex": "male", "region": ["north", "east"], "age": (30, 40)}.
+        """
         source = self.seed if seed is None else seed
-        return frame_of(self.model, self.rows if rows is None else rows, source)
+        model = self.model if where is None else conditioned(self.model, conditions(self.columns, where))
+        return frame_of(model, self.rows if rows is None else rows, source)
+
+    # --- error bars ------------------------------------------------------------------------------------------------
+
+    def draws(self, m: int = DRAWS, *, rows: int | None = None, seed: int | None = None) -> Iterator[pd.DataFrame]:
+        """`m` tables, each of another model that the released numbers support as well: noise and sampling of the cohort
+        would have given any of them. Each is fitted when it is asked for."""
+        if self.redrawn is None:
+            raise BadArguments(f"the noise of {self.method} is not modelled, so its tables have no error bars.")
+        source = np.random.default_rng(self.seed + 1 if seed is None else seed)
+        for _ in range(m):
+            yield frame_of(self.redrawn(source), self._many(rows), source)
+
+    def analyse(
+        self,
+        function: Estimator,
+        *,
+        draws: int = DRAWS,
+        rows: int | None = None,
+        level: float = 0.95,
+        seed: int | None = None,
+    ) -> pd.DataFrame:
+        """Estimate, standard error and interval of what `function` computes from a table, for the population.
+
+        The standard error includes the noise, the sampling of the cohort and that of the rows; `inference` has the
+        rule, and ready functions. `valid_for` says which columns' dependence the model has.
+        """
+        fitted = function(frame_of(self.model, self._many(rows), self.seed))
+        return combined(fitted, [function(table) for table in self.draws(draws, rows=rows, seed=seed)], level=level)
+
+    def _many(self, rows: int | None) -> int:
+        return min(ROWS_A_RECORD * self.cohort, MOST_ROWS) if rows is None else rows
+
+    def valid_for(self, columns: Sequence[str]) -> str:
+        """Whether the model has all the dependence of these columns, in a sentence."""
+        missing = getattr(self.model, "left_out", lambda columns: "")(columns)
+        return missing or f"The model has the dependence of {', '.join(columns)} that was measured."
 
     # --- the run folder --------------------------------------------------------------------------------------------
 
@@ -147,6 +211,8 @@ class SyntheticTable(Result):
             "released": list(self.released),
             "notes": list(self.notes),
             "details": dict(self.details),
+            "because": self.because,
+            "quality": {} if self.quality is None else dict(self.quality.figures),
             "simulated": self.simulated,
         }
 
@@ -169,6 +235,7 @@ class SyntheticTable(Result):
             " domain. Use it like any table; more rows cost nothing.",
             style="lead",
         )
+        said = (Text(text=self.because),) if self.because else ()
         charts = tuple(_chart(name, marginal) for name, marginal in list(marginals.items())[:MOST_CHARTS])
         rest = len(marginals) - MOST_CHARTS
         more = (Text(text=f"The other {rest} columns are in the table."),) if rest > 0 else ()
@@ -179,22 +246,27 @@ class SyntheticTable(Result):
         return View(
             title=title,
             warnings=self._warnings(),
-            quality="Not measured here: across parties that would be one more release. Each party can"
-            " compare its own columns at home, with `colonnade compare`. Notes on noise stand below.",
-            answer=(lead, Items(items=self.notes)) if self.notes else (lead,),
+            quality=self._quality(),
+            answer=(lead, *said, Items(items=self.notes)) if self.notes else (lead, *said),
             sections=(Section(title="The synthetic columns", blocks=(Figures(figures=charts), *more)),),
             terminal=(Table(title=title, head=("column", "kind", "most common, or the middle half"), rows=typical),),
         )
 
+    def _quality(self) -> str:
+        at_home = "Each party can compare its own columns at home, with `colonnade compare`."
+        if self.quality is None:
+            return f"Not measured here: across parties that would be one more release. {at_home}"
+        return f"{self.quality.sentence} {at_home}"
+
 
 def _chart(name: str, marginal: Mapping[str, Any]) -> Figure:
     counts, edges = marginal["counts"], marginal["edges"]
-    data = {"labels": marginal["labels"], "noise": 0.0}
-    data |= {"values": counts} if edges is None else {"counts": counts, "edges": edges}
+    data = {"labels": marginal["labels"], "values": counts} if edges is None else {"counts": counts, "edges": edges}
     if "ticks" in marginal:
         data["ticks"] = marginal["ticks"]
     chart: ChartName = "bars" if edges is None else "histogram"
-    return Figure(chart=chart, data=data, label=f"Synthetic counts of {name}", title=name)
+    axes = {"x": "synthetic rows"} if edges is None else {"x": name, "y": "synthetic rows"}
+    return Figure(name=name, chart=chart, data=data, label=f"Synthetic counts of {name}", title=name, **axes)
 
 
 def _typical(column: Column, marginal: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ matplotlib is imported when the first figure is drawn. Its pyplot, which keeps f
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import re
@@ -17,7 +18,7 @@ import textwrap
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -26,13 +27,13 @@ import numpy as np
 
 from colonnade.formatting import number
 from colonnade.view.blocks import ChartName, Figure
-from colonnade.view.page import Html, join, tag
+from colonnade.view.page import Html, tag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-NARROW, WIDE = 320.0, 680.0
+NARROW, WIDE = 320.0, 600.0
 MOST_ROWS = 24
 """A list of bars or intervals shows no more than this; the table has the rest."""
 MOST_CELLS = 40
@@ -40,8 +41,8 @@ MOST_CELLS = 40
 MOST_PATTERNS = 15
 MOST_LABELLED = 10
 """Paths that are named at their ends."""
-ROW, FOOT = 19.0, 46.0
-"""Height of one row, and of an axis with its label."""
+ROW, FOOT, APART = 19.0, 46.0, 7.0
+"""Height of one row, of an axis with its label, and between two marks in a row."""
 LONGEST = 60
 """Characters of a name; a longer one loses its middle."""
 
@@ -125,8 +126,10 @@ def svg(figure: Figure, *, wide: bool = False) -> Html:
         ax = _axes(figure, width)
         _draw(figure, ax, width)
         canvas: Any = ax.get_figure()
-        canvas.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-        root = ElementTree.fromstring(file.getvalue())  # noqa: S314  (what matplotlib has just written)
+        canvas.savefig(
+            file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
+        root = ElementTree.fromstring(file.getvalue())
     height = float(str(root.get("viewBox")).split()[3])
     return tag(
         "svg",
@@ -138,31 +141,24 @@ def svg(figure: Figure, *, wide: bool = False) -> Html:
     )
 
 
-class _styled:
+@contextlib.contextmanager
+def _styled() -> Iterator[None]:
     """Our style, and no warning about characters that the measuring font lacks: a browser has another."""
+    import matplotlib as mpl
 
-    def __enter__(self) -> None:
-        import matplotlib as mpl
-
-        _STYLING.acquire()
-        self._settings, self._warnings = mpl.rc_context(dict(STYLE)), warnings.catch_warnings()
-        self._settings.__enter__()
-        self._warnings.__enter__()
+    style: Any = dict(STYLE)
+    with _STYLING, mpl.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-
-    def __exit__(self, *_: object) -> None:
-        self._warnings.__exit__(None, None, None)
-        self._settings.__exit__(None, None, None)
-        _STYLING.release()
+        yield
 
 
 def _axes(figure: Figure, width: float) -> Axes:
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     height = HEIGHTS[figure.chart](figure.data, width)
-    canvas = Canvas(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
-    canvas.get_layout_engine().set(w_pad=0.03, h_pad=0.03)  # type: ignore[union-attr]
-    return canvas.add_subplot()
+    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.06)
+    return Canvas(figsize=(width / 72, height / 72), dpi=72, layout=layout).add_subplot()
 
 
 def _draw(figure: Figure, ax: Axes, width: float) -> None:
@@ -198,7 +194,9 @@ def _elements(parent: Any, named: Mapping[Any, Any]) -> list[Html]:
         if name == "g" and not attributes:
             elements += children
         elif name != "g" or children:
-            elements.append(tag(name, item.text.strip() if name == "text" and item.text else None, *children, **_short(attributes)))
+            elements.append(
+                tag(name, item.text.strip() if name == "text" and item.text else None, *children, **_short(attributes))
+            )
     return elements
 
 
@@ -247,14 +245,14 @@ def _names(labels: Sequence[str], width: float) -> list[str]:
     return [_wrapped(label, 17 if width < WIDE else 34) for label in labels]
 
 
-def _heights(labels: Sequence[str], width: float) -> list[float]:
-    """Of rows with these names, in pixels."""
-    return [max(ROW, 13.0 * (name.count("\n") + 1) + 4) for name in _names(labels[:MOST_ROWS], width)]
+def _heights(labels: Sequence[str], width: float, room: float = ROW) -> list[float]:
+    """Of rows with these names, in pixels, each with at least so much room."""
+    return [max(room, 13.0 * (name.count("\n") + 1) + 4) for name in _names(labels[:MOST_ROWS], width)]
 
 
-def _rows(ax: Axes, labels: Sequence[str], width: float) -> tuple[Any, Any]:
+def _rows(ax: Axes, labels: Sequence[str], width: float, room: float = ROW) -> tuple[Any, Any]:
     """Name the rows of the y axis from the top down: (their middles, the heights of bars in them)."""
-    heights = np.array(_heights(labels, width))
+    heights = np.array(_heights(labels, width, room))
     middles = np.cumsum(heights) - heights / 2
     ax.set_yticks(middles, _names(labels[: len(middles)], width))
     ax.set_ylim(heights.sum(), 0)
@@ -262,7 +260,9 @@ def _rows(ax: Axes, labels: Sequence[str], width: float) -> tuple[Any, Any]:
     ax.spines["left"].set_visible(False)
     rest = len(labels) - len(middles)
     if rest > 0:
-        ax.text(1.0, 0.0, f"and {rest:,} more in the table", ha="right", va="bottom", color=SOFT, transform=ax.transAxes)
+        ax.text(
+            1.0, 0.0, f"and {rest:,} more in the table", ha="right", va="bottom", color=SOFT, transform=ax.transAxes
+        )
     return middles, np.full(len(middles), 0.62 * ROW)
 
 
@@ -307,8 +307,14 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         _key(ax, [("synthetic", _patch(BAR)), ("released ± 2 sd of its noise", _mark("D", NOISE))])
     else:
         for place, value, true in zip(middles, shown, values, strict=False):
-            ax.annotate(_compact(true), (value + 2 * noise, place), (4, 0), textcoords="offset points", va="center", color=SOFT)
-    top = max(float(data.get("whole") or 0.0), float(shown.max(initial=0.0)) + 2 * noise, 1.0 if data.get("whole") is None else 0.0)
+            ax.annotate(
+                _compact(true), (value + 2 * noise, place), (4, 0), textcoords="offset points", va="center", color=SOFT
+            )
+    top = max(
+        float(data.get("whole") or 0.0),
+        float(shown.max(initial=0.0)) + 2 * noise,
+        1.0 if data.get("whole") is None else 0.0,
+    )
     ax.set_xlim(0, top * (1.16 if released is None else 1.05))
     _count_axis(ax.xaxis)
 
@@ -323,14 +329,30 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.stairs(counts, edges, color=BAR, linewidth=1.0)
     highest = float(counts.max(initial=0.0)) + 2 * noise
     if noise > 0:
-        ax.stairs(counts + 2 * noise, edges, baseline=np.maximum(counts - 2 * noise, 0.0), fill=True, color=NOISE, alpha=0.35, linewidth=0)
+        ax.stairs(
+            counts + 2 * noise,
+            edges,
+            baseline=np.maximum(counts - 2 * noise, 0.0),
+            fill=True,
+            color=NOISE,
+            alpha=0.35,
+            linewidth=0,
+        )
         _key(ax, [("noisy count", _patch(BAR)), ("± 2 sd of its noise", _patch(NOISE, 0.35))])
     if released is not None:
         own = np.asarray(released["edges"], dtype=np.float64)
         # What was released may have other cells: as many rows in a cell of the drawn width.
         level = np.asarray(released["counts"], dtype=np.float64) / np.diff(own) * float(np.median(np.diff(edges)))
         sd = 2 * float(released["sd"]) / np.diff(own) * float(np.median(np.diff(edges)))
-        ax.stairs(np.maximum(level + sd, 0.0), own, baseline=np.maximum(level - sd, 0.0), fill=True, color=NOISE, alpha=0.25, linewidth=0)
+        ax.stairs(
+            np.maximum(level + sd, 0.0),
+            own,
+            baseline=np.maximum(level - sd, 0.0),
+            fill=True,
+            color=NOISE,
+            alpha=0.25,
+            linewidth=0,
+        )
         ax.stairs(np.maximum(level, 0.0), own, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
         highest = max(highest, float(np.max(np.maximum(level, 0.0), initial=0.0)))
         _key(ax, [("synthetic", _patch(BAR, 0.55)), ("released ± 2 sd of its noise", _stroke(NOISE, DASHES[1]))])
@@ -348,17 +370,20 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
 def intervals(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     """An estimate with its interval for each label, on a common scale with zero marked; `others` are further values
     for the same labels, by what they are."""
-    middles, _ = _rows(ax, data["labels"], width)
-    count = len(middles)
+    others = data.get("others", {})
+    middles, _ = _rows(ax, data["labels"], width, room=ROW + APART * len(others))
+    count, places = len(middles), middles - APART * len(others) / 2
     centres, lows, highs = (np.asarray(data[name], dtype=np.float64)[:count] for name in ("centres", "lows", "highs"))
     ax.axvline(0.0, color=SOFT, linewidth=1.0, linestyle=DASHES[1], zorder=0)
-    ax.hlines(middles, lows, highs, color=BAR, linewidth=2.2)
+    ax.hlines(places, lows, highs, color=BAR, linewidth=2.2)
     for ends in (lows, highs):
-        ax.plot(ends, middles, "|", color=BAR, markersize=8, markeredgewidth=1.4)
-    ax.plot(centres, middles, "o", color=BAR, markersize=5)
+        ax.plot(ends, places, "|", color=BAR, markersize=8, markeredgewidth=1.4)
+    ax.plot(centres, places, "o", color=BAR, markersize=5)
     entries = [(data.get("name", "estimate, 95 % interval"), _mark("o", BAR))]
-    for mark, (name, values) in zip(MARKS[1:], data.get("others", {}).items(), strict=False):
-        ax.plot(np.asarray(values, dtype=np.float64)[:count], middles, mark, markersize=6.5, markerfacecolor="none", markeredgecolor=NOISE, markeredgewidth=1.3)
+    for mark, (name, values) in zip(MARKS[1:], others.items(), strict=False):
+        places = places + APART
+        own = np.asarray(values, dtype=np.float64)[:count]
+        ax.plot(own, places, mark, markersize=5.5, markerfacecolor="none", markeredgecolor=NOISE, markeredgewidth=1.3)
         entries.append((name, _mark(mark, NOISE, hollow=True)))
     if len(entries) > 1:
         _key(ax, entries)
@@ -375,7 +400,15 @@ def dots(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.hlines(middles, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=LINE, linewidth=1.5, zorder=0)
     for place, (name, row) in enumerate(zip(data["series"], values, strict=True)):
         colour, hollow = (BAR, False) if place == 0 else (NOISE if place == 1 else INK, True)
-        ax.plot(row, middles, MARKS[place], color=colour, markersize=6, markerfacecolor="none" if hollow else colour, clip_on=False)
+        ax.plot(
+            row,
+            middles,
+            MARKS[place],
+            color=colour,
+            markersize=6,
+            markerfacecolor="none" if hollow else colour,
+            clip_on=False,
+        )
         entries.append((name, _mark(MARKS[place], colour, hollow=hollow)))
     if data.get("signed"):
         ax.axvline(0.0, color=SOFT, linewidth=1.0, linestyle=DASHES[1], zorder=0)
@@ -401,12 +434,36 @@ def paths(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.axvline(lambdas[chosen], color=NOISE, linestyle=DASHES[1], linewidth=1.2)
     ax.set_xscale("log")
     ax.set_xlim(lambdas.max(), lambdas.min())
+    ticks = _log_ticks(lambdas.min(), lambdas.max())
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set_xticks([], minor=True)
     _number_axis(ax.yaxis, most=6)
     low, high = ax.get_ylim()
-    ends = _apart([(data["paths"][name][-1], name) for name in largest], (high - low) * 14 / (0.8 * HEIGHTS["paths"](data, width)))
+    ends = _apart(
+        [(data["paths"][name][-1], name) for name in largest], (high - low) * 14 / (0.8 * HEIGHTS["paths"](data, width))
+    )
     for level, name in ends:
-        ax.annotate(_wrapped(name, 15 if width < WIDE else 34), (lambdas.min(), level), (4, 0), textcoords="offset points", va="center", fontsize=9.5)
-    ax.annotate("chosen", (lambdas[chosen], high), (0, 2), textcoords="offset points", ha="center", va="bottom", color=NOISE)
+        ax.annotate(
+            _wrapped(name, 15 if width < WIDE else 34),
+            (lambdas.min(), level),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9.5,
+        )
+    ax.annotate(
+        "chosen", (lambdas[chosen], high), (0, 2), textcoords="offset points", ha="center", va="bottom", color=NOISE
+    )
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten, or round numbers where fewer than two lie between."""
+    for steps in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10))):
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+        if len(ticks) > 2:
+            return ticks[:: math.ceil(len(ticks) / 5)]
+    return [low, high]
 
 
 def _apart(ends: Sequence[tuple[float, str]], least: float) -> list[tuple[float, str]]:
@@ -448,7 +505,13 @@ def upset(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.spines["bottom"].set_bounds(0, 1.16 * top)
     for place, party in zip(places, parties, strict=True):
         ax.annotate(
-            _wrapped(party, 24), (place, -0.5), (3, 2), textcoords="offset points", rotation=60, ha="left", va="bottom",
+            _wrapped(party, 24),
+            (place, -0.5),
+            (3, 2),
+            textcoords="offset points",
+            rotation=60,
+            ha="left",
+            va="bottom",
             rotation_mode="anchor",
         )
     rest = len(data["counts"]) - len(rows)
@@ -462,36 +525,37 @@ def upset(ax: Axes, data: Mapping[str, Any], width: float) -> None:
 def blocks(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     """Who has which block: a column for each party, as wide as it has columns, a band for each pattern of records,
     as high as it has records."""
-    parties, wide = data["parties"], np.asarray(data["columns"], dtype=np.float64)
-    counts = np.maximum(np.asarray(data["counts"], dtype=np.float64), 0.0)
-    order = np.argsort([-(2.0 ** np.arange(len(parties))[::-1] * np.asarray(mask)).sum() for mask in data["patterns"]])
+    parties, counts = data["parties"], np.maximum(np.asarray(data["counts"], dtype=np.float64), 0.0)
+    masks = np.asarray(data["patterns"], dtype=bool)
+    order = np.lexsort([~masks[:, place] for place in reversed(range(len(parties)))])
+    tops = np.concatenate([[0.0], np.cumsum(counts[order])])
     # Narrow blocks stay visible: an even share of a third of the width, the rest by the number of columns.
-    wide = wide.sum() * (1 / 3 / len(wide) + 2 / 3 * wide / wide.sum())
-    gap, left = 0.03 * wide.sum(), 0.0
-    middles = []
-    for place, party_width in enumerate(wide):
-        top = 0.0
-        for index in order:
-            held = data["patterns"][index][place]
-            ax.barh(
-                top, party_width, left=left, height=counts[index], align="edge",
-                facecolor=BAR if held else "none", edgecolor=LINE, linewidth=0.5,
-            )
-            top += counts[index]
-        middles.append(left + party_width / 2)
-        left += party_width + gap
-    ax.set_ylim(counts.sum(), 0)
-    ax.set_xlim(-gap / 2, left - gap / 2)
-    names = [f"{name}\n{count:g} column{'' if count == 1 else 's'}" for name, count in zip(parties, data["columns"], strict=True)]
-    if width < WIDE:
-        names = [_wrapped(name, 9) for name in parties]
-    ax.set_xticks(middles, [_plain(name) if width >= WIDE else name for name in names])
+    columns = np.asarray(data["columns"], dtype=np.float64)
+    wide = columns.sum() / 3 / len(columns) + 2 / 3 * columns
+    lefts = np.cumsum(wide) - wide + 0.03 * columns.sum() * np.arange(len(wide))
+    for place, (left, party_width) in enumerate(zip(lefts, wide, strict=True)):
+        ax.barh(
+            0.0, party_width, left=left, height=tops[-1], align="edge", facecolor="none", edgecolor=EMPTY, linewidth=0.8
+        )
+        held = masks[order, place]
+        starts = np.flatnonzero(held & ~np.concatenate([[False], held[:-1]]))
+        ends = np.flatnonzero(held & ~np.concatenate([held[1:], [False]])) + 1
+        ax.barh(tops[starts], party_width, left=left, height=tops[ends] - tops[starts], align="edge", color=BAR)
+    ax.set_ylim(tops[-1], 0)
+    ax.set_xlim(lefts[0] - 0.2, lefts[-1] + wide[-1] + 0.2)
+    narrow = width < WIDE
+    names = [
+        _wrapped(name, 24) if narrow else f"{_wrapped(name, 24)}\n{count:g}"
+        for name, count in zip(parties, columns, strict=True)
+    ]
+    slanted: dict[str, Any] = {"rotation": 50, "ha": "left", "rotation_mode": "anchor"} if narrow else {}
+    ax.set_xticks(lefts + wide / 2, names, **slanted)
     ax.xaxis.tick_top()
-    ax.tick_params(axis="x", length=0, labelrotation=0 if width >= WIDE else 55)
+    ax.tick_params(axis="x", length=0)
     for spine in ax.spines.values():
         spine.set_visible(False)
     _count_axis(ax.yaxis)
-    _key(ax, [("has the record", _patch(BAR)), ("lacks the block", _patch("none", edge=LINE))])
+    _key(ax, [("has the record", _patch(BAR)), ("lacks it", _patch("none", edge=EMPTY))])
 
 
 def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
@@ -504,22 +568,35 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     if len(labels) > MOST_CELLS:  # those with the strongest associations
         strength = np.abs(matrix - np.diag(np.diag(matrix))).max(axis=0)
         taken = np.sort(np.argsort(-strength)[:MOST_CELLS])
-        labels, matrix, unknown = [labels[place] for place in taken], matrix[np.ix_(taken, taken)], unknown[np.ix_(taken, taken)]
+        labels, matrix, unknown = (
+            [labels[place] for place in taken],
+            matrix[np.ix_(taken, taken)],
+            unknown[np.ix_(taken, taken)],
+        )
     down, across = np.tril_indices(len(labels), -1)
     values = matrix[down, across]
     squares = [[(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)] for x, y in zip(across, down, strict=True)]
     tints = [(*to_rgb(BAR if value >= 0 else NOISE), 0.06 + 0.94 * min(abs(value), 1.0)) for value in values]
     ax.add_collection(PolyCollection(squares, facecolors=tints, edgecolors=LINE, linewidths=0.4))
     hidden = unknown[down, across]
-    ax.plot(across[hidden] + 0.5, down[hidden] + 0.5, "x", color=INK, markersize=max(2.0, 0.35 * _cell(len(labels), width)))
+    ax.plot(
+        across[hidden] + 0.5, down[hidden] + 0.5, "x", color=INK, markersize=max(2.0, 0.35 * _cell(len(labels), width))
+    )
     if _cell(len(labels), width) >= 26:
         for x, y, value, crossed in zip(across, down, values, hidden, strict=True):
             if not crossed:
-                ax.text(x + 0.5, y + 0.5, f"{value:.2f}".replace("0.", "."), ha="center", va="center", fontsize=9,
-                        color=INK if abs(value) < 0.5 else PANEL)
+                ax.text(
+                    x + 0.5,
+                    y + 0.5,
+                    f"{value:.2f}".replace("0.", "."),
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                    color=INK if abs(value) < 0.5 else PANEL,
+                )
     ax.set_xlim(0, max(len(labels) - 1, 1))
     ax.set_ylim(len(labels), 1)
-    small = {} if len(labels) <= 20 and width >= WIDE else {"fontsize": 8 if len(labels) <= 25 else 6.5}
+    small: dict[str, Any] = {} if len(labels) <= 20 and width >= WIDE else {"fontsize": 8 if len(labels) <= 25 else 6.5}
     ax.set_xticks(np.arange(len(labels) - 1) + 0.5, [_plain(name) for name in labels[:-1]], rotation=90, **small)
     ax.set_yticks(np.arange(1, len(labels)) + 0.5, [_plain(name) for name in labels[1:]], **small)
     ax.tick_params(length=0)
@@ -555,22 +632,31 @@ def scree(ax: Axes, data: Mapping[str, Any], width: float) -> None:
 def arrows(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     """Each variable as an arrow: its weights in two components."""
     x, y = (np.asarray(data[name], dtype=np.float64) for name in ("across", "up"))
-    reach = 1.25 * max(float(np.abs([x, y]).max(initial=0.0)), 1e-12)
+    reach = 1.12 * max(float(np.abs([x, y]).max(initial=0.0)), 1e-12)
     longest = np.argsort(-np.hypot(x, y))[:MOST_LABELLED]
     for place, (end_x, end_y) in enumerate(zip(x, y, strict=True)):
         strong = place in longest
-        ax.annotate("", (end_x, end_y), (0, 0), arrowprops={"arrowstyle": "->", "color": BAR if strong else EMPTY, "shrinkA": 0, "shrinkB": 0})
+        ax.annotate(
+            "",
+            (end_x, end_y),
+            (0, 0),
+            arrowprops={"arrowstyle": "->", "color": BAR if strong else EMPTY, "shrinkA": 0, "shrinkB": 0},
+        )
     for side in (True, False):
-        ends = [(y[place], place) for place in longest if (x[place] >= 0) == side]
-        apart = _apart([(level, str(place)) for level, place in ends], 2 * reach * 13 / (HEIGHTS["arrows"](data, width) - FOOT))
-        for level, place in apart:
+        ends = [(float(y[place]), str(place)) for place in longest if (x[place] >= 0) == side]
+        for level, index in _apart(ends, 2 * reach * 13 / (HEIGHTS["arrows"](data, width) - FOOT)):
             ax.annotate(
-                _wrapped(data["labels"][int(place)], 16), (x[int(place)], level), (3 if side else -3, 0),
-                textcoords="offset points", ha="left" if side else "right", va="center", fontsize=9.5,
+                _wrapped(data["labels"][int(index)], 16),
+                (x[int(index)], level),
+                (3 if side else -3, 0),
+                textcoords="offset points",
+                ha="left" if side else "right",
+                va="center",
+                fontsize=9.5,
             )
     ax.axhline(0.0, color=LINE, linewidth=0.8, zorder=0)
     ax.axvline(0.0, color=LINE, linewidth=0.8, zorder=0)
-    ax.set_xlim(-1.35 * reach, 1.35 * reach)
+    ax.set_xlim(-1.5 * reach, 1.5 * reach)
     ax.set_ylim(-reach, reach)
     for axis in (ax.xaxis, ax.yaxis):
         _number_axis(axis, most=5)
@@ -601,7 +687,9 @@ def stair(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     top = max(values)
     if budget is not None:
         ax.axhline(budget, color=NOISE, linestyle=DASHES[1])
-        ax.annotate(f"budget {budget:g}", (times[0], budget), (2, 3), textcoords="offset points", color=NOISE, va="bottom")
+        ax.annotate(
+            f"budget {budget:g}", (times[0], budget), (2, 3), textcoords="offset points", color=NOISE, va="bottom"
+        )
         top = max(top, budget)
     ax.annotate(f"{values[-1]:.3g}", (times[-1], values[-1]), (3, 0), textcoords="offset points", va="center")
     span = max(times[-1] - times[0], 60.0)
@@ -649,17 +737,23 @@ CHARTS: Mapping[ChartName, Callable[[Axes, Mapping[str, Any], float], None]] = {
 HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
     "bars": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + (20 if "released" in data else 0),
     "histogram": lambda data, width: 190.0 if width < WIDE else 240.0,
-    "intervals": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 18 * (1 + len(data.get("others", ()))),
+    "intervals": lambda data, width: (
+        sum(_heights(data["labels"], width, ROW + APART * len(data.get("others", ()))))
+        + FOOT
+        + 18 * (1 + len(data.get("others", ())))
+    ),
     "dots": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 18 * len(data["series"]),
     "paths": lambda data, width: 250.0 if width < WIDE else 340.0,
     "upset": lambda data, width: ROW * min(len(data["counts"]), MOST_PATTERNS) + FOOT + 90,
     "blocks": lambda data, width: 290.0 if width < WIDE else 320.0,
-    "heatmap": lambda data, width: min(len(data["labels"]), MOST_CELLS) * min(max(_cell(len(data["labels"]), width), 7.0), 34.0) + 150,
+    "heatmap": lambda data, width: (
+        min(len(data["labels"]), MOST_CELLS) * min(max(_cell(len(data["labels"]), width), 7.0), 34.0) + 150
+    ),
     "scree": lambda data, width: 190.0 if width < WIDE else 240.0,
     "arrows": lambda data, width: 300.0 if width < WIDE else 420.0,
-    "curves": lambda data, width: 320.0 if width < WIDE else 380.0,
+    "curves": lambda data, width: 270.0 if width < WIDE else 380.0,
     "stair": lambda data, width: 190.0 if width < WIDE else 230.0,
-    "hundred": lambda data, width: 150.0 if width < WIDE else 190.0,
+    "hundred": lambda data, width: 180.0 if width < WIDE else 220.0,
 }
 
 
@@ -668,7 +762,9 @@ HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
 
 def _whiskers(ax: Axes, values: Any, places: Any, reach: float) -> None:
     lows = np.minimum(values, reach)
-    ax.errorbar(values, places, xerr=[lows, np.full(len(values), reach)], fmt="none", ecolor=NOISE, elinewidth=1.2, capsize=2.5)
+    ax.errorbar(
+        values, places, xerr=[lows, np.full(len(values), reach)], fmt="none", ecolor=NOISE, elinewidth=1.2, capsize=2.5
+    )
 
 
 def _count_axis(axis: Any) -> None:
@@ -702,7 +798,9 @@ def _stroke(colour: str, dashes: Any) -> Any:
 def _mark(mark: str, colour: str, *, hollow: bool = False) -> Any:
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], linestyle="none", marker=mark, markersize=6, color=colour, markerfacecolor="none" if hollow else colour)
+    return Line2D(
+        [], [], linestyle="none", marker=mark, markersize=6, color=colour, markerfacecolor="none" if hollow else colour
+    )
 
 
 def _key(ax: Axes, entries: Sequence[tuple[str, Any]], *, columns: int | None = None) -> None:
@@ -718,4 +816,5 @@ def _key(ax: Axes, entries: Sequence[tuple[str, Any]], *, columns: int | None = 
         handlelength=1.4,
         columnspacing=1.4,
         borderpad=0.1,
+        borderaxespad=0.0 if ours else None,
     )

@@ -117,11 +117,11 @@ CSS = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 72rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+main { max-width: 66rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .25rem; }
 h2 { font-size: 1.3rem; margin: 2.5rem 0 .5rem; padding-top: .75rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.1rem; margin: 1.75rem 0 .5rem; }
-p, li { max-width: 46rem; overflow-wrap: anywhere; }
+p, li { max-width: 52rem; overflow-wrap: anywhere; }
 .soft, figcaption, caption { color: var(--soft); }
 .glance { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 1rem;
   margin: 1rem 0 1.5rem; }
@@ -139,21 +139,21 @@ p, li { max-width: 46rem; overflow-wrap: anywhere; }
 .lead { font-size: 1.1rem; }
 .warning { border: 2px solid var(--warn-line); background: var(--warn-paper); padding: .75rem 1rem; border-radius: 6px;
   font-weight: 600; max-width: none; }
-.wide { overflow-x: auto; margin: .75rem 0; }
+.wide { overflow-x: auto; margin: .75rem 0; scrollbar-width: thin; scrollbar-color: var(--empty) var(--panel); }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); }
 thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
 tbody th { font-weight: 600; } tbody th, td { overflow-wrap: break-word; }
 .number { text-align: right; } td.number { white-space: nowrap; }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
   align-items: start; }
 figure { margin: 0; padding: .75rem; background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
   min-width: 0; break-inside: avoid; }
 figure h4 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
 figcaption { font-size: .85rem; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; margin: .5rem 0; }
-svg.drawn { max-width: 26rem; stroke-linejoin: round; }
-figure.single { margin: 1rem 0; max-width: 46rem; } svg.wide-figure { max-width: 42.5rem; }
+svg.drawn { max-width: 30rem; stroke-linejoin: round; }
+figure.single { margin: 1rem 0; max-width: 52rem; } svg.wide-figure { max-width: 50rem; }
 .single svg.drawn:not(.wide-figure) { display: none; }
 @media (max-width: 44rem) { .single svg.wide-figure { display: none; }
   .single svg.drawn:not(.wide-figure) { display: block; } }

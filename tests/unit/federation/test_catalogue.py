@@ -57,7 +57,7 @@ def test_scikit_learn_can_clone_a_method(name: str) -> None:
     """Its `clone` wants every option back as the very object that it gave."""
     cls = CATALOGUE.load(name)
     required = [option for option, declared in cls.declared().items() if declared.default is MISSING]
-    lists = [option for option in ("columns", "normalise") if option in cls.declared()]
+    lists = [option for option in ("columns", "normalise", "response") if option in cls.declared()]
     method = cls(**{option: SAMPLES[option] for option in (*required, *lists)})
     copy = clone(method)
     assert type(copy) is cls

@@ -77,13 +77,13 @@ class Committee:
 
     def challenge(self, number: int) -> None:
         draw = lambda label, *shape: self.extension.uniform(shape, seed=seed(number), label=label)  # noqa: E731
-        self.u, self.v, self.chi, self.coefficients = draw("u", W), draw("v", W), draw("chi", N), draw("claims", 2)
+        self.u, self.chi, self.coefficients = draw("u", W), draw("chi", N), draw("claims", 2)
         self.query = Query(self.extension, self.layout, self.extension.point(seed=seed(number), label="r"))
 
     def factors(self, holder: int) -> tuple[list[Residues], list[Residues]]:
         rows = self.rows[holder]
         pairs = [
-            claims.gram_factors(self.extension, rows, self.u, self.v),
+            claims.gram_factors(self.extension, rows, self.u),
             claims.product_factors(self.extension, rows[..., 0], rows[..., 1], self.chi),
         ]
         return claims.combined(self.extension, pairs, self.coefficients)
@@ -98,7 +98,7 @@ class Committee:
     def sides(self, holder: int) -> tuple[Residues, Residues]:
         """This holder's shares of the right side of every prover's claim: noise of others, and products dealt again."""
         extension, field = self.extension, self.extension.field
-        weights = claims.gram_weights(extension, self.u, self.v)
+        weights = claims.gram_weights(extension, self.u)
         others, own = [], []
         for j in self.holders:
             term = bgw.noise_term(field, self.noise[holder], holder=j)

@@ -102,6 +102,16 @@ def read_certificate(path: Path) -> x509.Certificate:
         raise RosterError(f"{path} is not a certificate in PEM form; ask the authority for it again.") from error
 
 
+def read_request(path: Path) -> x509.CertificateSigningRequest:
+    try:
+        asked = x509.load_pem_x509_csr(_pem(path))
+    except ValueError as error:
+        raise RosterError(f"{path} is not a certificate request in PEM form; ask its sender again.") from error
+    if not asked.is_signature_valid:
+        raise RosterError(f"{path} was changed after it was made; ask its sender again.")
+    return asked
+
+
 # --- requests ---------------------------------------------------------------------------------------------
 
 
@@ -204,12 +214,7 @@ def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float =
 
     A party's certificate cannot serve, and the coordinator's cannot dial in.
     """
-    try:
-        asked = x509.load_pem_x509_csr(_pem(request))
-    except ValueError as error:
-        raise RosterError(f"{request} is not a certificate request in PEM form; ask its sender again.") from error
-    if not asked.is_signature_valid:
-        raise RosterError(f"{request} was changed after it was made; ask its sender again.")
+    asked = read_request(request)
     owner = subject_of(asked)
     names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     hosts = [name for name in names.value if isinstance(name, x509.DNSName | x509.IPAddress)]
@@ -219,7 +224,7 @@ def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float =
         raise RosterError(f"{request} is not a coordinator's request: it needs a host name and no sealing key.")
     if days <= 0:
         raise RosterError(f"a certificate that is valid for {days:g} days protects nobody; choose 1 or more.")
-    issuer, key = read_certificate(authority / AUTHORITY), _load_key(authority / AUTHORITY_KEY)
+    issuer, key = read_certificate(authority / AUTHORITY), load_key(authority / AUTHORITY_KEY)
     now = _now()
     until = min(now + datetime.timedelta(days=days), issuer.not_valid_after_utc)
     purpose = ExtendedKeyUsageOID.CLIENT_AUTH if role == "party" else ExtendedKeyUsageOID.SERVER_AUTH
@@ -240,7 +245,7 @@ def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float =
     return subject_of(certificate)
 
 
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(_pem(path), password=None)
     except ValueError as error:

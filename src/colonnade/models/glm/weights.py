@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.models.linear.propensity import CAP, UNLIKELY, fitted_logit, logit_probability, own_terms
+from colonnade.models.linear.propensity import CAP, fitted_logit, logit_probability, own_terms
 from colonnade.statistics.gaussian_em import Matrix, Vector
 
 PROJECTED = 48
@@ -27,14 +27,15 @@ large, never too small."""
 
 @dataclass(frozen=True, eq=False)
 class CompleteWeights:
-    """`weights` are zero for a record that lacks a block and add up to all records; `scores` has orthonormal columns."""
+    """`weights` are zero for a record that lacks a block and 1 on average for the others; `scores` has orthonormal
+    columns."""
 
     weights: Vector
     scores: Matrix
     capped: int
     """Records with a weight above the cap."""
     unlikely: int
-    """Records of which some block is unlikely, see `UNLIKELY`."""
+    """Records whose chance to be complete is less than a fifth of the average: hardly any such record is seen."""
     rare: int
     """Own levels that were merged into the reference level."""
 
@@ -46,6 +47,18 @@ class CompleteWeights:
     def effective(self) -> float:
         """(sum v)^2 / sum v^2: as many records of equal weight tell as much."""
         return float(self.weights.sum() ** 2 / max(float((self.weights**2).sum()), 1e-300))
+
+    def inflation(self, coefficients: int) -> Vector:
+        """By which a record's residual is multiplied in the errors, so that they are not too small.
+
+        A fit with p coefficients takes p v_i / sum v of the variance of record i's residual on average over its
+        columns (its leverage), and a projection on scores with leverage l_i explains l_i of it by chance. With equal
+        weights and nothing missing the square is n / (n - p), as in HC1; with unequal ones it grows as in HC3.
+        """
+        share = np.minimum(coefficients * self.weights / max(float(self.weights.sum()), 1e-300), 0.5)
+        first = max(1 - coefficients / max(self.complete, 1), 0.5)
+        leverage = np.einsum("ij,ij->i", self.scores, self.scores)
+        return np.asarray(np.sqrt((1 + leverage) * first) / (1 - share))
 
 
 def equal_weights(present: NDArray[np.bool_]) -> CompleteWeights:
@@ -62,22 +75,21 @@ def complete_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, 
     design = np.column_stack([np.ones(n), terms])
     before = np.ones(n, dtype=bool)
     probability = np.ones(n)
-    unlikely = np.zeros(n, dtype=bool)
     scores = []
     for mask in present.T:
         among = mask[before]
         if not among.all():
             chance = logit_probability(design, among, fitted_logit(design[before], among, None))
-            unlikely |= chance < min(UNLIKELY, among.mean() / 5)
             scores.append(np.where(before, mask - chance, 0.0)[:, None] * design)
             probability = probability * chance
         before = before & mask
     weights = np.where(before, before.mean() / probability, 0.0)
+    unlikely = probability < before.mean() / 5
     capped = weights > cap
     weights = np.minimum(weights, cap)
     by_term = np.stack(scores, axis=2).reshape(n, -1)  # the same term of each logit together
     return CompleteWeights(
-        weights * (n / weights.sum()), _orthonormal(by_term), int(capped.sum()), int(unlikely.sum()), merged
+        weights * (before.sum() / weights.sum()), _orthonormal(by_term), int(capped.sum()), int(unlikely.sum()), merged
     )
 
 

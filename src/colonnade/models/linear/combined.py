@@ -19,7 +19,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
 from colonnade.models.linear.augmented import AugmentedRegression, augmented_regression
-from colonnade.models.linear.estimate import MomentFit, Observed, check_joint_records, estimate
+from colonnade.models.linear.estimate import MomentFit, Observed, check_joint_records, complete_cases, estimate
 from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.models.linear.propensity import RARE, Pair
 from colonnade.models.linear.result import Regression
@@ -30,6 +30,10 @@ from colonnade.models.matrix import columns_of
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector, fit_gaussian
 from colonnade.statistics.verified import NOT_VERIFIED
 
+NOT_WEIGHTED = (
+    "Not verified: the moments weighted by presence and the products of group influences, in which a holder or a party"
+    " that deviates can change the result unseen. The moments by pattern are verified."
+)
 UNTESTED = Difference(0.0, 1.0, 0)
 SMALLEST_GROUP = 10
 """Records of the cohort in a group, or there are fewer groups."""
@@ -39,17 +43,24 @@ class CombinedFit(Procedure[Regression]):
     """`names` are the covariates, then the response."""
 
     def __init__(
-        self, facts: PublicFacts, roster: Roster, *, names: tuple[str, ...], gamma: int, minimum_joint: int
+        self,
+        facts: PublicFacts,
+        roster: Roster,
+        *,
+        names: tuple[str, ...],
+        gamma: int,
+        minimum_joint: int,
+        verify: bool = False,
     ) -> None:
         self.minimum_joint, self.gamma, self.response = minimum_joint, gamma, names[-1]
-        self.first = MomentFit(facts, roster, names=names, gamma=gamma, estimator=estimate)
+        self.first = MomentFit(facts, roster, names=names, gamma=gamma, estimator=estimate, verify=verify)
         groups = max(2, min(GROUPS, facts.n // SMALLEST_GROUP))
         self.layout = weighted_layout(facts, roster, names, gamma, groups)
         self.weighted = WeightedComputation(self.layout, "client")
         self.stages = (*self.first.stages, *self.weighted.stages)
         self.notes = (
             *(note for note in self.first.notes if not note.startswith(("Only records of", NOT_VERIFIED))),
-            NOT_VERIFIED,
+            NOT_WEIGHTED if verify else NOT_VERIFIED,
             f"Only records of {self.layout.response_party!r}, which holds {self.response!r}, are used:"
             f" {len(self.layout.masks)} candidate patterns. {self.layout.response_party!r} is told who has which"
             " record, and weighs them.",
@@ -119,6 +130,7 @@ class CombinedFit(Procedure[Regression]):
                 for name in ("Gaussian", "weighted")
                 for column, series in ((name, in_units[name].params), (f"{name} std err", in_units[name].bse))
             }
+            | complete_cases(observed)
         )
         return replace(
             in_units["combined"],
@@ -203,7 +215,7 @@ class Bridge:
 
     def forms(
         self, fit: GaussianFit, augmented: AugmentedRegression, released: WeightedMoments
-    ) -> tuple[dict[tuple[bool, ...], NDArray[np.float64]], dict[Pair, NDArray[np.float64]]]:
+    ) -> tuple[dict[tuple[bool, ...], NDArray[np.float64]], dict[Pair, NDArray[np.float64]], NDArray[np.float64]]:
         """Of all features: the Gaussian coefficients' influences first, then those of the weighted moments."""
         layout, observed = self.layout, self.observed
         width, outputs = len(observed.features), layout.outputs
@@ -222,4 +234,4 @@ class Bridge:
             kept = self._pair_kept(stated)
             scale = observed.data.n / released.grams[stated][0, 0]
             pairs[stated][width : 2 * width, kept[:, None], kept] = augmented.pairs[pair] * scale
-        return patterns, pairs
+        return patterns, pairs, np.zeros((outputs, layout.own_width, layout.own_width))

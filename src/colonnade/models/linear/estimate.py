@@ -6,11 +6,13 @@ A baseline is ordinary least squares on a table without gaps, whose moments foll
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from colonnade.data.column import Column
 from colonnade.errors import BadArguments, NotEstimable, SchemaError
@@ -18,14 +20,14 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
-from colonnade.models.linear.gaussian import discriminant, regression
-from colonnade.models.linear.result import Regression, Sample, as_logit
+from colonnade.models.linear.gaussian import regression
+from colonnade.models.linear.result import COMPLETE_CASES, Regression, Sample
 from colonnade.models.matrix import columns_of
-from colonnade.statistics.features import empty_rules, features
+from colonnade.statistics.features import constant_response, empty_rules, features
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
-Family = Literal["gaussian", "binomial"]
+Family = Literal["gaussian", "binomial", "poisson"]
 Missing = Literal["combined", "em", "complete-case", "mean", "single"]
 LIKELIHOOD = ("combined", "em")
 """By maximum likelihood here; `combined.py` adds presence weights for a gaussian response."""
@@ -46,23 +48,33 @@ COARSE = 2500.0
 
 
 def regression_columns(
-    facts: PublicFacts, response: str, columns: tuple[str, ...] | None, *, binary: bool = False
+    facts: PublicFacts, response: str, columns: tuple[str, ...] | None, *, offset: str | None = None
 ) -> tuple[str, ...]:
     """The covariates (all other columns by default), then the response."""
     declared = facts.column(response)
     if declared.kind == "categorical":
         raise SchemaError(f"the response {response!r} is categorical and has no mean; choose a number.")
-    if binary and declared.kind != "binary":
-        raise SchemaError(f"family='binomial' needs a binary response, and {response!r} is {declared.kind}.")
     wanted = [name for own in facts.columns.values() for name in own] if columns is None else columns
-    covariates = tuple(dict.fromkeys(name for name in wanted if name != response))
-    count = len(features(facts, covariates)) if covariates else 0
-    if not 1 <= count < MAXIMUM_FEATURES:
-        raise BadArguments(
-            f"the covariates give {count} features; a regression takes 1 to {MAXIMUM_FEATURES - 1}: choose them with"
-            " columns=."
-        )
+    covariates = tuple(dict.fromkeys(name for name in wanted if name not in (response, offset)))
+    if not covariates:
+        raise BadArguments(f"no column is left to explain {response!r}; name some with columns=.")
+    check_few_features(facts, covariates)
     return (*covariates, response)
+
+
+def check_few_features(facts: PublicFacts, covariates: tuple[str, ...]) -> None:
+    """Refuse covariates of too many categories, and say which to leave out."""
+    counts = Counter(feature.column for feature in features(facts, covariates))
+    excess, many = counts.total() - MAXIMUM_FEATURES + 1, []
+    for name, count in counts.most_common():
+        if excess > 0:
+            many.append(f"{name!r} ({count})")
+            excess -= count
+    if many:
+        raise BadArguments(
+            f"the covariates give {counts.total()} features, and a regression takes at most {MAXIMUM_FEATURES - 1};"
+            f" columns {', '.join(many)} have the most: leave them out with columns=, or declare fewer categories."
+        )
 
 
 def response_patterns(facts: PublicFacts, names: tuple[str, ...]) -> tuple[tuple[bool, ...], ...]:
@@ -91,12 +103,13 @@ class MomentFit(Procedure[Regression]):
         names: tuple[str, ...],
         gamma: int,
         estimator: Callable[..., Regression],
+        verify: bool = False,
     ) -> None:
         roster.require_committee()
         self.response, self.gamma, self.estimator = names[-1], gamma, estimator
         masks = response_patterns(facts, names)
         self.layout = MomentsLayout(
-            facts=facts, roster=roster, names=names, presence="known", gamma=gamma, patterns=masks
+            facts=facts, roster=roster, names=names, presence="known", gamma=gamma, patterns=masks, verify=verify
         )
         self.layout.check()
         self.moments = MomentComputation(self.layout, "client")
@@ -136,11 +149,8 @@ class Observed(Sample):
         constant = variance < COARSE / gamma**2
         for feature in itertools.compress(moments.features, constant):
             gaps = [name for name, column in columns.items() if column.missing and name != response]
-            if feature.column == response and gaps:
-                raise BadArguments(
-                    f"the response {response!r} does not vary in the records whose cells are filled; leave out with"
-                    f" columns= what may be empty: {', '.join(map(repr, gaps))}."
-                )
+            if feature.column == response:
+                raise BadArguments(constant_response(response, gaps))
             if feature.category is None:
                 raise BadArguments(
                     f"column {feature.column!r} does not vary in the records used, or its declared range is far too"
@@ -198,7 +208,6 @@ def estimate(
     columns: Mapping[str, Column],
     gamma: int,
     minimum_joint: int = 10,
-    family: Family = "gaussian",
     missing: Missing = "em",
 ) -> Regression:
     """The regression from exact pattern moments; refused, with the reason, where they cannot carry it."""
@@ -209,9 +218,8 @@ def estimate(
         return _baseline(observed, missing)
     fit = fit_gaussian(observed.data)
     result = observed.regression(fit, regression(observed.data, fit, observed.target))
-    if family == "gaussian":
-        return result
-    return as_logit(result, discriminant(observed.data, fit, observed.target))
+    beside = complete_cases(observed)
+    return replace(result, beside=pd.DataFrame(beside) if beside else None)
 
 
 def _baseline(observed: Observed, kind: Missing) -> Regression:
@@ -228,6 +236,17 @@ def _baseline(observed: Observed, kind: Missing) -> Regression:
         basis="of least squares on a table without gaps, as if it had been observed so.",
         remarks=(f"missing={kind!r} is a baseline for comparison. {BASELINES[kind]}",),
     )
+
+
+def complete_cases(observed: Observed) -> dict[str, pd.Series[float]]:
+    """Least squares on the records that every party has, to compare with; nothing where they are too few, or all."""
+    if len(observed.patterns) < 2:
+        return {}
+    try:
+        baseline = _baseline(observed, "complete-case")
+    except NotEstimable:
+        return {}
+    return {COMPLETE_CASES: baseline.params, f"{COMPLETE_CASES} std err": baseline.bse}
 
 
 def without_gaps(observed: Observed, kind: Missing) -> Observed:

@@ -40,6 +40,8 @@ from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
 
 FLOOR = 0.02
 """Smallest eigenvalue of a fitted correlation matrix that is taken as it is; below it would need repair."""
+INVOLVED = 0.3
+"""Least size of a column's part in the eigenvector of the smallest eigenvalue: then it is named."""
 ROUGH = 0.7
 """Largest spectral norm of the noise in the fitted correlations, over their smallest eigenvalue: beyond it an inverse
 is no longer nearly linear in the noise, and the standard errors would be too small."""
@@ -62,6 +64,8 @@ class FactoredMoments:
     own: tuple[Matrix, ...]
     gram_sd: float
     own_sd: float
+    columns: tuple[str, ...] = ()
+    """The column of each feature, for what is said of it; the names, if there are none."""
 
     @property
     def head(self) -> int:
@@ -142,14 +146,20 @@ def factors(data: FactoredMoments) -> Factors:
 
 def check_factors(data: FactoredMoments, law: Factors) -> None:
     """Refuse what noise has made useless: a covariance that would need repair, or that the noise nearly fills."""
-    cure = "allow a larger epsilon, or leave out with columns= the party with the fewest records"
-    if min(np.diag(law.covariance).min(), np.diag(law.residual).min(initial=1.0)) <= 0:
-        raise NotEstimable(f"the noise exceeds the variance of a column; {cure}.")
-    smallest = float(np.linalg.eigvalsh(correlation_of(law.sigma))[0])
-    if smallest < FLOOR:
+    variances = np.concatenate([np.diag(law.covariance), np.diag(law.residual)])
+    noise = data.gram_sd / np.concatenate([np.full(data.n_own, law.count), np.diag(law.counts)])
+    hidden = _named(data, variances <= 2 * noise)
+    if hidden:
         raise NotEstimable(
-            f"the noisy correlation matrix has an eigenvalue of {smallest:.2g} and would need repair; {cure}, or one of"
-            " the columns that nearly determine one another."
+            f"columns {hidden} hardly vary in the records used, given the others, beside the noise; leave them out with"
+            " columns=, or allow a larger epsilon."
+        )
+    values, vectors = np.linalg.eigh(correlation_of(law.sigma))
+    if values[0] < FLOOR:
+        raise NotEstimable(
+            f"columns {_named(data, np.abs(vectors[:, 0]) >= INVOLVED)} nearly determine one another, as far as the"
+            f" noise lets see (the smallest eigenvalue of the correlations is {values[0]:.2g}, and {FLOOR} is needed);"
+            " leave one of them out with columns=, or allow a larger epsilon."
         )
     if not data.widths:
         return
@@ -160,8 +170,15 @@ def check_factors(data: FactoredMoments, law: Factors) -> None:
     if rough > ROUGH:
         raise NotEstimable(
             f"the noise in the residual correlations is {rough:.1f} of their smallest eigenvalue (at most {ROUGH}), too"
-            f" large for valid standard errors; {cure}."
+            " large for valid standard errors; allow a larger epsilon, or leave out with columns= the party with the"
+            " fewest records."
         )
+
+
+def _named(data: FactoredMoments, chosen: NDArray[np.bool_]) -> str:
+    """The columns of these features, in quotes."""
+    columns = data.columns or data.names
+    return ", ".join(dict.fromkeys(repr(column) for column, wanted in zip(columns, chosen, strict=True) if wanted))
 
 
 # --- coefficients and their covariance --------------------------------------------------------------------

@@ -87,6 +87,7 @@ class PrivateFit(Procedure[Regression]):
         gamma: int,
         quantile: float,
         minimum_joint: int,
+        verify: bool = False,
     ) -> None:
         roster.require_committee()
         self.facts, self.names, self.response = facts, names, names[-1]
@@ -121,6 +122,7 @@ class PrivateFit(Procedure[Regression]):
             clip=self.bounds,
             patterns=response_patterns(facts, names),
             pooled=True,
+            verify=verify,
         )
         self.scales = Scales(self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta)
         self.layout, self.levels, self.moments = self.scales.layout, self.scales.levels, self.scales.moments
@@ -222,6 +224,7 @@ class PrivateFit(Procedure[Regression]):
             own=tuple(own),
             gram_sd=self.gram_sd,
             own_sd=self.own_sd,
+            columns=tuple(feature.column for feature in ordered),
         )
         self._check_counts(data)
         declared = {feature.name: feature.half for feature in self.features}

@@ -75,7 +75,9 @@ def presence_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, 
         probability = single[a]
         if b != a:
             records, joint = present[:, a], present[present[:, a], b]
-            probability = probability * logit_probability(design, joint, fitted_logit(design[records], joint, logits[b]))
+            probability = probability * logit_probability(
+                design, joint, fitted_logit(design[records], joint, logits[b])
+            )
         own_weights = np.where(both, both.mean() / probability, 0.0)
         capped |= own_weights > cap
         own_weights = np.minimum(own_weights, cap)

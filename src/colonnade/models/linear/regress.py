@@ -1,9 +1,10 @@
-"""`Regress`: linear regression over parties that each lack whole blocks of records, with standard errors.
+"""`Regress`: regression over parties that each lack whole blocks of records, with standard errors.
 
 The parties compute their pattern moments once, on secret shares; these are sufficient for a Gaussian with any
 covariance, so the coordinator finds the maximum of the observed-data likelihood, and its curvature, without asking
 again (`statistics/gaussian_em.py`). Valid if records are missing at random. With epsilon the releases carry noise
-(`models/linear/private.py`). The claims are in `regress.claim.md` and `private.claim.md`.
+(`models/linear/private.py`). Logistic and Poisson regression take rounds on shares (`models/glm/`). The claims are in
+`regress.claim.md`, `private.claim.md` and `models/glm/glm.claim.md`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from colonnade.errors import BadArguments
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import Method, Procedure, method_class
-from colonnade.federation.options import ColumnNames, Delta, Gamma, Option, OptionalEpsilon, Response
+from colonnade.federation.options import ColumnNames, Delta, Gamma, Option, OptionalEpsilon, Response, Verify
 from colonnade.federation.roster import Roster
+from colonnade.models.glm.fit import WEIGHED, GeneralizedFit
 from colonnade.models.linear.combined import CombinedFit
 from colonnade.models.linear.estimate import (
     BASELINES,
@@ -25,6 +28,7 @@ from colonnade.models.linear.estimate import (
     estimate,
     regression_columns,
 )
+from colonnade.models.linear.formula import COMPLETE, FormulaDesign, FormulaFit, parsed
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.result import Regression
 from colonnade.models.linear.weighted import MAXIMUM_OTHERS
@@ -50,6 +54,10 @@ Covariates = Annotated[
         reads="named or all",
     ),
 ]
+PRIVATE_INSTEAD = {
+    "binomial": "Classify(epsilon=...), which predicts without intervals",
+    "poisson": "family='gaussian', a linear model of the count",
+}
 MomentGamma = Annotated[
     Gamma, Option("The scale of quantisation; coefficients are exact up to about 1/gamma.", least=1, most=2**26)
 ]
@@ -60,7 +68,8 @@ class Regress(Method[Regression]):
     """Explain one column by the others from incomplete records, with standard errors.
 
     Without epsilon the moments are exact: every party must allow "exact-moments". Either way it must allow "presence"
-    (the share holders, and with epsilon the response holder, see the mask). With epsilon, gamma is at most 2^14.
+    (the share holders and the response holder see the mask). With epsilon, gamma is at most 2^14. Logistic and Poisson
+    regression need "exact-scores" in place of "exact-moments".
 
     Returns
     -------
@@ -76,22 +85,40 @@ class Regress(Method[Regression]):
 
     name: ClassVar[str] = "regress"
 
-    response: RegressionResponse
+    response: RegressionResponse = ""
     columns: Covariates = None
+    formula: Annotated[
+        str | None,
+        Option(
+            "Instead of response and columns: 'sbp ~ age + bmi * smoker + C(region)', in formulaic's words, with I()"
+            " for polynomials. Products are computed on shares where their columns are several parties', and are fitted"
+            " on complete records.",
+            only={"family": ("gaussian",)},
+        ),
+    ] = None
     family: Annotated[
         Family,
         Option(
-            "binomial: a binary response, in log-odds by the normal discriminant model, right where covariates are"
-            " Gaussian within both classes.",
-            only={"missing": ("em", "combined"), "epsilon": (None,)},
+            "Of the response: a binary column is binomial (logistic regression; its second category is the event), a"
+            " count poisson (log link). Both by score equations over complete records, weighed for what is missing.",
         ),
     ] = "gaussian"
+    offset: Annotated[
+        str | None,
+        Option(
+            "A column that is added to the linear predictor with the coefficient 1: the logarithm of an exposure, say.",
+            form="NAME",
+            reads="named",
+            only={"family": ("binomial", "poisson")},
+        ),
+    ] = None
     missing: Annotated[
         Missing,
         Option(
             "combined and em use every record with the response: em by the likelihood of a Gaussian, combined by that"
             " and by weights that undo selection, with errors from groups of records. The others are baselines to"
-            " compare with: complete-case, mean (imputation) and single (the response holder's columns alone).",
+            " compare with: complete-case, mean (imputation) and single (the response holder's columns alone). Logistic"
+            " and Poisson regression take combined (weights) or complete-case (none).",
             only={"epsilon": (None,)},
         ),
     ] = "combined"
@@ -109,17 +136,76 @@ class Regress(Method[Regression]):
     minimum_joint: Annotated[
         int, Option("Records that each pair of parties must have together, for each of their features.", least=2)
     ] = 10
+    verify: Verify = True
+
+    @classmethod
+    def from_formula(
+        cls,
+        formula: str,
+        *,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        missing: Missing = "combined",
+        clip_quantile: float = 0.98,
+        gamma: int = 2**20,
+        minimum_joint: int = 10,
+    ) -> Regress:
+        """`Regress.from_formula("sbp ~ age + bmi * smoker + C(region)")`; each column's party is found by itself."""
+        return cls(
+            formula=formula,
+            epsilon=epsilon,
+            delta=delta,
+            missing=missing,
+            clip_quantile=clip_quantile,
+            gamma=gamma,
+            minimum_joint=minimum_joint,
+        )
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
+        if self.family != "gaussian" and self.epsilon is not None:
+            raise BadArguments(
+                f"family={self.family!r} has no private fit with valid intervals, since its weights depend on all records"
+                " of the response holder; leave epsilon out (each party must then allow 'exact-scores'), or take"
+                f" {PRIVATE_INSTEAD[self.family]}."
+            )
+        if self.family != "gaussian" and self.missing not in ("combined", "complete-case"):
+            raise BadArguments(
+                f"family={self.family!r} has no missing={self.missing!r}; leave it out, or take 'complete-case'."
+            )
+        if self.formula is None:
+            if not self.response:
+                raise BadArguments("Regress needs a response, or a formula such as 'y ~ a + b'; give one of them.")
+            return
+        formula = parsed(self.formula)
+        if self.columns is not None or self.response not in ("", formula.response):
+            raise BadArguments(
+                f"the formula {self.formula!r} names response and covariates; leave the other options out."
+            )
+        if formula.products and self.missing not in ("combined", "complete-case"):
+            raise BadArguments(
+                f"products are fitted on complete records, not with missing={self.missing!r}; leave it out."
+            )
+        object.__setattr__(self, "response", formula.response)
+
+    def reads(self) -> tuple[str, ...] | None:
+        """With a formula, the columns that it names."""
+        if self.formula is None:
+            return super().reads()
+        formula = parsed(self.formula)
+        return (*formula.columns, formula.response)
 
     def missing_data(self) -> str:
+        if self.formula is not None and parsed(self.formula).products:
+            return COMPLETE
         if self.missing not in ("em", "combined"):
             return BASELINES[self.missing]
+        if self.family != "gaussian":
+            return WEIGHED
         used = "Every record with the response is used, with the blocks that it has"
         if self.epsilon is not None:
             return f"{used}: right if whether a block is missing depends on the response holder's columns only."
-        if self.missing == "combined" and self.family == "gaussian":
+        if self.missing == "combined":
             return (
                 f"{used}, by EM and by presence weights: right if whether a block is missing depends on the response"
                 " holder's columns only."
@@ -127,7 +213,26 @@ class Regress(Method[Regression]):
         return f"{used}, by EM: right if records are missing at random and the columns are jointly Gaussian."
 
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Regression]:
-        names = regression_columns(facts, self.response, self.columns, binary=self.family == "binomial")
+        columns = self.columns
+        if self.formula is not None:
+            formula = parsed(self.formula)
+            design = FormulaDesign.of(formula, facts)
+            if formula.products:
+                return FormulaFit(
+                    facts, roster, design=design, epsilon=self.epsilon, delta=self.delta, gamma=self.gamma
+                )
+            columns = formula.columns
+        names = regression_columns(facts, self.response, columns, offset=self.offset)
+        if self.family != "gaussian":
+            return GeneralizedFit(
+                facts,
+                roster,
+                family=self.family,
+                names=names,
+                offset=self.offset,
+                weighting="presence" if self.missing == "combined" else "equal",
+                gamma=self.gamma,
+            )
         if self.epsilon is not None:
             return PrivateFit(
                 facts,
@@ -138,13 +243,21 @@ class Regress(Method[Regression]):
                 gamma=self.gamma,
                 quantile=self.clip_quantile,
                 minimum_joint=self.minimum_joint,
+                verify=self.verify,
             )
         others = {facts.owner(name) for name in names} - {facts.owner(self.response)}
-        by_blocks = self.family == "gaussian" and not cell_patterns(facts, names)
+        by_blocks = not cell_patterns(facts, names)
         if self.missing == "combined" and by_blocks and 1 <= len(others) <= MAXIMUM_OTHERS:
-            return CombinedFit(facts, roster, names=names, gamma=self.gamma, minimum_joint=self.minimum_joint)
-        estimator = partial(estimate, minimum_joint=self.minimum_joint, family=self.family, missing=self.missing)
-        return MomentFit(facts, roster, names=names, gamma=self.gamma, estimator=estimator)
+            return CombinedFit(
+                facts,
+                roster,
+                names=names,
+                gamma=self.gamma,
+                minimum_joint=self.minimum_joint,
+                verify=self.verify,
+            )
+        estimator = partial(estimate, minimum_joint=self.minimum_joint, missing=self.missing)
+        return MomentFit(facts, roster, names=names, gamma=self.gamma, estimator=estimator, verify=self.verify)
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -21,8 +20,8 @@ from colonnade.federation.method import Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number, share
-from colonnade.models.linear.gaussian import Coefficients, conditional
-from colonnade.models.summary import WIDTH, short, summary
+from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.summary import WIDTH, Fact, short, summary
 from colonnade.privacy.accounting import guarantee
 from colonnade.statistics.features import Feature
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector
@@ -30,6 +29,8 @@ from colonnade.view.blocks import Figure, Heading, Items, Section, Table, Text, 
 
 SHOWN_PATTERNS = 12
 SHOWN_COEFFICIENTS = 20
+COMPLETE_CASES = "complete cases"
+"""A column of `beside`: least squares on the records that every party has."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,7 +130,8 @@ class Regression(Sample, Result):
     verdict: str = ""
     """Whether intervals may be relied on, as far as the checks tell; empty where nothing was checked."""
     beside: pd.DataFrame | None = None
-    """The estimates that this one combines, with their standard errors."""
+    """Other estimates of the same coefficients, with their standard errors: those that this one combines, and that of
+    the complete cases."""
 
     def with_costs(self, plan: Plan, *, private: bool = False) -> Self:
         """With what was disclosed, and what it costs a person."""
@@ -257,10 +259,9 @@ class Regression(Sample, Result):
             notes.append("Simulation: a seed decided the randomness, which protects nobody.")
         return tuple(notes)
 
-    def summary(self, alpha: float = 0.05) -> str:
-        """Estimates, missingness and privacy, for a terminal."""
+    def _facts(self) -> tuple[tuple[Fact, Fact], ...]:
         likelihood = "none" if self.noisy else f"{self.loglik:.6g}"
-        facts = (
+        return (
             (("Dep. Variable:", self.response), ("No. Observations:", f"{self.nobs:,}")),
             (("Held by:", self.features[self.target].party), ("of which complete:", f"{self.complete:,}")),
             (("Model:", self.model), ("Df Residuals:", f"{self.df_resid:,}")),
@@ -269,7 +270,10 @@ class Regression(Sample, Result):
             (("Log-Likelihood (joint):", likelihood), ("Adj. R-squared:", f"{self.rsquared_adj:.4f}")),
             (("Covariance Type:", self.covariance), ("Scale (sigma2):", f"{self.sigma2:.6g}")),
         )
-        tables = (self._coefficients(alpha), self._missingness())
+
+    def summary(self, alpha: float = 0.05) -> str:
+        """Estimates, missingness and privacy, for a terminal."""
+        tables, facts = (self._coefficients(alpha), self._missingness()), self._facts()
         text = summary("Regression Results", facts, *tables, released=self.released, cost=self.cost, notes=self.notes)
         return f"{self.verdict}\n{text}" if self.verdict else text
 
@@ -329,11 +333,7 @@ class Regression(Sample, Result):
             title=title,
             quality=self._quality(),
             answer=(
-                Text(
-                    text=f"R-squared {self.rsquared:.4f} (adjusted {self.rsquared_adj:.4f}), from {number(self.nobs)}"
-                    f" records of {number(self.cohort)}; {number(self.complete)} of them are complete.",
-                    style="lead",
-                ),
+                Text(text=self._lead(), style="lead"),
                 self._figure(),
                 table,
                 Text(text="Coefficients are per unit of a column, as it was declared.", style="soft"),
@@ -342,15 +342,22 @@ class Regression(Sample, Result):
             terminal=(replace(table, title=title, shown=None),),
         )
 
+    def _lead(self) -> str:
+        return (
+            f"R-squared {self.rsquared:.4f} (adjusted {self.rsquared_adj:.4f}), from {number(self.nobs)} records of"
+            f" {number(self.cohort)}; {number(self.complete)} of them are complete."
+        )
+
     def _quality(self) -> str:
         tested = self.pvalues.drop("const")
+        explained = "" if math.isnan(self.rsquared) else f"R-squared {self.rsquared:.3f}. "
         errors = "count the missing blocks and any noise"
         if self.baseline:
             errors = "are those of least squares on a table without gaps, a baseline to compare with"
         first = f"{self.verdict} " if self.verdict else ""
         return (
-            f"{first}R-squared {self.rsquared:.3f}. {int((tested < 0.05).sum())} of {len(tested)} coefficients differ"
-            f" from zero at 5 %; their standard errors {errors}."
+            f"{first}{explained}{int((tested < 0.05).sum())} of {len(tested)} coefficients differ from zero at 5 %;"
+            f" their standard errors {errors}."
         )
 
     def _figure(self) -> Figure:
@@ -359,30 +366,57 @@ class Regression(Sample, Result):
         deviation = pd.Series(np.sqrt(np.diag(self.sigma)), index=names).drop(self.response)
         effects = self.conf_int().loc[deviation.index].mul(deviation, axis=0).assign(centre=self.params * deviation)
         effects = effects.iloc[np.argsort(-effects["centre"].abs(), kind="stable")]
+        others = {}
+        if self.beside is not None and COMPLETE_CASES in self.beside:
+            beside = self.beside[COMPLETE_CASES].reindex(effects.index)
+            others[f"complete cases ({number(self.complete)} records)"] = (beside * deviation[effects.index]).tolist()
         return Figure(
+            name="coefficients",
             chart="intervals",
             data={
                 "labels": [str(name) for name in effects.index],
                 "centres": effects["centre"].tolist(),
                 "lows": effects[0].tolist(),
                 "highs": effects[1].tolist(),
+                "name": f"all {number(self.nobs)} records used, 95 % interval",
+                "others": others,
             },
-            label="Coefficients with intervals",
+            label="Coefficients with intervals; the table has the numbers",
             title="Effect of one standard deviation of each feature",
-            caption=f"In units of {self._unit}, with 95 % intervals; the dashed line is zero.",
+            x=f"change of {self._unit}",
+            caption="The dashed line is zero.",
+        )
+
+    def _blocks_figure(self) -> Figure:
+        held = [sum(feature.party == party for feature in self.features) for party in self.parties]
+        patterns = sorted(self.patterns, key=lambda pattern: -pattern[1])
+        return Figure(
+            name="missing blocks",
+            chart="blocks",
+            data={
+                "parties": list(self.parties),
+                "columns": held,
+                "patterns": [list(mask) for mask, _ in patterns],
+                "counts": [max(count, 0) for _, count in patterns],
+            },
+            label="Which records have which party's block; the numbers are in the tables below",
+            title="Which blocks are there",
+            y="noisy number of records used" if self.noisy else "records used",
+            caption="A band is one pattern of presence, as high as it has records.",
         )
 
     @property
     def _unit(self) -> str:
         return self.response
 
-    def _missing_blocks(self) -> tuple[Table | Heading | Items, ...]:
+    def _missing_blocks(self) -> tuple[Table | Heading | Items | Figure, ...]:
         parties = tuple(
             (party, number(self.present(party)), share(self.nobs - self.present(party), self.nobs))
             for party in self.parties
         )
         patterns = tuple((who, number(count), share(count, self.nobs)) for who, count in self._ordered_patterns())
         return (
+            *((self._blocks_figure(),) if len(self.parties) > 1 else ()),
             Table(
                 title="Missingness by party",
                 head=("party", "records used that it has", "missing"),
@@ -426,48 +460,3 @@ class Regression(Sample, Result):
             "verdict": self.verdict or None,
             "beside": None if self.beside is None else self.beside.to_dict(),
         }
-
-
-# --- a binary response ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LogitRegression(Regression):
-    """A logistic regression fitted to incomplete records: `params` are log-odds of the response's second category.
-
-    `sigma2` is 1, as statsmodels has it; `rsquared` is that of the linear discriminant.
-    """
-
-    def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
-        """P(response = its second category | what each row shows). A column may be empty, or not be there at all."""
-        a, d, omega = conditional(self.mu, self.sigma, self.target)
-        log_odds = self._predicted(frame, float(logit(self.mu[self.target])), a + d / 2, omega, d)
-        return pd.Series(expit(log_odds), index=frame.index, name=self.response)
-
-    @property
-    def _unit(self) -> str:
-        return f"log-odds of {self.response}"
-
-
-def as_logit(gaussian: Regression, coefficients: Coefficients) -> LogitRegression:
-    """The discriminant model in the columns' own units, from the Gaussian one."""
-    others = [feature for feature in gaussian.features if feature.name != gaussian.response]
-    centre, half = (np.array([getattr(feature, name) for feature in others]) for name in ("centre", "half"))
-    target, n = gaussian.target, gaussian.nobs
-    pi, s2 = float(gaussian.mu[target]), float(gaussian.sigma[target, target])
-    # The response is Bernoulli, not Gaussian: its factor of the likelihood is exchanged.
-    moved = n * (pi * math.log(pi) + (1 - pi) * math.log(1 - pi)) + n / 2 * (math.log(2 * math.pi * s2) + 1)
-    changed = replace(
-        gaussian,
-        **_estimates(coefficients.in_units(centre, half)),
-        loglik=gaussian.loglik + moved,
-        trace=tuple(value + moved for value in gaussian.trace),
-        model="family=binomial",
-        method="Discriminant MLE, MAR",
-        basis="observed information, by the delta method; valid if records are missing at random.",
-        remarks=(
-            "Coefficients are log-odds by the normal discriminant model: right where the covariates are Gaussian with"
-            " the same covariance in both classes, and not consistent for a logistic regression otherwise.",
-        ),
-    )
-    return LogitRegression(**{field.name: getattr(changed, field.name) for field in fields(Regression)})

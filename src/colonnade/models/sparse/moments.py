@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from scipy.stats import norm
 from colonnade.errors import NotEstimable
 from colonnade.models.matrix import SecondMoments, second_moments
 from colonnade.models.private_scales import Clipping
+from colonnade.statistics.features import constant_response
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentsResult
 
@@ -85,11 +87,11 @@ class StandardMoments:
 
 
 def standard_moments(
-    moments: MomentsResult, response: str, *, gamma: int, clipped: Clipped | None = None
+    moments: MomentsResult, response: str, *, gamma: int, clipped: Clipped | None = None, gaps: Sequence[str] = ()
 ) -> StandardMoments:
     """From whichever moments were computed; refused, with the reason, where they cannot carry a regression.
 
-    `clipped` is what was done to the rows of noisy moments.
+    `clipped` is what was done to the rows of noisy moments, `gaps` are covariates that may have empty cells.
     """
     names = [feature.name for feature in moments.features]
     target = names.index(response)
@@ -102,8 +104,10 @@ def standard_moments(
         mean = second.matrix[0, 1:]
         covariance = second.matrix[1:, 1:] - np.outer(mean, mean)
         n, notes = float(moments.n), ()
-    variance = np.diag(covariance)
-    return _standard(mean, covariance, variance > COARSE / gamma**2, target, n, 0.0, notes)
+    varies = np.diag(covariance) > COARSE / gamma**2
+    if not varies[target]:
+        raise NotEstimable(constant_response(response, gaps))
+    return _standard(mean, covariance, varies, target, n, 0.0, notes)
 
 
 def _exact(moments: MomentsResult, gamma: int) -> tuple[Vector, Matrix, float, tuple[str, ...]]:
@@ -204,10 +208,6 @@ def _standard(
     noise: float,
     notes: tuple[str, ...],
 ) -> StandardMoments:
-    if not varies[target]:
-        raise NotEstimable(
-            "the response does not vary in the records used, or its declared range is far too wide; check it."
-        )
     others = np.delete(np.arange(len(mean)), target)
     scale = np.where(varies, np.sqrt(np.maximum(np.diag(covariance), 0.0)), 0.0)[others]
     inverse = inverse_scale(scale)

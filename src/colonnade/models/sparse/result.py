@@ -22,7 +22,7 @@ from colonnade.models.sparse.path import Family, PathPoint, Traced, mean_respons
 from colonnade.models.sparse.penalties import Penalty
 from colonnade.models.summary import WIDTH, line, summary
 from colonnade.statistics.features import Feature, features
-from colonnade.view.blocks import Figure, Figures, Items, Section, Table, Text, View
+from colonnade.view.blocks import Figure, Items, Section, Table, Text, View
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -169,6 +169,7 @@ class Selection(Result):
                     f" {self.lambda_:.4g} by {criterion}.",
                     style="lead",
                 ),
+                self._figure(),
                 Table(title="Chosen coefficients", head=head, rows=shown, numeric=(1,)),
                 Text(
                     text="Per unit of a column, as it was declared. They are shrunk or chosen from the data, so"
@@ -180,9 +181,12 @@ class Selection(Result):
                 Section(
                     title="The path",
                     blocks=(
-                        Figures(
-                            figures=(
-@@@                            )
+                        Table(
+                            title="Every lambda",
+                            head=("lambda", "columns chosen", "explained", "score"),
+                            rows=path,
+                            numeric=(0, 1, 2, 3),
+                            shown=0,
                         ),
                         Text(
                             text=f"Largest violation of the optimality conditions at the chosen lambda:"
@@ -193,6 +197,28 @@ class Selection(Result):
                 ),
             ),
             terminal=(Table(title=title, head=head, rows=shown, numeric=(1,)),),
+        )
+
+    def _figure(self) -> Figure:
+        """Along the declared range of each column, so that their units do not matter."""
+        ranges = {feature.name: 2 * feature.half for feature in self.features}
+        effects = {name: (self.path[name] * width).tolist() for name, width in ranges.items()}
+        what = f"log-odds of {self.response}" if self.family == "binomial" else self.response
+        return Figure(
+            name="paths",
+            chart="paths",
+            data={
+                "lambdas": self.lambdas.tolist(),
+                "paths": effects,
+                "chosen": self.chosen,
+                "names": list(self.support),
+            },
+            label="Coefficients from the largest lambda to the smallest; chosen are"
+            f" {', '.join(self.support) or 'none'}",
+            title="Coefficient paths",
+            caption="Each line is a column; the chosen ones are named. The dashed line is the chosen lambda.",
+            x="lambda, from strong to weak penalty",
+            y=f"effect on {what} across the column's range",
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from colonnade.models.sparse.path import (
     unit_loss,
 )
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
-from colonnade.statistics.features import Feature, by_rule, design, empty_rules, features
+from colonnade.statistics.features import Feature, by_rule, constant_response, design, empty_rules, features
 from colonnade.statistics.joint import binding, once
 from colonnade.statistics.secure_sum import SecureSum, masked_release, unmask
 
@@ -558,7 +558,10 @@ def send_predictor(
     which are here those that are `selected`, with coefficients.
     """
     if not np.abs(own).max(initial=0.0) < LARGEST_PREDICTOR:
-        raise NotEstimable("a linear predictor left its range: the fit does not settle; take larger lambdas (ratio=).")
+        raise NotEstimable(
+            "a linear predictor left its range: the columns nearly separate the classes, or the fit does not settle;"
+            " use Select(solver='moments'), or take larger lambdas (ratio=)."
+        )
     sent: NDArray[Any] = own
     if model.masking == "masked":
         if not np.array_equal(np.array(active)[model.place(me.name)], selected):
@@ -667,7 +670,7 @@ def respond(me: Party, *, layout: dict[str, Any], number: int, intercept: float 
     y = response_of(me, model)
     train = training(model, len(y), fold)
     if train.sum() < FEWEST or np.ptp(y[train]) == 0:
-        raise NotEstimable("the response does not vary in the records used; check that the parties' records overlap.")
+        raise NotEstimable(constant_response(model.response, [name for name in model.filled if name != model.response]))
     start = link(model.family, float(y[train].mean())) if intercept is None else float(intercept)
     eta = start + (np.zeros(len(y)) if intercept is None else total_predictor(me, model))
     return send_residuals(me, model, y, eta, train, start)

@@ -309,6 +309,7 @@ class PathFromMoments(Path):
         super().__init__(method, facts)
         self.method = method
         self.gamma = method.gamma or (2**22 if method.epsilon is None else 2**12)
+        self.gaps = tuple(name for name in self.covariates if facts.column(name).missing)
         names = (*self.covariates, method.response)
         self.source: MomentComputation | ScaledMoments
         if method.epsilon is None:
@@ -359,7 +360,7 @@ class PathFromMoments(Path):
     def fitted(self, moments: MomentsResult, clipped: Clipped | None = None) -> Fitted:
         """The path from moments that were computed, of rows that were clipped; no party is asked."""
         method = self.method
-        standard = standard_moments(moments, method.response, gamma=self.gamma, clipped=clipped)
+        standard = standard_moments(moments, method.response, gamma=self.gamma, clipped=clipped, gaps=self.gaps)
         covariates = tuple(feature for feature in moments.features if feature.name != method.response)
         (target,) = (feature for feature in moments.features if feature.name == method.response)
         centre, half, weight = target.centre, target.half, 1.0

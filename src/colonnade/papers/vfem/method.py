@@ -51,6 +51,7 @@ from colonnade.papers.vfem.steps import (
     response_terms,
     terms,
 )
+from colonnade.statistics.verified import NOT_VERIFIED
 
 STARTING = 40
 """At most so many iterations on complete or mean-imputed records; they only choose where EM begins."""
@@ -302,6 +303,8 @@ class Rounds(Procedure[Regression]):
                 " party's records. Every data party knows the seed: with it each is a linear equation in the raw"
                 " columns."
             )
+        else:
+            notes.append(NOT_VERIFIED)
         return tuple(notes)
 
     def run(self, job: Job) -> Regression:

@@ -68,7 +68,8 @@ class Estimate:
     """A copula and how it was found; `shared` and `noise` are per pair of parties (records, sd of a correlation).
 
     `shrinkage` is the mean weight that measured correlations kept, `factor` the one by which all of them had to
-    shrink to have a completion.
+    shrink to have a completion. `error` is an estimate of the correlations' error (root mean square) from their noise,
+    `entry_noise` the sd of each covariance of two scores (infinite where it is completed), `owner` each column's party.
     """
 
     correlation: Reals
@@ -83,6 +84,9 @@ class Estimate:
     moved: tuple[str, ...]
     shrinkage: float
     factor: float
+    error: float
+    entry_noise: Reals
+    owner: NDArray[np.intp]
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the table must know, one sentence each."""
@@ -157,7 +161,9 @@ def estimate(
     coefficients = np.array([score.coefficients for score in latent.values()])
     raw = invert_bridge(covariance * np.outer(scale, scale), coefficients)
     entry_noise = _entry_noise(pairs, coefficients, scale)
-    shrunk, weight = shrink(raw, entry_noise, owner)
+    shrunk, weights = shrink(raw, entry_noise, owner)
+    off = ~np.eye(len(raw), dtype=bool)
+    error = _error(raw, shrunk, weights, entry_noise) if moments.noise_sd else 0.0
     measured = ~((noise > LEAVE) & ~np.eye(len(noise), dtype=bool))
     for party in range(len(noise)):  # a completion keeps each party's own block: it must be a correlation matrix
         own = np.ix_(owner == party, owner == party)
@@ -175,8 +181,11 @@ def estimate(
         completed=tuple((moments.parties[a], moments.parties[b]) for a, b in completed),
         patterns=len(used),
         moved=tuple(moved),
-        shrinkage=weight,
+        shrinkage=float(weights[off].mean()) if off.any() else 1.0,
         factor=factor,
+        error=error,
+        entry_noise=np.where(measured[np.ix_(owner, owner)], pairs.noise * np.outer(scale, scale), np.inf),
+        owner=owner,
     )
 
 
@@ -491,10 +500,18 @@ def _entry_noise(pairs: Available, coefficients: Reals, scale: Reals) -> Reals:
     return np.asarray(each * np.outer(scale, scale) / np.maximum(np.outer(slope, slope), 1e-6), dtype=np.float64)
 
 
-def shrink(raw: Reals, noise: Reals, owner: NDArray[np.intp]) -> tuple[Reals, float]:
+def _error(raw: Reals, shrunk: Reals, weights: Reals, noise: Reals) -> float:
+    """Root mean square error of shrunk correlations, by Stein's identity: (shrunk - raw)^2 - s^2 + 2 w s^2 has the mean
+    (shrunk - truth)^2 where an entry keeps the weight w and has noise s."""
+    upper = np.triu_indices(len(raw), 1)
+    squares = (shrunk - raw)[upper] ** 2 + (2 * weights[upper] - 1) * noise[upper] ** 2
+    return math.sqrt(max(float(squares.mean()), 0.0)) if squares.size else 0.0
+
+
+def shrink(raw: Reals, noise: Reals, owner: NDArray[np.intp]) -> tuple[Reals, Reals]:
     """Empirical Bayes for each block of two parties' columns: drawn towards the block's mean as the noise asks.
 
-    Also the mean weight that entries keep: 1 without noise.
+    Also the weights that entries keep: 1 without noise.
     """
     shrunk, weights = raw.copy(), np.ones_like(raw)
     for a, b in itertools.combinations_with_replacement(range(owner.max(initial=0) + 1), 2):
@@ -503,8 +520,7 @@ def shrink(raw: Reals, noise: Reals, owner: NDArray[np.intp]) -> tuple[Reals, fl
         values, weight = drawn_together(raw[i, j], noise[i, j])
         shrunk[i, j] = shrunk[j, i] = values
         weights[i, j] = weights[j, i] = weight
-    off = ~np.eye(len(raw), dtype=bool)
-    return shrunk, float(weights[off].mean()) if off.any() else 1.0
+    return shrunk, weights
 
 
 def drawn_together(values: Reals, error: Reals) -> tuple[Reals, Reals]:

@@ -13,7 +13,7 @@ the price is that only association along the declared order is carried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,8 +24,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, special
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import DomainError
+from colonnade.errors import DomainError, NotEstimable
 from colonnade.statistics.marginals import Marginal
+from colonnade.synthesis.latent import MANY_SWEEPS, rows_in_boxes
+from colonnade.synthesis.restrictions import Condition
 from colonnade.synthesis.table import BATCH, Source, frame_of, generator
 
 Reals = NDArray[np.float64]
@@ -116,6 +118,10 @@ class GaussianCopula:
             raise DomainError("a copula needs a symmetric correlation matrix with ones on its diagonal; repair it.")
         _ = self.root
 
+    @property
+    def independent(self) -> bool:
+        return bool(np.array_equal(self.correlation, np.eye(len(self.columns))))
+
     @cached_property
     def root(self) -> Reals:
         """The lower Cholesky factor of the correlation."""
@@ -145,6 +151,21 @@ class GaussianCopula:
         """All rows in memory."""
         return frame_of(self, rows, source)
 
+    def given(self, where: Mapping[str, Condition]) -> ConditionedCopula:
+        """The copula given that these columns have these values."""
+        return ConditionedCopula(self, where)
+
+    def left_out(self, columns: Sequence[str]) -> str:
+        """What the model lacks of the dependence of these columns, in a sentence."""
+        if len(columns) < 2:
+            return ""
+        if self.independent:
+            return "Columns are independent in this table: nothing about two of them together is valid."
+        nominal = [name for name in columns if self.columns[name].kind == "categorical"]
+        if nominal:
+            return f"Of {', '.join(nominal)} the copula has the association along the declared order only."
+        return "The copula has correlations (of normal scores) only: curves and interactions are not in the table."
+
     # --- as data -------------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -166,6 +187,70 @@ class GaussianCopula:
         )
         marginals = [Marginal(points, cumulative, bool(discrete)) for points, cumulative, discrete in parts]
         return cls(columns, dict(zip(columns, marginals, strict=True)), np.asarray(arrays["correlation"]))
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionedCopula:
+    """Rows of a copula in which some columns have given values: their latent coordinates lie in a box (exact for one
+    column, by Gibbs sampling for several), and the others are normal given these. Of listed categories with others
+    between them, rows with these others are drawn anew."""
+
+    copula: GaussianCopula
+    where: Mapping[str, Condition]
+
+    @property
+    def columns(self) -> Columns:
+        return self.copula.columns
+
+    def given(self, where: Mapping[str, Condition]) -> ConditionedCopula:
+        return ConditionedCopula(self.copula, {**self.where, **where})
+
+    def batches(self, rows: int, source: Source, *, size: int = BATCH) -> Iterator[pd.DataFrame]:
+        draw = generator(source)
+        r, names = self.copula.correlation, list(self.columns)
+        known = [names.index(name) for name in self.where]
+        others = [place for place in range(len(names)) if place not in known]
+        inner = r[np.ix_(known, known)]
+        slopes = np.linalg.solve(inner, r[np.ix_(known, others)])
+        root = np.linalg.cholesky(r[np.ix_(others, others)] - r[np.ix_(others, known)] @ slopes)
+        low, high = np.array([self._box(name) for name in self.where]).T
+        for start in range(0, rows, size):
+            count, drawn = min(size, rows - start), pd.DataFrame()
+            while len(drawn) < count:
+                latent = np.zeros((count, len(names)))
+                ends = np.tile(low, (count, 1)), np.tile(high, (count, 1))
+                latent[:, known] = rows_in_boxes(inner, *ends, draw, sweeps=MANY_SWEEPS)
+                latent[:, others] = latent[:, known] @ slopes + draw.standard_normal((count, len(others))) @ root.T
+                fitting = self._fitting(self.copula.at_latent(latent))
+                drawn = fitting if drawn.empty else pd.concat([drawn, fitting], ignore_index=True)
+            yield drawn.iloc[:count]
+
+    def _box(self, name: str) -> tuple[float, float]:
+        """The ends of the latent coordinate."""
+        marginal, column, condition = self.copula.marginals[name], self.columns[name], self.where[name]
+        low, high = condition.low, condition.high
+        if condition.codes is not None:
+            if not float(marginal.probabilities[condition.codes].sum()) > 0:
+                raise NotEstimable(f"the model has no rows with these values of {name!r}; widen the condition.")
+            low, high = float(condition.codes.min()), float(condition.codes.max())
+        rounded = column.whole and not marginal.discrete
+        upto = marginal.below(np.floor(high) + 1) if rounded else marginal.cdf(high)
+        return float(special.ndtri(marginal.below(low))), float(special.ndtri(upto))
+
+    def _fitting(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Numbers are brought within the condition's bounds, from which rounding may have moved them."""
+        fits = np.ones(len(frame), dtype=np.bool_)
+        numbers = {}
+        for name, condition in self.where.items():
+            codes = self.columns[name].encode(frame[name])
+            if condition.codes is not None:
+                fits &= np.isin(codes, condition.codes)
+            else:
+                numbers[name] = self.columns[name].decode(np.clip(codes, condition.low, condition.high))
+        return frame.assign(**numbers)[fits].reset_index(drop=True)
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return self.copula.to_arrays()
 
 
 def _check_marginal(column: Column, marginal: Marginal) -> None:

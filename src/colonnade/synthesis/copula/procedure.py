@@ -10,9 +10,11 @@ Only 1 and 2 touch data. The claim is in `claim.md`; the post-processing is in `
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from colonnade.data.column import Columns
 from colonnade.errors import BadPrivacyParameter, NotEstimable
@@ -27,7 +29,7 @@ from colonnade.privacy.cost import Cost
 from colonnade.statistics.adaptive import Axis, Forecast, histogram_words
 from colonnade.statistics.joint import account_notes, colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout
-from colonnade.synthesis.copula.estimate import LEAVE, WARN, estimate, forecast
+from colonnade.synthesis.copula.estimate import LEAVE, WARN, Estimate, estimate, forecast
 from colonnade.synthesis.copula.model import GaussianCopula, stepwise, values_of
 from colonnade.synthesis.copula.overlap import Overlap
 from colonnade.synthesis.copula.scores import (
@@ -41,7 +43,8 @@ from colonnade.synthesis.copula.scores import (
     released_size,
     round_number,
 )
-from colonnade.synthesis.table import MOSTLY_NOISE, SyntheticTable
+from colonnade.synthesis.copula.uncertainty import CopulaNoise
+from colonnade.synthesis.table import MOSTLY_NOISE, Quality, SyntheticTable
 
 if TYPE_CHECKING:
     from colonnade.synthesis.method import Synthesize
@@ -77,22 +80,27 @@ class CopulaReleases:
         noiseless.check()
         self.sigma, self.rounds, self.layout = 0.0, MOST_ROUNDS, noiseless
         self.calibration: Calibration | None = None
+        independent = options.model == "independent"
+        share = 1.0 if independent else options.marginal_share
         if options.epsilon is not None:
             all_columns = [column for own in self.columns.values() for column in own.values()]
-            self.rounds = _rounds(options, options.epsilon, facts.n, len(all_columns))
-            moments = noiseless.release(1, colluders=colluders(roster, options.view))
+            self.rounds = _rounds(options, options.epsilon, facts.n, len(all_columns), share)
+            groups: dict[str, Any] = {
+                "marginals": MarginalReleases.of(all_columns, rounds=self.rounds, share=share),
+            }
+            if not independent:
+                moments = noiseless.release(1, colluders=colluders(roster, options.view))
+                groups["moments"] = Skellams(moments, share=1 - share)
             self.calibration = Calibration(
-                {
-                    "marginals": MarginalReleases.of(all_columns, rounds=self.rounds, share=options.marginal_share),
-                    "moments": Skellams(moments, share=1 - options.marginal_share),
-                },
+                groups,
                 epsilon=options.epsilon,
                 delta=options.delta,
                 relation=options.relation,
                 bracket=(1e-3, 1e9),
             )
             self.sigma = self.calibration["marginals"]
-            self.layout = replace(noiseless, mu=self.calibration["moments"])
+            if not independent:
+                self.layout = replace(noiseless, mu=self.calibration["moments"])
         cells = [sum(released_size(column, self.rounds) for column in own.values()) for own in self.columns.values()]
         noise = {"label": SCORES, "sigma": self.sigma, "rounds": self.rounds}
         self.marginals = stage(
@@ -105,7 +113,7 @@ class CopulaReleases:
             reply_bytes=8 * max(cells),
         )
         self.moments = MomentComputation(self.layout, options.view)
-        self.stages = (self.marginals, *self.moments.stages)
+        self.stages = (self.marginals,) if independent else (self.marginals, *self.moments.stages)
 
     def _filled(self, own: Collection[str]) -> dict[str, list[str]]:
         """The columns of a party in which an empty cell makes a record count as absent, if there are any."""
@@ -138,12 +146,12 @@ def default_clip(columns: int) -> float:
     return math.sqrt(min(columns, columns * SCORE_VARIANCE + 0.35 * (math.sqrt(columns) + 1)))
 
 
-def _rounds(options: Synthesize, epsilon: float, n: int, columns: int) -> int:
+def _rounds(options: Synthesize, epsilon: float, n: int, columns: int, share: float) -> int:
     """Of counts: noise over sensitivity for (epsilon, delta), nearly, from the zCDP bound, decides it."""
     tail = math.log(1 / options.delta)
     rho = (math.sqrt(tail + epsilon) - math.sqrt(tail)) ** 2
     nearly = math.sqrt((2 if options.relation == "replace" else 1) / (2 * rho))
-    return round_number(n, nearly * math.sqrt(columns / options.marginal_share))
+    return round_number(n, nearly * math.sqrt(columns / share))
 
 
 # --- the coordinator's procedure -----------------------------------------------------------------------------------
@@ -156,7 +164,8 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
         self.options = options
         self.releases = CopulaReleases(options, facts, roster)
         self.stages = self.releases.stages
-        self.notes = (*self._forecasts(), *self.releases.moments.notes)
+        dependence = () if options.model == "independent" else self.releases.moments.notes
+        self.notes = (*self._forecasts(), *dependence)
         if options.epsilon is not None:
             costs = self.releases.costs
             self.notes += account_notes(roster, view=options.view, delta=options.delta, releases=costs)
@@ -164,24 +173,56 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
     def run(self, job: Job) -> SyntheticTable:
         released = self.releases.ask_marginals(job)
         check_present(released)
-        moments = self.releases.moments.run(job)
         marginals = {name: marginal for own in released.values() for name, marginal in own.marginals.items()}
-        estimated = estimate(moments, marginals, correlation=self.options.correlation)
-        options, sigma, rounds = self.options, self.releases.sigma, self.releases.rounds
-        mostly_noise = [name for own in released.values() for name in own.mostly_noise]
         columns = Columns(column for own in self.releases.columns.values() for column in own.values())
+        ranks = {name: sd for own in released.values() for name, sd in own.ranks.items()}
+        size, n = len(columns), job.facts.n
+        if self.options.model == "independent":
+            model = GaussianCopula(columns, marginals, np.eye(size))
+            nothing = np.zeros((size, size))
+            redrawn = CopulaNoise(model, nothing, nothing + n, ranks, np.zeros(size, dtype=np.intp), n)
+            return self._table(job, released, redrawn, None, (), {})
+        moments = self.releases.moments.run(job)
+        estimated = estimate(moments, marginals, correlation=self.options.correlation)
+        model = GaussianCopula(columns, estimated.marginals, estimated.correlation)
+        shared = estimated.shared[np.ix_(estimated.owner, estimated.owner)]
+        return self._table(
+            job,
+            released,
+            CopulaNoise(model, estimated.entry_noise, shared, ranks, estimated.owner, n),
+            copula_quality(estimated),
+            estimated.notes(),
+            {
+                "noise sd of a product": moments.noise_sd,
+                **({"empty cells": _rounded(moments.empty_cells)} if moments.empty_cells else {}),
+                **estimated.to_dict(),
+            },
+        )
+
+    def _table(
+        self,
+        job: Job,
+        released: Mapping[str, PartyMarginals],
+        redrawn: CopulaNoise,
+        quality: Quality | None,
+        notes: Sequence[str],
+        details: Mapping[str, Any],
+    ) -> SyntheticTable:
+        options, sigma, rounds = self.options, self.releases.sigma, self.releases.rounds
         return SyntheticTable(
             method=options.name,
             cohort=job.facts.n,
-            model=GaussianCopula(columns, estimated.marginals, estimated.correlation),
-            drawn_from="a Gaussian copula",
+            model=redrawn.model,
+            redrawn=redrawn,
+            quality=quality,
+            drawn_from="independent marginals" if options.model == "independent" else "a Gaussian copula",
             rows=options.rows or job.facts.n,
             seed=int(job.generator("synthetic rows").integers(2**63)),
             cost=str(job.plan.total(relation=options.relation)),
             simulated=job.simulated,
             file_format=options.file_format,
             released=job.plan.unbounded(),
-            notes=estimated.notes(),
+            notes=tuple(notes),
             details={
                 "model": options.model,
                 "rows are": "fresh draws from the model; none belongs to a record of the cohort",
@@ -192,11 +233,9 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                     "rounds of a numeric column": rounds,
                 },
                 "columns": {name: words for own in released.values() for name, words in own.in_words.items()},
-                MOSTLY_NOISE: mostly_noise,
-                "noise sd of a product": moments.noise_sd,
+                MOSTLY_NOISE: [name for own in released.values() for name in own.mostly_noise],
                 "records present": {party: round(max(own.present, 0.0)) for party, own in released.items()},
-                **({"empty cells": _rounded(moments.empty_cells)} if moments.empty_cells else {}),
-                **estimated.to_dict(),
+                **details,
             },
         )
 
@@ -218,6 +257,8 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
             f" counted in {rounds} rounds.",
             *self._columns(),
         ]
+        if options.model == "independent":
+            return tuple(notes)
         if layout.mu:
             notes += self._pair_forecasts(layout)
         every = (column for own in self.releases.columns.values() for column in own.values())
@@ -274,6 +315,18 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                 " shared; choose fewer columns, a larger epsilon, or more records."
             )
         return notes
+
+
+def copula_quality(estimated: Estimate) -> Quality:
+    """From the known noise of the measured correlations alone."""
+    if not np.isfinite(estimated.error) or not len(estimated.correlation) > 1:
+        return Quality("Some correlations were not measured, so that nothing is said of their error.", {})
+    return Quality(
+        "Estimated from the noisy moments alone: if the copula is right, noise moves its correlations by about"
+        f" {estimated.error:.2g} (root mean square over pairs of columns). What is no correlation, such as how three"
+        " columns go together, is not measured.",
+        {"error of a correlation": estimated.error},
+    )
 
 
 def check_present(released: Mapping[str, PartyMarginals]) -> None:

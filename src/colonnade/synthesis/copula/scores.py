@@ -66,6 +66,7 @@ class PartyMarginals:
     """A party's marginals, and how many records it seems to have (`present`, with its standard deviation).
 
     in_words : what was found of each column. mostly_noise : the columns of which little more than noise is seen.
+    ranks : the noise of a rank in each column, or of a count of a listed value.
     """
 
     marginals: dict[str, Marginal]
@@ -73,6 +74,7 @@ class PartyMarginals:
     present_sd: float
     in_words: dict[str, str]
     mostly_noise: tuple[str, ...]
+    ranks: dict[str, float]
 
 
 def party_marginals(
@@ -118,6 +120,7 @@ def party_marginals(
         present_sd=math.sqrt(1 / precision.sum()) if sigma else 0.0,
         in_words={name: marginal.in_words(columns[name].label) for name, marginal in fitted.items()},
         mostly_noise=tuple(noisy),
+        ranks={name: fitted[name].rank_sd if name in fitted else sigma for name in columns},
     )
 
 

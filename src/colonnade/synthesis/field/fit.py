@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -48,12 +48,14 @@ def require_inference() -> None:
 class Measurement:
     """Noisy counts of one table. `bins` gives for each column the bin of each of its cells, or None where the column
     is measured cell by cell; `counts` has one axis a column. An infinite `sd` is a table that is not measured (yet): it
-    has no weight, and keeps its place so that a later fit need not be compiled again."""
+    has no weight, and keeps its place so that a later fit need not be compiled again. `factor`: counts of fewer records
+    were scaled up by it."""
 
     columns: Names
     counts: Reals
     sd: float
     bins: tuple[Integers | None, ...] | None = None
+    factor: float = 1.0
 
     def __post_init__(self) -> None:
         if self.counts.ndim != len(self.columns) or not self.sd > 0:
@@ -247,9 +249,10 @@ USUAL = 400
 """Iterations until a descent stops where noise begins: 100 to 600 in our studies."""
 
 
-@cache
-def _steps(optimised: bool) -> Any:
-    """The compiled descent. Mirror descent with Armijo's rule, as mbi has it, with two changes.
+@lru_cache(maxsize=1)
+def _steps(optimised: bool, structure: tuple[tuple[Names, ...], _Loss]) -> Any:
+    """The compiled descent: mirror descent with Armijo's rule, as mbi has it, with two changes. The program of one
+    structure is kept, as each takes up to 100 MB.
 
     Each step computes the tables of the trial only: an accepted trial is the next point, so mbi's second pass over the
     field is saved, in the running time and in the program to compile. And log-potentials keep momentum as Nesterov's
@@ -303,7 +306,7 @@ def _descend(
     loss, step, run = (jnp.array(number, dtype=jnp.float64) for number in (jnp.inf, 2 / (steepest * total), 0.0))
     state = _State(potentials, potentials, zeros, zeros, loss, step, run, potentials)
     expected = min(iterations, USUAL) if enough else iterations
-    steps = _steps(graph.cells * expected > WORTH_OPTIMISING)
+    steps = _steps(graph.cells * expected > WORTH_OPTIMISING, (graph.cliques, structure))
     for done in range(0, iterations, BLOCK):  # in blocks, so that an interrupt is heard
         state = steps(state, loss_fn, float(total), min(BLOCK, iterations - done))
         if not float(state.loss) > enough:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,15 +25,17 @@ from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
 from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.statistics import forecast
+from colonnade.statistics.adaptive import AdaptiveMarginal, histogram_words, mostly_noise
 from colonnade.statistics.features import empty_notes
 from colonnade.statistics.marginals import on_simplex
 from colonnade.synthesis.field.fit import MarkovField, Measurement, fit, require_inference
 from colonnade.synthesis.field.graph import Names, Triangulation, triangulate, within_limit
 from colonnade.synthesis.field.rounds import TableRounds, unit_cost
-from colonnade.synthesis.field.sample import synthetic_table
-from colonnade.synthesis.field.schema import CUTS_SHARE, PrivateCuts, Schema, TableQuery, equal_mass
+from colonnade.synthesis.field.sample import FieldSampler, synthetic_table
+from colonnade.synthesis.field.schema import CUTS_SHARE, Cuts, PrivateCuts, Schema, TableQuery, equal_mass
 from colonnade.synthesis.field.selection import pair_scores, select_pairs, share_units, triples_that_pay
-from colonnade.synthesis.table import SyntheticTable
+from colonnade.synthesis.field.uncertainty import FieldNoise, field_quality
+from colonnade.synthesis.table import MOSTLY_NOISE, SyntheticTable
 
 if TYPE_CHECKING:
     from colonnade.synthesis.method import Synthesize
@@ -75,10 +77,12 @@ def size_note(schema: Schema, limit: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What the rounds brought: tables for the fit, the graph that they span, R-scores, and which tables were chosen."""
+    """What the rounds brought: tables for the fit, the graph that they span, the pairs that it does not link, R-scores,
+    and which tables were chosen."""
 
     measurements: tuple[Measurement, ...]
     graph: Triangulation
+    others: tuple[Measurement, ...]
     scores: Mapping[Names, float]
     chosen: tuple[Names, ...]
 
@@ -92,10 +96,12 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         self.limit = options.max_clique or cell_limit(facts.n)
         self.schema = Schema.declared(facts, bins=options.cells, columns=options.columns)
         within_limit(self.schema.sizes, [], limit=self.limit)
+        automatic: Cuts = "declared" if options.epsilon is None else "quantiles"
+        cuts = automatic if options.cuts == "auto" else options.cuts
         self.cuts = PrivateCuts(
             self.schema,
             roster,
-            options.cuts,
+            cuts,
             cells=options.cells,
             epsilon=options.epsilon,
             delta=options.delta,
@@ -112,6 +118,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         self.stages = (*self.cuts.stages, *self.rounds.stages)
         self.notes = (
             *self._forecast(facts.n, mus),
+            *self._columns(),
             *self.rounds.notes(options.delta),
             size_note(self.schema, self.limit),
         )
@@ -155,7 +162,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         schema, marginals = self.cuts.run(job)
         measured = self.measure(schema, partial(self.rounds.tables, job, schema))
         field = self.fitted(measured)
-        return synthetic_table(
+        table = synthetic_table(
             job,
             schema,
             field,
@@ -167,17 +174,54 @@ class FieldSynthesis(Procedure[SyntheticTable]):
             shapes={name: fitted.marginal for name, fitted in marginals.items()},
             details={
                 "model": self.options.model,
+                "columns": self._in_words(schema, marginals),
+                MOSTLY_NOISE: [
+                    name for name, size in schema.sizes.items() if mostly_noise(size, schema.facts.n, self._one_way_sd)
+                ],
                 "tables": [list(columns) for columns in measured.chosen],
                 "noise_sd": [math.sqrt(2 * mu) for mu in self.rounds.mus],
                 "r_scores": {" x ".join(pair): round(float(score), 6) for pair, score in measured.scores.items()},
             },
         )
+        assert isinstance(table.model, FieldSampler)
+        quality = None
+        if self.options.epsilon is not None:
+            quality = field_quality(field, measured.measurements, measured.others, self._fit, seed=table.seed)
+        return replace(table, redrawn=FieldNoise(table.model, measured.measurements, self._fit), quality=quality)
+
+    @property
+    def _one_way_sd(self) -> float:
+        return math.sqrt(2 * self.rounds.mus[0])
+
+    def _columns(self) -> tuple[str, ...]:
+        """A line for each column: what its cells will be worth."""
+        n, sd = self.facts.n, self._one_way_sd
+        lines = []
+        for name, size in self.schema.sizes.items():
+            words = histogram_words(size, n=n, sd=sd)
+            if (forecast_of_cuts := self.cuts.forecast(name)) is not None:
+                words += f"; cut at private quantiles: {forecast_of_cuts}"
+            lines.append(f"Column {name!r}: {words}.")
+        return tuple(lines)
+
+    def _in_words(self, schema: Schema, marginals: Mapping[str, AdaptiveMarginal]) -> dict[str, str]:
+        """What came of each column."""
+        sd, n = self._one_way_sd, schema.facts.n
+        words = {}
+        for name, size in schema.sizes.items():
+            words[name] = f"{size} cells; a count is off by {200 * sd / n:.2g} % of the records at most, mostly"
+            if name in marginals:
+                words[name] += f"; {marginals[name].in_words(schema.facts.column(name).label)}"
+        return words
 
     def fitted(self, measured: Measured) -> MarkovField:
         """The field of all that was measured."""
+        return self._fit(measured.graph, measured.measurements)
+
+    def _fit(self, graph: Triangulation, measurements: Sequence[Measurement]) -> MarkovField:
         return fit(
-            measured.graph,
-            measured.measurements,
+            graph,
+            measurements,
             total=float(self.facts.n),
             iterations=self.options.iterations,
             discrepancy=self.options.discrepancy,
@@ -189,7 +233,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         one_way = tables(0, [TableQuery.of((name,)) for name in names])
         scaled = scaled_up(one_way, schema, available(one_way, schema))
         if len(names) == 1:
-            return Measured(tuple(scaled), triangulate(sizes, [names]), {}, ())
+            return Measured(tuple(scaled), triangulate(sizes, [names]), (), {}, ())
         chances = {table.columns[0]: on_simplex(table.counts / n) for table in scaled}
         coarse = {name: equal_mass(chances[name], self.options.bins or BINS) for name in names}
         counted = tables(1, [TableQuery.of(pair, coarse) for pair in itertools.combinations(names, 2)])
@@ -217,8 +261,9 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         asked = share_units([*pairs_left, *triples], sizes, units=units)
         fine = tables(2, [TableQuery.of(table, units=count) for table, count in asked.items()]) if asked else []
         inside = [pair for pair in pairs if graph.home(pair.columns) is not None]
+        others = tuple(pair for pair in pairs if graph.home(pair.columns) is None)
         measured = (*scaled_up(one_way, schema, present), *inside, *scaled_up(fine, schema, present))
-        return Measured(measured, graph, scores, tuple(asked))
+        return Measured(measured, graph, others, scores, tuple(asked))
 
 
 def available(tables: Sequence[Measurement], schema: Schema) -> dict[frozenset[str], float]:
@@ -245,7 +290,7 @@ def scaled_up(
     """Counts of the records that have the columns, as if all n had them: right if blocks are missing at random."""
     factors = [schema.facts.n / present[schema.owners(table.columns)] for table in tables]
     return [
-        Measurement(table.columns, table.counts * factor, table.sd * factor, table.bins)
+        Measurement(table.columns, table.counts * factor, table.sd * factor, table.bins, factor)
         for table, factor in zip(tables, factors, strict=True)
     ]
 

@@ -252,8 +252,8 @@ class FieldSampler:
         for name in names:
             condition = self.where.get(name)
             numeric = condition is not None and condition.codes is None
-            low, high = self._ends(name, condition) if condition is not None and numeric else (0.0, 1.0)
-            boxes.append(self.ordered[name].box(cells[name], *((0.0, 1.0) if low == high else (low, high))))
+            ends = self._ends(name, condition) if condition is not None and numeric else (0.0, 1.0)
+            boxes.append(self.ordered[name].box(cells[name], *((0.0, 1.0) if ends[0] == ends[1] else ends)))
         low, high = (special.ndtri(np.stack([box[side] for box in boxes], axis=1)) for side in (0, 1))
         latent = rows_in_boxes(self.correlation, low, high, source)
         return {name: special.ndtr(latent[:, place]) for place, name in enumerate(names)}
@@ -277,8 +277,17 @@ class FieldSampler:
             numbers = np.clip(numbers, condition.low, condition.high)
         numbers = np.clip(numbers, column.lower, column.upper)
         if column.whole:
-            return column.decode(np.where(empty, column.lower, numbers)).mask(pd.Series(empty))
+            return column.decode(np.where(empty, np.asarray(column.lower), numbers)).mask(pd.Series(empty))
         return column.decode(np.where(empty, np.nan, numbers))
+
+    def left_out(self, columns: Sequence[str]) -> str:
+        """What the model lacks of the dependence of these columns, in a sentence."""
+        if self.field.graph.home(columns) is not None:
+            return ""
+        return (
+            f"No table of the field has all of {', '.join(columns)}: it takes some of them as independent given the"
+            " others, and what is estimated from them together may be off by more than its interval."
+        )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The table of each clique, named by its columns."""

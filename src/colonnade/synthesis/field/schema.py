@@ -27,9 +27,9 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Later, Stage, fields_of, is_number, stage
 from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian
-from colonnade.statistics.adaptive import AdaptiveMarginal, most_counts
+from colonnade.statistics.adaptive import AdaptiveMarginal, Axis, Forecast, most_counts
 from colonnade.statistics.cells import Cells, cells, gapless
-from colonnade.statistics.describe import ROUNDS, adaptive_marginal, marginal
+from colonnade.statistics.describe import ROUNDS, adaptive_marginal, adaptive_rounds, marginal
 from colonnade.synthesis.field.graph import Names
 
 Reals = NDArray[np.float64]
@@ -223,7 +223,9 @@ class PrivateCuts:
         share: float,
     ) -> None:
         self.schema, self.cells = schema, cells
-        wanted = [] if cuts == "declared" else [n for n in schema.edges if schema.facts.column(n).cuts is None]
+        cut = {name: schema.facts.column(name) for name in schema.edges} if cuts == "quantiles" else {}
+        # Where there is a cell for each integer, quantiles have nothing to say.
+        wanted = [name for name, column in cut.items() if column.cuts is None and not _listed(column, cells)]
         self.columns = {party: [name for name in schema.of(party) if name in wanted] for party in schema.parties}
         self.costs: tuple[Cost, ...] = ()
         self.stages: tuple[Stage, ...] = ()
@@ -246,6 +248,13 @@ class PrivateCuts:
             reply_bytes=8 * most_counts(ROUNDS["gaussian"]),
         )
         self.stages = (self.stage,)
+
+    def forecast(self, name: str) -> str | None:
+        """What the marginal of a column that is cut here will be worth; None if it is not."""
+        if not self.stages or not any(name in names for names in self.columns.values()):
+            return None
+        column, rounds = self.schema.facts.column(name), adaptive_rounds("gaussian", self.level)
+        return Forecast.of(Axis.of(column), n=self.schema.facts.n, rounds=rounds).in_words()
 
     @property
     def later(self) -> dict[str, Later]:
@@ -288,6 +297,12 @@ class PrivateCuts:
 def given_schema(asked: Stage, schema: Schema) -> dict[str, Any]:
     """The later argument of a stage that waits for private cuts; nothing where the plan has the schema."""
     return {"schema": schema.to_dict()} if "schema" in asked.later else {}
+
+
+def _listed(column: Column, cells: int) -> bool:
+    """Has each integer of the column a cell of its own?"""
+    lower, top = _ends(column)
+    return column.whole and top - lower <= cells
 
 
 def _ends(column: Column) -> tuple[float, float]:

@@ -1,0 +1,326 @@
+"""A coordinator that stays: parties keep their connection, jobs wait in a queue, and a run goes on by itself.
+
+queue/NAME.json          a job that was asked for: method and options; it stays until the job has ended
+queue/ended/NAME.json    one that has ended, with why if it has failed; its run folder is runs/NAME
+queue/status.json        what the service does, for those who look; queue/lock is held while it runs
+
+One job runs at a time. One that waits for an operator or for a party does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from colonnade.codec import plain
+from colonnade.durable import check_name, private_folder, whole_file
+from colonnade.errors import AwaitingApproval, ColonnadeError, PartyLost, RosterError, RunError, SchemaError
+from colonnade.federation.catalogue import CATALOGUE
+from colonnade.federation.config import Consortium, CoordinatorFile
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.job import CURED_BY_RESUMING, Progress
+from colonnade.federation.method import Method
+from colonnade.federation.run_folder import RunFolder
+from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST, read_certificate, sign
+from colonnade.federation.transports.network import Network
+
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+"""Seconds until a job that waits is tried again; they double."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What a job in the queue does: queued, running, waiting, failed or done, and a sentence on it."""
+
+    state: str
+    sentence: str = ""
+    progress: Mapping[str, Any] | None = None
+
+
+class Queue:
+    """The folder through which jobs reach the service; whoever can write there may ask.
+
+    Example
+    -------
+    `Queue.of("coordinator.toml").ask(Describe(epsilon=1.0))`
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, file: str | Path) -> Queue:
+        """That of a coordinator.toml."""
+        return cls(CoordinatorFile.from_toml(Path(file)).queue)
+
+    @property
+    def served(self) -> bool:
+        """Whether a service works on it now."""
+        if not (self.path / "lock").is_file():
+            return False
+        with (self.path / "lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        private_folder(self.path / "ended")
+        with (self.path / "lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"another coordinator already serves {self.path}; stop it first.") from None
+            yield
+
+    def ask(self, method: Method[Any], *, name: str | None = None) -> str:
+        """Put a job into the queue; the name of its run folder."""
+        return self.put(method.name, method.options(), name=name)
+
+    def put(self, method: str, options: Mapping[str, Any], *, name: str | None = None) -> str:
+        name = name or f"{method}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        check_name(name, "a run", error=RunError)
+        private_folder(self.path / "ended")
+        if self._file(name).exists() or (self.path / "ended" / f"{name}.json").exists():
+            raise RunError(f"a job called {name} was already asked for; choose another name.")
+        self._write(self._file(name), {"method": method, "options": plain(options), "asked": time.time()})
+        return name
+
+    def waiting(self) -> list[str]:
+        """The jobs that have not ended, the oldest first."""
+        asked = {path.stem: self._read(path)["asked"] for path in self.path.glob("*.json") if path.stem != "status"}
+        return sorted(asked, key=lambda name: (asked[name], name))
+
+    def job(self, name: str) -> dict[str, Any]:
+        return self._read(self._file(name))
+
+    def end(self, name: str, *, failed: str = "") -> None:
+        """Take a job out of the queue."""
+        if not self._file(name).is_file():
+            raise RunError(f"no job called {name} is in the queue; `colonnade coordinator jobs` lists them.")
+        self._write(self.path / "ended" / f"{name}.json", {**self.job(name), "failed": failed, "ended": time.time()})
+        self._file(name).unlink()
+
+    def state(self, name: str) -> State:
+        """As the service last said, or as the job has ended."""
+        ended = self.path / "ended" / f"{name}.json"
+        if ended.is_file():
+            failed = str(self._read(ended)["failed"])
+            return State(state="failed" if failed else "done", sentence=failed)
+        told = self.status().get("jobs", {}).get(name)
+        return State(state="queued") if told is None else State(**told)
+
+    def status(self) -> dict[str, Any]:
+        path = self.path / "status.json"
+        return self._read(path) if path.is_file() else {}
+
+    def tell(self, status: Mapping[str, Any]) -> None:
+        self._write(self.path / "status.json", status)
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{name}.json"
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            stated = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read ({error}); take it away.") from error
+        if not isinstance(stated, dict):
+            raise RunError(f"{path} is not a JSON object; take it away.")
+        return stated
+
+    def _write(self, path: Path, stated: Mapping[str, Any]) -> None:
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(stated, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+class CoordinatorService:
+    """Serves the consortium of a coordinator.toml until it is interrupted.
+
+    finished: what is done with a run that has ended, a report say. said: gets a line whenever something changes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        finished: Callable[[RunFolder, Sequence[str]], object] = lambda run, remarks: None,
+        said: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.path, self.file = path, CoordinatorFile.from_toml(path)
+        self.queue = Queue(self.file.queue)
+        self._finished, self._said = finished, said
+        self._states: dict[str, State] = {}
+        self._due: dict[str, tuple[float, float]] = {}
+        """{job: (when it is tried again, the pause before that)}"""
+        self._connected: tuple[str, ...] | None = None
+        self._n: int | None = None
+
+    def serve(self, *, every: float = 0.5) -> None:
+        """Until KeyboardInterrupt; what was under way then goes on at the next start."""
+        with self.queue.locked():
+            self._renewed()
+            network = self._network()
+            try:
+                self._said(f"serving at {self.file.address}; ask with `colonnade VERB -f {self.path}`")
+                while True:
+                    self.once(network)
+                    if self._renewed():
+                        network.close()
+                        network = self._network()
+                    time.sleep(every)
+            finally:
+                network.close()
+
+    def once(self, network: Network) -> None:
+        """Try every job that is due."""
+        agreed = self._agreed()
+        lacking = [party for party in agreed.roster.names if party not in network.connected]
+        self._look_around(network, lacking)
+        for name in self.queue.waiting():
+            if time.monotonic() < self._due.get(name, (0.0, 0.0))[0]:
+                continue
+            if lacking:
+                self._tell(name, State(state="waiting", sentence=f"waits for {', '.join(lacking)} to connect"))
+            else:
+                self._attempt(name, network, agreed)
+        for name in set(self._states) - set(self.queue.waiting()):
+            del self._states[name]
+        self._write()
+
+    # --- a job ------------------------------------------------------------------------------------------------
+
+    def _attempt(self, name: str, network: Network, agreed: Consortium) -> None:
+        try:
+            federation = Federation.over(network, self.file, agreed, origin=str(self.path.absolute()))
+        except (PartyLost, RosterError) as error:  # a party may still be adopting the cohort of an alignment
+            self._later(name, f"is tried again: {error}")
+            return
+        self._n = federation.facts.n
+        try:
+            method = self._method(name, agreed)
+            if federation.facts.n == 1 and not method.makes_cohort:
+                self._later(name, "waits until the records are lined up: ask for `colonnade align`")
+                return
+            self._tell(name, State(state="running"))
+            run = self._run(name, federation, method)
+            self._finished(run, federation.remarks)
+        except AwaitingApproval as error:
+            self._later(name, str(error).partition(";")[0])
+        except CURED_BY_RESUMING as error:
+            self._later(name, f"is tried again: {error}")
+        except ColonnadeError as error:
+            self._end(name, str(error))
+        except Exception as error:  # a mistake in one method must not end the service of the others
+            self._end(name, f"unexpected {type(error).__name__}: {error}. This is a bug.")
+        else:
+            self._end(name, "")
+
+    def _run(self, name: str, federation: Federation, method: Method[Any]) -> RunFolder:
+        """Begun, or gone on with; a run that only lacks its report is only returned."""
+        folder = self.file.runs / name
+        if not (folder / "job.json").is_file():
+            return federation.run(method, name=name, progress=self._progress(name))[1]
+        run = RunFolder.open(folder)
+        if run.job["state"] == "done":
+            return run
+        return federation.resume(folder, progress=self._progress(name))[1]
+
+    def _method(self, name: str, agreed: Consortium) -> Method[Any]:
+        job = self.queue.job(name)
+        if job["method"] not in CATALOGUE.names:
+            raise SchemaError(f"{name} names method {job['method']!r}, which this installation does not have.")
+        options = dict(job["options"])
+        if CATALOGUE.load(job["method"]).makes_cohort:
+            options["capacity"] = agreed.capacities()
+        return CATALOGUE.make(job["method"], options)
+
+    def _progress(self, name: str) -> Callable[[Progress], None]:
+        def show(now: Progress) -> None:
+            self._states[name] = State(state="running", progress=asdict(now))
+            self._write()
+
+        return show
+
+    def _later(self, name: str, sentence: str) -> None:
+        pause = min(max(2 * self._due.get(name, (0.0, 0.0))[1], FIRST_PAUSE), LONGEST_PAUSE)
+        if self._states.get(name, State(state="")).sentence != sentence:
+            pause = FIRST_PAUSE
+        self._due[name] = (time.monotonic() + pause, pause)
+        self._tell(name, State(state="waiting", sentence=sentence))
+
+    def _end(self, name: str, failed: str) -> None:
+        self._due.pop(name, None)
+        with contextlib.suppress(RunError):  # it was taken out meanwhile
+            self.queue.end(name, failed=failed)
+        self._states.pop(name, None)
+        self._said(f"{name} has failed: {failed}" if failed else f"{name} is done: {self.file.runs / name}")
+
+    def _tell(self, name: str, state: State) -> None:
+        earlier = self._states.get(name)
+        if earlier is None or (earlier.state, earlier.sentence) != (state.state, state.sentence):
+            if state.state == "waiting" or earlier is None:
+                self._said(f"{name} {state.sentence or state.state}")
+            self._states[name] = state
+            self._write()
+
+    # --- the network ------------------------------------------------------------------------------------------
+
+    def _agreed(self) -> Consortium:
+        return Consortium.from_toml(self.file.consortium, authority=self.file.credentials / AUTHORITY)
+
+    def _network(self) -> Network:
+        members = self._agreed().roster.names
+        return Network(members, address=self.file.address, folder=self.file.credentials, revoked=self.file.revoked)
+
+    def _look_around(self, network: Network, lacking: Sequence[str]) -> None:
+        connected = network.connected
+        if connected != self._connected:
+            self._connected = connected
+            there = f"connected: {', '.join(connected) or 'none'}"
+            self._said(f"{there}; not connected: {', '.join(lacking)}" if lacking else there)
+            if not lacking:
+                self._due.clear()
+        if self._n is None and not lacking:
+            with contextlib.suppress(PartyLost, RosterError):
+                self._n = Federation.over(network, self.file, self._agreed()).facts.n
+
+    def _write(self) -> None:
+        self.queue.tell(
+            {
+                "process": os.getpid(),
+                "time": time.time(),
+                "n": self._n,
+                "connected": list(self._connected or ()),
+                "jobs": {name: asdict(state) for name, state in self._states.items()},
+            }
+        )
+
+    def _renewed(self) -> bool:
+        """Sign the coordinator's own request again when a third of its certificate's life is left, if the authority's
+        folder is on this machine."""
+        certificate = self.file.credentials / CERTIFICATE
+        if self.file.authority is None:
+            return False
+        signed = read_certificate(certificate)
+        life = signed.not_valid_after_utc - signed.not_valid_before_utc
+        if signed.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > life / 3:
+            return False
+        fresh = certificate.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        days = life.total_seconds() / 86400
+        owner = sign(self.file.authority, self.file.credentials / REQUEST, fresh, role="coordinator", days=days)
+        fresh.replace(certificate)
+        self._said(f"the coordinator's certificate is renewed; it ends {owner.expires:%Y-%m-%d %H:%M} UTC")
+        return True

@@ -1,0 +1,753 @@
+"""Scores and weighted products of a generalized linear model on secret shares, at coefficients of the coordinator's.
+
+In a round all members know the coefficients. Each party computes its part of the predictor and shares functions of it
+(`expansion.py`) with its columns; the response holder also shares its weights times these, and times the response.
+Share holders
+
+1. multiply the other parties' factors, two by two, and deal each product again at degree t;
+2. multiply with the response holder's and add up: r = v (y - mu) and W = v mu' of each record, dealt again;
+3. multiply the columns x by W, dealt again; open sum r x and sum W x x'.
+
+For the errors they multiply x by r instead, and open sum r^2 x x' and sum r x g' (`newton.py`). A record that a party
+lacks has the weight 0, so its rows count for nothing. No predictor, residual or weight of a record is opened, to
+anyone. The claim is in `glm.claim.md`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import BadArguments, PartyLost, UnsafeRequest
+from colonnade.federation.facts import PublicFacts
+from colonnade.federation.job import Job
+from colonnade.federation.options import View
+from colonnade.federation.party import Party
+from colonnade.federation.roster import Roster
+from colonnade.federation.stage import Later, fields_of, is_number, stage
+from colonnade.federation.step import Public, Release, step
+from colonnade.models.glm.expansion import LARGEST_LOG_ODDS, Expansion
+from colonnade.models.glm.newton import MOST_ROUNDS, Evaluation, Family
+from colonnade.models.glm.weights import PROJECTED, CompleteWeights, complete_weights, equal_weights
+from colonnade.privacy.cost import Cost, Unbounded
+from colonnade.secure.bgw import Product, cross, gram, lift, multiply, open_product, recombine, reshare
+from colonnade.secure.field import Field, Residues, primes_for
+from colonnade.statistics.features import Feature, by_rule, design, empty_rules, features, stochastic_round
+from colonnade.statistics.gaussian_em import Matrix, Vector
+from colonnade.statistics.joint import (
+    JointStages,
+    SharedStatistic,
+    colluders,
+    multiply_shares,
+    read_statistic,
+    share_rows,
+)
+from colonnade.statistics.shares import deal, deal_noise, dealt, noise_part, received_from
+
+Weighting = Literal["presence", "equal"]
+WEIGHT = 2**10
+"""Integer steps of a weight of 1, the mean of those of complete records."""
+LARGEST_WEIGHT = 64
+SCORE = 2**10
+"""Integer steps of a presence score of mean square 1."""
+LARGEST_SCORE = 64
+QUARTERS = 4
+"""The range of a party's part of the predictor is told in steps of 1 / QUARTERS."""
+MAXIMUM_OTHERS = 8
+LARGEST_COEFFICIENT = 2.0**20
+SHARE_BYTES = 1 << 25
+"""One share of a chunk of rows, for about 32 frequencies."""
+USUAL_FACTOR = 64
+LEAST_LOG_MEAN = 10.0
+"""The largest fitted mean of a poisson model is at least exp(-10)."""
+LARGEST_MEAN_RATIO = math.log(20.0)
+"""The fitted mean of no record may exceed the largest declared count by a larger factor: a step leads too far there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreLayout(SharedStatistic):
+    """`columns` are the covariates. Rounds differ in the `adaptive` fields: their number, the coefficients (intercept
+    first, of features), and the range of each party's part of the predictor.
+
+    With `errors` there is one round, which opens what the covariance needs. `factor_bits` are those of one factor.
+    """
+
+    kind: ClassVar[str] = "scores"
+    exact: ClassVar[tuple[str, str]] = (
+        "exact-scores",
+        "at coefficients that the coordinator chooses in each round: exact sums over records of residuals times columns"
+        " and of weighted products of columns, and the range of each party's part of the predictor; counts of records",
+    )
+    rows: ClassVar[str] = "quantised rows, and functions of predictors and weights"
+    results: ClassVar[str] = "scores and weighted products of the columns"
+    adaptive: ClassVar[tuple[str, ...]] = ("turn", "coefficients", "low", "high")
+
+    family: Family
+    response: str
+    columns: tuple[str, ...]
+    offset: str | None
+    weighting: Weighting
+    gamma: int
+    factor_bits: int
+    errors: bool
+    turn: int = 0
+    coefficients: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    label: str = "scores"
+
+    def check(self) -> None:
+        if not 1 <= self.gamma <= 2**26 or not 1 <= self.factor_bits <= 32 or not 0 <= self.turn < self.turns:
+            raise BadArguments("gamma must be from 1 to 2^26, factor_bits from 1 to 32, turn one of the rounds.")
+        if self.verify:
+            raise BadArguments("scores are not verified: each round depends on those before it.")
+        if self.response in self.columns or self.offset in (*self.columns, self.response):
+            raise BadArguments("the response, the offset and the covariates must be different columns.")
+        if not 1 <= len(self.others) <= MAXIMUM_OTHERS:
+            raise BadArguments(
+                f"{self.family} regression over a federation needs covariates of 1 to {MAXIMUM_OTHERS} parties besides"
+                f" {self.response_party!r}, which holds the response; name some with columns=, or fit it there."
+            )
+        if self.coefficients:
+            self._check_round()
+
+    def _check_round(self) -> None:
+        if len(self.coefficients) != 1 + len(self.features) or not len(self.low) == len(self.high) == len(self.parties):
+            raise UnsafeRequest("a round needs a coefficient for each feature and a range for each party.")
+        inside = all(abs(value) <= LARGEST_COEFFICIENT for value in self.coefficients)
+        ordered = all(low <= high for low, high in zip(self.low, self.high, strict=True))
+        if not inside or not ordered or not self.in_range(self.low, self.high):
+            raise UnsafeRequest("the coefficients of a round, or the predictors there, leave the range of the layout.")
+
+    # --- shape --------------------------------------------------------------------------------------------
+
+    @property
+    def turns(self) -> int:
+        return 1 if self.errors else MOST_ROUNDS
+
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
+        return tuple(features(self.facts, self.columns))
+
+    @cached_property
+    def used(self) -> tuple[Feature, ...]:
+        """All that the model reads."""
+        return tuple(features(self.facts, (*self.columns, self.response, *filter(None, [self.offset]))))
+
+    def place(self, party: str) -> NDArray[np.intp]:
+        """Where a party's coefficients are; the response holder has the intercept."""
+        own = [1 + place for place, feature in enumerate(self.features) if feature.party == party]
+        return np.array([0, *own] if party == self.response_party else own, dtype=np.intp)
+
+    @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """Where the share holders' columns are among the coefficients."""
+        return np.concatenate([self.place(party) for party in self.parties])
+
+    @cached_property
+    def response_party(self) -> str:
+        return self.facts.owner(self.response)
+
+    @cached_property
+    def others(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(feature.party for feature in self.used if feature.party != self.response_party))
+
+    @cached_property
+    def parties(self) -> tuple[str, ...]:
+        return (self.response_party, *self.others)
+
+    @property
+    def width(self) -> int:
+        """Coefficients."""
+        return 1 + len(self.features)
+
+    @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The columns in which an empty cell makes a record count as absent at its party: weights are of blocks."""
+        return by_rule(empty_rules(self.used, self.facts, "drop"), "drop")
+
+    def present(self, me: Party) -> NDArray[np.bool_]:
+        return me.present_with([name for name in self.filled if name in me.block.columns])
+
+    @cached_property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The cohort's rows in chunks, the same in every round."""
+        widest = max(self.width + 2 * USUAL_FACTOR, USUAL_FACTOR * len(self.others))
+        rows = max(1, SHARE_BYTES // (4 * len(self.field.primes) * widest))
+        return [(start, min(start + rows, self.facts.n)) for start in range(0, self.facts.n, rows)]
+
+    @cached_property
+    def chunks(self) -> list[tuple[int, int]]:
+        """Of all rounds, one after the other."""
+        return self.ranges * self.turns
+
+    @property
+    def tree(self) -> list[list[int]]:
+        """How many factors there are before each level of products of the other parties' factors, in pairs."""
+        levels, count = [], len(self.others)
+        while count > 1:
+            levels.append([count // 2, count % 2])
+            count -= count // 2
+        return levels
+
+    @property
+    def levels(self) -> int:
+        return len(self.tree) + 2
+
+    @property
+    def size(self) -> int:
+        triangle = self.width * (self.width + 1) // 2
+        return triangle + self.width * (PROJECTED if self.errors else 1)
+
+    @property
+    def openings(self) -> list[int]:
+        return [self.size] * self.turns
+
+    def noise_goes_along(self, number: int) -> bool:
+        return number % len(self.ranges) == 0
+
+    # --- numbers ------------------------------------------------------------------------------------------
+
+    def in_range(self, low: Sequence[float], high: Sequence[float]) -> bool:
+        """Whether predictors with these ranges can be computed with."""
+        if self.family == "binomial":
+            return max(-sum(low), sum(high)) <= LARGEST_LOG_ODDS
+        return -LEAST_LOG_MEAN <= sum(high) <= math.log(self.largest_response) + LARGEST_MEAN_RATIO
+
+    @property
+    def largest_response(self) -> float:
+        return max(1.0, float(self.facts.column(self.response).upper or 1.0))
+
+    @cached_property
+    def expansion(self) -> Expansion:
+        return Expansion(self.family, sum(self.low), sum(self.high))
+
+    @property
+    def unit(self) -> float:
+        """Of r and W: products of factors are whole numbers of 1 / scale of it."""
+        return self.expansion.unit
+
+    @property
+    def scale(self) -> int:
+        return 1 << (self.factor_bits * len(self.parties))
+
+    @property
+    def response_factor(self) -> int:
+        """Takes v (2 y - 1), or v y, in steps of weights, to the scale of r."""
+        unit = 2.0 if self.family == "binomial" else self.unit
+        return round(self.scale / (WEIGHT * unit))
+
+    @cached_property
+    def field(self) -> Field:
+        """Holds sums of r x and W x x', or of r^2 x x': |r| is at most the largest weight times the largest of 1,
+        y / unit, with room for rounding."""
+        reach = 1.0 if self.family == "binomial" else self.largest_response * math.exp(LEAST_LOG_MEAN)
+        residual = 2 * LARGEST_WEIGHT * self.scale * math.ceil(reach)
+        product = residual * self.gamma
+        largest = self.facts.n * (product**2 if self.errors else product * self.gamma)
+        return Field(primes_for(max(largest, self.facts.n * product * SCORE * LARGEST_SCORE).bit_length() + 1))
+
+    # --- cost ---------------------------------------------------------------------------------------------
+
+    @property
+    def sensitivity(self) -> Mapping[str, Any]:
+        """There is none to state: nothing here carries noise."""
+        return {}
+
+    def cost(self, public: Public, view: View) -> Cost:
+        return self.release(0, colluders=colluders(self.roster, view), joint=f"{public.job} scores")
+
+    def releases(self, colluders: int) -> list[Cost]:
+        return [self.release(0, colluders=colluders)]
+
+    # --- what data parties share --------------------------------------------------------------------------
+
+    def part(self, me: Party) -> Vector:
+        """This party's part of the predictor over the cohort: its columns, its offset, and the intercept."""
+        own = np.array(self.coefficients)[self.place(me.name)]
+        rows = design(me, self.features, filled=self.filled)
+        part = rows @ own[1:] + own[0] if me.name == self.response_party else rows @ own
+        if self.offset is not None and self.facts.owner(self.offset) == me.name:
+            (feature,) = features(self.facts, (self.offset,))
+            part = part + feature.centre + feature.half * design(me, [feature], filled=self.filled)[:, 0]
+        return np.asarray(part)
+
+    def share(self, me: Party, number: int) -> None:
+        """A party rounds its values with the first chunk of a round, at random: sums have no bias of it."""
+        turn, chunk = divmod(number, len(self.ranges))
+        if turn != self.turn or not self.coefficients:
+            raise UnsafeRequest("rows are dealt for the coefficients of their round, under its number.")
+        if chunk == 0:
+            rows = self._quantised(me)
+            for place, (start, stop) in enumerate(self.ranges):
+                me.keep(f"{self.label}: own {place}", rows[start:stop])
+        deal(me, f"{self.tag}: rows {chunk}", self.field, np.asarray(me.recall(f"{self.label}: own {chunk}")))
+
+    def _quantised(self, me: Party) -> NDArray[np.int64]:
+        """(Columns, factor); the response holder's (1, columns, factors with weights, weighted response), and in the
+        round of errors its presence scores."""
+        factor_scale = float(1 << self.factor_bits)
+        place = self.parties.index(me.name)
+        part = np.clip(self.part(me), self.low[place], self.high[place])
+        rows = stochastic_round(design(me, self.features, filled=self.filled) * self.gamma, me.randomness)
+        rows = np.clip(rows, -self.gamma, self.gamma)
+        if me.name != self.response_party:
+            factor = self.expansion.factor(part, self.high[place]) * self.present(me)[:, None]
+            return np.column_stack([rows, stochastic_round(factor * factor_scale, me.randomness)])
+        weights = np.asarray(me.recall(_kept_weights(self.errors)), dtype=np.int64)
+        mean, slope = self.expansion.last_factors(part, self.high[place])
+        factors = mean if self.errors else np.concatenate([mean, slope], axis=1)
+        heavy = stochastic_round(factors * (weights[:, None] * (factor_scale / WEIGHT)), me.randomness)
+        constant = np.where(weights > 0, self.gamma, 0)
+        columns = [constant, rows, heavy, weights * self._response(me)]
+        return np.column_stack([*columns, np.asarray(me.recall(KEPT_SCORES))] if self.errors else columns)
+
+    def _response(self, me: Party) -> NDArray[np.int64]:
+        """2 y - 1 of a binary one, or the count; anything where a record is absent, its weight is 0."""
+        (feature,) = features(self.facts, (self.response,))
+        own = design(me, [feature], filled=self.filled)[:, 0]
+        if self.family == "binomial":
+            return np.where(own > 0, 1, -1).astype(np.int64)
+        return np.rint(feature.centre + feature.half * own).astype(np.int64)
+
+    def share_noise(self, me: Party, number: int) -> None:
+        deal_noise(me, f"{self.tag}: noise", self.field, noise_part(me, mu=0, size=self.size))
+
+    # --- what holders compute -----------------------------------------------------------------------------
+    #
+    # A holder keeps what later levels of a chunk need, under names that the next round overwrites; the tag is in what
+    # is kept, so that no round uses what belongs to another.
+
+    def multiply(self, me: Party, number: int, level: int) -> None:
+        chunk = number % len(self.ranges)
+        if not 1 <= level <= self.levels:
+            raise UnsafeRequest(f"this computation has no level {level} of products.")
+        product = self._product(me, chunk, level)
+        shares = reshare(
+            product, holders=len(me.roster.committee), threshold=me.roster.threshold, randomness=me.randomness
+        )
+        for holder, residues in zip(me.roster.committee, shares, strict=True):
+            me.send(holder, f"{self.tag}: products {chunk} {level}", residues)
+
+    def _product(self, me: Party, chunk: int, level: int) -> Product:
+        if level == 1:
+            factors = self._take_rows(me, chunk)
+        elif level <= len(self.tree) + 1:
+            factors = self._joint_factors(me, chunk, level - 1)
+        else:
+            return self._weighted_columns(me, chunk)
+        if level <= len(self.tree):
+            pairs, odd = self.tree[level - 1]
+            if odd:
+                self._keep(me, f"odd {chunk}", factors[-1])
+            return Product.stack([self._times(factors[2 * p], factors[2 * p + 1]) for p in range(pairs)])
+        return self._residuals(me, chunk, factors[0])
+
+    def _take_rows(self, me: Party, chunk: int) -> list[Residues]:
+        """The other parties' factors; all columns, the holder's factors and the first noise are put away."""
+        start, stop = self.ranges[chunk]
+        rows = dealt(me, f"{self.tag}: rows {chunk}", self.parties, self.field)
+        wide = self.expansion.width
+        expected = {party: len(self.place(party)) + wide for party in self.others}
+        last = (wide + PROJECTED if self.errors else 2 * wide) + 1
+        expected[self.response_party] = len(self.place(self.response_party)) + last
+        if any(rows[party].shape[1:] != (stop - start, expected[party]) for party in self.parties):
+            raise UnsafeRequest("a member shared rows of another shape than the layout says; nothing is opened.")
+        if chunk == 0:
+            self._keep(me, "noise", dealt(me, f"{self.tag}: noise", me.roster.names, self.field))
+        columns = [rows[party][:, :, : len(self.place(party))] for party in self.parties]
+        self._keep(me, f"columns {chunk}", np.concatenate(columns, axis=2))
+        self._keep(me, f"last {chunk}", rows[self.response_party][:, :, len(self.place(self.response_party)) :])
+        return [rows[party][:, :, len(self.place(party)) :] for party in self.others]
+
+    def _joint_factors(self, me: Party, chunk: int, level: int) -> list[Residues]:
+        """Products of factors that were dealt again, and the factor that had no partner."""
+        pairs, odd = self.tree[level - 1]
+        products = self._dealt_again(me, chunk, level)
+        factors = [products[:, place] for place in range(pairs)]
+        return [*factors, self._recall(me, f"odd {chunk}")] if odd else factors
+
+    def _dealt_again(self, me: Party, chunk: int, level: int) -> Residues:
+        sharings = dealt(me, f"{self.tag}: products {chunk} {level}", me.roster.committee, self.field)
+        placed = {place: sharings[holder] for place, holder in enumerate(me.roster.committee)}
+        return recombine(self.field, placed, threshold=me.roster.threshold)
+
+    def _times(self, a: Residues, b: Residues) -> Product:
+        """Of two factors: complex numbers as (cosines, sines), or exponentials."""
+        if self.family == "poisson":
+            return multiply(self.field, a, b)
+        half = a.shape[2] // 2
+        (re_a, im_a), (re_b, im_b) = ((factor[:, :, :half], factor[:, :, half:]) for factor in (a, b))
+        real = multiply(self.field, re_a, re_b) + multiply(self.field, im_a, im_b).scale(-1)
+        imaginary = multiply(self.field, re_a, im_b) + multiply(self.field, im_a, re_b)
+        return Product.beside([real, imaginary])
+
+    def _residuals(self, me: Party, chunk: int, factor: Residues) -> Product:
+        """(r, W), or (r) in the round of errors: (kind, record)."""
+        wide, last = self.expansion.width, self._recall(me, f"last {chunk}")
+
+        def fitted(part: int) -> Product:
+            own = last[:, :, part * wide : (part + 1) * wide]
+            return multiply(self.field, factor, np.ascontiguousarray(own)).sum(axis=1)
+
+        response = last[:, :, wide if self.errors else 2 * wide]
+        residual = lift(self.field, self.field.scale(response, self.response_factor)) + fitted(0).scale(-1)
+        return Product.stack([residual] if self.errors else [residual, fitted(1)])
+
+    def _weighted_columns(self, me: Party, chunk: int) -> Product:
+        """W x, or r x in the round of errors."""
+        weights = self._dealt_again(me, chunk, self.levels - 1)
+        start, stop = self.ranges[chunk]
+        if weights.shape[1:] != (1 if self.errors else 2, stop - start):
+            raise UnsafeRequest("a holder dealt products of another shape than the layout says; nothing is opened.")
+        if not self.errors:
+            self._keep(me, f"residual {chunk}", weights[:, 0])
+        return multiply(self.field, self._recall(me, f"columns {chunk}"), np.ascontiguousarray(weights[:, -1, :, None]))
+
+    def put_away(self, me: Party, number: int) -> None:
+        chunk = number % len(self.ranges)
+        if number // len(self.ranges) == self.turn and not self._kept(me, f"weighted {chunk}"):
+            self._keep(me, f"weighted {chunk}", self._dealt_again(me, chunk, self.levels))
+
+    def combine(self, me: Party, number: int) -> Residues:
+        """The sums of a round, over all chunks, with every member's noise (zeros)."""
+        if number != self.turn:
+            raise UnsafeRequest("a round is opened under its own number.")
+        last = len(self.ranges) - 1
+        self.put_away(me, number * len(self.ranges) + last)
+        totals: list[list[Product]] = []
+        for chunk in range(len(self.ranges)):
+            columns, weighted = self._recall(me, f"columns {chunk}"), self._recall(me, f"weighted {chunk}")
+            if self.errors:
+                scores = self._recall(me, f"last {chunk}")[:, :, -PROJECTED:]
+                sums = [gram(self.field, weighted), cross(self.field, weighted, scores)]
+            else:
+                residual = self._recall(me, f"residual {chunk}")[:, :, None]
+                sums = [cross(self.field, columns, weighted), cross(self.field, columns, residual)]
+            totals.append(sums)
+        matrix, other = (functools.reduce(Product.__add__, each) for each in zip(*totals, strict=True))
+        noise, opened, start = self._recall(me, "noise"), [], 0
+        for part in (matrix.upper(), other.flat()):
+            stop = start + part.shape[0]
+            drawn = {member: np.ascontiguousarray(shares[:, start:stop]) for member, shares in noise.items()}
+            opened.append(open_product(part, noise=drawn, parties=me.roster.names))
+            start = stop
+        return np.concatenate(opened, axis=1)
+
+    def _keep(self, me: Party, name: str, value: Any) -> None:
+        me.keep(f"{self.label}: {name}", [self.tag, value])
+
+    def _kept(self, me: Party, name: str) -> bool:
+        return me.kept(f"{self.label}: {name}") and me.recall(f"{self.label}: {name}")[0] == self.tag
+
+    def _recall(self, me: Party, name: str) -> Any:
+        tag, value = me.recall(f"{self.label}: {name}")
+        if tag != self.tag:
+            raise PartyLost(f"this holder has no {name} of this round; resume when all members are back.")
+        return value
+
+
+# --- the coordinator's side -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Remarks:
+    """What the response holder says of presence: `counts` are of the patterns of the other parties, in the order of
+    `itertools.product`; `fewest` are complete records in the smaller class, or those with a count above zero."""
+
+    counts: tuple[int, ...]
+    effective: float
+    capped: int
+    unlikely: int
+    rare: int
+    fewest: int
+
+
+class ScoreStages(JointStages):
+    """Rounds of one layout: ranges of the predictors, rows, products, an opening."""
+
+    layout: ScoreLayout
+
+    def __init__(self, layout: ScoreLayout, view: View) -> None:
+        super().__init__(layout, view, later={"chosen": later_round(layout)})
+        roster, committee = layout.roster, layout.roster.committee
+        chunks, levels = range(len(layout.chunks)), range(1, layout.levels + 1)
+        rows = max(stop - start for start, stop in layout.ranges)
+        entry = 4 * len(layout.field.primes)
+        wide = 2 * USUAL_FACTOR + layout.width + PROJECTED
+        self.range = self.stage(
+            "ranges",
+            predictor_range,
+            layout.parties,
+            [{"number": 0}] * (1 if layout.errors else 2 * MOST_ROUNDS),
+            audience="coordinator, who tells all members",
+            discloses="the range of a party's part of the linear predictor, in quarters",
+            reply_bytes=24,
+        )
+        self.share = self.stage(
+            "share rows",
+            share_rows,
+            roster.names,
+            [{"number": number} for number in chunks],
+            discloses=f"secret shares of {layout.rows}",
+            reply_bytes=entry * len(committee) * (rows * wide + 2 * layout.size),
+        )
+        self.multiply = self.stage(
+            "multiply",
+            multiply_shares,
+            committee,
+            [{"number": number, "level": level} for number in chunks for level in levels],
+            discloses="secret shares of products of these",
+            reply_bytes=entry * len(committee) * rows * wide,
+        )
+        self.compare, self.open = self.opening(audience="coordinator, who tells the next coefficients to all members")
+        self.stages = (self.range, self.share, self.multiply, self.compare, self.open)
+
+    def sums(self, job: Job, turn: int, coefficients: Vector) -> tuple[Matrix, Matrix, float] | None:
+        """(triangle as a matrix, the other sums (coefficient, column), the unit of r and W); None if out of range."""
+        layout, count = self.layout, self.layout.width
+        empty = [0.0] * len(layout.parties)
+        chosen: dict[str, Any] = {"turn": turn, "coefficients": coefficients.tolist(), "low": empty, "high": empty}
+        replies = job.ask(self.range, chosen=chosen)
+        chosen["low"], chosen["high"] = ([replies[party][end] for party in layout.parties] for end in (0, 1))
+        if not layout.in_range(chosen["low"], chosen["high"]):
+            return None
+        for _ in layout.ranges:
+            job.ask(self.share, chosen=chosen)
+            for _ in range(layout.levels):
+                job.ask(self.multiply, chosen=chosen)
+        opened = self.opened(job, chosen=chosen).astype(np.float64)
+        triangle = count * (count + 1) // 2
+        upper = np.zeros((count, count))
+        upper[np.triu_indices(count)] = opened[:triangle]
+        ordered = np.zeros_like(upper)
+        ordered[np.ix_(layout.order, layout.order)] = upper + np.triu(upper, 1).T
+        other = np.zeros((count, (layout.size - triangle) // count))
+        other[layout.order] = opened[triangle:].reshape(count, -1)
+        return ordered, other, layout.with_chosen(**_tuples(chosen)).unit
+
+    def evaluation(self, job: Job, turn: int, coefficients: Vector) -> Evaluation | None:
+        """Bread and score."""
+        sums = self.sums(job, turn, coefficients)
+        if sums is None:
+            return None
+        matrix, score, unit = sums
+        step = unit / (self.layout.scale * self.layout.gamma)
+        return Evaluation(score[:, 0] * step, matrix * (step / self.layout.gamma))
+
+    def meat(self, job: Job, coefficients: Vector) -> tuple[Matrix, Matrix]:
+        """M and C of `newton.py`."""
+        sums = self.sums(job, 0, coefficients)
+        if sums is None:
+            raise UnsafeRequest("the predictors left their range between two rounds; a party has changed its data.")
+        matrix, scores, unit = sums
+        step = unit / (self.layout.scale * self.layout.gamma)
+        return matrix * step**2, scores * (step / (SCORE * math.sqrt(self.layout.facts.n)))
+
+
+def _tuples(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
+
+
+def later_round(layout: ScoreLayout) -> Later:
+    def listed(size: int, most: float) -> Any:
+        return lambda value: (
+            isinstance(value, list) and len(value) == size and all(is_number(each, -most, most) for each in value)
+        )
+
+    return fields_of(
+        f"the number of the round, coefficients of size at most 2^20, and the ranges that the parties told; at most"
+        f" {layout.turns} rounds are opened, each once",
+        turn=lambda value: type(value) is int and 0 <= value < layout.turns,
+        coefficients=listed(layout.width, LARGEST_COEFFICIENT),
+        low=listed(len(layout.parties), LARGEST_COEFFICIENT),
+        high=listed(len(layout.parties), LARGEST_COEFFICIENT),
+    )
+
+
+class PresenceStages:
+    """Who has which record, to the response holder; its weights, and what it says of them."""
+
+    def __init__(self, layout: ScoreLayout) -> None:
+        facts, roster, holder = layout.facts, layout.roster, layout.response_party
+        arguments = {"layout": layout.to_dict()}
+        self.layout = layout
+        self.presence = stage(
+            f"{layout.label}: presence",
+            tell_blocks,
+            {party: [arguments] for party in layout.others},
+            facts=facts,
+            roster=roster,
+            audience=holder,
+            recipients=(holder,),
+            discloses="which pseudonymous records a party has, to the response holder",
+            reply_bytes=facts.n // 8,
+        )
+        self.weigh = stage(
+            f"{layout.label}: weights",
+            weigh_complete,
+            {holder: [arguments]},
+            facts=facts,
+            roster=roster,
+            discloses="how many records each pattern of parties has, and how unequal the weights of complete ones are",
+            reply_bytes=64 + 9 * 2 ** len(layout.others),
+        )
+        self.stages = (self.presence, self.weigh)
+
+    def run(self, job: Job) -> Remarks:
+        job.ask(self.presence)
+        remarks = job.ask(self.weigh)[self.layout.response_party]
+        counts = tuple(int(count) for count in remarks["counts"])
+        whole = {name: int(remarks[name]) for name in ("capped", "unlikely", "rare", "fewest")}
+        return Remarks(counts=counts, effective=float(remarks["effective"]), **whole)
+
+
+# --- the parties' steps -----------------------------------------------------------------------------------
+
+KEPT_SCORES = "scores of presence"
+
+
+def _kept_weights(errors: bool) -> str:
+    return "weights of complete records" + (" for errors" if errors else "")
+
+
+def _layout(public: Public | Party, layout: Mapping[str, Any]) -> ScoreLayout:
+    return ScoreLayout.from_dict(public.facts, public.roster, layout)
+
+
+def _range_cost(
+    public: Public, *, layout: dict[str, Any], view: View, number: int, chosen: dict[str, Any] | None = None
+) -> Cost:
+    return _layout(public, layout).cost(public, view)
+
+
+@step(cost=_range_cost)
+def predictor_range(
+    me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: dict[str, Any] | None = None
+) -> Release:
+    """The smallest and the largest part of the predictor at this party, outwards to quarters."""
+    statistic = read_statistic(me, layout, chosen)
+    if not isinstance(statistic, ScoreLayout) or me.name not in statistic.parties:
+        raise UnsafeRequest(f"{me.name!r} has no part of this predictor.")
+    part = statistic.part(me)[statistic.present(me)]
+    low, high = (float(part.min()), float(part.max())) if len(part) else (0.0, 0.0)
+    outwards = [math.floor(QUARTERS * low) / QUARTERS, math.ceil(QUARTERS * high) / QUARTERS]
+    return Release(outwards, "the range of this party's part of the linear predictor, in quarters")
+
+
+def _blocks_cost(public: Public, *, layout: dict[str, Any]) -> Cost:
+    shown = "which pseudonymous records a party has, to the response holder"
+    return Unbounded("presence", shown, audience=_layout(public, layout).response_party)
+
+
+@step(cost=_blocks_cost)
+def tell_blocks(me: Party, *, layout: dict[str, Any]) -> Release:
+    """Tell the response holder which records of the cohort this party has."""
+    statistic = _layout(me, layout)
+    if me.name not in statistic.others:
+        raise UnsafeRequest(f"{me.name!r} is not one of the parties whose presence is weighed.")
+    me.send(statistic.response_party, f"blocks for {statistic.tag}", np.packbits(statistic.present(me)))
+    return Release(None, "nothing: the mask travels sealed")
+
+
+def _weigh_cost(public: Public, *, layout: dict[str, Any]) -> Cost:
+    """Counts over the response holder's records: parts of the release that the scores are."""
+    return _layout(public, layout).cost(public, "client")
+
+
+@step(cost=_weigh_cost)
+def weigh_complete(me: Party, *, layout: dict[str, Any]) -> Release:
+    """Fit the others' presence on one's own columns, and keep the weights; they leave as secret shares only."""
+    statistic = _layout(me, layout)
+    if me.name != statistic.response_party:
+        raise UnsafeRequest(f"{me.name!r} does not hold the response.")
+    n = me.facts.n
+    received = received_from(me, f"blocks for {statistic.tag}", statistic.others)
+    present = np.zeros((n, len(statistic.others)), dtype=bool)
+    for place, party in enumerate(statistic.others):
+        packed = np.asarray(received[party], dtype=np.uint8)
+        if packed.shape != (-(-n // 8),):
+            raise UnsafeRequest(f"{party!r} sent a mask of another length than the cohort's.")
+        present[:, place] = np.unpackbits(packed, count=n).astype(bool)
+    records = np.flatnonzero(statistic.present(me))
+    mine = [feature for feature in statistic.used if feature.party == me.name]
+    own = design(me, mine, filled=statistic.filled)[records]
+    response = [feature.column for feature in mine].index(statistic.response)
+    if statistic.weighting == "presence":
+        fitted = complete_weights(own, response, present[records])
+    else:
+        fitted = equal_weights(present[records])
+    _keep_weights(me, fitted, records, statistic.width)
+    complete = fitted.weights > 0
+    event = own[complete, response] > (0 if statistic.family == "binomial" else -1 + 1e-9)
+    fewest = min(int(event.sum()), int((~event).sum())) if statistic.family == "binomial" else int(event.sum())
+    number = np.zeros(len(records), dtype=np.int64)
+    for mask in present[records].T:
+        number = 2 * number + mask
+    value = {
+        "counts": np.bincount(number, minlength=2 ** len(statistic.others)),
+        "effective": fitted.effective,
+        "capped": fitted.capped,
+        "unlikely": fitted.unlikely,
+        "rare": fitted.rare,
+        "fewest": fewest,
+    }
+    return Release(value, "counts of patterns, and how unequal the weights of complete records are")
+
+
+def _keep_weights(me: Party, fitted: CompleteWeights, records: NDArray[np.intp], width: int) -> None:
+    """As integers over the cohort: those of the fit, those of the errors, and the scores of presence."""
+    inflation = fitted.inflation(width)
+    least = (fitted.weights > 0).astype(np.int64)
+    for errors, weights in ((False, fitted.weights), (True, fitted.weights * inflation)):
+        integers = np.zeros(me.facts.n, dtype=np.int64)
+        integers[records] = np.clip(np.rint(weights * WEIGHT), least, LARGEST_WEIGHT * WEIGHT)
+        me.keep(_kept_weights(errors), integers)
+    scores = np.zeros((me.facts.n, PROJECTED), dtype=np.int64)
+    size = fitted.scores.shape[1]
+    scaled = np.rint(fitted.scores / inflation[:, None] * (math.sqrt(me.facts.n) * SCORE))
+    scores[records, :size] = np.clip(scaled, -SCORE * LARGEST_SCORE, SCORE * LARGEST_SCORE)
+    me.keep(KEPT_SCORES, scores)
+
+
+def score_layouts(
+    facts: PublicFacts,
+    roster: Roster,
+    *,
+    family: Family,
+    names: Sequence[str],
+    offset: str | None,
+    weighting: Weighting,
+    gamma: int,
+) -> tuple[ScoreLayout, ScoreLayout]:
+    """Of the fit, and of its errors, in coarser steps: `names` are the covariates, then the response."""
+    used = (*names, *filter(None, [offset]))
+    parties = len({facts.owner(name) for name in used})
+    layouts = []
+    for errors, label, bits, least, finest in (
+        (False, "scores", 60, 14, 2**20),
+        (True, "errors", 40, 10, 2**14),
+    ):
+        layout = ScoreLayout(
+            facts=facts,
+            roster=roster,
+            family=family,
+            response=names[-1],
+            columns=tuple(names[:-1]),
+            offset=offset,
+            weighting=weighting,
+            gamma=min(gamma, finest),
+            factor_bits=max(least, bits // parties),
+            errors=errors,
+            label=label,
+        )
+        layout.check()
+        layouts.append(layout)
+    return layouts[0], layouts[1]

@@ -1,0 +1,218 @@
+"""Figures are drawn to scale, say what their axes are, and refer to nothing outside or inside the page."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.figure import Figure as Canvas
+
+from colonnade.errors import BadArguments
+from colonnade.view.blocks import ChartName, Figure, Figures, Section, Table, Text, View
+from colonnade.view.figures import CHARTS, COLOURS, HEIGHTS, MOST_ROWS, NARROW, WIDE, plot, svg
+from colonnade.view.page import CSS
+from colonnade.view.render import Viewed, notebook, render_blocks
+
+LONG = "a_very_long_name_of_a_column_that_nobody_would_type_twice"
+
+
+def drawn(chart: ChartName, **data: Any) -> Figure:
+    return Figure(chart=chart, data=data, label="what it shows", name=chart, title="T", x="across", y="up")
+
+
+def intervals(centres: list[float], **others: Any) -> Figure:
+    labels = [f"x{place}" for place in range(len(centres))]
+    ends: dict[str, Any] = {"lows": [c - 0.5 for c in centres], "highs": [c + 0.5 for c in centres]}
+    return drawn("intervals", labels=labels, centres=centres, **ends, **others)
+
+
+def test_every_chart_of_a_view_can_be_drawn() -> None:
+    assert set(CHARTS) == set(HEIGHTS) == set(get_args(ChartName))
+
+
+def test_an_svg_refers_to_nothing_and_takes_its_colours_from_the_page() -> None:
+    """Oracle: what may load, run or style something, and every colour of the palette, listed here."""
+    for wide in (False, True):
+        element = svg(intervals([1.0, -2.0], others={"truth": [1.1, -1.9]}), wide=wide)
+        assert not re.search(r"<(script|style|image|use|defs|metadata|clipPath)\b|href|url\(|style=|\bid=|http", element)
+        assert f'viewBox="0 0 {WIDE if wide else NARROW:g}' in element
+        assert 'role="img"' in element
+        assert 'aria-label="what it shows"' in element
+        stated = set(re.findall(r'(?:fill|stroke)="([^"]+)"', element))
+        assert stated <= {"none", *(f"var(--{name})" for name in COLOURS.values())}
+    for colour, name in COLOURS.items():
+        assert f"--{name}: {colour}" in CSS.replace("#fff;", "#ffffff;"), "the page's light palette"
+
+
+def test_the_same_figure_is_the_same_text() -> None:
+    assert svg(intervals([1.0, 2.0])) == svg(intervals([1.0, 2.0]))
+
+
+def test_axis_labels_are_marked_and_texts_are_texts() -> None:
+    element = svg(intervals([1.0]))
+    assert re.findall(r'<g class="axis-label"><text[^>]*>([^<]+)</text>', element) == ["across", "up"]
+    assert ">x0</text>" in element
+
+
+@pytest.mark.parametrize("signs", [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0)])
+def test_intervals_are_drawn_to_scale(signs: tuple[float, float]) -> None:
+    """Oracle: places are affine in the values, so ratios of distances equal ratios of values."""
+    centres = [2.0 * signs[0], 1.0 * signs[1]]
+    ax = plot(intervals(centres)).ax_
+    marks = next(line for line in ax.lines if line.get_marker() == "o")
+    np.testing.assert_allclose(np.asarray(marks.get_xdata()), centres)
+    low, high = ax.get_xlim()
+    assert low < min(centres) - 0.5
+    assert max(centres) + 0.5 < high
+
+
+def test_a_noisy_count_below_zero_is_drawn_as_zero_and_whiskers_are_two_deviations() -> None:
+    ax = plot(drawn("bars", labels=["a", "b"], values=[10.0, -3.0], noise=2.0)).ax_
+    assert [bar.get_width() for bar in ax.patches] == [10.0, 0.0]  # type: ignore[attr-defined]
+    (whiskers,) = [c for c in ax.collections if len(c.get_paths()) == 2]
+    ends = [path.vertices[:, 0].tolist() for path in whiskers.get_paths()]  # type: ignore[index, union-attr]
+    assert ends == [[6.0, 14.0], [0.0, 4.0]]
+
+
+def test_the_budget_is_above_what_was_spent_and_the_stair_ends_now() -> None:
+    ax = plot(drawn("stair", times=[0.0, 50.0], values=[1.0, 2.0], now=100.0, budget=4.0)).ax_
+    stair = ax.lines[0]
+    assert np.asarray(stair.get_xdata())[-1] == 100.0
+    assert np.asarray(stair.get_ydata()).tolist() == [1.0, 2.0, 2.0]
+    assert ax.lines[1].get_ydata()[0] == 4.0  # type: ignore[index]
+    assert ax.get_ylim()[1] > 4.0
+
+
+def test_a_hundred_guesses_are_a_hundred_marks() -> None:
+    ax = plot(drawn("hundred", counts={"coin": 50, "more": 17, "wrong": 33})).ax_
+    assert [len(np.atleast_1d(line.get_xdata())) for line in ax.lines] == [50, 17, 33]
+
+
+def test_blocks_are_as_high_as_their_records() -> None:
+    """Two of three patterns have the first party's block, next to each other: one bar of 5 + 2 records."""
+    patterns = [[True, False], [True, True], [False, True]]
+    ax = plot(drawn("blocks", parties=["a", "b"], columns=[3, 1], patterns=patterns, counts=[5, 2, 4])).ax_
+    heights = [patch.get_height() for patch in ax.patches]  # type: ignore[attr-defined]
+    assert heights == [11.0, 7.0, 11.0, 2.0, 4.0]
+
+
+def test_a_heat_map_marks_what_the_noise_hides() -> None:
+    unknown = [[False, False, True], [False, False, False], [True, False, False]]
+    ax = plot(drawn("heatmap", labels=["a", "b", "c"], matrix=np.eye(3).tolist(), unknown=unknown)).ax_
+    crosses = next(line for line in ax.lines if line.get_marker() == "x")
+    assert np.asarray(crosses.get_xydata()).tolist() == [[0.5, 2.5]]
+
+
+def test_many_rows_leave_the_rest_to_the_table() -> None:
+    element = svg(intervals([float(place) for place in range(40)]))
+    assert f"and {40 - MOST_ROWS} more in the table" in element
+
+
+@pytest.mark.parametrize("cells", [1, 2, 20, 200])
+def test_charts_can_be_drawn_at_every_size(cells: int) -> None:
+    edges = [float(place) for place in range(cells + 1)]
+    counts = [-5.0 if place % 3 == 0 else 10.0 * place for place in range(cells)]
+    released = {"edges": edges, "counts": counts, "sd": 2.0}
+    for figure in (
+        drawn("histogram", counts=counts, edges=edges, noise=3.0),
+        drawn("histogram", counts=counts, edges=edges, released=released),
+        drawn("bars", labels=[LONG] * cells, values=counts, noise=3.0),
+        drawn("upset", parties=["a", LONG], patterns=[[True, False]] * cells, counts=counts, noise=1.0),
+        drawn("scree", values=counts, floor=3.0),
+        drawn("heatmap", labels=[LONG] * min(cells, 50), matrix=np.eye(min(cells, 50)).tolist()),
+    ):
+        element = svg(figure)
+        assert "nan" not in element.lower()
+        assert element.count("<") == element.count(">")
+
+
+@pytest.mark.parametrize("name", ["cost in $", "$x$ and $y$", "a_{b}^2", "<b>&amp;"])
+def test_no_name_is_a_formula(name: str) -> None:
+    element = svg(drawn("bars", labels=[name], values=[1.0]))
+    assert html.escape(name) in element.replace("\n", "")
+
+
+def test_a_long_name_is_broken_and_not_cut() -> None:
+    element = svg(drawn("bars", labels=[LONG], values=[1.0]))
+    parts = re.findall(r"<text[^>]*>([^<]+)</text>", element)
+    assert LONG in "".join(parts)
+
+
+def test_a_reader_s_own_axes_and_settings_are_left_as_they_are() -> None:
+    before = dict(mpl.rcParams)
+    canvas = Canvas()
+    left, right = canvas.subplots(1, 2)
+    display = plot(intervals([1.0], others={"truth": [1.0]}), ax=right)
+    assert display.ax_ is right
+    assert display.figure_ is canvas
+    assert not left.lines
+    assert not canvas.legends, "a legend of its own axes"
+    assert dict(mpl.rcParams) == before
+
+
+class Shown(Viewed):
+    def view(self) -> View:
+        figures = Figures(figures=(intervals([1.0]), drawn("scree", values=[1.0])))
+        return View(title="R", quality="q", answer=(), sections=(Section(title="S", blocks=(figures,)),))
+
+
+def test_a_result_draws_its_figures_by_name(tmp_path: Path) -> None:
+    shown = Shown()
+    assert shown.figures == ("intervals", "scree")
+    assert shown.plot().ax_.get_xlabel() == "across"
+    display = shown.plot("scree")
+    display.save(tmp_path / "scree.png")
+    assert (tmp_path / "scree.png").read_bytes().startswith(b"\x89PNG")
+    assert display._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(BadArguments, match=r"no figure 'roc'; there are 'intervals', 'scree'"):
+        shown.plot("roc")
+
+
+def test_a_notebook_shows_the_report_s_view_in_a_frame_of_its_own() -> None:
+    view = View(
+        title="Means <b>",
+        quality="Good.",
+        answer=(Table(title="Means", head=("group", "mean"), rows=(("a", "1"),), numeric=(1,)), Text(text="Noise.")),
+    )
+    shown = notebook(view)
+    assert shown.startswith('<iframe srcdoc="')
+    assert 'sandbox=""' in shown
+    inner = html.unescape(shown)
+    assert str(render_blocks(view.answer)) in inner
+    assert "Means &lt;b&gt;" in inner, "a name stays a name"
+
+
+def test_a_figure_on_its_own_is_drawn_for_a_desk_and_for_a_telephone() -> None:
+    alone = render_blocks([intervals([1.0])])
+    assert [f'viewBox="0 0 {width:g}' in alone for width in (NARROW, WIDE)] == [True, True]
+    beside = render_blocks([Figures(figures=(intervals([1.0]),))])
+    assert [f'viewBox="0 0 {width:g}' in beside for width in (NARROW, WIDE)] == [True, False]
+
+
+def test_matplotlib_is_imported_by_the_first_figure_only_and_pyplot_never() -> None:
+    script = (
+        "import sys, json, colonnade as co; co.Regress; import colonnade.view.render as render\n"
+        "first = 'matplotlib' in sys.modules\n"
+        "from colonnade.view.blocks import Figure\n"
+        "render.svg(Figure(chart='scree', data={'values': [1.0]}, label='l'))\n"
+        "print(json.dumps([first, 'matplotlib' in sys.modules, 'matplotlib.pyplot' in sys.modules]))"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert json.loads(told) == [False, True, False]
+
+
+def test_names_at_the_ends_of_paths_do_not_overlap() -> None:
+    paths = {f"x{place}": [0.0, 1.0 + place / 1000] for place in range(6)}
+    ax = plot(drawn("paths", lambdas=[1.0, 0.01], paths=paths, chosen=1, names=list(paths))).ax_
+    levels = sorted(text.xy[1] for text in ax.texts if text.get_text() in paths)  # type: ignore[attr-defined]
+    low, high = ax.get_ylim()
+    assert min(b - a for a, b in pairwise(levels)) > 0.03 * (high - low)
