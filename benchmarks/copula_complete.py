@@ -103,7 +103,7 @@ def run(response: Response, n: int, epsilon: float, seed: int, found: Found, *, 
     note("theorem", fitted_quality(federated(theorem, example, seed=seed).sample(ROWS), example))
     records = Records.of(example)
     loss = record_epsilon(theorem, records)
-    copula, _ = pooled_copula(Synthesize(epsilon=loss, delta=DELTA), records, seed=seed)
+    copula, _ = pooled_copula(Synthesize(model="copula", epsilon=loss, delta=DELTA), records, seed=seed)
     note("Synthesize", fitted_quality(copula.sample(ROWS, seed), example))
     note("ADMM", admm(example, response, epsilon, seed, per_round=False))
     note("ADMM each", admm(example, response, epsilon, seed, per_round=True))

@@ -63,7 +63,7 @@ def complete_data(page: Page) -> dict[tuple[int, float], float]:
             records = Records.of(example)
             pooled.append(fitted_quality(example.truth.complete, example))
             for epsilon in by_rows:
-                method = Synthesize(epsilon=epsilon, delta=DELTA)
+                method = Synthesize(model="copula", epsilon=epsilon, delta=DELTA)
                 try:
                     first, second, _ = synthetic_quality(method, example, records, seed)
                 except NotEstimable:
@@ -119,11 +119,11 @@ def missing_blocks(page: Page) -> tuple[float, float]:
         example = copula_paper(n, seed=seed, missing="mar-complicated")
         records = Records.of(example)
         patterns = holder_always_present(records, example.response_holder)
-        known = Synthesize(epsilon=1.0, delta=DELTA, presence="known", patterns=patterns)
+        known = Synthesize(model="copula", epsilon=1.0, delta=DELTA, presence="known", patterns=patterns)
         methods = (
             replace(known, correlation="em"),
             replace(known, correlation="pairs"),
-            Synthesize(epsilon=1.0, delta=DELTA),
+            Synthesize(model="copula", epsilon=1.0, delta=DELTA),
         )
         line = []
         for mode, method in zip(modes, methods, strict=True):

@@ -87,6 +87,7 @@ def sqm_rows(example: Example, seed: int, like: VCDS) -> pd.DataFrame:
     """Of Synthesize at the record-level cost of `like`."""
     records = Records.of(example)
     method = Synthesize(
+        model="copula",
         epsilon=record_epsilon(like, records),
         delta=DELTA,
         presence="known",

@@ -134,10 +134,12 @@ def tables(example: Example, seed: int, rounds: int) -> dict[str, Callable[[], p
         "VCDS": synthetic(VCDS(**NOMINAL)),
         "EVCDS": synthetic(EVCDS(**NOMINAL)),
         "IEVCDS": synthetic(iterated),
-        "Synthesize, epsilon 1": synthetic(Synthesize(epsilon=1.0, delta=DELTA)),
-        "Synthesize, epsilon 3": synthetic(Synthesize(epsilon=3.0, delta=DELTA)),
+        "Synthesize, epsilon 1": synthetic(Synthesize(model="copula", epsilon=1.0, delta=DELTA)),
+        "Synthesize, epsilon 3": synthetic(Synthesize(model="copula", epsilon=3.0, delta=DELTA)),
         "VertiGAN, epsilon 3 per block": lambda: vertigan_rows(example, epsilon=3.0, delta=DELTA, seed=seed),
-        "Synthesize, epsilon 3, presence known": synthetic(Synthesize(epsilon=3.0, delta=DELTA, presence="known")),
+        "Synthesize, epsilon 3, presence known": synthetic(
+            Synthesize(model="copula", epsilon=3.0, delta=DELTA, presence="known")
+        ),
     }
 
 

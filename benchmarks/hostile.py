@@ -137,7 +137,10 @@ CASES: dict[str, Case] = {
         _case(
             "select, private", lambda: co.Select(response="damages", columns=("age", "income", "damages"), epsilon=5.0)
         ),
-        _case("synthesize", lambda: co.Synthesize(epsilon=5.0, columns=("age", "income", "damages"), rows=20)),
+        _case(
+            "synthesize",
+            lambda: co.Synthesize(model="copula", epsilon=5.0, columns=("age", "income", "damages"), rows=20),
+        ),
         _case(
             "synthesize, field", lambda: co.Synthesize(model="field", epsilon=5.0, columns=("sued", "sector"), rows=20)
         ),
@@ -223,11 +226,15 @@ def main() -> int:
     begun, chance = time.process_time(), random.Random(1)
     total, rows = Verdicts(), []
     cases = list(CASES.values())
+    driven = {scene_method(case) for case in cases}  # and all modules are loaded as they are now
     for done, case in enumerate(cases):
         left = limit * 0.9 - (time.process_time() - begun)
         verdicts, exchanges = drive(case, left / (len(cases) - done), chance)
         rows.append(_row(case.name, exchanges, verdicts))
-        print(" | ".join(rows[-1]), flush=True)
+        print(
+            " | ".join(rows[-1]), *(f"{each.deviation}: {each.what}" for each in (*verdicts.learned, *verdicts.wrong))
+        )
+        sys.stdout.flush()
         total.add(verdicts)
     for transport, name in REMOTE.items():
         verdicts, end = Verdicts(), time.monotonic() + limit * 0.05
@@ -242,7 +249,6 @@ def main() -> int:
     page.say("Lies of members: " + ", ".join(f"{name} {count:,}" for name, count in total.noticed.most_common()) + ".")
     for finding in (*total.learned[:20], *total.wrong[:20]):
         page.say(f"- {finding.case}: {finding.deviation}: {finding.what}")
-    driven = {scene_method(case) for case in cases}
     missing = sorted(set(CATALOGUE.names) - driven)
     if missing:
         page.say(f"Not driven: {', '.join(missing)}.")

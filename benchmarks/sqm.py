@@ -59,6 +59,7 @@ class Bench:
 
     def __init__(self, folder: Path, rows: NDArray[np.float64], *, parties: int) -> None:
         self.rows = rows
+        folder.mkdir(exist_ok=True)
         names = [f"c{j:04d}" for j in range(rows.shape[1])]
         blocks = {}
         for k, part in enumerate(np.array_split(np.arange(rows.shape[1]), parties)):
@@ -90,16 +91,17 @@ class Bench:
         """What some work with the federation gives, and what it takes."""
         for pid in (*self._pids, os.getpid()):
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # forget the peak so far
-        before, resident = self._cpu(), _peak(os.getpid())
+        before, resident = self.cpu(), _peak(os.getpid())
         started = time.perf_counter()
         result = work()
-        wall, cpu = time.perf_counter() - started, self._cpu() - before
+        wall, cpu = time.perf_counter() - started, self.cpu() - before
         peaks, own = [_peak(pid) for pid in self._pids], _peak(os.getpid())
         return result, Taken(
             wall=wall, cpu=cpu, party_bytes=max(peaks), coordinator_bytes=own, coordinator_growth=own - resident
         )
 
-    def _cpu(self) -> float:
+    def cpu(self) -> float:
+        """CPU seconds of all processes so far."""
         ticks = os.sysconf("SC_CLK_TCK")
         parties = 0.0
         for pid in self._pids:

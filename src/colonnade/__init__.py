@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test compares this list wi
     from colonnade.data.column import Column as Column
     from colonnade.data.column import Columns as Columns
     from colonnade.data.draft import draft as draft
+    from colonnade.evaluation.saved import load as load
     from colonnade.federation.coordinator import Federation as Federation
     from colonnade.models.classify import Classify as Classify
     from colonnade.models.linear.regress import Regress as Regress
@@ -39,6 +40,7 @@ _VALUES = {
     "Columns": "colonnade.data.column",
     "draft": "colonnade.data.draft",
     "Federation": "colonnade.federation.coordinator",
+    "load": "colonnade.evaluation.saved",
     "Polynomial": "colonnade.statistics.polynomial",
 }
 """What users need besides methods; the methods are the catalogue's own entries."""

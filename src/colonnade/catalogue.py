@@ -5,7 +5,7 @@ from __future__ import annotations
 from colonnade.federation.catalogue import CATALOGUE as CATALOGUE
 
 METHODS = {
-    "align": "colonnade.alignment.align:Align",
+    "align": "colonnade.alignment.method:Align",
     "describe": "colonnade.statistics.describe:Describe",
     "synthesize": "colonnade.synthesis.method:Synthesize",
     "vertimrf": "colonnade.papers.vertimrf.method:VertiMRF",

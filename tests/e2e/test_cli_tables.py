@@ -55,7 +55,7 @@ def report_of(said: str) -> tuple[str, RunFolder]:
         ["synthesize", "--presence", "known", "--format", "csv"],
         ["papers", "vcds", "--accounting", "nominal", "--noise", "skellam"],
     ],
-    ids=["copula", "known", "vcds"],
+    ids=["default", "known", "vcds"],
 )
 def test_synthesize_writes_a_table_in_the_declared_domains(federation: Path, verb: list[str]) -> None:
     said = run(federation, *verb, "--epsilon", "5", "--rows", "500")
@@ -94,7 +94,8 @@ def test_the_random_field_has_the_cells_and_cuts_that_were_asked_for(federation:
 
 def test_the_plan_of_a_field_says_how_many_cells_there_are(federation: Path) -> None:
     """Four cells of a number without declared cuts, and one a category."""
-    said = run(federation, "synthesize", "--model", "field", "--epsilon", "5", "--plan", "--cells", "4")
+    asked = ("--plan", "--cells", "4", "--cuts", "declared")
+    said = run(federation, "synthesize", "--model", "field", "--epsilon", "5", *asked)
     declared = Columns.from_toml(federation.parent / "columns.toml")
     known = [declared[name].categories for name in COLUMNS.split(",")]
     cells = sum(4 if one is None else len(one) for one in known)
@@ -122,9 +123,9 @@ def test_a_field_that_cannot_be_made_is_refused(
 
 @pytest.mark.parametrize(("option", "value"), [("--cells", "5"), ("--cuts", "quantiles"), ("--max-clique", "400")])
 def test_an_option_of_the_other_model_is_refused_by_name(federation: Path, option: str, value: str) -> None:
-    said = run(federation, "synthesize", "--epsilon", "1", option, value, code=2)
+    said = run(federation, "synthesize", "--model", "copula", "--epsilon", "1", option, value, code=2)
     name = option.strip("-").replace("-", "_")
-    assert f"{name} has no meaning with model='copula'; it belongs to model='field'" in said
+    assert f"{name} has no meaning with model='copula'; it belongs to model='auto' or model='field'" in said
     said = run(federation, "synthesize", "--epsilon", "1", "--clip", "2", code=2)
     assert "--clip '2' is not PARTY=NORM" in said
 
@@ -162,8 +163,12 @@ def test_select_chooses_columns(federation: Path) -> None:
 
 def test_plan_shows_the_cost_and_spends_nothing(federation: Path) -> None:
     before = sorted(federation.parent.glob("runs/*"))
-    said = run(federation, "synthesize", "--epsilon", "2", "--plan")
+    said = run(federation, "synthesize", "--model", "copula", "--epsilon", "2", "--plan")
     assert "(2, 1e-06) per record, zero-out" in said
+    facts = ("--constraint", "roa < 0.2", "--constraint", "capital > 3")
+    said = " ".join(run(federation, "synthesize", "--epsilon", "2", "--plan", *facts).split())
+    assert "Model: " in said
+    assert "In every row: roa < 0.2; capital > 3." in said
     assert sorted(federation.parent.glob("runs/*")) == before
 
 

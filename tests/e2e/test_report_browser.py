@@ -31,7 +31,7 @@ SQUARE = co.Polynomial.of([(0.5, {"roa": 2}), (-1.0, {"roa": 1, "capital": 1})])
 ALLOWED = ("presence", "exact-moments", "presence-to-coordinator", "split-training", "completion-quality")
 CASES: dict[str, Any] = {
     "describe": lambda: co.Describe(epsilon=1.0, delta=1e-6),
-    "copula": lambda: co.Synthesize(epsilon=3.0, delta=1e-6, columns=NUMBERS),
+    "copula": lambda: co.Synthesize(model="copula", epsilon=3.0, delta=1e-6, columns=NUMBERS),
     "field": lambda: co.Synthesize(model="field", epsilon=4.0, columns=("scale", "removed", "penalty_1")),
     "vcds": lambda: papers.VCDS(epsilon=1.0, accounting="nominal", columns=("capital", "roa")),
     "regress": lambda: co.Regress(response="profit_growth", columns=NUMBERS),
@@ -66,16 +66,22 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 
 def sound(browser: Browser, report: Path) -> None:
-    """What every report must withstand."""
-    for width, dark in ((DESK, False), (PHONE, True)):
-        with Watched(browser, width=width, dark=dark) as watched:
-            page = watched.open(report)
-            assert page.locator("h1").count() == 1
+    """What every page must withstand: at a desk and on a telephone, in light and in dark."""
+    with Watched(browser, width=DESK) as watched:
+        page = watched.open(report)
+        assert page.locator("h1").count() == 1
+        for width, scheme in ((DESK, "light"), (PHONE, "dark"), (PHONE, "light"), (DESK, "dark")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
             assert watched.sideways() <= 0
-            assert watched.violations() == []
-            page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-            assert watched.sideways() <= 0
-            watched.sound()
+            assert watched.figures() == []
+            # Contrast depends on the scheme, layout on the width: the first two have both of each.
+            if (width, scheme) in ((DESK, "light"), (PHONE, "dark")):
+                assert watched.violations() == []
+                page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                assert watched.sideways() <= 0
+                page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = false; })")
+        watched.sound()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from colonnade.alignment.align import Align
+from colonnade.alignment import linkage
+from colonnade.alignment.method import Align
 from colonnade.alignment.session import adopt, align
 from colonnade.cli.main import app
 from colonnade.data.column import Column, Columns
@@ -69,6 +70,8 @@ CASES: list[dict[str, Any]] = [
     {"include": "court"},
     {"include": "union", "parties": 2},
     {"include": "court", "parties": 2},
+    {"include": "union", "holder": "Judge", "trust_matcher": True},
+    {"include": "court", "holder": "Judge", "trust_matcher": True},
 ]
 
 
@@ -77,9 +80,10 @@ def test_the_cohort_is_that_of_a_join_in_the_clear(tmp_path: Path, case: dict[st
     wanted = dict(case)
     blocks = three_overlapping_blocks(40)
     blocks = dict(list(blocks.items())[: wanted.pop("parties", 3)])
-    matcher = wanted.pop("matcher", None)
-    described = spec(tmp_path, blocks=blocks, **wanted)
-    result, _ = align(described, matcher=matcher, capacity={"clinic": 50})
+    matcher, trusted = wanted.pop("matcher", None), wanted.pop("trust_matcher", False)
+    described = spec(tmp_path, blocks=blocks, **wanted, **({"allow": ("linkage-unit",)} if trusted else {}))
+    result, _ = align(described, matcher=matcher, capacity={"clinic": 50}, trust_matcher=trusted)
+    assert result.trusted_matcher == trusted
     truth = in_the_clear(blocks, wanted["include"])
     with Federation.from_spec(described) as federation:
         found = people(federation)
@@ -93,6 +97,33 @@ def test_the_cohort_is_that_of_a_join_in_the_clear(tmp_path: Path, case: dict[st
         assert told["records"] == len(frame)
         assert told["in_the_cohort"] == sum(party in held for held in truth.values())
         assert ("patterns" in told) == (party == result.matcher)
+
+
+def test_a_trusted_matcher_is_asked_for_by_name(tmp_path: Path) -> None:
+    """A party that allows alignments has not allowed hashes; the plan says what the trust is; only a member without data
+    may match."""
+    blocks = three_overlapping_blocks(40)
+    described = spec(tmp_path, blocks=blocks, holder="Judge")
+    with pytest.raises(UnboundedNotAllowed, match="linkage-unit"):
+        align(described, trust_matcher=True)
+    capacity = dict.fromkeys(blocks, 50)
+    with Federation.from_spec(described, aligned=False) as federation:
+        plan = federation.plan(Align(capacity=capacity, trust_matcher=True))
+        assert "could try names" in plan.notes[0]
+        with pytest.raises(BadArguments, match="without data"):
+            federation.plan(Align(capacity=capacity, trust_matcher=True, matcher="court"))
+    with (
+        Federation.from_spec(spec(tmp_path / "three", blocks=blocks), aligned=False) as federation,
+        pytest.raises(BadArguments, match="add one to the roster"),
+    ):
+        federation.plan(Align(capacity=capacity, trust_matcher=True))
+
+
+def test_hashes_go_in_pieces_that_fit_into_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linkage, "CHUNK", 7)
+    described = spec(tmp_path, holder="Judge", allow=("linkage-unit",))
+    result, _ = align(described, trust_matcher=True, capacity={"clinic": 90}, epsilon=None)
+    assert result.n == len(in_the_clear(described.blocks, "union"))
 
 
 def test_blind_rsa_gives_the_same_cohort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

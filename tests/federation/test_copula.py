@@ -23,7 +23,7 @@ from colonnade.synthesis.method import Synthesize
 from colonnade.synthesis.table import read_table
 from support.small import COLUMNS, three_overlapping_blocks, three_parties
 
-METHOD = Synthesize(epsilon=20.0, delta=1e-3, rows=250)
+METHOD = Synthesize(model="copula", epsilon=20.0, delta=1e-3, rows=250)
 
 
 def test_a_run_leaves_a_table_a_model_and_an_account(tmp_path: Path) -> None:
@@ -106,15 +106,15 @@ def test_a_resumed_run_gives_the_table_of_an_unbroken_one(tmp_path: Path, monkey
 
 def test_the_mask_must_be_allowed_by_name(tmp_path: Path) -> None:
     with three_parties(tmp_path / "a", seed=3) as parties, pytest.raises(UnboundedNotAllowed):
-        Synthesize(epsilon=20.0, delta=1e-3, presence="known").fit(parties)
+        Synthesize(model="copula", epsilon=20.0, delta=1e-3, presence="known").fit(parties)
     with three_parties(tmp_path / "b", seed=3, allow=("presence",)) as parties:
-        result = Synthesize(epsilon=20.0, delta=1e-3, presence="known").fit(parties)
+        result = Synthesize(model="copula", epsilon=20.0, delta=1e-3, presence="known").fit(parties)
     assert [one.split(":")[0] for one in result.released] == ["presence"]
     assert "fixed presence mask" in result.details["guarantee"]
 
 
 def test_without_noise_both_exact_releases_must_be_allowed(tmp_path: Path) -> None:
-    method = Synthesize(epsilon=None)
+    method = Synthesize(model="copula", epsilon=None)
     with three_parties(tmp_path / "a", seed=3, allow=("exact-moments",)) as parties, pytest.raises(UnboundedNotAllowed):
         method.fit(parties)
     with three_parties(tmp_path / "b", seed=3, allow=("exact-moments", "exact-marginals")) as parties:
@@ -132,7 +132,9 @@ def test_the_same_seed_gives_the_same_table_and_another_one_another(tmp_path: Pa
 
 def test_rows_are_in_the_declared_domains_for_a_choice_of_columns(tmp_path: Path) -> None:
     with three_parties(tmp_path, seed=5) as parties:
-        method = Synthesize(epsilon=20.0, delta=1e-3, columns=("rating", "age"), rows=40, file_format="csv")
+        method = Synthesize(
+            model="copula", epsilon=20.0, delta=1e-3, columns=("rating", "age"), rows=40, file_format="csv"
+        )
         result = method.fit(parties)
     frame = result.sample()
     assert list(frame.columns) == ["age", "rating"]

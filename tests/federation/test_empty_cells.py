@@ -22,7 +22,7 @@ FIELD: dict[str, Any] = {"iterations": 50, "cells": 4, "columns": ("debt", "rati
 PLAIN: dict[str, Any] = {"masking": "plain", "n_lambdas": 5}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "describe": ("describe", {"epsilon": 8.0}),
-    "copula": ("synthesize", {"epsilon": 20.0}),
+    "copula": ("synthesize", {"model": "copula", "epsilon": 20.0}),
     "field": ("synthesize", {"epsilon": 20.0, "model": "field", **FIELD}),
     "regress": ("regress", {"response": "claims"}),
     "regress, private": ("regress", {"response": "claims", "epsilon": 60.0, "columns": ("size", "debt")}),
@@ -89,7 +89,7 @@ def test_owners_are_told_how_many_cells_are_empty(tmp_path: Path) -> None:
 def test_the_result_says_how_many_cells_are_empty(tmp_path: Path) -> None:
     """With noise where masks are computed with, like data; the table is then without empty cells."""
     blocks = blocks_with_gaps(600, share=0.2)
-    method = CATALOGUE.make("synthesize", {"epsilon": 50.0, "verify": False})
+    method = CATALOGUE.make("synthesize", {"model": "copula", "epsilon": 50.0, "verify": False})
     with gaps_federation(tmp_path, blocks, with_rule(None), seed=5) as federation:
         plan, table = federation.plan(method), method.fit(federation)
     assert any("masks" in note and "completely at random" in note for note in plan.notes)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from colonnade.statistics.circuit import CircuitStages
 from colonnade.statistics.describe import Describe
 from colonnade.statistics.moments import MomentComputation, Moments
 from colonnade.statistics.tables import Tables
-from support.hostile import Hostile, Refused, disarm, letters, with_tag
+from support.hostile import VERIFICATION, Hostile, Refused, disarm, letters, with_tag
 from support.plans import plan_of_stages
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
@@ -97,17 +98,17 @@ def tables_of_two(root: Path) -> Any:
     return federation(root, blocks, columns)
 
 
-def two_chunks(hostile: Hostile) -> CircuitStages:
-    layout = Tables(tables=(("a", "secret"),), epsilon=1.0, verify=False).layout(hostile.facts, hostile.roster)
+def two_chunks(hostile: Hostile, *, verify: bool = True) -> CircuitStages:
+    layout = Tables(tables=(("a", "secret"),), epsilon=1.0, verify=verify).layout(hostile.facts, hostile.roster)
     return CircuitStages(replace(layout, records=CHUNK), "client")
 
 
-def equivocate(hostile: Hostile) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+def equivocate(hostile: Hostile, *, verify: bool) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
     """(candidates for B's secrets in one chunk, the truth): A deals this chunk twice, and one holder uses each.
 
     With the shares F1, F2 that C was sent, the opening is T + k sum_r (F1_r - F2_r) g_r + noise, for B's unknown g.
     """
-    stages = two_chunks(hostile)
+    stages = two_chunks(hostile, verify=verify)
     layout: Any = stages.layout
     hostile.propose(padded(plan_of_stages("tables", stages.stages), "share rows"))
     first = letters(hostile.ask_all(stages.share, 0))
@@ -118,7 +119,7 @@ def equivocate(hostile: Hostile) -> tuple[list[NDArray[np.int64]], NDArray[np.in
     f2 = hostile.read(with_tag(again.mail, sender="A", **ends))
     g = hostile.read(with_tag(dealt["B"].mail, sender="B", **ends))
     compared = letters(hostile.ask_all(stages.compare, mail=letters(dealt)))
-    opened = {name: reply.value for name, reply in hostile.ask_all(stages.open, mail=compared).items()}
+    (opened,) = hostile.opened(stages, mail=compared)
 
     (p,) = layout.field.primes
     place = {holder: number + 1 for number, holder in enumerate(hostile.roster.committee)}
@@ -138,15 +139,15 @@ def equivocate(hostile: Hostile) -> tuple[list[NDArray[np.int64]], NDArray[np.in
     return list(candidates), (hostile.party("B").column("secret")[start:stop] == 1).astype(np.int64)
 
 
-@each_alone("genuine plan", "bound arguments", "one message under a tag", "agreement of holders")
+@each_alone("genuine plan", "bound arguments", "one message under a tag", "agreement of holders", VERIFICATION)
 def test_holders_cannot_be_given_two_dealings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: tuple[str, ...]
 ) -> None:
     with tables_of_two(tmp_path) as parties:
         hostile = Hostile(parties, "C")
         disarm(monkeypatch, *off)
-        read = outcome(equivocate, hostile)
-        if len(off) < 4:
+        read = outcome(partial(equivocate, verify=VERIFICATION not in off), hostile)
+        if len(off) < 5:
             assert read is None
         else:
             (secret,), truth = read
@@ -216,7 +217,7 @@ def test_the_same_plan_under_another_name_is_another_job(tmp_path: Path) -> None
 
 def deal_twice(hostile: Hostile) -> tuple[Reply, Reply]:
     """The second chunk of A's rows in moments, dealt twice."""
-    layout = Moments(epsilon=0.9, presence="secret", verify=False).layout(hostile.facts, hostile.roster)
+    layout = Moments(epsilon=0.9, presence="secret").layout(hostile.facts, hostile.roster)
     stages = MomentComputation(replace(layout, records=BATCH_ROWS), "client")
     hostile.propose(padded(plan_of_stages("moments", stages.stages), "share more rows"))
     first = letters(hostile.ask_all(stages.share))
@@ -240,30 +241,34 @@ def test_later_chunks_are_dealt_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert [letter.tag for letter in first.mail] == [letter.tag for letter in second.mail]
 
 
-def open_twice(hostile: Hostile) -> tuple[NDArray[Any], NDArray[Any], float]:
+def open_twice(hostile: Hostile, *, verify: bool) -> tuple[NDArray[Any], NDArray[Any], float]:
     """(one opening, the same with other noise, its stated deviation): each by half of six holders."""
-    method = Moments(epsilon=0.99, presence="secret", tile=3, verify=False)
+    method = Moments(epsilon=0.99, presence="secret", tile=3, verify=verify)
     layout = replace(method.layout(hostile.facts, hostile.roster), opening=9)
     stages = MomentComputation(layout, "client")
     plan = plan_of_stages("moments", stages.stages)
     hostile.propose(padded(plan, "noise", by=len(layout.rounds)))
     names = hostile.roster.committee
     compared = letters(hostile.ask_all(stages.compare, 0, mail=letters(hostile.ask_all(stages.share))))
-    hostile.ask_all(stages.open, 0, mail=compared)
-    copies: list[list[NDArray[Any]]] = [[], []]
+    openings = [] if verify else hostile.opened(stages, mail=compared)
     for number in range(1, len(layout.rounds)):
-        compared = []
+        waiting, compared = (compared if verify else []), []
         for half in (names[:3], names[3:]):
-            noise = letters(hostile.ask_all(stages.add_noise, number - 1))
+            noise = letters(hostile.ask_all(stages.add_noise, number - 1, mail=waiting))
             compared += letters({name: hostile.ask(name, stages.compare, number, mail=noise) for name in half})
-        opened = hostile.ask_all(stages.open, number, mail=compared)
+            waiting = []
+        openings += [] if verify else hostile.opened(stages, mail=compared, numbers=(number,))
+    if verify:
+        openings = hostile.opened(stages, mail=compared, numbers=range(len(layout.rounds)))
+    copies: list[list[NDArray[Any]]] = [[], []]
+    for opened in openings[1:]:
         for half, opening in zip((range(3), range(3, 6)), copies, strict=True):
-            shares = {place: opened[names[place]].value for place in half}
+            shares = {place: opened[names[place]] for place in half}
             opening.append(np.ravel(reconstruct(layout.field, shares, degree=2)).astype(float))
     return np.concatenate(copies[0]), np.concatenate(copies[1]), math.sqrt(2 * layout.mu)
 
 
-@each_alone("genuine plan", "bound arguments", "one message under a tag", "agreement of holders")
+@each_alone("genuine plan", "bound arguments", "one message under a tag", "agreement of holders", VERIFICATION)
 def test_surplus_holders_do_not_open_with_other_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: tuple[str, ...]
 ) -> None:
@@ -273,8 +278,8 @@ def test_surplus_holders_do_not_open_with_other_noise(
     columns = Columns([Column(name=f"x{name}", kind="continuous", lower=0.0, upper=1.0) for name in names])
     with federation(tmp_path, blocks, columns, committee=names) as parties:
         disarm(monkeypatch, *off)
-        read = outcome(open_twice, Hostile(parties))
-        if len(off) < 4:
+        read = outcome(partial(open_twice, verify=VERIFICATION not in off), Hostile(parties))
+        if len(off) < 5:
             assert read is None
         else:
             first, second, sd = read

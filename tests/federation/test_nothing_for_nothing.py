@@ -7,8 +7,10 @@ A refusal comes before the first reservation at any party. After it, a job retur
 from __future__ import annotations
 
 import importlib.util
+import json
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pytest
 
 import colonnade as co
 from colonnade.catalogue import CATALOGUE, WITHOUT_BOUND
+from colonnade.durable import Database
 from colonnade.errors import BudgetExceeded, ColonnadeError, NotApproved, PartyLost, RunError, UnboundedNotAllowed
 from colonnade.evaluation.report import view_of, write_report
 from colonnade.federation.catalogue import EXTRAS
@@ -26,6 +29,7 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.messages import Request
 from colonnade.federation.method import NoEstimate
 from colonnade.federation.run_folder import RunFolder
+from colonnade.privacy.ledger import Ledger
 from support.small import COLUMNS, three_overlapping_blocks
 
 PARTIES = ("clinic", "court", "bank")
@@ -36,7 +40,7 @@ POLYNOMIAL = {"outputs": [[[1.0, {"age": 1, "sued": 1}]]]}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "align": ("align", {"capacity": dict.fromkeys(PARTIES, N), "epsilon": 1.0}),
     "describe": ("describe", {"epsilon": 1.0}),
-    "copula": ("synthesize", {"epsilon": 4.0, "verify": False}),
+    "copula": ("synthesize", {"model": "copula", "epsilon": 4.0, "verify": False}),
     "field": ("synthesize", {"model": "field", "epsilon": 4.0, "iterations": 20, "verify": False}),
     "exact regression": ("regress", {"response": "age"}),
     "private regression": ("regress", {"response": "age", "epsilon": 4.0}),
@@ -82,13 +86,16 @@ def unbounded_names(plan: Any) -> tuple[str, ...]:
 
 
 @contextmanager
-def ready(folder: Path, method: Any, blocks: dict[str, pd.DataFrame] | None = None) -> Iterator[Federation]:
+def ready(
+    folder: Path, method: Any, blocks: dict[str, pd.DataFrame] | None = None, transport: str = "embedded"
+) -> Iterator[Federation]:
     """A federation whose parties allow what the method needs."""
     described = Spec(
         blocks=blocks or three_overlapping_blocks(N),
         key="id",
         columns=COLUMNS,
         home=folder / "home",
+        transport=transport,
         seed=1,
         allow=(*WITHOUT_BOUND, "presence-to-coordinator", "fm-sketches"),
     )
@@ -97,7 +104,12 @@ def ready(folder: Path, method: Any, blocks: dict[str, pd.DataFrame] | None = No
 
 
 def ledgers(federation: Federation) -> list[int]:
-    return [len(federation.transport[party].ledger.chain.rows()) for party in PARTIES]  # type: ignore[index]
+    """The number of rows of each ledger, wherever its party runs."""
+    rows = []
+    for party in PARTIES:
+        with closing(Database(Path(federation.transport.where(party)).parent / "party.db", read_only=True)) as database:
+            rows.append(Ledger(database, create=False).chain.head().rows)
+    return rows
 
 
 def lost(federation: Federation, party: str, kind: str) -> Callable[[], None]:
@@ -317,3 +329,57 @@ def test_what_was_asked_is_never_withdrawn(tmp_path: Path) -> None:
             federation.resume(federation.runs / "asked")
         assert bank.ledger.costs() == spent
         assert federation.transport["court"].ledger.costs(), "the run was begun: it is not withdrawn"  # type: ignore[index]
+
+
+# --- parties in processes of their own, and over the network ------------------------------------------------------
+
+
+def under(federation: Federation, party: str, **policy: Any) -> Callable[[], None]:
+    """That party starts again under another policy; call what is returned to give it back the old one."""
+    file = Path(federation.transport.where(party)).parent / "party.json"
+    before = file.read_text(encoding="utf-8")
+    settings = json.loads(before)
+
+    def restart(text: str) -> None:
+        file.write_text(text, encoding="utf-8")
+        process = federation.transport._process(party)  # type: ignore[attr-defined]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    restart(json.dumps({**settings, "policy": {**settings["policy"], **policy}}))
+    return lambda: restart(before)
+
+
+TINY = {"epsilon": 1e-4, "delta": 1e-9}
+
+
+@pytest.mark.parametrize("transport", ["processes", "network"])
+def test_elsewhere_too_what_is_refused_anywhere_is_reserved_nowhere(tmp_path: Path, transport: str) -> None:
+    with ready(tmp_path, made("describe"), transport=transport) as federation:
+        walked = {"clinic": "exact regression", "court": "tables", "bank": "describe"}
+        for place, case in walked.items():
+            plan = federation.plan(made(case))
+            back = lost(federation, place, "check")
+            with pytest.raises(PartyLost):
+                federation.run(plan)
+            back()
+            exact = case == "exact regression"
+            back = under(federation, place, **({"allow": []} if exact else {"budget": TINY}))
+            with pytest.raises(UnboundedNotAllowed if exact else BudgetExceeded):
+                federation.run(plan)
+            if place != "bank":
+                back()
+        assert ledgers(federation) == [0, 0, 0]
+        assert not federation.runs.exists() or not list(federation.runs.iterdir())
+
+        # The bank's budget is still too small, and its check is forged.
+        check = federation.check
+        federation.check = lambda plan: None  # type: ignore[method-assign]
+        with pytest.raises(BudgetExceeded):
+            federation.run(plan, name="refused")
+        federation.check = check  # type: ignore[method-assign]
+        for place in PARTIES:
+            with closing(Database(tmp_path / "home" / place / "party.db", read_only=True)) as database:
+                assert Ledger(database, create=False).costs() == []
+        back()
+        assert left_behind(federation, made("describe", epsilon=0.05)) == "result"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import colonnade as co
-from colonnade.alignment.align import Align
+from colonnade.alignment.method import Align
 from colonnade.alignment.session import align
 from colonnade.durable import Database
 from colonnade.errors import BudgetExceeded, SealBroken, UnsafeRequest

@@ -17,11 +17,12 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import PartyLost, SecureError, StepFailed, UnsafeRequest, VerificationFailed
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import Job, Progress
+from colonnade.federation.messages import Request
 from colonnade.federation.party import Party
 from colonnade.federation.stage import SEALED
 from colonnade.statistics import joint, shares, verified
 from colonnade.statistics.circuit import CircuitStatistic
-from colonnade.statistics.moments import Moments, MomentsLayout
+from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout, MomentsResult
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from colonnade.statistics.tables import TableComputation, Tables, TablesLayout
 from colonnade.synthesis.field.rounds import Round, TableRounds
@@ -101,6 +102,59 @@ def test_rows_in_chunks_are_verified_in_pieces(federation: Federation, monkeypat
     stages = TableComputation(layout, "client", delta=1e-6)
     with federation.open(plan_of_stages("tables", stages.stages)) as job, pytest.raises(VerificationFailed):
         stages.run(job)
+
+
+def test_several_openings_are_proven_before_the_first(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = replace(PATTERNS.layout(federation.facts, federation.roster), opening=9)
+    assert len(layout.openings) > 2
+
+    def computed() -> MomentsResult:
+        stages = MomentComputation(layout, "client")
+        with federation.open(plan_of_stages("moments", stages.stages)) as job:
+            return stages.run(job)
+
+    records = 60
+    assert abs(computed().counts.sum() - records) < 10 * layout.noise_sd * len(layout.masks)
+    before, combine = opened(federation), MomentsLayout.combine
+
+    def wrong(self: Any, me: Party, number: int) -> Any:
+        share = combine(self, me, number)
+        return changed(share) if (me.name, number) == ("bank", 1) else share
+
+    monkeypatch.setattr(MomentsLayout, "combine", wrong)
+    with pytest.raises(VerificationFailed, match="what was computed by 'bank' is false"):
+        computed()
+    assert opened(federation) == before
+
+
+def test_the_plan_forecasts_the_size_of_proofs(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[str, int] = {}
+    exchange = federation.transport.exchange
+
+    def measured(party: str, data: bytes, *, timeout: float) -> bytes:
+        answer = exchange(party, data, timeout=timeout)
+        name = Request.decode(data).stage
+        sizes[name] = max(len(answer), sizes.get(name, 0))
+        return answer
+
+    monkeypatch.setattr(federation.transport, "exchange", measured)
+    for method in (TRIPLE, GRAM):
+        plan = federation.plan(method)
+        method.fit(federation)
+        for stage in plan.stages:
+            if "verified" in stage.step:
+                assert stage.reply_bytes / 2 - 1024 < sizes[stage.name] < 1.1 * stage.reply_bytes + 2048, stage.name
+
+
+def test_memory_counts_what_is_proven(federation: Federation) -> None:
+    facts = replace(federation.facts, n=2_000_000)
+    for method in (GRAM, PAIR):
+        limited = {**method.get_params(), "memory": 600.0}
+        chunks = [
+            len(type(method)(**{**limited, "verify": verify}).layout(facts, federation.roster).chunks)
+            for verify in (True, False)
+        ]
+        assert chunks[0] > chunks[1]
 
 
 def test_the_server_view_is_verified_too(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:

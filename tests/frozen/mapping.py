@@ -15,7 +15,9 @@ def translate(method: str, options: Options) -> tuple[str, Options]:
     counterpart may be dropped only where it changed no plan.
     """
     change = CHANGES.get(method)
-    return change(options) if change else (method, options)
+    name, options = change(options) if change else (method, options)
+    # What is proven takes memory too, so that a stated limit leads to other chunks: compared without.
+    return name, {**options, "verify": False} if options.get("memory") else options
 
 
 def _renamed(options: Options, **names: str) -> Options:

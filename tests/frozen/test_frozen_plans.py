@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.errors import ColonnadeError
+from colonnade.errors import BadArguments, ColonnadeError
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.plan import Plan
@@ -25,8 +25,10 @@ from colonnade.federation.stage import JOB
 from colonnade.statistics.forecast import FORECAST, HOPELESS
 from frozen.mapping import translate
 from frozen.moved import (
+    FEWER_CUTS,
     NUMBERING,
     moved,
+    with_fewer_cuts,
     with_larger_replies,
     without_added,
     without_added_notes,
@@ -95,6 +97,9 @@ ERRORS: dict[str, str] = {}
 """Old -> new name of the class of an error that refuses a case."""
 TAKEN = ("sparse-glm-empty-cells-gaps", "fedpsg-empty-cells-gaps", "copula-sqm-empty-cells-gaps")
 """Cases that were refused because a column may have empty cells, which every method takes now."""
+GONE = ("vfem-binomial-three",)
+"""Cases of models that are no more: the discriminant model of a binary response. A logistic regression took its name,
+with rounds of its own; what the old options ask for (EM) is refused."""
 
 OLD_JOB = "(this job)"
 """What stood for the job's id in the joint release ids of an old plan."""
@@ -292,6 +297,10 @@ def test_plan_has_not_moved(case_id: str, loaded_steps: dict[str, set[str]]) -> 
         # A completion fills empty cells; the others say what they assume of them.
         assert taken.method == "complete" or any(note.startswith("Empty cells of") for note in taken.notes)
         return
+    if case_id in GONE:
+        with pytest.raises(BadArguments, match="has no missing='em'"):
+            planned(case)
+        return
     if "error" in case:
         with pytest.raises(ColonnadeError) as refused:
             planned(case)
@@ -304,7 +313,9 @@ def test_plan_has_not_moved(case_id: str, loaded_steps: dict[str, set[str]]) -> 
     new["phases"] = without_added(new.pop("stages"))  # as they were called
     new["notes"] = without_added_notes(new["notes"])
     new = without_column_lines(new)
-    found = differences(with_larger_replies(moved(frozen_plan(case)), new), new)
+    old = moved(frozen_plan(case))
+    old = with_fewer_cuts(old, new) if case_id in FEWER_CUTS else old
+    found = differences(with_larger_replies(old, new), new)
     assert not found, "\n".join(found)
 
 

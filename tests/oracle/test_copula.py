@@ -88,7 +88,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One exact run over all kinds of columns."""
     table = pooled_table()
     with federation(tmp_path_factory.mktemp("exact"), table, allow=EXACT, seed=1) as parties:
-        return table, Synthesize(epsilon=None, clip=UNCLIPPED, gamma=2**14).fit(parties)
+        return table, Synthesize(model="copula", epsilon=None, clip=UNCLIPPED, gamma=2**14).fit(parties)
 
 
 def test_continuous_columns_have_the_pooled_correlation(exact: Any) -> None:
@@ -138,7 +138,7 @@ def test_clipping_leaves_the_correlations_alone(exact: Any, tmp_path: Path) -> N
     """The default clip shortens some rows; what it takes from the variances is put back."""
     table, result = exact
     with federation(tmp_path, table, allow=EXACT, seed=1) as parties:
-        clipped = Synthesize(epsilon=None, gamma=2**14).fit(parties)
+        clipped = Synthesize(model="copula", epsilon=None, gamma=2**14).fit(parties)
     assert np.abs(clipped.model.correlation - result.model.correlation).max() < 0.03
     assert [default_clip(p) ** 2 / p for p in (1, 3)] == pytest.approx([1.0, 0.652], abs=1e-3)
 
@@ -180,7 +180,7 @@ def test_what_is_said_about_missing_data_is_what_happens(
     depends on the noise must be said to."""
     parties, seen = missing_at_random
     exact = {"epsilon": None, "clip": UNCLIPPED, "gamma": 2**14}
-    method = Synthesize(**{**exact, **options})
+    method = Synthesize(model="copula", **{**exact, **options})
     said = method.missing_data()
     assert [words for words in (AT_RANDOM, COMPLETELY) if words in said] == right_if
     assert parties.plan(method).missing_data == said
@@ -209,7 +209,9 @@ def test_records_of_a_pattern_that_is_not_declared_are_left_out(tmp_path: Path) 
         if moved:  # of records that third lacks: heights and weights change places with each other
             order = np.random.default_rng(2).permutation(200) + 400
             blocks["second"].loc[400:, ["weight", "rating"]] = blocks["second"][["weight", "rating"]].to_numpy()[order]
-        method = Synthesize(epsilon=None, presence="known", correlation="em", patterns=((True, True, True),))
+        method = Synthesize(
+            model="copula", epsilon=None, presence="known", correlation="em", patterns=((True, True, True),)
+        )
         assert "Records of a pattern that is not declared are left out." in method.missing_data()
         with three_parties(tmp_path / str(number), blocks=blocks, columns=DECLARED, allow=EXACT, seed=1) as parties:
             results.append(method.fit(parties).model.correlation)
@@ -222,11 +224,11 @@ def test_records_of_a_pattern_that_is_not_declared_are_left_out(tmp_path: Path) 
 @pytest.mark.parametrize("relation", ["zero-out", "replace"])
 def test_the_plan_costs_what_was_asked_for(tmp_path: Path, relation: Any) -> None:
     with three_parties(tmp_path) as parties:
-        method = Synthesize(epsilon=2.0, delta=1e-5, relation=relation)
+        method = Synthesize(model="copula", epsilon=2.0, delta=1e-5, relation=relation)
         plan = parties.plan(method)
         total = plan.total(relation=relation).epsilon
         assert 1.9 < total <= 2.0
-        known = parties.plan(Synthesize(epsilon=2.0, delta=1e-5, relation=relation, presence="known"))
+        known = parties.plan(Synthesize(model="copula", epsilon=2.0, delta=1e-5, relation=relation, presence="known"))
         assert math.isinf(known.total().epsilon), "the mask to the share holders has no bound"
         marginals, moments = CopulaReleases(method, parties.facts, parties.roster).costs(1)
         alone = guarantee([marginals], delta=1e-5, relation=relation).epsilon
@@ -247,7 +249,7 @@ def test_the_plan_costs_what_was_asked_for(tmp_path: Path, relation: Any) -> Non
 def test_more_for_the_marginals_is_less_for_the_moments(tmp_path: Path) -> None:
     with three_parties(tmp_path) as parties:
         few, many = (
-            CopulaReleases(Synthesize(epsilon=1.0, marginal_share=share), parties.facts, parties.roster)
+            CopulaReleases(Synthesize(model="copula", epsilon=1.0, marginal_share=share), parties.facts, parties.roster)
             for share in (0.1, 0.5)
         )
     assert many.sigma < few.sigma
@@ -262,7 +264,7 @@ def test_more_for_the_marginals_is_less_for_the_moments(tmp_path: Path) -> None:
 def test_a_column_with_one_category_is_constant_and_correlated_with_nothing(tmp_path: Path) -> None:
     table = pooled_table(600).assign(sector="farming")
     with federation(tmp_path, table, allow=EXACT, seed=1) as parties:
-        result = Synthesize(epsilon=None).fit(parties)
+        result = Synthesize(model="copula", epsilon=None).fit(parties)
     (place,) = in_order(["sector"])
     assert np.delete(result.model.correlation[place], place) == pytest.approx(0.0, abs=1e-9)
     assert set(result.sample(500)["sector"]) == {"farming"}
@@ -277,20 +279,20 @@ def test_a_declared_single_category_is_legal(tmp_path: Path) -> None:
     )
     table = pooled_table(400).assign(sector="farming")
     with federation(tmp_path, table, columns=columns, seed=1) as parties:
-        result = Synthesize(epsilon=50.0, delta=1e-5).fit(parties)
+        result = Synthesize(model="copula", epsilon=50.0, delta=1e-5).fit(parties)
     assert set(result.sample(50)["sector"]) == {"farming"}
 
 
 def test_two_records_are_too_few_to_say_anything(tmp_path: Path) -> None:
     with federation(tmp_path, pooled_table(2), seed=1) as parties:
-        result = Synthesize(epsilon=1.0).fit(parties)
+        result = Synthesize(model="copula", epsilon=1.0).fit(parties)
     assert isinstance(result, NoEstimate)
     assert "leave them out" in result.reason
 
 
 def test_two_records_without_noise_are_a_table(tmp_path: Path) -> None:
     with federation(tmp_path, pooled_table(2), seed=1, allow=EXACT) as parties:
-        fresh = Synthesize(epsilon=None, presence="known", rows=20).fit(parties).sample()
+        fresh = Synthesize(model="copula", epsilon=None, presence="known", rows=20).fit(parties).sample()
     for name, column in DECLARED.items():
         column.encode(fresh[name])
     assert len(fresh) == 20
@@ -302,7 +304,7 @@ def test_a_party_with_few_records_is_named(tmp_path: Path) -> None:
     blocks = {party: table[["id", *names]] for party, names in OWNERS.items()}
     blocks["third"] = blocks["third"].iloc[:1]
     with three_parties(tmp_path, blocks=blocks, columns=DECLARED, seed=1) as parties:
-        result = Synthesize(epsilon=1.0).fit(parties)
+        result = Synthesize(model="copula", epsilon=1.0).fit(parties)
     assert isinstance(result, NoEstimate)
     assert "'third' seems to have" in result.reason
 
@@ -311,7 +313,7 @@ def test_noise_never_leaves_the_domains(tmp_path: Path) -> None:
     """Three parties of 45 records each, with noise far larger than any count would be at epsilon 1."""
     with three_parties(tmp_path, seed=4, allow=("presence",)) as parties:
         for presence in ("secret", "known"):
-            result = Synthesize(epsilon=30.0, delta=1e-3, rows=300, presence=presence).fit(parties)
+            result = Synthesize(model="copula", epsilon=30.0, delta=1e-3, rows=300, presence=presence).fit(parties)
             for name, column in COLUMNS.items():
                 column.encode(result.sample()[name])
             assert len(result.sample()) == 300
@@ -322,6 +324,7 @@ def test_noise_never_leaves_the_domains(tmp_path: Path) -> None:
 
 def test_options_there_and_back() -> None:
     method = Synthesize(
+        model="copula",
         epsilon=0.5,
         delta=1e-7,
         rows=10,
@@ -353,7 +356,8 @@ def test_options_there_and_back() -> None:
         ({"file_format": "xlsx"}, BadArguments, "format must be"),
         ({"view": "all"}, BadArguments, "view must be"),
         ({"patterns": ((True, True),)}, BadArguments, 'choose presence="known"'),
-        ({"cells": 8}, BadArguments, "cells has no meaning with model='copula'"),
+        ({"model": "copula", "cells": 8}, BadArguments, "cells has no meaning with model='copula'"),
+        ({"presence": "known", "cells": 8}, BadArguments, "presence belongs to the copula and cells to the field"),
         ({"model": "field", "presence": "known"}, BadArguments, "presence has no meaning with model='field'"),
     ],
 )
@@ -366,11 +370,11 @@ def test_what_the_facts_do_not_allow_is_refused_in_the_plan(tmp_path: Path) -> N
     blocks = three_overlapping_blocks()
     with three_parties(tmp_path / "a", blocks=blocks) as parties:
         with pytest.raises(UnknownColumn):
-            parties.plan(Synthesize(columns=("nobody",)))
+            parties.plan(Synthesize(model="copula", columns=("nobody",)))
         with pytest.raises(BadPrivacyParameter, match="none of the columns"):
-            parties.plan(Synthesize(clip={"stranger": 1.0}))
+            parties.plan(Synthesize(model="copula", clip={"stranger": 1.0}))
         with pytest.raises(BadPrivacyParameter, match="positive norm"):
-            parties.plan(Synthesize(clip={"clinic": -1.0}))
+            parties.plan(Synthesize(model="copula", clip={"clinic": -1.0}))
 
 
 def test_point_masses_and_a_wide_range_come_back(tmp_path: Path) -> None:
@@ -396,7 +400,7 @@ def test_point_masses_and_a_wide_range_come_back(tmp_path: Path) -> None:
     )
     home = {"home": tmp_path / "home", "runs": tmp_path / "runs"}
     with Federation.local(blocks, key="id", columns=columns, seed=5, **home) as federation:
-        table = Synthesize(epsilon=3.0, delta=1e-6).fit(federation)
+        table = Synthesize(model="copula", epsilon=3.0, delta=1e-6).fit(federation)
     rows = table.sample(20_000)
     assert (rows["hours"] == 0).mean() == pytest.approx(0.6, abs=0.03)
     assert rows["income"].median() == pytest.approx(np.median(income), rel=0.1)

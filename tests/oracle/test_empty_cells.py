@@ -59,7 +59,13 @@ DROPPED: dict[str, tuple[Any, Callable[[Any], np.ndarray]]] = {
     "pca": (PCA(epsilon=None, n_components=2, presence="known"), lambda fit: np.abs(fit.components_)),
     "classify": (Classify(response="sued", epsilon=None, presence="secret"), lambda fit: fit.coef_),
     "copula": (
-        Synthesize(epsilon=None, presence="known", correlation="em", columns=("size", "debt", "rating", "claims")),
+        Synthesize(
+            model="copula",
+            epsilon=None,
+            presence="known",
+            correlation="em",
+            columns=("size", "debt", "rating", "claims"),
+        ),
         copula,
     ),
 }

@@ -25,7 +25,7 @@ from colonnade.papers.vertimrf.method import Encoder
 from colonnade.papers.vertimrf.sketches import FMSketches
 from colonnade.synthesis.field import fit as inference
 from colonnade.synthesis.field.fit import Measurement
-from colonnade.synthesis.field.procedure import available, cell_limit, what_stood_out
+from colonnade.synthesis.field.procedure import FieldSynthesis, available, cell_limit, what_stood_out
 from colonnade.synthesis.field.rounds import TableRounds
 from colonnade.synthesis.field.schema import Schema, TableQuery
 from colonnade.synthesis.method import Synthesize
@@ -227,7 +227,7 @@ def test_rows_are_written_in_the_declared_domains(fitted: Any) -> None:
         column.encode(synthetic[name])
     assert not synthetic.isna().any(axis=None)
     pd.testing.assert_frame_equal(result.sample(), synthetic)
-    assert result.cost.startswith("(2, 0.0001)")
+    assert result.cost.startswith("(1.99, 0.0001)")
 
 
 def test_it_says_when_no_cross_party_dependence_stood_out(federation: Federation) -> None:
@@ -257,11 +257,13 @@ def test_triples_take_the_place_of_their_pairs(tmp_path: Path) -> None:
 def test_the_plan_spends_what_was_asked_for_in_both_views(tmp_path: Path) -> None:
     with three_parties(tmp_path) as federation:
         for view, relation in itertools.product(("client", "server"), ("zero-out", "replace")):
-            method = field(epsilon=0.7, delta=1e-5, view=view, relation=relation)
+            method = field(epsilon=0.7, delta=1e-5, view=view, relation=relation, cuts="declared")
             total = federation.plan(method).total(relation=relation).epsilon
             assert 0.69 < total <= 0.7
-        plan = federation.plan(field(epsilon=0.7, delta=1e-5, cuts="quantiles"))
+        plan = federation.plan(field(epsilon=0.7, delta=1e-5, cells=5))
         assert plan.stage("private cuts").counts == {"clinic": 2}
+        plan = federation.plan(field(epsilon=0.7, delta=1e-5))
+        assert plan.stage("private cuts").counts == {"clinic": 1}, "each of ten integers has a cell"
         assert 0.6 < plan.total().epsilon <= 0.7
 
 
@@ -275,7 +277,7 @@ def test_a_table_counts_what_all_its_parties_have_and_is_scaled_to_the_cohort(tm
         blocks["bank"].loc[lacking, "rating"] = other
         with three_parties(tmp_path / str(run), blocks=blocks, allow=ALLOW, seed=1) as federation:
             method = field(epsilon=None, cells=3, columns=("sued", "rating"))
-            procedure = method.procedure(federation.facts, federation.roster)
+            procedure = FieldSynthesis(method, federation.facts, federation.roster)
             with federation.open(federation.plan(method)) as job:
                 ask = partial(procedure.rounds.tables, job, procedure.schema)
                 measured = procedure.measure(procedure.schema, ask).measurements
@@ -321,8 +323,8 @@ def test_inference_that_is_not_installed_is_said_before_anything_is_spent(
 def test_a_field_may_have_more_cells_with_more_records(federation: Federation) -> None:
     """By default; what is stated is kept."""
     assert [cell_limit(n) for n in (10, 48_842, 213_414, 10**9)] == [131_072, 131_072, 533_535, 1_048_576]
-    assert field(max_clique=700).procedure(federation.facts, federation.roster).limit == 700
-    assert field().procedure(federation.facts, federation.roster).limit == 131_072
+    assert FieldSynthesis(field(max_clique=700), federation.facts, federation.roster).limit == 700
+    assert FieldSynthesis(field(), federation.facts, federation.roster).limit == 131_072
 
 
 @pytest.mark.parametrize(

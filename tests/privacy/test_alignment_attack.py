@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from colonnade.alignment import align as protocol
+from colonnade.alignment import linkage
 from colonnade.alignment.group import ELEMENT_BYTES, ORDER, hash_to_group, raise_to
 from colonnade.alignment.session import align
 from colonnade.federation.config import Spec
@@ -195,3 +196,67 @@ def test_two_runs_have_no_element_in_common(tmp_path: Path, monkeypatch: pytest.
         rows.append({row for some in seen.opened.values() for row in some if len(row) == ELEMENT_BYTES})
     assert len(rows[0]) > 100
     assert not rows[0] & rows[1]
+
+
+# --- the linkage unit: keyed hashes at a matcher that is trusted by name ----------------------------------------------
+
+
+def hashed_names(key: bytes, rows: set[bytes]) -> set[str]:
+    """The numbers whose hash under this key is among the rows."""
+    hashes = linkage.keyed_hashes([number.encode() for number in AREA], key)
+    return {number for number, row in zip(AREA, hashes, strict=True) if row.tobytes() in rows}
+
+
+@pytest.mark.parametrize("include", ["union", "court"])
+def test_a_matcher_alone_finds_nobody_and_with_one_partys_key_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, include: str
+) -> None:
+    """The second half is the trust that a party must allow by name; the claim says so, and this shows it."""
+    seen, keys, parts = Seen(monkeypatch), [], []
+    joined, send = linkage.joined_key, Party.send
+
+    def keeping(pieces: dict[str, Any], *, job: str) -> bytes:
+        parts.append(pieces)
+        keys.append(joined(pieces, job=job))
+        return keys[-1]
+
+    def counting(me: Party, to: str, tag: str, value: Any) -> None:
+        assert not (tag.startswith("part of the key") and to == "holder")
+        send(me, to, tag, value)
+
+    monkeypatch.setattr(linkage, "joined_key", keeping)
+    monkeypatch.setattr(Party, "send", counting)
+    blocks = phone_blocks()
+    described = Spec(
+        blocks=blocks,
+        key="id",
+        columns=COLUMNS,
+        home=tmp_path,
+        allow=("linkage-unit",),
+        include=include,
+        holder="Judge",
+    )
+    align(described, trust_matcher=True)
+    held = set().union(*(set(frame["id"]) for frame in blocks.values()))
+    rows = set(seen.opened["holder"])
+    assert len(rows) >= len(held)
+    for attacker in ("coordinator", "holder", *blocks):
+        assert dictionary_attack(seen, attacker) == set(), attacker
+    assert len(set(keys)) == 1
+    assert hashed_names(keys[0], rows) == held
+    # Any two of the three parts leave the key unknown: a party that lies about its own does not fix the others'.
+    for missing in blocks:
+        fewer = {party: part for party, part in parts[0].items() if party != missing}
+        assert hashed_names(joined({**fewer, missing: bytes(32)}, job=seen.job), rows) == set()
+
+
+def test_the_attack_finds_everybody_where_the_key_of_the_hashes_is_public(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the key is the job's name, which all members know."""
+    monkeypatch.setattr(linkage, "joined_key", lambda pieces, *, job: hashlib.sha256(job.encode()).digest())
+    seen, blocks = Seen(monkeypatch), phone_blocks()
+    described = Spec(blocks=blocks, key="id", columns=COLUMNS, home=tmp_path, allow=("linkage-unit",), holder="Judge")
+    align(described, trust_matcher=True)
+    found = hashed_names(hashlib.sha256(seen.job.encode()).digest(), set(seen.opened["holder"]))
+    assert found == set().union(*(set(frame["id"]) for frame in blocks.values()))

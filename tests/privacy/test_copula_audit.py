@@ -43,7 +43,9 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> CopulaReleases:
     """One continuous column: its rounds, and three products of (presence, score). Server view, three members, half of
     the budget for each release, so that a forgotten split shows."""
     with three_parties(tmp_path_factory.mktemp("audit")) as federation:
-        method = Synthesize(epsilon=EPSILON, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
+        method = Synthesize(
+            model="copula", epsilon=EPSILON, delta=DELTA, columns=("age",), marginal_share=0.5, view="server"
+        )
         return CopulaReleases(method, federation.facts, federation.roster)
 
 

@@ -134,6 +134,12 @@ class Watched:
             if one["impact"] in impacts
         ]
 
+    def figures(self) -> list[str]:
+        """What is wrong with the figures that can be seen: no words for a screen reader, no label at an axis, a text
+        outside its figure or over another one, a text too small to read."""
+        found: list[str] = self.page.evaluate(_FIGURES)
+        return found
+
     def tab_stops(self, *, most: int = 400) -> list[dict[str, Any]]:
         """What the Tab key reaches from the top of the page, in order: tag, name, and whether the focus can be seen."""
         self.page.evaluate(
@@ -156,6 +162,31 @@ class Watched:
         lost = [one["what"] for one in controls if one["place"] not in reached]
         return lost + [f"no visible focus: {stop['what']}" for stop in stops if not stop["seen"]]
 
+
+SMALLEST = 7.5
+"""Pixels of a letter's height in a figure, at least."""
+_FIGURES = """() => [...document.querySelectorAll("svg.drawn")].filter((svg) => svg.checkVisibility()).flatMap((svg) => {
+  const frame = svg.getBoundingClientRect(), wrong = [], name = svg.getAttribute("aria-label") || "";
+  const scale = frame.width / svg.viewBox.baseVal.width;
+  if (!name) wrong.push("no words");
+  if (!svg.querySelector(".axis-label text")) wrong.push("no axis label");
+  const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent.trim());
+  const boxes = texts.map((text) => text.getBoundingClientRect());
+  texts.forEach((text, i) => {
+    const box = boxes[i], words = text.textContent;
+    if (box.left < frame.left - 2 || box.right > frame.right + 2 || box.top < frame.top - 2 ||
+        box.bottom > frame.bottom + 2) wrong.push(`outside: ${words}`);
+    if (parseFloat(getComputedStyle(text).fontSize) * scale < SMALLEST) wrong.push(`too small: ${words}`);
+    if (text.hasAttribute("transform")) return;
+    for (let j = i + 1; j < texts.length; j++) {
+      if (texts[j].hasAttribute("transform")) continue;
+      const wide = Math.min(box.right, boxes[j].right) - Math.max(box.left, boxes[j].left);
+      const high = Math.min(box.bottom, boxes[j].bottom) - Math.max(box.top, boxes[j].top);
+      if (wide > 3 && high > 0.4 * box.height) wrong.push(`${words} over ${texts[j].textContent}`);
+    }
+  });
+  return wrong.map((what) => `${name.slice(0, 60)}: ${what}`);
+})""".replace("SMALLEST", str(SMALLEST))
 
 _PLACE = """
 const place = (e) => { const path = []; for (; e && e.parentElement; e = e.parentElement)

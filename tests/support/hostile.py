@@ -21,8 +21,11 @@ from colonnade.federation.stage import Stage
 from colonnade.federation.store import Store
 from colonnade.federation.workplace import Workplace
 from colonnade.secure.sealed import unseal
-from colonnade.statistics import joint
+from colonnade.statistics import joint, shares, verified
 from colonnade.statistics.joint import JointStatistic
+from colonnade.statistics.verified import VerifiedStages
+
+VERIFICATION = "verification"
 
 
 class Refused(Exception):
@@ -80,6 +83,22 @@ class Hostile:
     def ask_all(self, stage: Stage, number: int = 0, **options: Any) -> dict[str, Reply]:
         return {name: self.ask(name, stage, number, **options) for name in stage.costs}
 
+    def opened(self, stages: VerifiedStages, *, mail: Iterable[Mail], numbers: Sequence[int] = (0,)) -> list[Any]:
+        """{holder: share} of each opening, after the proofs if there are some; `mail` are the last comparisons."""
+        if stages.layout.verify:
+            first, prove, second, answer, conclude = stages._proofs
+            replies = self.ask_all(first, mail=mail)
+            for asked in (prove, second, answer, conclude):
+                coins = {name: reply.value for name, reply in replies.items()}
+                changed = {"coins": coins} if asked in (prove, answer) else None
+                replies = self.ask_all(asked, mail=letters(replies), changed=changed)
+            mail = ()
+        openings = [self.ask_all(stages.open, number, mail=mail) for number in numbers]
+        return [
+            {name: reply.value["share"] if stages.layout.verify else reply.value for name, reply in opening.items()}
+            for opening in openings
+        ]
+
     def read(self, letter: Mail, *, job: str = "job") -> Any:
         """A letter to a colluding member."""
         assert letter.recipient in self.colluding
@@ -126,6 +145,13 @@ def _order_kept(self: Party, request: Request) -> tuple[Stage, int]:
     return stage, self.ledger.number(request.job, request.seq, request.stage)
 
 
+def _any_dealings(me: Party, tag: str) -> None:
+    """Without comparing; coins are still bound, for the verification."""
+    told = me.received(shares._statement(tag))
+    if told:
+        me.keep(shares._bound_coins(tag), {holder: stated["coins"] for holder, stated in told.items()})
+
+
 _send = Workplace.send
 
 CHECKS: dict[str, list[tuple[Any, str, Callable[..., Any] | property]]] = {
@@ -135,10 +161,15 @@ CHECKS: dict[str, list[tuple[Any, str, Callable[..., Any] | property]]] = {
     "recipients": [(Workplace, "send", _to_all)],
     "one message under a tag": [(Store, "sent", lambda *_: False), (Store, "add_sent", _nothing)],
     "opened once": [(joint, "once", _nothing)],
-    "agreement of holders": [(joint, "take_dealings", _nothing), (joint, "require_agreement", _nothing)],
+    "agreement of holders": [
+        (joint, "take_dealings", _nothing),
+        (joint, "require_agreement", _nothing),
+        (verified, "require_agreement", _any_dealings),
+    ],
+    VERIFICATION: [],
     "layout in the tag": [(JointStatistic, "tag", property(lambda self: f"{self.label} layout"))],
 }
-"""{what a party checks: how it is taken away}"""
+"""{what a party checks: how it is taken away}; without verification a method is planned with verify=False."""
 
 
 def disarm(patch: pytest.MonkeyPatch, *names: str) -> None:

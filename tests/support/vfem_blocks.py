@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 
-ALLOW = ("presence", "exact-moments", "predictor-sums", "predictors", "residuals", "block-moments", "sketched-columns")
+ALLOW = (
+    *("presence", "exact-moments", "exact-scores", "predictor-sums", "predictors", "residuals"),
+    *("block-moments", "sketched-columns"),
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,9 @@ from colonnade.alignment.group import ELEMENT_BYTES, check_elements, draw_expone
 from colonnade.alignment.keys import Rule, check_rules
 from colonnade.alignment.lists import (
     UNION,
+    Numbered,
     Route,
+    Routes,
     TaggedList,
     collect_places,
     listed_keys,
@@ -44,7 +46,7 @@ from colonnade.federation.options import Option
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
-from colonnade.federation.step import Public, Release, Size, step
+from colonnade.federation.step import Public, Release, Size, Step, step
 from colonnade.formatting import noise_width
 from colonnade.formatting import number as in_words
 from colonnade.privacy.accounting import check_epsilon
@@ -61,24 +63,9 @@ OVERLAP = "overlap.json"
 
 
 @method_class
-class Align(Method["Aligned"]):
-    """Line the parties' records up by their keys, without showing who is not shared.
+class AlignmentMethod(Method["Aligned"]):
+    """What every way to line records up takes."""
 
-    Also known as privacy-preserving record linkage on exact keys, or private set intersection: of a fixed cohort with
-    each other party, or a union of all. Keys that are spelled differently are different records.
-
-    Returns
-    -------
-    `fit(federation)` gives an `Aligned`: the size `n` of the cohort and noisy counts of who shares records with whom.
-    Every party stores its own rows at home, and the jobs that follow work on this cohort.
-
-    Example
-    -------
-    >>> co.Align(capacity={"credit": 900, "court": 500}, include="credit").include
-    'credit'
-    """
-
-    name: ClassVar[str] = "align"
     makes_cohort: ClassVar[bool] = True
 
     capacity: Annotated[
@@ -115,9 +102,6 @@ class Align(Method["Aligned"]):
             return "Every record that any party has is in the cohort, and is lacking at the other parties."
         return f"A record that {self.include} lacks is left out of the cohort, whichever other parties have it."
 
-    def procedure(self, facts: PublicFacts, roster: Roster) -> Aligning:
-        return Aligning(self, facts, roster)
-
 
 # --- the coordinator's procedure --------------------------------------------------------------------------
 
@@ -125,9 +109,11 @@ class Align(Method["Aligned"]):
 class Aligning(Procedure["Aligned"]):
     """Exchange blinded lists, then have the matcher number the cohort, then let every party store its rows."""
 
-    def __init__(self, method: Align, facts: PublicFacts, roster: Roster) -> None:
+    trusted: ClassVar[bool] = False
+
+    def __init__(self, method: AlignmentMethod, facts: PublicFacts, roster: Roster) -> None:
         self.method, self.facts, self.roster = method, facts, roster
-        self.routes = routes(roster, include=method.include, matcher=method.matcher)
+        self.routes = self.chosen_routes()
         parties, capacity = self.routes.parties, method.capacity
         if set(capacity) != set(parties):
             raise BadArguments(
@@ -144,7 +130,7 @@ class Aligning(Procedure["Aligned"]):
         self.exchange = self.exchange_stages()
         self.number = stage(
             "number",
-            number,
+            self.number_step(),
             {self.routes.matcher: [self.terms]},
             facts=facts,
             roster=roster,
@@ -162,6 +148,13 @@ class Aligning(Procedure["Aligned"]):
         )
         self.stages = (*self.exchange, self.number, self.settle)
         self.notes = self._notes()
+
+    def number_step(self) -> Step:
+        """The matcher's."""
+        return number
+
+    def chosen_routes(self) -> Routes:
+        return routes(self.roster, include=self.method.include, matcher=self.method.matcher)
 
     def exchange_stages(self) -> tuple[Stage, ...]:
         """Until the matcher has the tags of all lists: blind one's own, then raise the others' hop by hop."""
@@ -214,6 +207,7 @@ class Aligning(Procedure["Aligned"]):
             parties=self.routes.parties,
             patterns=numbered["patterns"],
             noise_sd=0.0 if self.epsilon is None else laplace_sd(self.epsilon),
+            trusted_matcher=self.trusted,
             simulated=job.simulated,
         )
 
@@ -244,6 +238,7 @@ class Aligned(Result):
     patterns: NDArray[np.int64] | None
     noise_sd: float
     simulated: bool
+    trusted_matcher: bool = False
 
     def overlap(self, parties: Sequence[str]) -> float:
         """The noisy number of records that all of these parties have."""
@@ -270,6 +265,7 @@ class Aligned(Result):
             "parties": list(self.parties),
             "patterns": [{"parties": list(names), "count": count} for names, count in self.rows()],
             "noise_sd": self.noise_sd,
+            "trusted_matcher": self.trusted_matcher,
             "simulated": self.simulated,
         }
 
@@ -290,6 +286,11 @@ class Aligned(Result):
             " two standard deviations of the noise.",
             x="noisy number of records that exactly these parties have",
         )
+
+    def _compared(self) -> str:
+        if self.trusted_matcher:
+            return "keyed hashes, which it could try names on if a party gave it the key,"
+        return "blinded tags"
 
     def view(self) -> View:
         title = f"A cohort of {in_words(self.n)} records at {len(self.parties)} parties"
@@ -319,9 +320,10 @@ class Aligned(Result):
                     title="Who learned what",
                     blocks=(
                         Text(
-                            text=f"{self.matcher} compared blinded tags and knows which parties have each pseudonymous"
-                            " row. Every party knows the rows of its own records. No party learned a key that it does"
-                            " not hold. Exact overlap counts stay in each party's own folder (aligned/overlap.json)."
+                            text=f"{self.matcher} compared {self._compared()} and knows which parties have each"
+                            " pseudonymous row. Every party knows the rows of its own records. No party learned a key"
+                            " that it does not hold. Exact overlap counts stay in each party's own folder"
+                            " (aligned/overlap.json)."
                         ),
                     ),
                 ),
@@ -340,7 +342,11 @@ def disclosure(public: Public, *, include: str, matcher: str, epsilon: float | N
     of them pays, and the joint id lets a person's total count them once. A record is in one pattern: zeroed out it
     moves one count by 1, replaced two.
     """
-    presence = presence_disclosure(public, include=include, matcher=matcher)
+    return with_counts(public, presence_disclosure(public, include=include, matcher=matcher), epsilon)
+
+
+def with_counts(public: Public, presence: Cost, epsilon: float | None) -> Cost:
+    """What presence costs, and the noisy counts of the patterns if there are any."""
     if epsilon is None:
         return presence
     return compose([presence, Laplace(epsilon, replace_factor=2.0, joint=f"{public.job} presence patterns")])
@@ -373,7 +379,7 @@ def blind(
 ) -> Release:
     """Hash this party's keys, raise them, hide them among dummies in a random order, and send them on."""
     chosen = routes(me.roster, include=include, matcher=matcher)
-    forms, places = listed_keys(me, chosen, size=capacity[me.name], normalise=normalise)
+    forms, places = listed_keys(me, size=capacity[me.name], normalise=normalise, tell=chosen.tell)
     tag = terms(include, matcher, capacity, normalise, epsilon)
     exponent = draw_exponent(me.randomness)
     me.keep("exponent", exponent.to_bytes(ELEMENT_BYTES, "big"))
@@ -440,17 +446,24 @@ def number(
         own = {route.hops[0]: listed(route) for route in chosen.of(include)}
         others = {route.owner: listed(route) for route in chosen.routes if route.owner != include}
         numbered = number_fixed(include, own, others, randomness=me.randomness)
+    return announce(me, numbered, chosen.parties, include=include, tag=tag, epsilon=epsilon)
+
+
+def announce(
+    me: Party, numbered: Numbered, parties: Sequence[str], *, include: str, tag: str, epsilon: float | None
+) -> Release:
+    """At the matcher: send each party the rows of its list, keep exact counts here, release n and noisy counts."""
     cohort = numbered.cohort
     for party, rows in numbered.rows.items():
         me.send(party, f"rows {tag}", {"n": cohort.n, "rows": rows})
-    exact = pattern_counts(cohort, chosen.parties) if len(chosen.parties) <= MOST_PARTIES else None
+    exact = pattern_counts(cohort, parties) if len(parties) <= MOST_PARTIES else None
     if exact is not None:
         patterns = {str(index): int(count) for index, count in enumerate(exact) if count}
-        overlap = {"cohort": me.job, "n": cohort.n, "parties": list(chosen.parties), "patterns": patterns}
+        overlap = {"cohort": me.job, "n": cohort.n, "parties": list(parties), "patterns": patterns}
         write_overlap(me.home / "aligned", overlap)
     noisy = None
     if exact is not None and epsilon is not None:
-        shown = np.array([possible(index, chosen.parties, include) for index in range(len(exact))])
+        shown = np.array([possible(index, parties, include) for index in range(len(exact))])
         scale = math.nextafter(1 / epsilon, math.inf)
         noisy = np.where(shown, exact + discrete_laplace(me.randomness, scale, len(exact)), 0)
     return Release(

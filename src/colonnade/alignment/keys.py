@@ -6,7 +6,9 @@ all parties, in the plan that each of them approves:
 
 - `case`: upper and lower case count as equal (Unicode case folding);
 - `spaces`: spaces at the ends are dropped, runs of them count as one;
-- `accents`: é counts as e (marks that Unicode can separate from their letter are dropped).
+- `accents`: é counts as e (marks that Unicode can separate from their letter are dropped);
+- `dates`: a date counts as its ISO form 1999-12-31, written so, with slashes or dots in that order, as 19991231, or with
+  the day first (31.12.1999, 31/12/1999, 31-12-1999). A date with the month first is another key.
 
 Each part of a composite key (`data.composite`) is brought to its normal form by itself. Records whose keys become equal
 are refused, with their number.
@@ -14,6 +16,8 @@ are refused, with their number.
 
 from __future__ import annotations
 
+import datetime
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -23,8 +27,10 @@ from numpy.typing import NDArray
 from colonnade.data.keys import SEPARATOR
 from colonnade.errors import BadArguments, KeyProblem
 
-Rule = Literal["case", "spaces", "accents"]
+Rule = Literal["case", "spaces", "accents", "dates"]
 RULES: tuple[Rule, ...] = get_args(Rule)
+_YEAR_FIRST = re.compile(r"\s*(\d{4})([-/.]?)(\d{2})\2(\d{2})\s*")
+_DAY_FIRST = re.compile(r"\s*(\d{1,2})([-/.])(\d{1,2})\2(\d{4})\s*")
 
 
 def check_rules(rules: Sequence[str]) -> tuple[Rule, ...]:
@@ -50,7 +56,23 @@ def _part(text: str, rules: Sequence[str]) -> str:
         text = text.casefold()
     if "spaces" in rules:
         text = " ".join(text.split())
+    if "dates" in rules:
+        text = _as_date(text)
     return unicodedata.normalize("NFC", text)
+
+
+def _as_date(text: str) -> str:
+    """The ISO form of a date, or the text itself where it is none: 31.2.1999 stays as it is."""
+    if match := _YEAR_FIRST.fullmatch(text):
+        year, month, day = match[1], match[3], match[4]
+    elif match := _DAY_FIRST.fullmatch(text):
+        year, month, day = match[4], match[3], match[1]
+    else:
+        return text
+    try:
+        return datetime.date(int(year), int(month), int(day)).isoformat()
+    except ValueError:
+        return text
 
 
 def normal_forms(keys: NDArray[Any], rules: Sequence[str], *, where: str) -> list[bytes]:

@@ -58,6 +58,11 @@ class Routes:
     def rounds(self) -> int:
         return max(len(route.hops) for route in self.routes)
 
+    @property
+    def tell(self) -> str | None:
+        """Who must know which places of a list hold records: in a fixed cohort dummies match nothing."""
+        return self.matcher if self.include == UNION else None
+
     def of(self, owner: str) -> list[Route]:
         return [route for route in self.routes if route.owner == owner]
 
@@ -119,19 +124,20 @@ def terms(
 
 
 def listed_keys(
-    me: Party, chosen: Routes, *, size: int, normalise: Sequence[str]
+    me: Party, *, size: int, normalise: Sequence[str], tell: str | None
 ) -> tuple[list[bytes], NDArray[np.int64]]:
-    """The normal forms of this party's keys, and a random place for each in a list of `size` places."""
+    """The normal forms of this party's keys, and a random place for each in a list of `size` places; the member `tell`,
+    who must not take dummies for records, is told which places hold one."""
     where = f"party {me.name!r}"
     forms = normal_forms(me.block.keys, check_rules(normalise), where=where)
     if len(forms) > size:
         raise SchemaError(f"{where} has {len(forms)} records, and a declared capacity of {size}; declare a larger one.")
     places = permutation(size, me.randomness)[: len(forms)]
     me.keep("places", places)
-    if chosen.include == UNION and me.name != chosen.matcher:
+    if tell is not None and me.name != tell:
         real = np.zeros(size, dtype=np.bool_)
         real[places] = True
-        me.send(chosen.matcher, "real places", real)
+        me.send(tell, "real places", real)
     return forms, places
 
 

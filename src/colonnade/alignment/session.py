@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from colonnade.alignment.align import Align, Aligned
+from colonnade.alignment.align import Aligned, AlignmentMethod
 from colonnade.alignment.keys import check_rules, normal_forms
+from colonnade.alignment.method import Align
 from colonnade.data.block import Block
 from colonnade.data.column import Columns
 from colonnade.errors import SchemaError, SourceError
@@ -50,7 +51,7 @@ def align(
     capacity: Mapping[str, int] | None = None,
     normalise: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
-    method: type[Align] = Align,
+    method: type[AlignmentMethod] = Align,
     **options: Any,
 ) -> tuple[Aligned, RunFolder]:
     """Align the parties of `spec`; `options` are those of `method`. A federation that is opened at this home is aligned

@@ -2,7 +2,7 @@
 
 verbs     a verb for every method of the catalogue, from its own declarations
 start     init: from the parties' tables to a folder in which every verb works
-runs      run a job file, resume, report, compare, audit
+runs      run a job file, resume, report, release, compare, audit
 operate   one institution's end: provision, party, coordinator, authority, doctor, columns
 records   ledger and transcript
 demo      the whole story on simulated institutions
@@ -56,7 +56,16 @@ def main(
 app.command()(init)
 app.command()(demo)
 app.add_typer(papers, name="papers")
-for command in (runs.run, runs.resume, runs.report, runs.compare, runs.audit, operate.provision, operate.doctor):
+for command in (
+    runs.run,
+    runs.resume,
+    runs.report,
+    runs.release,
+    runs.compare,
+    runs.audit,
+    operate.provision,
+    operate.doctor,
+):
     app.command()(command)
 app.add_typer(records.ledger, name="ledger")
 app.add_typer(records.transcript, name="transcript")

@@ -13,9 +13,12 @@ from colonnade.cli.start import TABLE, table_source
 from colonnade.codec import plain
 
 if TYPE_CHECKING:
+    from colonnade.console.operator import OperatorService
     from colonnade.federation.run_folder import RunFolder
 
 party = typer.Typer(no_args_is_help=True, help="Set up, serve and decide for one institution.")
+operators = typer.Typer(no_args_is_help=True, help="Who may decide for a party, each with a password.")
+party.add_typer(operators, name="operator")
 coordinator = typer.Typer(no_args_is_help=True, help="Set up and run the coordinator.")
 authority = typer.Typer(no_args_is_help=True, help="Make, sign and revoke the consortium's certificates.")
 columns = typer.Typer(no_args_is_help=True, help="Declare the columns' public domains.")
@@ -24,6 +27,9 @@ columns = typer.Typer(no_args_is_help=True, help="Declare the columns' public do
 # --- a party --------------------------------------------------------------------------------------------------
 
 PartyToml = Annotated[Path, typer.Argument(help="This institution's party.toml (docs/network.md).")]
+OperatorName = Annotated[
+    str | None, typer.Option("--operator", help="Who decides; asks for the password.", show_default=False)
+]
 JobName = Annotated[str, typer.Argument(help="The job, as `colonnade party requests` names it.")]
 
 
@@ -46,18 +52,21 @@ def party_init(
 @party.command()
 def serve(file: PartyToml) -> None:
     """Dial the coordinator and answer its requests, until interrupted. No port is opened here."""
+    from colonnade.console.operators import send_notice
     from colonnade.federation.config import PartyFile
     from colonnade.federation.home import prepare
     from colonnade.federation.transports.attend import serve as attend
 
     settings = PartyFile.from_toml(file)
     agreed = prepare(settings)
+    said = Output().say
     attend(
         settings.home,
         coordinator=agreed.coordinator,
         folder=settings.credentials,
-        said=Output().say,
+        said=said,
         prepare=lambda: prepare(PartyFile.from_toml(file)),
+        notice=lambda text: send_notice(settings.notice, text, said=said),
     )
 
 
@@ -90,21 +99,22 @@ def requests(file: PartyToml, as_json: AsJson = False) -> None:
 
 
 @party.command()
-def approve(file: PartyToml, job: JobName) -> None:
+def approve(file: PartyToml, job: JobName, operator: OperatorName = None) -> None:
     """Approve a job that waits: its cost is reserved, and the coordinator may resume it."""
-    _decide(file, job, approved=True)
+    _decide(file, job, operator, approved=True)
 
 
 @party.command()
-def deny(file: PartyToml, job: JobName) -> None:
+def deny(file: PartyToml, job: JobName, operator: OperatorName = None) -> None:
     """Deny a job that waits."""
-    _decide(file, job, approved=False)
+    _decide(file, job, operator, approved=False)
 
 
 @party.command()
 def end(
     file: PartyToml,
     job: JobName,
+    operator: OperatorName = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """End a job that waits or is under way: rows and shares that it left here are deleted."""
@@ -112,15 +122,53 @@ def end(
 
     if not yes:
         typer.confirm(f"End {job}? It cannot go on afterwards, and what it has spent stays spent.", abort=True)
-    OperatorService(file).end(job)
+    service = OperatorService(file)
+    service.end(job, by=_signed_in(service, operator))
     Output().result(f"{job}: ended")
 
 
-def _decide(file: Path, job: str, *, approved: bool) -> None:
+def _decide(file: Path, job: str, operator: str | None, *, approved: bool) -> None:
     from colonnade.console.operator import OperatorService
 
-    OperatorService(file).decide(job, approve=approved)
-    Output().result(f"{job}: {'approved' if approved else 'denied'}")
+    service = OperatorService(file)
+    lacking = service.decide(job, approve=approved, by=_signed_in(service, operator))
+    waits = f"; it waits for {_count(lacking, 'more operator')}" if lacking else ""
+    Output().result(f"{job}: {'approved' if approved else 'denied'}{waits}")
+
+
+def _signed_in(service: OperatorService, operator: str | None) -> str:
+    """The operator who says so and has the password; empty if none was named."""
+    if operator is None:
+        return ""
+    return service.operators.signed_in(operator, typer.prompt("Password", hide_input=True))
+
+
+@operators.command()
+def add(file: PartyToml, name: Annotated[str, typer.Argument(help="Their name.", show_default=False)]) -> None:
+    """Add an operator with a password of their own, or give one a new password."""
+    from colonnade.console.operator import OperatorService
+
+    password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    OperatorService(file).operators.add(name, password)
+    Output().result(f"{name} may decide; how many must approve a job is approvals in [policy].")
+
+
+@operators.command()
+def remove(file: PartyToml, name: Annotated[str, typer.Argument(help="Their name.", show_default=False)]) -> None:
+    """Take an operator away."""
+    from colonnade.console.operator import OperatorService
+
+    OperatorService(file).operators.remove(name)
+    Output().result(f"{name} is no operator any more.")
+
+
+@operators.command("list")
+def list_operators(file: PartyToml) -> None:
+    """Name the operators."""
+    from colonnade.console.operator import OperatorService
+
+    names = OperatorService(file).operators.names
+    Output().result(", ".join(names) if names else "No operator has a password: who holds the folder decides.")
 
 
 @party.command()

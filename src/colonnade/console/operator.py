@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from colonnade.catalogue import CATALOGUE
+from colonnade.console.operators import Operators, send_notice
 from colonnade.durable import Database, Row
-from colonnade.errors import ColonnadeError, CorruptRecord, PrivacyError, RunError
+from colonnade.errors import ColonnadeError, CorruptRecord, NotApproved, PrivacyError, RunError
 from colonnade.federation.config import PartyFile
 from colonnade.federation.home import Home
 from colonnade.federation.messages import Transcript, stored_proposal
@@ -72,6 +73,8 @@ class JobSummary:
     seeded: bool
     decision: tuple[Maker, float] | None
     traffic: Traffic
+    approved_by: tuple[str, ...] = ()
+    """The operators who have approved it by name."""
     stages: tuple[tuple[str, int, int], ...] = ()
     """(stage, requests answered, requests that the plan may make) at this party."""
 
@@ -174,6 +177,10 @@ class OperatorService:
                 decisions |= {
                     job: (maker, when) for job, maker, when in database.execute("SELECT job, maker, time FROM ended")
                 }
+            votes: dict[str, tuple[str, ...]] = {}
+            if "votes" in tables:
+                for job, operator_name in database.execute("SELECT job, operator FROM votes ORDER BY time"):
+                    votes[job] = (*votes.get(job, ()), operator_name)
             traffic = self._traffic(database)
             stages = self._stages(database)
         jobs = [
@@ -182,6 +189,7 @@ class OperatorService:
                 state=state,
                 **proposals[hashed],
                 decision=decisions.get(job),
+                approved_by=votes.get(job, ()),
                 traffic=traffic.get(job, Traffic()),
                 stages=stages.get(job, ()),
             )
@@ -249,13 +257,27 @@ class OperatorService:
             pass
         return [job for job in self.jobs() if job.state == "waiting"]
 
-    def decide(self, job: str, *, approve: bool) -> None:
-        """The operator's answer, under the policy that party.toml has now."""
-        with operator(self.home, policy=self.now().policy) as approvals:
-            approvals.decide(job, approve=approve)
+    def decide(self, job: str, *, approve: bool, by: str = "") -> int:
+        """An operator's answer, under the policy that party.toml has now; how many more must approve."""
+        self._check(by)
+        now = self.now()
+        with operator(self.home, policy=now.policy) as approvals:
+            lacking = approvals.decide(job, approve=approve, operator=by)
+        if lacking:
+            send_notice(now.notice, f"{self.name}: {by} has approved job {job}; {lacking} more must.")
+        return lacking
 
-    def end(self, job: str) -> None:
+    @property
+    def operators(self) -> Operators:
+        return Operators(self.home)
+
+    def _check(self, by: str) -> None:
+        if self.operators.names and by not in self.operators.names:
+            raise NotApproved("this party has operators with passwords; say who you are with --operator, or sign in.")
+
+    def end(self, job: str, *, by: str = "") -> None:
         """End a job that waits or is under way."""
+        self._check(by)
         with operator(self.home, policy=self.now().policy) as approvals:
             approvals.end(job)
 

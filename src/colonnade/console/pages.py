@@ -70,7 +70,8 @@ def decision_of(job: JobSummary) -> str:
         return ""
     maker, when = job.decision
     word = job.state if job.state in ("denied", "ended") else "approved"
-    return f"{word} by the {maker} on {timestamp(when)}"
+    who = ", ".join(job.approved_by) if word == "approved" and job.approved_by else f"the {maker}"
+    return f"{word} by {who} on {timestamp(when)}"
 
 
 def bound_words(bound: Guarantee) -> str:

@@ -54,7 +54,7 @@ def request(service: OperatorService, address: Address, name: str, *, complaint:
     if forecast is not None:
         parts.append(_protection(forecast, service))
     if job.state == "waiting":
-        parts.append(_decision(job, forecast, address))
+        parts.append(_decision(job, forecast, address, service.now().policy.approvals))
     if job.state in ("waiting", "approved"):
         parts.append(_ending(job, address))
     if job.plan.notes:
@@ -112,7 +112,7 @@ def _facts(job: JobSummary, summary: MethodSummary, forecast: Forecast | None) -
         ("Asked by", job.requester or "the user of this machine (a federation without certificates)"),
         ("Job", tag("code", job.name)),
         ("Received", "" if job.proposed is None else timestamp(job.proposed)),
-        ("Decision", decision_of(job) or ("waits for the operator" if job.state == "waiting" else "")),
+        ("Decision", decision_of(job) or _awaited(job)),
         ("Method", job.plan.method),
         ("Columns it reads here", columns),
         ("Records that lack a block", summary.missing_data),
@@ -120,6 +120,14 @@ def _facts(job: JobSummary, summary: MethodSummary, forecast: Forecast | None) -
         ("Simulation", "yes: a seed makes the noise predictable, so no one is protected" if job.seeded else ""),
     ]
     return tag("dl", *(join([tag("dt", term), tag("dd", text)]) for term, text in entries if text))
+
+
+def _awaited(job: JobSummary) -> str:
+    if job.state != "waiting":
+        return ""
+    return (
+        f"approved by {', '.join(job.approved_by)}; waits for another" if job.approved_by else "waits for the operator"
+    )
 
 
 def _trust(forecast: Forecast) -> Html:
@@ -205,13 +213,14 @@ def _ending(job: JobSummary, address: Address) -> Html:
     )
 
 
-def _decision(job: JobSummary, forecast: Forecast | None, address: Address) -> Html:
+def _decision(job: JobSummary, forecast: Forecast | None, address: Address, approvals: int) -> Html:
     refused = None if forecast is None else forecast.refused
     approve = tag("button", "Approve", class_="main", disabled=bool(refused) or forecast is None)
     deny = tag("button", "Deny", class_="refuse")
     return section(
         "Your decision",
         paragraph(f"It cannot be approved: {refused}", class_="warning") if refused else None,
+        paragraph(f"{approvals} operators must approve it; one is enough to deny it.") if approvals > 1 else None,
         paragraph(
             "Approving reserves the whole cost at once and cannot be taken back. The coordinator then resumes the run."
             " Denying ends this job; the coordinator may propose another."

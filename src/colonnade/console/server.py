@@ -32,13 +32,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from colonnade.console import pages, requests
 from colonnade.console.layout import SECURITY_POLICY, Address, Page, bare, framed
 from colonnade.console.operator import OperatorService
-from colonnade.errors import BadArguments, ColonnadeError, RunError
-from colonnade.view.page import join, paragraph, tag
+from colonnade.errors import BadArguments, ColonnadeError, NotApproved, RunError
+from colonnade.view.page import Html, join, paragraph, tag
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 IDLE = 8 * 3600.0
 """Seconds after which an unused session ends."""
 LARGEST_FORM = 16_384
+WRONG = 1.0
+"""Seconds that a wrong password costs."""
 HEADERS = {
     "Content-Security-Policy": SECURITY_POLICY,
     "Content-Type": "text/html; charset=utf-8",
@@ -63,6 +65,8 @@ class Refused(Exception):
 
 @dataclass
 class Session:
+    operator: str = ""
+    """Who signed in; empty where the party has no operators with passwords."""
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     used: float = field(default_factory=time.monotonic)
 
@@ -77,7 +81,7 @@ class Console:
         self.base = f"/{secrets.token_urlsafe(12)}/"
         self._said = said
         self._sessions: dict[str, Session] = {}
-        self._lock = threading.Lock()
+        self._lock, self._signing = threading.Lock(), threading.Lock()
         self._entrance = ""
         handler = type("Handler", (_Handler,), {"console": self})
         try:
@@ -101,7 +105,10 @@ class Console:
         return self.new_link()
 
     def new_link(self) -> str:
-        """A link that lets one browser in, once; an earlier one that was not used is void."""
+        """A link that lets one browser in, once; an earlier one that was not used is void. Where operators have
+        passwords, the page on which they sign in."""
+        if self.service.operators.names:
+            return f"{self.origin}{self.base}"
         with self._lock:
             self._entrance = secrets.token_urlsafe(32)
             return f"{self.origin}{self.base}enter?token={self._entrance}"
@@ -116,8 +123,23 @@ class Console:
 
     # --- sessions -----------------------------------------------------------------------------------------
 
+    def sign_in(self, name: str, password: str) -> str:
+        """The new session's key. A wrong password takes a second, and only one is tried at a time."""
+        with self._signing:
+            try:
+                operator = self.service.operators.signed_in(name, password)
+            except NotApproved:
+                time.sleep(WRONG)
+                raise
+        key = secrets.token_urlsafe(32)
+        with self._lock:
+            self._sessions[key] = Session(operator)
+        return key
+
     def enter(self, token: str) -> str | None:
-        """The new session's key, if this is the link that is open."""
+        """The new session's key, if this is the link that is open and no operator has a password."""
+        if self.service.operators.names:
+            return None
         with self._lock:
             if not self._entrance or not hmac.compare_digest(token.encode(), self._entrance.encode()):
                 return None
@@ -241,9 +263,48 @@ class _Handler(BaseHTTPRequestHandler):
         if urlsplit(self.path).path == f"{self.console.base}enter":
             self._enter()
             return
+        if self.console.service.operators.names and self.console.session(self._key()) is None:
+            self._path_known()
+            self._send(HTTPStatus.UNAUTHORIZED, self._sign_in_page())
+            return
         session = self._session()
         path, query = self._path()
         self._page(session, path, query)
+
+    def _path_known(self) -> None:
+        if not urlsplit(self.path).path.startswith(self.console.base):
+            raise Refused(HTTPStatus.UNAUTHORIZED, "Open the address that colonnade party console printed.")
+
+    def _sign_in_page(self, complaint: str = "") -> str:
+        def entry(label: str, name: str, kind: str, completion: str) -> Html:
+            given = tag("input", name=name, type=kind, autocomplete=completion, required=True)
+            return paragraph(tag("label", label, " ", given))
+
+        form = tag(
+            "form",
+            entry("Name", "name", "text", "username"),
+            entry("Password", "password", "password", "current-password"),
+            tag("button", "Sign in", class_="main"),
+            method="post",
+            action=f"{self.console.base}sign-in",
+        )
+        warning = paragraph(complaint, class_="warning", role="alert") if complaint else None
+        return bare(f"Console of {self.console.service.name}", warning, form)
+
+    def _sign_in(self) -> None:
+        if self.headers.get("Origin") != self._own_origin():
+            raise Refused(HTTPStatus.FORBIDDEN, "A form must come from the console's own page.")
+        fields = self._form()
+        try:
+            key = self.console.sign_in(fields.get("name", ""), fields.get("password", ""))
+        except NotApproved as error:
+            self._send(HTTPStatus.UNAUTHORIZED, self._sign_in_page(str(error)))
+            return
+        self._admit(key)
+
+    def _admit(self, key: str) -> None:
+        cookie = f"{self.console.cookie}={key}; Path={self.console.base}; HttpOnly; SameSite=Strict"
+        self._redirect(self.console.base, ("Set-Cookie", cookie))
 
     def _enter(self) -> None:
         token = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
@@ -252,8 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(
                 HTTPStatus.UNAUTHORIZED, "This link was used before. The terminal shows a new one after each use."
             )
-        cookie = f"{self.console.cookie}={key}; Path={self.console.base}; HttpOnly; SameSite=Strict"
-        self._redirect(self.console.base, ("Set-Cookie", cookie))
+        self._admit(key)
 
     def _page(self, session: Session, path: str, query: dict[str, str], *, complaint: str | None = None) -> None:
         service = self.console.service
@@ -295,6 +355,9 @@ class _Handler(BaseHTTPRequestHandler):
     # --- forms --------------------------------------------------------------------------------------------
 
     def _post(self) -> None:
+        if self.console.service.operators.names and urlsplit(self.path).path == f"{self.console.base}sign-in":
+            self._sign_in()
+            return
         session = self._session()
         if self.headers.get("Origin") != self._own_origin():
             raise Refused(HTTPStatus.FORBIDDEN, "A form must come from the console's own page.")
@@ -313,10 +376,11 @@ class _Handler(BaseHTTPRequestHandler):
                 ),
             )
         elif path == "decide" and fields.get("choice") in ("approve", "deny"):
-            decide = partial(self.console.service.decide, approve=fields["choice"] == "approve")
+            approve = fields["choice"] == "approve"
+            decide = partial(self.console.service.decide, approve=approve, by=session.operator)
             self._act(session, fields.get("job", ""), decide)
         elif path == "end" and fields.get("sure") == "yes":
-            self._act(session, fields.get("job", ""), self.console.service.end)
+            self._act(session, fields.get("job", ""), partial(self.console.service.end, by=session.operator))
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such form.")
 
@@ -330,7 +394,7 @@ class _Handler(BaseHTTPRequestHandler):
         text = self.rfile.read(int(length)).decode("utf-8", errors="replace")
         return {name: values[0] for name, values in parse_qs(text, max_num_fields=16).items()}
 
-    def _act(self, session: Session, job: str, act: Callable[[str], None]) -> None:
+    def _act(self, session: Session, job: str, act: Callable[[str], object]) -> None:
         """What the operator wants of a job; a refusal is shown on its page."""
         address = Address(base=self.console.base, form_token=session.form_token)
         try:

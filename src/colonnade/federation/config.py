@@ -200,7 +200,9 @@ def federation_text(
         f"{off}]",
     ]
     if len(sources) == 2:
-        holder = "# With two parties an independent organisation holds a share of what is computed together; without one,"
+        holder = (
+            "# With two parties an independent organisation holds a share of what is computed together; without one,"
+        )
         lines += [holder, '# take committee = "pair" instead.', 'holder = "an independent organisation"']
     for party, source in sources.items():
         lines += ["", f"[parties.{key_text(party)}]", f"source = {value_text(source)}"]
@@ -319,6 +321,8 @@ class PartyFile:
     """Packages beyond Colonnade's own methods that this party runs: the papers' wing, or another's plug-in."""
     ignore: tuple[str, ...] = ()
     """Columns of its table that are not offered: identifiers, free text."""
+    notice: tuple[str, ...] = ()
+    """A command, without a shell, that gets a sentence as its input when a job waits for an operator."""
     simulation: bool = False
     """Whether this party accepts a seed, which protects nobody: for trying things out on data that are not real."""
 

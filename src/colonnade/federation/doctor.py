@@ -35,6 +35,8 @@ from colonnade.errors import ColonnadeError, PartyLost, RosterError
 from colonnade.federation.config import Consortium, ConsortiumFile, CoordinatorFile, PartyFile, read_toml
 from colonnade.federation.home import Home
 from colonnade.federation.messages import Transcript
+from colonnade.federation.provision import kit_manifest
+from colonnade.federation.service import Queue
 from colonnade.federation.transports.certificates import (
     AUTHORITY,
     CERTIFICATE,
@@ -73,15 +75,16 @@ class Examination:
 def examine(path: Path, *, quick: bool = False) -> Examination:
     """Every check of the party or the coordinator that a TOML file describes. `quick` reads no rows of the source."""
     if "name" in read_toml(path):
-        return _party(PartyFile.from_toml(path), quick)
+        return _party(PartyFile.from_toml(path), quick, folder=path.parent)
     return _coordinator(CoordinatorFile.from_toml(path))
 
 
-def _party(party: PartyFile, quick: bool) -> Examination:
+def _party(party: PartyFile, quick: bool, *, folder: Path) -> Examination:
     credentials, home = party.credentials, Home(path=party.home)
     agreed, readable = _consortium(party.consortium, credentials)
     findings = [
         *_run("versions", versions),
+        *_run("kit", lambda: _kit(folder, credentials)),
         *_run("certificates", lambda: certificates(credentials, role="party", name=party.name)),
         *_run("keys", lambda: secret_file(credentials / KEY)),
         *_run("keys", lambda: secret_file(party.home / "identity.pem")),
@@ -108,11 +111,26 @@ def _coordinator(file: CoordinatorFile) -> Examination:
         *_run("keys", lambda: secret_file(file.credentials / KEY)),
         *readable,
         *_run("members", lambda: members(file.consortium, file.credentials / AUTHORITY, revoked=file.revoked)),
-        *_run("network", lambda: port(file.address)),
+        *_run("network", lambda: _served(file)),
         *_run("disk", lambda: disk(file.runs)),
         *_run("records", lambda: _runs(file.runs)),
     ]
     return Examination(side="coordinator", name="coordinator", findings=tuple(findings))
+
+
+def _kit(folder: Path, credentials: Path) -> Iterator[Finding]:
+    manifest = kit_manifest(folder, authority=credentials / AUTHORITY)
+    if manifest is not None and "dealer" in manifest["keys"]:
+        yield warning("kit", "a trusted dealer made this party's keys: use it for trials, with data that are not real.")
+    elif manifest is not None:
+        yield fine("kit", "every file of the start-up kit is as the authority signed it.")
+
+
+def _served(file: CoordinatorFile) -> Iterator[Finding]:
+    if Queue(file.queue).served:
+        yield fine("network", f"a coordinator serves at {file.address}.")
+    else:
+        yield from port(file.address)
 
 
 def _run(about: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:

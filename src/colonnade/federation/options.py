@@ -236,7 +236,7 @@ Memory = Annotated[
 ]
 Verify = Annotated[
     bool,
-    Option("Let the share holders check each other and the parties' rows after the openings; not with view='server'."),
+    Option("Let the share holders check each other and the parties' rows before anything is opened."),
 ]
 Tile = Annotated[int, Option("The width of the tiles in which a matrix is computed.", least=1)]
 Rows = Annotated[int | None, Option("Rows to write; as many as the cohort by default. They cost nothing.", least=1)]

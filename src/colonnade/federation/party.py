@@ -126,6 +126,8 @@ class Party(Workplace):
             columns=tuple(facts.columns.get(name, ())),
         )
         self.said: Callable[[str], None] = lambda _: None
+        self.notice: Callable[[str], None] = lambda _: None
+        """Gets a sentence when a job waits for an operator."""
         """For the operator's terminal: that a job waits."""
         self._one_at_a_time = threading.Lock()
         self._closed, self._stopped = False, threading.Event()
@@ -271,7 +273,9 @@ class Party(Workplace):
                     self.store.decided(request.job, "policy", columns_of(plan, self.approvals.columns))
             if state == "waiting":
                 self._log.info("job %s (%s) waits for the operator", request.job, plan.method)
-                self.said(f"job {request.job} waits for a decision: `colonnade party requests`, or `party console`")
+                waits = f"job {request.job} waits for a decision"
+                self.said(f"{waits}: `colonnade party requests`, or `party console`")
+                self.notice(f"{self.name}: {waits} ({plan.method}). Read it with `colonnade party console`.")
         current = self.store.job(request.job)
         assert current is not None
         if current.state == "denied":

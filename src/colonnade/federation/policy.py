@@ -38,9 +38,11 @@ class Policy:
     the organisations that may ask (None: the coordinator's), and `budget` is never exceeded. A job that its coordinator
     has not closed after `job_days` is ended here. With `tells = "names"` a refusal tells the coordinator which names
     are not allowed and, rounded up, what is left of the budget; with "code" it does not.
+    `approvals` operators must approve a job that waits; one is enough to deny it.
     """
 
     approve: Literal["auto", "ask"] = "ask"
+    approvals: int = 1
     methods: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     requesters: tuple[str, ...] | None = None
@@ -55,6 +57,8 @@ class Policy:
             raise SchemaError(f'job_days in [policy] is a positive number of days or "never", not {self.job_days!r}.')
         if self.minimum_cohort < 1:
             raise SchemaError(f"minimum_cohort in [policy] is a number from 1, not {self.minimum_cohort!r}.")
+        if self.approvals < 1:
+            raise SchemaError(f"approvals in [policy] is a number from 1, not {self.approvals!r}.")
         unknown = [name for name in self.methods or () if name not in CATALOGUE.names]
         if unknown:
             raise SchemaError(
@@ -224,8 +228,8 @@ class Approvals:
     def reserve(self, job: str, plan: Plan) -> None:
         self.ledger.reserve(job, self.reservations(job, plan), allow=self.policy.allow)
 
-    def decide(self, job: str, *, approve: bool) -> None:
-        """The operator's answer to a job that waits. Approval reserves its plan."""
+    def decide(self, job: str, *, approve: bool, operator: str = "") -> int:
+        """The answer of an operator to a job that waits; how many more must approve it. Approval reserves its plan."""
         with self.database.transaction():
             stored = self.store.job(job)
             if stored is None or stored.state != "waiting":
@@ -236,10 +240,20 @@ class Approvals:
                     f"job {job} was proposed by an older version and cannot run any more; deny it, and have the"
                     " coordinator propose it again."
                 )
+            if approve and self.policy.approvals > 1:
+                if not operator:
+                    raise NotApproved(
+                        f"{self.policy.approvals} operators must approve a job here, each by name; add them with"
+                        " `colonnade party operator add`, and approve with --operator or in the console."
+                    )
+                lacking = self.policy.approvals - self.store.vote(job, operator)
+                if lacking > 0:
+                    return lacking
             if approve:
                 self.reserve(job, plan_of(stored))
             self.store.set_state(job, "approved" if approve else "denied")
             self.store.decided(job, "operator", columns_of(plan_of(stored), self.columns))
+            return 0
 
     def end(self, job: str, maker: Maker = "operator") -> None:
         """End a job that waits or is under way: what was kept for it goes. What is reserved for it stays reserved if

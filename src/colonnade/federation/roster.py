@@ -129,14 +129,16 @@ class Roster:
         """The members that the coordinator's organisation runs: it knows their noise, their shares and their keys."""
         return tuple(member.name for member in self.members if member.organisation == self.coordinator)
 
-    def require_committee(self, *, products: bool = True) -> None:
-        """Refuse a roster that cannot compute a statistic; a pair serves where sums of products of two columns do."""
+    def require_committee(self, *, pair: bool = True, instead: str = "") -> None:
+        """Refuse a roster that cannot compute a statistic. A `pair` can, where one product of two parties' columns is
+        enough; otherwise an option `instead` may need no more."""
         if self.pair:
-            if products:
+            if pair:
                 return
             raise TooFewHolders(
-                "this method multiplies more than once on shares, which a pair of institutions cannot; add an"
-                ' independent holder to the roster (holder = "...") in place of committee = "pair".'
+                "this method multiplies shares more than once, which two institutions alone cannot;"
+                f" {instead and f'choose {instead}, or '}add an independent holder to the roster"
+                ' (holder = "...") in place of committee = "pair".'
             )
         if not self.committee:
             raise TooFewHolders(

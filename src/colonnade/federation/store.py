@@ -73,6 +73,10 @@ class Store:
                 "CREATE TABLE IF NOT EXISTS decisions (job TEXT PRIMARY KEY, maker TEXT NOT NULL, time REAL NOT NULL,"
                 " offered TEXT)"
             )
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS votes (job TEXT, operator TEXT, time REAL NOT NULL,"
+                " PRIMARY KEY (job, operator))"
+            )
             database.execute("CREATE TABLE IF NOT EXISTS begun (job TEXT PRIMARY KEY, time REAL NOT NULL)")
             # Jobs of a version that noted no time begin now.
             database.execute("INSERT OR IGNORE INTO begun SELECT job, ? FROM jobs", (time.time(),))
@@ -117,6 +121,11 @@ class Store:
         """Who decided a job, and when."""
         rows = self.database.execute("SELECT maker, time FROM decisions WHERE job = ?", (job,))
         return (rows[0][0], float(rows[0][1])) if rows else None
+
+    def vote(self, job: str, operator: str) -> int:
+        """Note that an operator approves a job; how many do."""
+        self.database.execute("INSERT OR IGNORE INTO votes VALUES (?, ?, ?)", (job, operator, time.time()))
+        return int(self.database.execute("SELECT COUNT(*) FROM votes WHERE job = ?", (job,))[0][0])
 
     def offered(self, job: str) -> tuple[str, ...] | None:
         rows = self.database.execute("SELECT offered FROM decisions WHERE job = ?", (job,))

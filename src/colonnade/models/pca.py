@@ -311,7 +311,8 @@ class PrincipalComponents(Result):
         return float(np.sum((features @ self.components_.T) ** 2) / np.sum(features**2))
 
     def _standardised(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        return (feature_matrix(rows, self.features, self.columns) - self.mean_) / self.scale_
+        centred: NDArray[np.float64] = feature_matrix(rows, self.features, self.columns) - self.mean_
+        return centred / self.scale_
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -102,6 +102,17 @@ class Scales:
                 counts[self.columns[party][turn].name] = np.asarray(noisy, dtype=np.float64)
         return counts
 
+    def empty_text(self, spread: Mapping[str, Counts]) -> str:
+        """How many cells of each column are empty: the last count of a column that may have some."""
+        listed = [column for own in self.columns.values() for column in own if column.missing]
+        if not listed:
+            return ""
+        counts = ", ".join(f"{column.name} {max(round(spread[column.name][-1]), 0):,}" for column in listed)
+        most = max(1.0 if column.discrete else math.sqrt(DEPTH) for column in listed) * self.levels["spread"]
+        return (
+            f"Empty cells of records that a party has (noise with standard deviation of at most {most:.3g}): {counts}."
+        )
+
     def ask_norms(self, job: Job, standard: Ranges) -> dict[str, Counts]:
         """{party: noisy counts of the lengths of its rows in these units}."""
         lengths = job.ask(self.norms, layout=replace(self.layout, ranges=standard).to_dict())

@@ -25,7 +25,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 from numpy.typing import NDArray
 
-from colonnade.alignment.align import MOST_RECORDS, RELAYED, Align, Aligning, disclosure
+from colonnade.alignment.align import MOST_RECORDS, RELAYED, Aligning, AlignmentMethod, disclosure
 from colonnade.alignment.lists import Route, Routes, collect_places, listed_keys, only, routes, terms
 from colonnade.errors import BadArguments, SecureError
 from colonnade.federation.facts import PublicFacts
@@ -51,7 +51,7 @@ Numbers = NDArray[np.uint8]
 
 
 @method_class
-class BlindRSA(Align):
+class BlindRSA(AlignmentMethod):
     """Line two parties' records up by blind signatures, or one party's records with each other's.
 
     Returns
@@ -172,7 +172,7 @@ def blind_keys(
 ) -> Release:
     """The matcher blinds its keys for each signer; dummies are random numbers."""
     chosen = routes(me.roster, include=include, matcher=matcher)
-    forms, places = listed_keys(me, chosen, size=capacity[me.name], normalise=normalise)
+    forms, places = listed_keys(me, size=capacity[me.name], normalise=normalise, tell=chosen.tell)
     tag = terms(include, matcher, capacity, normalise, epsilon)
     for signer, raw in me.received(f"modulus {tag}").items():
         modulus = check_modulus(raw)
@@ -200,7 +200,7 @@ def sign_blinded(
     signer = Signer.from_list(me.recall("signer"))
     tag = terms(include, matcher, capacity, normalise, epsilon)
     blinded = from_rows(only(me, f"blinded {tag}", matcher), signer.modulus, count=capacity[matcher])
-    forms, places = listed_keys(me, chosen, size=capacity[me.name], normalise=normalise)
+    forms, places = listed_keys(me, size=capacity[me.name], normalise=normalise, tell=chosen.tell)
     tags = np.frombuffer(me.randomness.bytes(TAG_BYTES * capacity[me.name]), dtype=np.uint8).copy()
     tags = tags.reshape(-1, TAG_BYTES)
     tags[places] = np.frombuffer(b"".join(own_tags(forms, signer, domain=me.job)), dtype=np.uint8).reshape(

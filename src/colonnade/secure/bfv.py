@@ -49,7 +49,12 @@ STATISTICAL_BITS = 44
 _HALF, _DIGIT, _DEPTH = 25, 17, 2048
 """A matrix product in float64 is exact if its terms have 25 + 17 bits and there are at most 2^11 of them."""
 
+_TOGETHER = 64
+"""Ciphertexts in memory at a time."""
+
 Limbs = NDArray[np.uint64]
+Signed = NDArray[np.int64]
+"""Residues below 2^50, for arithmetic: signed integers and floats convert into each other in one instruction."""
 
 
 # --- the public shape ---------------------------------------------------------------------------------------
@@ -345,41 +350,43 @@ class Multiplier:
         arrived = iter(ciphertexts)
         for number, group in enumerate(self.product.groups):
             blocks = list(_blocks(rows, group.rows))
-            step = max(1, min(_DEPTH // 8, (1 << 18) // DEGREE * 8))
-            for start in range(0, len(blocks), step):
-                self._add(
-                    number, group, blocks[start : start + step], [next(arrived) for _ in blocks[start : start + step]]
-                )
+            for start in range(0, len(blocks), _TOGETHER):
+                part = blocks[start : start + _TOGETHER]
+                self._add(number, group, part, [next(arrived) for _ in part])
 
-    def _add(self, number: int, group: Group, blocks: Sequence[NDArray[Any]], ciphertexts: Sequence[bytes]) -> None:
-        r, c, many = group.rows, group.packed, len(blocks)
-        limbs = np.empty((2, len(PRIMES), r, c, many), dtype=np.uint64)
+    def _add(self, number: int, group: Group, blocks: Sequence[NDArray[Any]], ciphertexts: Sequence[Any]) -> None:
+        r, c, many, columns = group.rows, group.packed, len(blocks), self.product.right
+        limbs = np.empty((2, len(PRIMES), many, r, c), dtype=np.uint64)
         for place, data in enumerate(ciphertexts):
             if not isinstance(data, bytes) or len(data) > _MOST_CIPHERTEXT_BYTES:
                 raise SecureError("a ciphertext is larger than its parameters allow; nothing is computed from it.")
             loaded = self._context.loaded(self._context.seal.Ciphertext(), data, self._context.full)
-            limbs[..., place] = self._context.limbs(loaded).reshape(2, len(PRIMES), r, c)
-        own = np.zeros((many, r, self.product.right), dtype=np.int64)
+            limbs[:, :, place] = self._context.limbs(loaded).reshape(2, len(PRIMES), r, c)
+        own = np.zeros((many, r, columns), dtype=np.int64)
         for place, block in enumerate(blocks):
             own[place, : len(block)] = block
         # sum_i b_i y^(-i) = b_0 - sum_i b_i y^(r - i), because y^r = x^N = -1.
-        column = np.concatenate([own[:, :1], -own[:, :0:-1]], axis=1).transpose(1, 0, 2)
-        flat = own.transpose(1, 0, 2)
+        reversed_rows = np.concatenate([own[:, :1], -own[:, :0:-1]], axis=1).transpose(1, 0, 2)
+        inner = [digit.astype(np.float64) for digit in _signed_digits(own.reshape(1, many * r, columns))]
         for layer, prime in enumerate(PRIMES):
             tables = _tables(prime, r)
-            second = limbs[1, layer].reshape(r, c * many)
-            _forward(second, *tables.forward, np.uint64(prime))
-            right = np.ascontiguousarray(column % prime).astype(np.uint64).reshape(r, many * self.product.right)
-            _forward(right, *tables.forward, np.uint64(prime))
-            right = right.reshape(r, many, self.product.right)
-            digits = [(right >> np.uint64(_DIGIT * digit)) & np.uint64((1 << _DIGIT) - 1) for digit in range(3)]
-            _add_products(self.state[f"c1 {number}"][layer], second.reshape(r, c, many), digits, prime)
+            second = np.ascontiguousarray(limbs[1, layer].transpose(1, 0, 2)).reshape(r, many * c)
+            _forward(second.view(np.int64), *tables.forward, prime)
+            column = (reversed_rows % prime).reshape(r, many * columns)
+            _forward(column, *tables.forward, prime)
+            digits = [((column >> _DIGIT * digit) & ((1 << _DIGIT) - 1)).astype(np.float64) for digit in range(3)]
+            _add_products(
+                self.state[f"c1 {number}"][layer],
+                second.reshape(r, many, c),
+                [digit.reshape(r, many, columns) for digit in digits],
+                prime,
+            )
             # Coefficients 0 to c - 1 of c_0 times the column are inner products over i: no transform is needed.
-            totals = self.state[f"c0 {number}"][layer][None]
-            for first in range(0, r, max(1, _DEPTH // many)):
-                part = slice(first, first + max(1, _DEPTH // many))
-                left = limbs[0, layer, part].transpose(1, 0, 2).reshape(1, c, -1)
-                _add_products(totals, left, _signed_digits(flat[part].reshape(1, -1, self.product.right)), prime)
+            first = limbs[0, layer].reshape(1, many * r, c)
+            for start in range(0, many * r, _DEPTH):
+                part = slice(start, start + _DEPTH)
+                used = [digit[:, part] for digit in inner]
+                _add_products(self.state[f"c0 {number}"][layer][None], first[:, part], used, prime)
 
     def finish(self, public: Any, randomness: Randomness) -> tuple[dict[str, Limbs], NDArray[np.uint64]]:
         """(What goes to the encrypter, this member's share of A'B): an encryption of zero, a uniform mask and flooding
@@ -393,7 +400,7 @@ class Multiplier:
             r, c = group.rows, group.packed
             second = self.state[f"c1 {number}"].copy().reshape(len(PRIMES), r, c * product.right)
             for layer, prime in enumerate(PRIMES):
-                _inverse(second[layer], *_tables(prime, r).inverse, np.uint64(prime))
+                _inverse(second[layer].view(np.int64), *_tables(prime, r).inverse, prime)
             second = second.reshape(len(PRIMES), DEGREE, product.right)
             first = self.state[f"c0 {number}"]
             shown = np.empty((product.right, 2, SHOWN, DEGREE), dtype=np.uint64)
@@ -435,7 +442,7 @@ def _uniform_residues(randomness: Randomness, bits: int, count: int) -> list[Lim
     for prime in PRIMES:
         total = np.full(count, -(1 << (bits - 1)) % prime, dtype=np.uint64)
         for place, word in enumerate(words):
-            _fold(total, word.astype(np.float64), np.uint64(pow(2, 32 * place, prime)), np.uint64(prime))
+            _fold(total.view(np.int64), word.astype(np.float64), pow(2, 32 * place, prime), prime)
         residues.append(total)
     return residues
 
@@ -454,56 +461,58 @@ def _signed_digits(values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
             return digits
 
 
-def _add_products(total: Limbs, left: Limbs, digits: Sequence[NDArray[Any]], prime: int) -> None:
-    """total += left @ sum_j 2^(17 j) digits_j modulo the prime, for a stack of matrices: exact in float64."""
+def _add_products(total: Limbs, left: Limbs, digits: Sequence[NDArray[np.float64]], prime: int) -> None:
+    """total += left' @ sum_j 2^(17 j) digits_j modulo the prime, for a stack of matrices: exact in float64."""
     for half, bits in enumerate((left & np.uint64((1 << _HALF) - 1), left >> np.uint64(_HALF))):
-        factor = bits.astype(np.float64)
+        factor = bits.astype(np.float64).transpose(0, 2, 1)
         for place, digit in enumerate(digits):
-            product = np.matmul(factor, digit.astype(np.float64))
             weight = pow(2, _HALF * half + _DIGIT * place, prime)
-            _fold(total.reshape(-1), product.reshape(-1), np.uint64(weight), np.uint64(prime))
+            _fold(total.view(np.int64).reshape(-1), np.matmul(factor, digit).reshape(-1), weight, prime)
 
 
 @numba.njit(cache=True, inline="always")
 def _times(a: Any, b: Any, ratio: Any, p: Any) -> Any:
     """a b mod p, for a, b < p < 2^50 and ratio = b / p: the quotient in float64 is off by at most one, and the
-    remainder is exact modulo 2^64."""
-    quotient = np.uint64(np.float64(a) * ratio)
-    remainder = np.int64(a * b - quotient * p)
-    if remainder < 0:
-        remainder += np.int64(p)
-    if remainder >= np.int64(p):
-        remainder -= np.int64(p)
-    return np.uint64(remainder)
+    remainder is exact modulo 2^64. Signs are shifted into masks, so that a loop needs no branches."""
+    remainder = a * b - np.int64(np.float64(a) * ratio) * p
+    remainder += p & (remainder >> 63)
+    remainder -= p
+    return remainder + (p & (remainder >> 63))
+
+
+@numba.njit(cache=True, inline="always")
+def _plus(a: Any, b: Any, p: Any) -> Any:
+    """a + b mod p, for a, b < p."""
+    remainder = a + b - p
+    return remainder + (p & (remainder >> 63))
 
 
 @numba.njit(cache=True)
 def _fold(total: Any, product: Any, weight: Any, p: Any) -> None:
     """total += weight * product, for whole numbers below 2^53 in float64."""
-    ratio = np.float64(weight) / np.float64(p)
+    ratio, inverse = np.float64(weight) / np.float64(p), 1.0 / np.float64(p)
     for i in range(total.size):
-        residue = np.uint64(np.int64(product[i]) % np.int64(p))
-        summed = total[i] + _times(residue, weight, ratio, p)
-        total[i] = summed - p if summed >= p else summed
+        residue = np.int64(product[i]) - np.int64(product[i] * inverse) * p
+        residue += p & (residue >> 63)
+        total[i] = _plus(total[i], _times(residue, weight, ratio, p), p)
 
 
 @numba.njit(cache=True)
 def _forward(values: Any, roots: Any, ratios: Any, p: Any) -> None:
     """The negacyclic transform of each column of (r, width), in place, in bit-reversed order (Cooley and Tukey)."""
     r, width = values.shape
-    for left in range(0, width, 512):
-        right = min(left + 512, width)
+    for left in range(0, width, 256):
+        right = min(left + 256, width)
         groups, half = 1, r // 2
         while half >= 1:
             for k in range(groups):
                 root, ratio = roots[groups + k], ratios[groups + k]
                 for row in range(2 * k * half, 2 * k * half + half):
+                    upper, lower = values[row], values[row + half]
                     for j in range(left, right):
-                        u = values[row, j]
-                        v = _times(values[row + half, j], root, ratio, p)
-                        s, d = u + v, u + p - v
-                        values[row, j] = s - p if s >= p else s
-                        values[row + half, j] = d - p if d >= p else d
+                        u, v = upper[j], _times(lower[j], root, ratio, p)
+                        upper[j] = _plus(u, v, p)
+                        lower[j] = _plus(u, p - v, p)
             groups, half = 2 * groups, half // 2
 
 
@@ -511,18 +520,18 @@ def _forward(values: Any, roots: Any, ratios: Any, p: Any) -> None:
 def _inverse(values: Any, roots: Any, ratios: Any, p: Any) -> None:
     """Its inverse (Gentleman and Sande); the first root is 1 / r."""
     r, width = values.shape
-    for left in range(0, width, 512):
-        right = min(left + 512, width)
+    for left in range(0, width, 256):
+        right = min(left + 256, width)
         groups, half = r // 2, 1
         while groups >= 1:
             for k in range(groups):
                 root, ratio = roots[groups + k], ratios[groups + k]
                 for row in range(2 * k * half, 2 * k * half + half):
+                    upper, lower = values[row], values[row + half]
                     for j in range(left, right):
-                        u, v = values[row, j], values[row + half, j]
-                        s, d = u + v, u + p - v
-                        values[row, j] = s - p if s >= p else s
-                        values[row + half, j] = _times(d - p if d >= p else d, root, ratio, p)
+                        u, v = upper[j], lower[j]
+                        upper[j] = _plus(u, v, p)
+                        lower[j] = _times(_plus(u, p - v, p), root, ratio, p)
             groups, half = groups // 2, 2 * half
         for row in range(r):
             for j in range(left, right):
@@ -533,8 +542,8 @@ def _inverse(values: Any, roots: Any, ratios: Any, p: Any) -> None:
 class _Tables:
     """Roots with their quotients by p, in the order in which a transform takes them."""
 
-    forward: tuple[Limbs, NDArray[np.float64]]
-    inverse: tuple[Limbs, NDArray[np.float64]]
+    forward: tuple[Signed, NDArray[np.float64]]
+    inverse: tuple[Signed, NDArray[np.float64]]
 
 
 @functools.cache
@@ -543,8 +552,8 @@ def _tables(prime: int, r: int) -> _Tables:
     base = next(g for g in range(2, 1000) if pow(g, (prime - 1) // 2, prime) == prime - 1)
     psi, bits = pow(base, (prime - 1) // (2 * r), prime), _log2(r)
     places = [int(format(place, f"0{bits}b")[::-1], 2) if bits else 0 for place in range(r)]
-    forward = np.array([pow(psi, place, prime) for place in places], dtype=np.uint64)
-    inverse = np.array([pow(psi, -place, prime) for place in places], dtype=np.uint64)
+    forward = np.array([pow(psi, place, prime) for place in places], dtype=np.int64)
+    inverse = np.array([pow(psi, -place, prime) for place in places], dtype=np.int64)
     inverse[0] = pow(r, -1, prime)
     return _Tables((forward, forward / np.float64(prime)), (inverse, inverse / np.float64(prime)))
 

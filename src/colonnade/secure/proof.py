@@ -47,7 +47,8 @@ from colonnade.secure.shamir import interpolate
 
 #: 2M / |K| < 2^-50 for M below this, and one BLAS call holds a row.
 LARGEST_WIDTH = 2047
-_CHUNK = 1 << 18
+CHUNK = 1 << 18
+"""Products that are in memory at a time."""
 
 Vector = Residues | Iterable[Residues]
 """Elements (primes, N, 3), whole or as successive pieces (primes, n, 3)."""
@@ -262,7 +263,7 @@ def verdict(
 def _chunks(extension: Extension, layout: Layout, vector: Vector) -> Iterator[Residues]:
     """The rows of a vector, (primes, rows, M, 3), so many at a time that copies stay small; one buffer for all."""
     primes, width = len(extension.field.primes), layout.width
-    size = max(1, _CHUNK // width) * width
+    size = max(1, CHUNK // width) * width
     buffer = np.zeros((primes, min(size, layout.rows * width), DEGREE), dtype=np.int32)
     size = buffer.shape[1]
     filled = total = 0

@@ -36,8 +36,9 @@ from colonnade.statistics.joint import (
     share_rows,
     too_little_memory,
 )
+from colonnade.statistics.pair import Paired, PairStages, pair_within_memory
 from colonnade.statistics.shares import blinds_of, deal, deal_noise, dealt, joined_noise, unblinded
-from colonnade.statistics.verified import VerifiedStages
+from colonnade.statistics.verified import VerifiedStages, proving_bytes
 
 SHARE_BYTES = 1 << 23
 """One share of a chunk of rows, unless `memory` asks for less."""
@@ -167,7 +168,7 @@ class CircuitStatistic(SharedStatistic):
 
     @property
     def chunks(self) -> list[tuple[int, int]]:
-        return self.circuit.chunks
+        return self.paired().chunks if self.roster.pair else self.circuit.chunks
 
     @property
     def openings(self) -> list[int]:
@@ -179,8 +180,13 @@ class CircuitStatistic(SharedStatistic):
 
     # --- what members do ----------------------------------------------------------------------------------
 
+    def begin(self, me: Party) -> None:
+        """What a data party does before it shares any rows."""
+
     def share(self, me: Party, number: int) -> None:
         """Deal one chunk of one's own factors; with the first also the sums that lie within."""
+        if number == 0:
+            self.begin(me)
         if number == 0 and me.name in self.local:
             deal(me, f"{self.tag}: sums", self.field, self.local_sums(me))
         if me.name in self.circuit.widths:
@@ -367,6 +373,35 @@ class CircuitStatistic(SharedStatistic):
         return arrays
 
 
+class PairedCircuit(Paired):
+    """Terms of two factors, by two institutions alone: one factor is a party's own product already."""
+
+    layout: CircuitStatistic
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return self.layout.circuit.widths
+
+    def begin(self, me: Party) -> None:
+        self.layout.begin(me)
+
+    def rows(self, me: Party, number: int) -> NDArray[Any]:
+        return self.layout.shared_rows(me, number)
+
+    def opened_size(self, number: int) -> int:
+        return self.layout.size
+
+    def own_sums(self, me: Party) -> NDArray[Any]:
+        """The sums that lie within this party."""
+        return self.layout.local_sums(me) if me.name in self.layout.local else np.zeros(0, dtype=np.int64)
+
+    def columns(self, term: Node) -> tuple[slice, slice]:
+        """A term's columns of the encrypter and of the multiplier."""
+        own = {factor.party: slice(factor.start, factor.stop) for factor in term}
+        assert self.roles is not None
+        return own[self.roles[0]], own[self.roles[1]]
+
+
 # --- the coordinator's side -------------------------------------------------------------------------------
 
 
@@ -378,6 +413,10 @@ class CircuitStages(VerifiedStages):
 
     def __init__(self, layout: CircuitStatistic, view: View) -> None:
         super().__init__(layout, view)
+        if layout.roster.pair:
+            self.pair = PairStages(layout, view)
+            self.stages = self.pair.stages
+            return
         roster, circuit = layout.roster, layout.circuit
         chunks = range(len(circuit.chunks))
         self._levels = range(1, len(circuit.levels) + 1)
@@ -405,6 +444,10 @@ class CircuitStages(VerifiedStages):
 
     def compute(self, job: Job) -> NDArray[Any]:
         """Exact integers plus noise."""
+        if self.layout.roster.pair:
+            self.pair.ask_rows(job)
+            (opened,) = self.pair.all_opened(job, self.layout)
+            return opened
         for _ in self.layout.chunks:
             job.ask(self.share)
             for _ in self._levels:
@@ -427,13 +470,15 @@ def within_memory(layout: Layout, megabytes: float) -> Layout:
     message, the sealed and the plain bytes), what is multiplied, and what is dealt to each holder at a holder; relayed
     mail in three forms at the coordinator; and for both a few arrays of residues for each entry that is opened.
     """
+    if layout.roster.pair:
+        return pair_within_memory(layout, megabytes, layout.cohort_bytes + 64 * layout.size)
     circuit, holders = layout.circuit, len(layout.roster.committee)
     width, widest = sum(circuit.widths.values()), max(circuit.widths.values(), default=0)
     level = max(circuit.level_widths, default=0)
     holder = 4 * width + (4 * holders + 3) * widest + (8 * holders + 4) * level
     relayed = 3 * holders * (width + holders * level)
     record = 4 * len(layout.field.primes) * max(holder, relayed)
-    fixed = PYTHON + layout.cohort_bytes + (opened_bytes(layout) + 16 * holders) * layout.size
+    fixed = PYTHON + layout.cohort_bytes + proving_bytes(layout) + (opened_bytes(layout) + 16 * holders) * layout.size
     records = int(megabytes * (1 << 20) - fixed) // max(record, 1)
     if records < 1:
         raise too_little_memory(fixed + record)

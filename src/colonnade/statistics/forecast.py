@@ -7,6 +7,7 @@ the noise does more, so what is said not to work here does not work.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 FORECAST = "Forecast"
 HOPELESS = "This will not work"
@@ -91,6 +92,16 @@ def cells(
         *told,
         f"{HOPELESS}: the noise of a count is larger than the count of an average cell of {table};{advice}"
         " tables with fewer cells.",
+    )
+
+
+def dropped(columns: Sequence[str]) -> tuple[str, ...]:
+    """For noisy sums over the records that have all cells of these columns."""
+    if not columns:
+        return ()
+    return (
+        "Noise stays the same when records with empty cells are dropped, and there are fewer to carry it: with a tenth"
+        " of them dropped, it moves estimates 1.1 times as far.",
     )
 
 

@@ -37,6 +37,8 @@ NEAR = 1e-6
 in the rounding of the likelihood: from there plain Newton steps finish, each squaring the distance."""
 SINGULAR = 1e-9
 """Smallest eigenvalue of the fitted correlation matrix; below it columns determine one another."""
+NEARLY_SINGULAR = 1e-3
+"""The same of the columns that are left when a refusal says which to leave out."""
 FEWEST_A_COLUMN = 3
 """Records for each column; with fewer, no single column is to blame if they determine one another."""
 
@@ -131,12 +133,20 @@ class GaussianFit:
     newton_steps: int
 
 
-def fit_gaussian(data: PatternStatistics, *, start: tuple[Vector, Matrix] | None = None) -> GaussianFit:
+def fit_gaussian(
+    data: PatternStatistics,
+    *,
+    start: tuple[Vector, Matrix] | None = None,
+    columns: Sequence[str] = (),
+    keep: str = "",
+) -> GaussianFit:
     """The maximum likelihood estimate; refused where there is none, or none that is determined.
 
     Works on coordinates standardised by their available cases, so that tolerances mean the same for all units.
-    `start` is (mean, covariance); by default the available cases' means and variances, without correlation.
+    `start` is (mean, covariance); by default the available cases' means and variances, without correlation. A refusal
+    names `columns`, those of the coordinates (or their names), and advises to leave out any but `keep`.
     """
+    columns = columns or data.names
     centre, variance = data.available()
     flat = [name for name, varies in zip(data.names, variance, strict=True) if not varies > 0]
     if flat:
@@ -148,9 +158,9 @@ def fit_gaussian(data: PatternStatistics, *, start: tuple[Vector, Matrix] | None
         mu, sigma = (start[0] - centre) / scale, start[1] / np.outer(scale, scale)
     # Changing units moves every log-likelihood by the same constant.
     constant = -sum(pattern.count * float(np.log(scale[pattern.observed]).sum()) for pattern in standard.patterns)
-    mu, sigma, trace, em_steps, newton_steps = _climb(standard, mu, sigma)
+    mu, sigma, trace, em_steps, newton_steps = _climb(standard, mu, sigma, columns, keep)
     if np.linalg.eigvalsh(correlation_of(sigma))[0] < SINGULAR:
-        raise BadArguments(_singular(data, sigma))
+        raise BadArguments(_singular(data, sigma, columns, keep))
     return GaussianFit(
         mu=centre + scale * mu,
         sigma=sigma * np.outer(scale, scale),
@@ -161,7 +171,9 @@ def fit_gaussian(data: PatternStatistics, *, start: tuple[Vector, Matrix] | None
     )
 
 
-def _climb(data: PatternStatistics, mu: Vector, sigma: Matrix) -> tuple[Vector, Matrix, list[float], int, int]:
+def _climb(
+    data: PatternStatistics, mu: Vector, sigma: Matrix, columns: Sequence[str], keep: str
+) -> tuple[Vector, Matrix, list[float], int, int]:
     """Rounds of EM then Newton, until Newton says that the top is nearer than rounding."""
     value, *onward = em_step(data, mu, sigma)
     trace = [value]
@@ -171,14 +183,14 @@ def _climb(data: PatternStatistics, mu: Vector, sigma: Matrix) -> tuple[Vector, 
             try:
                 value, *after = em_step(data, *onward)
             except LinAlgError as error:
-                raise BadArguments(_singular(data, onward[1])) from error
+                raise BadArguments(_singular(data, onward[1], columns, keep)) from error
             if value < trace[-1]:  # an EM step cannot fall: the top is reached up to rounding
                 break
             (mu, sigma), onward = onward, after
             trace.append(value)
             em_steps += 1
         if np.linalg.eigvalsh(correlation_of(sigma))[0] < SINGULAR:
-            raise BadArguments(_singular(data, sigma))
+            raise BadArguments(_singular(data, sigma, columns, keep))
         while True:
             score, information = derivatives(data, mu, sigma)
             try:
@@ -195,9 +207,11 @@ def _climb(data: PatternStatistics, mu: Vector, sigma: Matrix) -> tuple[Vector, 
             trace.append(value)
             newton_steps += 1
         _, *onward = em_step(data, mu, sigma)
+    out = redundant(correlation_of(sigma), columns, floor=NEARLY_SINGULAR, keep=keep)
     raise BadArguments(
-        f"the likelihood did not settle in {em_steps:,} steps: too few records show the columns together; leave out"
-        " the party with the fewest records."
+        f"the likelihood did not settle in {em_steps:,} steps: too few records show the columns together, or some"
+        f" nearly determine one another; leave out {', '.join(map(repr, out)) or 'the party with the fewest records'}"
+        " with columns=."
     )
 
 
@@ -315,14 +329,30 @@ def correlation_of(sigma: Matrix) -> Matrix:
     return np.asarray(sigma / np.outer(deviations, deviations))
 
 
-def _singular(data: PatternStatistics, sigma: Matrix) -> str:
-    """Which columns determine one another: the largest weights of the flattest direction."""
-    vector = np.abs(np.linalg.eigh(correlation_of(sigma))[1][:, 0])
+def redundant(correlation: Matrix, columns: Sequence[str], *, floor: float, keep: str = "") -> list[str]:
+    """Columns without which no eigenvalue of the correlations is below `floor`: one after another, that with the
+    largest part in the flattest direction; never `keep`."""
+    left, out = np.arange(len(columns)), []
+    while len(left) > 1:
+        values, vectors = np.linalg.eigh(correlation[np.ix_(left, left)])
+        parts = np.where([columns[place] == keep for place in left], 0.0, np.abs(vectors[:, 0]))
+        if values[0] >= floor or not parts.any():
+            break
+        out.append(columns[left[int(np.argmax(parts))]])
+        left = np.array([place for place in left if columns[place] not in out])
+    return out
+
+
+def _singular(data: PatternStatistics, sigma: Matrix, columns: Sequence[str], keep: str) -> str:
+    """Which columns determine one another, the largest weights of the flattest direction; and which to leave out."""
+    correlation = correlation_of(sigma)
+    vector = np.abs(np.linalg.eigh(correlation)[1][:, 0])
     blame = [data.names[place] for place in np.argsort(-vector) if vector[place] > 0.1 * vector.max()][:6]
-    n, columns = sum(pattern.count for pattern in data.patterns), len(data.names)
-    if n < FEWEST_A_COLUMN * columns:
-        return f"{n:,.0f} records cannot determine how {columns} columns go together; leave columns out with columns=."
+    n, width = sum(pattern.count for pattern in data.patterns), len(data.names)
+    if n < FEWEST_A_COLUMN * width:
+        return f"{n:,.0f} records cannot determine how {width} columns go together; leave columns out with columns=."
+    out = redundant(correlation, columns, floor=NEARLY_SINGULAR, keep=keep)
     return (
         f"the columns {', '.join(map(repr, blame))} determine one another in the records used, so their effects cannot"
-        " be told apart; leave one out with columns=."
+        f" be told apart; leave out {', '.join(map(repr, out)) or 'one of them'} with columns=."
     )

@@ -309,7 +309,7 @@ class SharedStatistic(JointStatistic):
 
     def paired(self) -> Paired:
         """The same statistic as two institutions compute it alone (`statistics.pair`)."""
-        self.roster.require_committee(products=False)
+        self.roster.require_committee(pair=False)
         raise UnsafeRequest(f"{self.kind} is not computed by a pair.")
 
     def noise_goes_along(self, number: int) -> bool:
@@ -428,9 +428,11 @@ breathe."""
 
 def opened_bytes(layout: SharedStatistic) -> int:
     """For each entry that is opened: at a holder all members' noise, products and the reply; at the coordinator every
-    holder's reply as bytes and as residues, and what joining them takes (240 bytes measured, 3 primes and holders)."""
+    holder's reply as bytes and as residues, and what joining them takes (240 bytes measured, 3 primes and holders).
+    With verification also the weights of entries in a claim, in four forms, and the blinds of the noise."""
     primes, members, committee = len(layout.field.primes), len(layout.roster.names), len(layout.roster.committee)
-    return max(4 * primes * (members + 7) + 16, 4 * primes * (2 * committee + 12) + 8 * primes + 32)
+    proven = 4 * primes * (12 + members * layout.roster.threshold) if layout.verify else 0
+    return max(4 * primes * (members + 7) + 16, 4 * primes * (2 * committee + 12) + 8 * primes + 32) + proven
 
 
 def too_little_memory(needed: int) -> BadArguments:

@@ -84,6 +84,7 @@ from colonnade.statistics.joint import (
     share_rows,
     too_little_memory,
 )
+from colonnade.statistics.pair import Paired, PairStages, Words, bits_for, drawn, pair_within_memory, told_name
 from colonnade.statistics.shares import (
     blinds_of,
     deal_large,
@@ -95,7 +96,7 @@ from colonnade.statistics.shares import (
     shares_of,
     unblinded,
 )
-from colonnade.statistics.verified import VerifiedStages
+from colonnade.statistics.verified import VerifiedStages, proving_bytes
 from colonnade.view.blocks import Block, Heading, Section, Table, Text
 from colonnade.view.blocks import View as Shown
 
@@ -478,8 +479,9 @@ class MomentsLayout(SharedStatistic):
         release = self.release(self.mu, colluders=colluders(self.roster, view), joint=f"{public.job} {self.label}")
         if self.presence != "known":
             return release
-        shown = f"which pseudonymous records a party has{self._which_cells}, to the share holders"
-        return compose([release, Unbounded("presence", shown, audience="share holders")])
+        holders = "the other party" if self.roster.pair else "share holders"
+        shown = f"which pseudonymous records a party has{self._which_cells}, to the {holders.removeprefix('the ')}"
+        return compose([release, Unbounded("presence", shown, audience=holders)])
 
     @property
     def _which_cells(self) -> str:
@@ -542,6 +544,13 @@ class MomentsLayout(SharedStatistic):
 
     # --- what members do ----------------------------------------------------------------------------------
 
+    def paired(self) -> PairedMoments:
+        return self._paired
+
+    @cached_property
+    def _paired(self) -> PairedMoments:
+        return PairedMoments(self)
+
     def share(self, me: Party, number: int) -> None:
         """Quantise, clip in integers, deal; with the first chunk also the mask, where the holders see it."""
         deal_large(me, self.rows_tag(number), self.field, self._quantised(me, number))
@@ -564,7 +573,9 @@ class MomentsLayout(SharedStatistic):
     def noise_tag(self, number: int) -> str:
         return f"{self.tag}: noise {number}"
 
-    def _quantised(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
+    def _quantised(
+        self, me: Party, number: int, ranges: Sequence[tuple[int, int]] | None = None
+    ) -> NDArray[np.integer[Any]]:
         """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
         masked = self.own_masked(me.name) if self.presence == "secret" else []
         options: dict[str, Any] = {"scores": self.scores, "filled": self.filled, "masks": masked}
@@ -575,7 +586,7 @@ class MomentsLayout(SharedStatistic):
 
         wanted = CohortRows(
             label=f"{self.tag}: quantised",
-            ranges=self.chunks,
+            ranges=ranges or self.chunks,
             width=self.width(me.name),
             dtype=np.int16 if self.gamma < 2**15 else np.int32,
         )
@@ -697,28 +708,30 @@ class MomentsLayout(SharedStatistic):
         """Where masks are shared like data, that each is 0 or 1 (in units of gamma) for each record."""
         return self.facts.n * (1 + len(self.own_masked(dealer))) if self.presence == "secret" else 0
 
-    def _presence(self, me: Party, dealer: str, *, own: bool) -> Iterator[Residues]:
-        """The dealer's own masks, or a holder's shares of them, one after the other in pieces (primes, records)."""
-        if own:
-            yield from (self.field.encode(self.gamma * mask.astype(np.int64)) for mask in self._own_masks(me))
-            return
-        before = list(self.parties).index(dealer)
-        first = sum(map(self.width, self.parties[:before]))
-        for place in range(first, first + 1 + len(self.own_masked(dealer))):
-            for columns, _ in self._all_blocks(me, keep=True):
-                yield columns[:, :, place]
+    def _presence(self, me: Party, dealer: str, *, own: bool) -> Iterator[tuple[int, Residues]]:
+        """The dealer's own masks, or a holder's shares of them, (primes, records, masks) for each block of records,
+        with the number of its first one."""
+        width = 1 + len(self.own_masked(dealer))
+        masks = self._own_masks(me).T if own else np.zeros((0, width), dtype=np.bool_)
+        shares = itertools.repeat({}) if own else self._chunk_shares(me, keep=True)
+        for (start, stop), dealt in zip(self.chunks, shares, strict=False):
+            shape = Shape((stop - start,))
+            for block in range(shape.blocks):
+                first, last = start + shape.rows(block).start, start + shape.rows(block).stop
+                if own:
+                    yield first, self.field.encode(self.gamma * masks[first:last].astype(np.int64))
+                else:
+                    yield first, dealt[dealer].block(block)[:, :, :width]
 
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
     ) -> Iterator[tuple[Factors, Residues]]:
         """sum_r chi_r x_r x_r = gamma sum_r chi_r x_r."""
-        chi = extension.uniform((self.input_length(dealer),), seed=seed, label=f"presence at {dealer}")
-        start = 0
-        for column in self._presence(me, dealer, own=own):
-            weights = chi[:, start : start + column.shape[1]]
-            value = self.field.scale(extension.combine(column, weights), self.gamma)
-            yield product_factors(extension, column, column, weights), value
-            start += column.shape[1]
+        for first, masks in self._presence(me, dealer, own=own):
+            bits = masks.reshape(len(masks), -1)
+            chi = extension.uniform(bits.shape[1:], seed=seed, label=f"presence at {dealer}, records from {first}")
+            value = self.field.scale(extension.combine(bits, chi), self.gamma)
+            yield product_factors(extension, bits, bits, chi), value
 
     # --- shares of rows, a block at a time ----------------------------------------------------------------
 
@@ -807,6 +820,155 @@ class MomentsLayout(SharedStatistic):
         return np.concatenate(parts, axis=2)
 
 
+# --- the same by two institutions alone -------------------------------------------------------------------
+
+
+class PairedMoments(Paired):
+    """Each party computes the products of its own columns, with the constant, alone; those between the two parties are
+    computed for every pattern in which both are present."""
+
+    layout: MomentsLayout
+
+    @cached_property
+    def _crossing(self) -> list[int]:
+        """The patterns with columns of both parties."""
+        patterns = range(len(self.layout.masks))
+        both = {p: [party for party in self.layout.parties if self._own(p, party)[0].size] for p in patterns}
+        return [pattern for pattern, parties in both.items() if len(parties) == 2]
+
+    @cached_property
+    def widths(self) -> dict[str, int]:
+        return {party: self.layout.width(party) for party in self.layout.parties} if self._crossing else {}
+
+    @property
+    def copies(self) -> int:
+        return len(self._crossing)
+
+    def bound(self, party: str) -> int:
+        return self.layout.gamma
+
+    @cached_property
+    def bits(self) -> int:
+        return bits_for(self.layout.facts.n * self.layout.gamma**2, self.layout.mu, self.layout.roster)
+
+    @property
+    def _constant(self) -> bool:
+        return self.layout.constant and self.layout.presence != "secret"
+
+    def _own(self, pattern: int, party: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Which entries of a pattern are columns of a party, and which of its columns these are."""
+        layout = self.layout
+        start = sum(map(layout.width, layout.parties[: layout.parties.index(party)])) + int(self._constant)
+        shown = layout.shown(layout.masks[pattern])
+        places = np.flatnonzero((shown >= start) & (shown < start + layout.width(party)))
+        return places, shown[places] - start
+
+    # --- rows and masks -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _ranges(self) -> list[tuple[int, int]]:
+        return self.layout.chunks if self.product is None else self.chunks
+
+    def _quantised(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
+        """Rounded once: what lies within a party and what it brings to products are of the same integers, or a record
+        could move the result by more than its sensitivity."""
+        name = f"{self.layout.tag}: own rows {number}"
+        if not me.kept(name):
+            me.keep(name, self.layout._quantised(me, number, self._ranges))
+        rows: NDArray[np.integer[Any]] = me.recall(name)
+        return rows
+
+    def rows(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
+        rows = self._quantised(me, number)
+        if self.roles is None or me.name == self.roles[0] or self.layout.presence != "known":
+            return rows
+        present = self._present(me)[:, slice(*self._ranges[number])]
+        return np.concatenate([rows * self._match(present, pattern)[:, None] for pattern in self._crossing], axis=1)
+
+    @property
+    def tells(self) -> bool:
+        return self.layout.presence == "known" and len(self.layout.parties) == 2
+
+    def told(self, me: Party) -> NDArray[np.uint8]:
+        return np.packbits(self.layout._own_masks(me), axis=1)
+
+    def _present(self, me: Party) -> NDArray[np.bool_]:
+        """Which party has which record, and below which cells are filled: (unit, record), in the order of `masks`."""
+        layout, masks = self.layout, dict[str, NDArray[np.bool_]]()
+        for party in layout.parties:
+            if party == me.name:
+                masks[party] = layout._own_masks(me)
+                continue
+            bits = me.recall(told_name(layout))
+            expected = (1 + len(layout.own_masked(party)), -(-layout.facts.n // 8))
+            if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.shape != expected:
+                raise UnsafeRequest("the other party sent a mask of another length than the layout says.")
+            masks[party] = np.unpackbits(bits, axis=1, count=layout.facts.n).astype(bool)
+        return np.concatenate([*(mask[:1] for mask in masks.values()), *(mask[1:] for mask in masks.values())])
+
+    def _match(self, present: NDArray[np.bool_], pattern: int) -> NDArray[np.bool_]:
+        layout = self.layout
+        return _matches(present, layout.candidates if layout.pooled else [layout.masks[pattern]])
+
+    # --- what a party adds to an opening ------------------------------------------------------------------
+
+    def settle(self, me: Party) -> None:
+        self._within(me)
+
+    def _within(self, me: Party) -> list[Words]:
+        """For each pattern the Gram matrix of a party's own columns and the constant, zero elsewhere."""
+        layout, name = self.layout, f"{self.layout.tag}: within"
+        if me.kept(name):
+            kept: list[Words] = me.recall(name)
+            return kept
+        totals = [np.zeros((len(layout.entries(mask)),) * 2, dtype=np.uint64) for mask in layout.masks]
+        takes_part = me.name in layout.parties
+        present = self._present(me) if takes_part and layout.presence == "known" else None
+        for chunk, (start, stop) in enumerate(self._ranges) if takes_part else ():
+            rows = self._quantised(me, chunk)
+            for pattern, total in enumerate(totals):
+                places, columns = self._own(pattern, me.name)
+                used = rows if present is None else rows[self._match(present[:, start:stop], pattern)]
+                own = used[:, columns]
+                total[np.ix_(places, places)] += _integer_gram(own, layout.gamma)
+                if self._constant:
+                    sums = (layout.gamma * own.sum(axis=0, dtype=np.int64)).view(np.uint64)
+                    total[0, places] += sums
+                    total[places, 0] += sums
+                    if me.name == layout.parties[0]:
+                        total[0, 0] += np.uint64(layout.gamma**2 * len(own))
+        me.keep(name, totals)
+        return totals
+
+    def addends(self, me: Party, number: int, cross: Words) -> Words:
+        layout, matrices = self.layout, [matrix.copy() for matrix in self._within(me)]
+        for copy, pattern in enumerate(self._crossing if self.roles is not None else ()):
+            (left, rows), (right, columns) = (self._own(pattern, party) for party in self.roles or ())
+            block = cross[np.ix_(rows, copy * (cross.shape[1] // self.copies) + columns)]
+            matrices[pattern][np.ix_(left, right)] += block
+            matrices[pattern][np.ix_(right, left)] += block.T
+        parts = []
+        for tile in layout.rounds[number]:
+            block = matrices[tile.pattern][slice(*tile.rows), slice(*tile.columns)]
+            parts.append(block[np.triu_indices(len(block))] if tile.diagonal else block.reshape(-1))
+        return np.concatenate(parts)
+
+    def noise(self, me: Party, number: int) -> Words:
+        return drawn(me, mu=self.layout.mu, size=self.layout.openings[number])
+
+    def opened_size(self, number: int) -> int:
+        return self.layout.openings[number]
+
+
+def _integer_gram(rows: NDArray[np.integer[Any]], largest: int) -> Words:
+    """X'X modulo 2^64: through float64, if its sums are below 2^53."""
+    if len(rows) * largest**2 <= 2**53:
+        exact = rows.astype(np.float64)
+        return (exact.T @ exact).astype(np.int64).view(np.uint64)
+    wide = rows.astype(np.int64)
+    return (wide.T @ wide).view(np.uint64)
+
+
 def _matches(present: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> NDArray[np.bool_]:
     """Which records have one of these patterns."""
     match = np.zeros(present.shape[1], dtype=bool)
@@ -826,6 +988,8 @@ def within_memory(layout: MomentsLayout, megabytes: float) -> MomentsLayout:
     at the coordinator; and for both a few arrays of residues for each entry that is opened.
     """
     largest = max(len(layout.entries(mask)) for mask in layout.masks)
+    if layout.roster.pair:
+        return pair_within_memory(layout, megabytes, 32 * sum(len(layout.entries(mask)) ** 2 for mask in layout.masks))
     each = opened_bytes(layout)
     least = min(layout.opening, largest * largest, 1 << 14)
     start, stop = layout.chunks[0]
@@ -855,7 +1019,7 @@ def _resident(layout: MomentsLayout, records: int) -> int:
     block = 4 * primes * min(n, BATCH_ROWS) * (2 * sum(widths.values()) + widest)
     # Where rows are sorted on disk: a chunk of the block in some ten copies. Keys, positions and masks have length n.
     sorting = 0 if records >= n else 80 * min(n, chunk_rows(widest)) * widest
-    holder = own + 4 * max(mail) + block + sorting + 32 * n
+    holder = own + 4 * max(mail) + block + sorting + 32 * n + proving_bytes(layout)
     coordinator = 3 * sum(mail) + 8 * sum(len(layout.entries(mask)) ** 2 for mask in layout.masks)
     return max(holder, coordinator)
 
@@ -898,6 +1062,10 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
 
     def __init__(self, layout: MomentsLayout, view: View, *, adaptive: bool = False) -> None:
         super().__init__(layout, view, later={"chosen": later_ranges(layout)} if adaptive else {})
+        if layout.roster.pair:
+            self.pair = PairStages(layout, view, later=self._later)
+            self.stages, self.notes = self.pair.stages, (*moment_notes(layout, view), *self.verification_notes)
+            return
         roster, degree = layout.roster, layout.roster.threshold
         start, stop = layout.chunks[0]
         shares = max(
@@ -946,11 +1114,16 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
         if ranges is not None:
             layout = replace(layout, ranges=ranges)
             later = {"chosen": {"ranges": plain(ranges)}}
-        job.ask(self.share, **later)
-        for _ in layout.chunks[1:]:
-            job.ask(self.share_more, **later)
+        openings: Iterable[NDArray[Any]]
+        if layout.roster.pair:
+            self.pair.ask_rows(job, **later)
+            openings = self.pair.all_opened(job, layout, **later)
+        else:
+            job.ask(self.share, **later)
+            for _ in layout.chunks[1:]:
+                job.ask(self.share_more, **later)
+            openings = self.all_opened(job, layout, self.add_noise, **later)
         grams = [np.zeros((width, width)) for width in (len(layout.entries(mask)) for mask in layout.masks)]
-        openings = self.all_opened(job, layout, self.add_noise, **later)
         for tiles, integers in zip(layout.rounds, openings, strict=True):
             opened, start = integers.astype(np.float64) / layout.gamma**2, 0
             for tile in tiles:
@@ -972,12 +1145,13 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
 def moment_notes(layout: MomentsLayout, view: View) -> tuple[str, ...]:
     if layout.mu == 0:
         return (EXACT, *layout.empty_notes())
-    sd = layout.noise_sd
+    sd, primes = layout.noise_sd, f"{len(layout.field.primes)} primes of 21 bits"
+    modulus = f"modulus 2^{layout.paired().bits}" if layout.roster.pair else primes
     return (
         f"Each entry of a Gram matrix carries noise with standard deviation {sd:.4g}"
         f" ({sd / layout.facts.n:.2g} of n = {layout.facts.n}).",
         f"Account: {view} view, {colluders(layout.roster, view)} of {len(layout.roster.names)} members collude;"
-        f" {len(layout.field.primes)} primes of 21 bits.",
+        f" {modulus}.",
         *layout.empty_notes(),
     )
 

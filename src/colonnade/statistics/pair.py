@@ -11,10 +11,10 @@ what a party that deviates can do.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,18 @@ from colonnade.federation.stage import Later, Stage
 from colonnade.federation.step import Release, step
 from colonnade.privacy.cost import Free
 from colonnade.privacy.skellam_sampler import largest_draw
-from colonnade.secure.bfv import CIPHERTEXT_BYTES, DEGREE, CrossProduct, Encrypter, Multiplier
+from colonnade.secure.bfv import CIPHERTEXT_BYTES, DEGREE, PRIMES, CrossProduct, Encrypter, Multiplier
 from colonnade.secure.pads import masked, pad_label, unmask_sum
-from colonnade.statistics.joint import Chosen, JointStages, SharedStatistic, once, read_statistic, share_cost
+from colonnade.statistics.joint import (
+    PYTHON,
+    Chosen,
+    JointStages,
+    SharedStatistic,
+    once,
+    read_statistic,
+    share_cost,
+    too_little_memory,
+)
 from colonnade.statistics.shares import noise_part, received_from
 
 MAIL = 24 << 20
@@ -67,6 +76,12 @@ class Paired(ABC):
         """Patterns of records for each of which the multiplying party brings its columns, with zeros elsewhere."""
         return 1
 
+    @property
+    def encrypted(self) -> int:
+        """Columns of the encrypter as they are encrypted: fewer, if several are digits of one."""
+        assert self.roles is not None
+        return self.widths[self.roles[0]]
+
     @abstractmethod
     def bound(self, party: str) -> int:
         """The largest size of an entry of its rows."""
@@ -76,13 +91,24 @@ class Paired(ABC):
     def bits(self) -> int:
         """Results are computed modulo 2^bits."""
 
+    def begin(self, me: Party) -> None:  # noqa: B027
+        """What a party does before it brings any rows."""
+
     @abstractmethod
     def rows(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
         """This party's columns for one of the `chunks` of the cohort."""
 
-    def told(self, me: Party) -> NDArray[Any] | None:
-        """What the other party must know to compute what lies within it: masks, where presence is known."""
-        return None
+    @property
+    def tells(self) -> bool:
+        """Whether the parties tell each other something in the clear: who has which record, where presence is known."""
+        return False
+
+    def told(self, me: Party) -> NDArray[np.uint8]:
+        """What this party tells the other."""
+        raise UnsafeRequest("nothing is told in this computation.")
+
+    def settle(self, me: Party) -> None:  # noqa: B027
+        """Compute what lies within this party, while the other multiplies."""
 
     @abstractmethod
     def addends(self, me: Party, number: int, cross: Words) -> Words:
@@ -92,6 +118,11 @@ class Paired(ABC):
     @abstractmethod
     def noise(self, me: Party, number: int) -> Words:
         """This party's part of the noise of one opening, as it is added to its part."""
+
+    @property
+    def share_name(self) -> str:
+        """Under which a party keeps its share of all products."""
+        return f"{self.layout.tag}: share"
 
     @abstractmethod
     def opened_size(self, number: int) -> int:
@@ -113,10 +144,10 @@ class Paired(ABC):
     def product(self) -> CrossProduct | None:
         if self.roles is None:
             return None
-        encrypter, multiplier = self.roles
+        _, multiplier = self.roles
         return CrossProduct(
             records=self.layout.facts.n,
-            left=self.widths[encrypter],
+            left=self.encrypted,
             right=self.widths[multiplier] * self.copies,
             bound=self.bound(multiplier),
             bits=self.bits,
@@ -148,6 +179,19 @@ class Paired(ABC):
         )
 
 
+Layout = TypeVar("Layout", bound=SharedStatistic)
+
+
+def pair_within_memory(layout: Layout, megabytes: float, opened: int) -> Layout:
+    """The same computation, if it fits: ciphertexts of one chunk in some copies, the sums of all, what is opened."""
+    product = layout.paired().product
+    sums = 0 if product is None else 3 * 8 * len(product.groups) * len(PRIMES) * DEGREE * product.right
+    needed = PYTHON + 12 * MAIL + 32 * layout.facts.n + sums + opened
+    if needed > megabytes * (1 << 20):
+        raise too_little_memory(needed)
+    return layout
+
+
 # --- the coordinator's side -------------------------------------------------------------------------------
 
 
@@ -157,7 +201,6 @@ class PairStages(JointStages):
     def __init__(self, layout: SharedStatistic, view: View, *, later: Mapping[str, Later] | None = None) -> None:
         super().__init__(layout, view, later=later)
         paired = layout.paired()
-        self.trust = paired.trust
         rows = max(stop - start for start, stop in paired.chunks)
         ciphertexts = paired.product.ciphertexts(rows) if paired.product is not None else 0
         returned = paired.product.returned_bytes if paired.product is not None else 0
@@ -169,7 +212,8 @@ class PairStages(JointStages):
             [{"number": number} for number in range(len(paired.chunks) + 1)],
             audience=AUDIENCE,
             recipients=names,
-            discloses=f"encrypted {layout.rows}, and masked products of them" + self._told(layout),
+            discloses=f"encrypted {layout.rows}, and masked products of them"
+            + ("; which records a party has" if paired.tells else ""),
             reply_bytes=max(CIPHERTEXT_BYTES * ciphertexts, returned),
         )
         self.open = self.stage(
@@ -182,10 +226,6 @@ class PairStages(JointStages):
             reply_bytes=8 * max(paired.opened_size(number) for number in range(len(layout.openings))),
         )
         self.stages: tuple[Stage, ...] = (self.exchange, self.open)
-
-    @staticmethod
-    def _told(layout: SharedStatistic) -> str:
-        return "; which records a party has" if getattr(layout, "presence", None) == "known" else ""
 
     def ask_rows(self, job: Job, **later: Any) -> None:
         """All chunks: while one is encrypted, the one before it is multiplied."""
@@ -233,15 +273,19 @@ def exchange_rows(me: Party, *, layout: dict[str, Any], view: View, number: int,
     if not 0 <= number <= len(paired.chunks):
         raise UnsafeRequest(f"this computation has no chunk of rows {number}.")
     other, last = _other(me), number == len(paired.chunks)
-    if number == 0 and (told := paired.told(me)) is not None:
-        me.send(other, f"{statistic.tag}: told", told)
-    if number == 1 and paired.told(me) is not None:
+    if number == 0 and me.name in statistic.parties:
+        paired.begin(me)
+    if number == 0 and paired.tells:
+        me.send(other, f"{statistic.tag}: told", paired.told(me))
+    if number == 1 and paired.tells:
         me.keep(told_name(statistic), received_from(me, f"{statistic.tag}: told", [other])[other])
     if paired.product is not None and paired.roles is not None:
         if me.name == paired.roles[0] and not last:
             _encrypt(me, statistic, paired, paired.product, number)
         elif me.name == paired.roles[1] and number:
             _multiply(me, statistic, paired, paired.product, number - 1, last=last)
+        elif last:
+            paired.settle(me)
     return Release(None, "nothing: ciphertexts travel sealed")
 
 
@@ -270,12 +314,12 @@ def _multiply(
         return
     returned, share = multiplier.finish(me.recall(f"{tag}: key of the other"), me.randomness)
     me.send(other, f"{tag}: masked products", returned)
-    me.keep(f"{tag}: share", share)
+    me.keep(paired.share_name, share)
 
 
 def own_share(me: Party, statistic: SharedStatistic, paired: Paired) -> Words:
     """This party's share of all products: its masks, or what it decrypts."""
-    name, product = f"{statistic.tag}: share", paired.product
+    name, product = paired.share_name, paired.product
     if product is None or paired.roles is None:
         return np.zeros((0, 0), dtype=np.uint64)
     if not me.kept(name):

@@ -46,7 +46,14 @@ from colonnade.secure.bgw import Product, lift, open_product
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics import forecast
-from colonnade.statistics.circuit import Circuit, CircuitStages, CircuitStatistic, Factor, within_memory
+from colonnade.statistics.circuit import (
+    Circuit,
+    CircuitStages,
+    CircuitStatistic,
+    Factor,
+    PairedCircuit,
+    within_memory,
+)
 from colonnade.statistics.features import (
     EMPTY_WORDS,
     PRESENT,
@@ -61,6 +68,7 @@ from colonnade.statistics.features import (
     stochastic_round,
 )
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
+from colonnade.statistics.pair import Words, bits_for
 from colonnade.statistics.shares import noise_part
 from colonnade.view.blocks import Block, Section, Table, Text
 from colonnade.view.blocks import View as Shown
@@ -450,16 +458,14 @@ class PolynomialLayout(CircuitStatistic):
     def noise(self, me: Party) -> NDArray[np.int64]:
         return noise_part(me, mu=self.mu, size=self.size)
 
-    def share(self, me: Party, number: int) -> None:
-        """A party rounds its values once, with the first chunk: sums and products are of the same integers."""
-        if number == 0:
-            rows = self._quantised(me)
-            for chunk, (start, stop) in enumerate(self.chunks) if me.name in self.circuit.widths else ():
-                me.keep(f"{self.tag}: quantised {chunk}", rows[start:stop])
-            if me.name in self.local:
-                sums = [sum(self._product(me, rows, own).tolist()) for own in self.local[me.name]]
-                me.keep(f"{self.tag}: own sums", [str(total) for total in sums])
-        super().share(me, number)
+    def begin(self, me: Party) -> None:
+        """A party rounds its values once, before the first chunk: sums and products are of the same integers."""
+        rows = self._quantised(me)
+        for chunk, (start, stop) in enumerate(self.chunks) if me.name in self.circuit.widths else ():
+            me.keep(f"{self.tag}: quantised {chunk}", rows[start:stop])
+        if me.name in self.local:
+            sums = [sum(self._product(me, rows, own).tolist()) for own in self.local[me.name]]
+            me.keep(f"{self.tag}: own sums", [str(total) for total in sums])
 
     def local_sums(self, me: Party) -> NDArray[Any]:
         return np.array([int(total) for total in me.recall(f"{self.tag}: own sums")], dtype=object)
@@ -505,6 +511,13 @@ class PolynomialLayout(CircuitStatistic):
             opened[:, position] = open_product(total, noise=drawn, parties=me.roster.names)
         return opened
 
+    def paired(self) -> PairedPolynomial:
+        return self._paired
+
+    @cached_property
+    def _paired(self) -> PairedPolynomial:
+        return PairedPolynomial(self)
+
     # --- what is verified ---------------------------------------------------------------------------------
 
     def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
@@ -531,6 +544,32 @@ class PolynomialLayout(CircuitStatistic):
     def sum_weights(self, extension: Extension, seed: bytes) -> dict[str, Residues]:
         weights = self._monomial_weights(extension, seed)
         return {party: np.stack([weights[own] for own in each], axis=1) for party, each in self.local.items()}
+
+
+class PairedPolynomial(PairedCircuit):
+    """Coefficients are public, so each party takes them times its own sums and its shares of products."""
+
+    layout: PolynomialLayout
+
+    def bound(self, party: str) -> int:
+        return max(self.layout._largest_product(own) for holder, own in self.layout.shared if holder == party)
+
+    @cached_property
+    def bits(self) -> int:
+        return bits_for(self.layout.facts.n * max(self.layout.reach), self.layout.mu, self.layout.roster)
+
+    def addends(self, me: Party, number: int, cross: Words) -> Words:
+        layout, monomials = self.layout, dict[Exponents, int]()
+        for own, total in zip(layout.local.get(me.name, ()), self.own_sums(me), strict=True):
+            monomials[own] = int(total)
+        for own, term in layout.terms.items():
+            left, right = self.columns(term)
+            monomials[own] = int(cross[left.start, right.start])
+        totals = [sum(a * monomials.get(own, 0) for own, a in output.items() if own) for output in layout.coefficients]
+        return np.array([total % 2**64 for total in totals], dtype=np.uint64)
+
+    def noise(self, me: Party, number: int) -> Words:
+        return self.layout.noise(me).view(np.uint64)
 
 
 def _concerns(column: str, named: set[str]) -> bool:
@@ -568,9 +607,10 @@ class PolynomialComputation(CircuitStages, Procedure["PolynomialResult"]):
 
 def _notes(layout: PolynomialLayout, view: View, delta: float) -> tuple[str, ...]:
     """The forecast of a plan: scale, noise, account."""
-    size = (
-        f"Degree {layout.polynomial.degree}, scale gamma^{layout.scale_degree} with gamma = {layout.gamma};"
-        f" {len(layout.field.primes)} primes of 21 bits, {len(layout.circuit.levels)} rounds of degree reduction."
+    size = f"Degree {layout.polynomial.degree}, scale gamma^{layout.scale_degree} with gamma = {layout.gamma};" + (
+        f" modulus 2^{layout.paired().bits}."
+        if layout.roster.pair
+        else f" {len(layout.field.primes)} primes of 21 bits, {len(layout.circuit.levels)} rounds of degree reduction."
     )
     if not layout.mu:
         return (EXACT, size)

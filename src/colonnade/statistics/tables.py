@@ -46,6 +46,7 @@ from colonnade.formatting import noise_width, number
 from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Relation, compose
 from colonnade.privacy.skellam import LARGEST_MU
+from colonnade.secure.bfv import MOST_BITS
 from colonnade.secure.bgw import lift, open_product
 from colonnade.secure.claims import Factors, cross_weights
 from colonnade.secure.extension import Extension
@@ -57,12 +58,14 @@ from colonnade.statistics.circuit import (
     CircuitStages,
     CircuitStatistic,
     Factor,
+    PairedCircuit,
     node_size,
     pairings,
     within_memory,
 )
 from colonnade.statistics.features import CohortRows, empty_notes
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
+from colonnade.statistics.pair import Words, bits_for
 from colonnade.statistics.shares import noise_part
 from colonnade.statistics.verified import one_hot_claim
 from colonnade.view.blocks import Block, Figure, Section, Table, Text
@@ -376,6 +379,13 @@ class TablesLayout(CircuitStatistic):
             start += size
         return opened
 
+    def paired(self) -> PairedTables:
+        return self._paired
+
+    @cached_property
+    def _paired(self) -> PairedTables:
+        return PairedTables(self)
+
     # --- what is verified ---------------------------------------------------------------------------------
 
     def term_vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
@@ -426,6 +436,119 @@ class TablesLayout(CircuitStatistic):
             for group, factor in enumerate(self._own_factors(dealer)):
                 own_columns, label = rows[:, :, factor.start : factor.stop], f"group {group} of {dealer}"
                 yield one_hot_claim(extension, own_columns, seed=seed, label=label, start=start)
+
+
+class PairedTables(PairedCircuit):
+    """Counts are small, so several of the encrypter's indicators are digits of one number, and as many counts with
+    their noise are digits of one word: every digit holds n and all noise."""
+
+    layout: TablesLayout
+
+    @cached_property
+    def _digit_bits(self) -> int:
+        return bits_for(self.layout.facts.n, max(self.layout.mus), self.layout.roster)
+
+    @cached_property
+    def _digits(self) -> int:
+        return max(1, MOST_BITS // self._digit_bits)
+
+    @property
+    def bits(self) -> int:
+        return self._digits * self._digit_bits
+
+    def bound(self, party: str) -> int:
+        return 1
+
+    @cached_property
+    def _words(self) -> dict[int, int]:
+        """For each part of the encrypter, by its first column: its first word. A word has columns of one part."""
+        assert self.roles is not None
+        starts: dict[int, int] = {}
+        end = 0
+        for part, factor in self.layout.factors.items():
+            if part.party == self.roles[0]:
+                starts[factor.start] = end
+                end += -(-part.size // self._digits)
+        return starts | {self.widths[self.roles[0]]: end}
+
+    @property
+    def encrypted(self) -> int:
+        return max(self._words.values())
+
+    def _packed(self, columns: NDArray[Any]) -> NDArray[Any]:
+        """Columns of one part as words: sum_k column_k 2^(k bits), along the last axis."""
+        padding = [(0, 0)] * (columns.ndim - 1) + [(0, -columns.shape[-1] % self._digits)]
+        digits = np.pad(columns, padding).reshape(*columns.shape[:-1], -1, self._digits).astype(np.int64)
+        return np.asarray((digits << (self._digit_bits * np.arange(self._digits))).sum(axis=-1))
+
+    def rows(self, me: Party, number: int) -> NDArray[Any]:
+        rows = super().rows(me, number)
+        if self.roles is None or me.name != self.roles[0]:
+            return rows
+        factors = [factor for part, factor in self.layout.factors.items() if part.party == me.name]
+        return np.concatenate([self._packed(rows[:, factor.start : factor.stop]) for factor in factors], axis=1)
+
+    # --- what is opened: a table within a party cell by cell, one between the parties in words ---------------
+
+    def _cross(self, parts: Sequence[Part]) -> tuple[int, int, bool]:
+        """(Cells of the encrypter's part, of the other's, whether the encrypter's part is the first)."""
+        assert self.roles is not None
+        first = parts[0].party == self.roles[0]
+        return (parts[0].size, parts[1].size, True) if first else (parts[1].size, parts[0].size, False)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """Words of each table."""
+        sizes = []
+        for parts in self.layout.parts:
+            left, right, _ = (parts[0].size, 1, True) if len(parts) == 1 else self._cross(parts)
+            sizes.append(left if len(parts) == 1 else -(-left // self._digits) * right)
+        return sizes
+
+    def opened_size(self, number: int) -> int:
+        return sum(self._sizes)
+
+    def addends(self, me: Party, number: int, cross: Words) -> Words:
+        own, terms, words = self.own_sums(me).astype(np.int64).view(np.uint64), iter(self.layout.circuit.terms), []
+        for parts in self.layout.parts:
+            if len(parts) == 1:
+                mine = parts[0].party == me.name
+                words.append(own[: parts[0].size] if mine else np.zeros(parts[0].size, dtype=np.uint64))
+                own = own[parts[0].size :] if mine else own
+                continue
+            left, right = self.columns(next(terms))
+            start = self._words[left.start]
+            taken = slice(start, start - (-(left.stop - left.start) // self._digits))
+            words.append(cross[taken, right].reshape(-1))
+        return np.concatenate(words)
+
+    def noise(self, me: Party, number: int) -> Words:
+        drawn, words = self.layout.noise(me), []
+        for parts, size in zip(self.layout.parts, self.layout.sizes, strict=True):
+            cells, drawn = drawn[:size], drawn[size:]
+            if len(parts) == 2:
+                left, right, first = self._cross(parts)
+                table = cells.reshape(left, right).T if first else cells.reshape(right, left)
+                cells = self._packed(table).T.reshape(-1)
+            words.append(cells)
+        return np.concatenate(words).view(np.uint64)
+
+    def results(self, number: int, words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Each word's digits, the lowest first: of size below half their base, so that they are unique."""
+        base, cells = 1 << self._digit_bits, []
+        for parts, size in zip(self.layout.parts, self._sizes, strict=True):
+            table, words = words[:size], words[size:]
+            if len(parts) == 2:
+                left, right, first = self._cross(parts)
+                digits = []
+                for _ in range(self._digits):
+                    digit = (table + base // 2) % base - base // 2
+                    digits.append(digit.reshape(-1, right))
+                    table = (table - digit) // base
+                counts = np.stack(digits, axis=1).reshape(-1, right)[:left]
+                table = (counts if first else counts.T).reshape(-1)
+            cells.append(table)
+        return np.concatenate(cells)
 
 
 def _columns(parts: Sequence[Part]) -> list[str]:
@@ -505,7 +628,7 @@ def _notes(layout: TablesLayout, view: View, delta: float, epsilon: float | None
     """The forecast of a plan: noise, account, bytes."""
     column, circuit = 4 * len(layout.field.primes) * layout.facts.n, layout.circuit
     sent = ", ".join(f"{party} {column * width:,}" for party, width in circuit.widths.items())
-    size = [f"Bytes of one-hot rows that each holder receives: {sent}."] if sent else []
+    size = [f"Bytes of one-hot rows that each holder receives: {sent}."] if sent and not layout.roster.pair else []
     if circuit.levels:
         size.append(
             f"Tables of three parties: each holder deals {column * max(circuit.level_widths):,} bytes to each holder."

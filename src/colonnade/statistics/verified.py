@@ -40,7 +40,7 @@ from colonnade.secure.claims import Factors
 from colonnade.secure.extension import DEGREE, Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.openings import check_opening
-from colonnade.secure.proof import Layout, Query, Vector, answer, prove, verdict
+from colonnade.secure.proof import CHUNK, Layout, Query, Vector, answer, prove, verdict
 from colonnade.secure.shamir import lagrange_weights, share_residues
 from colonnade.statistics.joint import Chosen, JointStages, SharedStatistic, commitment, read_statistic
 from colonnade.statistics.shares import join, own_coin, received_from, require_agreement, require_holder, true_coins
@@ -167,6 +167,8 @@ class VerifiedStages(JointStages):
     @property
     def verification_notes(self) -> tuple[str, ...]:
         """What a plan says where nothing is verified."""
+        if self.layout.roster.pair:
+            return (self.layout.paired().trust,)
         return () if self.layout.verify else (NOT_VERIFIED,)
 
     def verification(self) -> tuple[Stage, ...]:
@@ -203,14 +205,26 @@ def verification_stages(
     later: Mapping[str, Later],
     *,
     label: str = "",
+    products: int | None = None,
+    inputs: Mapping[str, int] | None = None,
 ) -> tuple[Stage, ...]:
     """First coins, proofs, second coins, answers, conclusions: each is asked once for each of the `requests`, which
-    state a layout of their own each."""
+    state a layout of their own each. `products` and `inputs` bound the lengths of the claims, if they are not those of
+    the layout: sizes are forecast from them."""
     committee = layout.roster.committee
     provers = tuple(dict.fromkeys((*committee, *dealers)))
     coins = checked_by_step("the holders' coins, to which they are bound since they compared")
+    claim = Layout.balanced(layout.claim_length if products is None else products)
+    lengths = {dealer: layout.input_length(dealer) for dealer in dealers} if inputs is None else inputs
+    rows = [Layout.balanced(length) for length in lengths.values() if length]
+    each = 4 * DEGREE * len(layout.field.primes) * len(committee)  # an element, to each holder
+    masks = each * claim.masks(len(committee))
+    proof = each * (claim.proof + 1 + max((own.masks(1) + own.proof for own in rows), default=0))
+    answers = each * (claim.answers(len(committee)) + sum(own.answers(1) for own in rows))
 
-    def planned(what: str, asked: Step, members: Sequence[str], number: int = 0, **known: Later) -> Stage:
+    def planned(
+        what: str, asked: Step, members: Sequence[str], size: int = 0, number: int = 0, **known: Later
+    ) -> Stage:
         arguments = [{**request, "number": number, **{name: {} for name in known}} for request in requests]
         return stage(
             f"{label or layout.label}: {what}",
@@ -220,15 +234,15 @@ def verification_stages(
             roster=layout.roster,
             audience=SEALED,
             discloses="coins and masked proofs, to the share holders",
-            reply_bytes=1024,
+            reply_bytes=1024 + size,
             later={**later, **known},
         )
 
     return (
-        planned("first coins", show_coin, committee),
-        planned("prove", prove_shares, provers, coins=coins),
-        planned("second coins", show_coin, committee, 1),
-        planned("answer", answer_proofs, committee, coins=coins),
+        planned("first coins", show_coin, committee, masks),
+        planned("prove", prove_shares, provers, proof, coins=coins),
+        planned("second coins", show_coin, committee, number=1),
+        planned("answer", answer_proofs, committee, answers, coins=coins),
         planned("conclude", conclude, committee),
     )
 
@@ -292,6 +306,14 @@ def _opened(holder: str, value: Any) -> tuple[Residues, bytes, Residues]:
         ):
             return share, salt, proven
     raise SecureError(f"{holder!r} opened something other than a share; nothing is joined.")
+
+
+def proving_bytes(layout: SharedStatistic) -> int:
+    """What a holder or a dealer has in memory while it proves and answers in pieces: some ten copies of a piece."""
+    if not layout.verify:
+        return 0
+    longest = max(layout.claim_length, *(layout.input_length(party) for party in layout.parties))
+    return 40 * DEGREE * len(layout.field.primes) * min(longest, CHUNK)
 
 
 def proving_dealers(layout: SharedStatistic) -> tuple[str, ...]:

@@ -31,14 +31,15 @@ from colonnade.federation.roster import Roster
 from colonnade.statistics.joint import check_budget
 from colonnade.synthesis.choice import Choice, choose
 from colonnade.synthesis.copula.overlap import EXPECTED, Expected
-from colonnade.synthesis.copula.procedure import CopulaSynthesis
-from colonnade.synthesis.field.procedure import MISSING_DATA, FieldSynthesis, check_split
+from colonnade.synthesis.field.procedure import MISSING_DATA, check_split
 from colonnade.synthesis.restrictions import Constraints, Restricted
-from colonnade.synthesis.table import SyntheticTable
+from colonnade.synthesis.table import INTERVALS, SyntheticTable
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
 
+NEEDS = ("jax", "mbi")
+"""Of a field. By default it is known only with the columns whether there is one: its run then asks for these first."""
 COPULA: Mapping[str, tuple[str, ...]] = {"model": ("auto", "copula")}
 FIELD: Mapping[str, tuple[str, ...]] = {"model": ("auto", "field")}
 
@@ -211,13 +212,17 @@ class Synthesize(Method[SyntheticTable]):
             raise BadArguments('patterns of presence are used where it is known; choose presence="known".')
         if self.split is not None:
             check_split(self.split)
+        if self.model == "auto" and (mine := self.of_one_model("copula")) and (others := self.of_one_model("field")):
+            raise BadArguments(f"{mine[0]} belongs to the copula and {others[0]} to the field; leave one of them out.")
 
     def needed_to_fit(self) -> tuple[str, ...]:
-        return ("jax", "mbi") if self.model == "field" else ()
+        return NEEDS if self.model == "field" else ()
 
     def missing_data(self) -> str:
-        if self.model == "field":
+        if self.model == "field" or self.of_one_model("field"):
             return MISSING_DATA
+        if self.model == "independent":
+            return "A column's marginal is that of the records that have it: right if records are missing at random."
         pairs = "a pair of columns is measured on the records that have both: right if records are missing completely"
         if self.presence == "secret" or self.correlation == "pairs":
             return f"{pairs.capitalize()} at random."
@@ -233,10 +238,15 @@ class Synthesize(Method[SyntheticTable]):
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[SyntheticTable]:
         columns = Columns(column for own in facts.wanted(self.columns).values() for column in own.values())
         constraints = Constraints.of(self.constraints or (), columns)
-        choice = choose(self, facts)
-        options = replace(self, model=choice.model)
-        synthesis = FieldSynthesis if choice.model == "field" else CopulaSynthesis
-        return Chosen(synthesis(options, facts, roster), choice, constraints)
+        return Chosen(choose(self, facts, roster), constraints)
+
+    def of_one_model(self, model: str) -> list[str]:
+        """The options that were given and have a meaning with this model only."""
+        return [
+            name
+            for name, declared in self.declared().items()
+            if declared.option.only == {"model": ("auto", model)} and getattr(self, name) != declared.default
+        ]
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:
@@ -249,17 +259,20 @@ class Synthesize(Method[SyntheticTable]):
 class Chosen(Procedure[SyntheticTable]):
     """The procedure of the chosen model; its table says which it is and why, and its rows satisfy the constraints."""
 
-    def __init__(self, chosen: Procedure[SyntheticTable], choice: Choice, constraints: Constraints) -> None:
-        self.chosen, self.choice, self.constraints = chosen, choice, constraints
-        self.stages = chosen.stages
+    def __init__(self, choice: Choice, constraints: Constraints) -> None:
+        self.choice, self.constraints = choice, constraints
+        self.stages = choice.procedure.stages
         facts = (
-            f"In every row: {'; '.join(constraints.texts)}. A column that begins an equality is computed from the others;"
-            " rows that break a fact are drawn anew.",
+            f"In every row: {'; '.join(constraints.texts)}. A column that begins an equality is computed from the"
+            " others; rows that break a fact are drawn anew.",
         )
-        self.notes = (choice.because, *(facts if constraints.texts else ()), *chosen.notes)
+        warning = (f"WARNING: {choice.warning}",) if choice.warning not in ("", choice.because) else ()
+        told = facts if constraints.texts else ()
+        self.notes = (choice.because, *warning, *told, f"Intervals: {INTERVALS}", *choice.procedure.notes)
 
     def run(self, job: Job) -> SyntheticTable:
-        table = replace(self.chosen.run(job), because=self.choice.because)
+        warnings = (self.choice.warning,) if self.choice.warning else ()
+        table = replace(self.choice.procedure.run(job), because=self.choice.because, warnings=warnings)
         if not self.constraints.texts:
             return table
         redrawn = table.redrawn

@@ -15,7 +15,7 @@ import ast
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,11 @@ class Condition:
     codes: NDArray[np.int64] | None = None
     low: float = -np.inf
     high: float = np.inf
+
+    def fulfilled(self, encoded: NDArray[Any]) -> Booleans:
+        if self.codes is not None:
+            return np.isin(encoded, self.codes)
+        return np.asarray((encoded >= self.low) & (encoded <= self.high))
 
 
 def conditions(columns: Columns, where: Mapping[str, Any]) -> dict[str, Condition]:
@@ -415,10 +420,12 @@ class _Reader:
 
 @dataclass(frozen=True, eq=False)
 class Restricted:
-    """A model's rows, given that the facts hold: those that break one are drawn anew."""
+    """A model's rows, given that the facts hold: those that break one are drawn anew, and so are those that no longer
+    fulfil the conditions `where` after columns were computed."""
 
     model: Sampler
     constraints: Constraints
+    where: Mapping[str, Condition] = field(default_factory=dict)
 
     @property
     def columns(self) -> Columns:
@@ -432,6 +439,8 @@ class Restricted:
             block = max(1024, int(1.1 * (rows - accepted) * max(drawn, 1) / max(accepted, 1))) if drawn else rows
             for frame in self.model.batches(min(block, 65_536), draw):
                 imposed, held = self.constraints.imposed(frame)
+                for name, condition in self.where.items():
+                    held &= condition.fulfilled(self.columns[name].encode(imposed[name]))
                 waiting.append(imposed[held])
                 drawn, accepted = drawn + len(frame), accepted + int(held.sum())
             if drawn > 10 / LEAST_ACCEPTED and accepted < LEAST_ACCEPTED * drawn:
@@ -446,7 +455,7 @@ class Restricted:
                 waiting, given = [joined.iloc[count:]], given + count
 
     def given(self, where: Mapping[str, Condition]) -> Restricted:
-        return Restricted(conditioned(self.model, where), self.constraints)
+        return Restricted(conditioned(self.model, where), self.constraints, {**self.where, **where})
 
     def to_arrays(self) -> Mapping[str, NDArray[Any]]:
         return self.model.to_arrays()

@@ -17,6 +17,7 @@ import pandas as pd
 
 from colonnade.codec import convert
 from colonnade.data.column import Column, Columns
+from colonnade.data.spreadsheet import restored, safe_frame
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments
 from colonnade.federation.method import Result
@@ -24,9 +25,10 @@ from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
 from colonnade.statistics.cells import cells
 from colonnade.statistics.quantiles import quantiles
+from colonnade.synthesis.figures import PICTURED, association_figure, column_figure
 from colonnade.synthesis.inference import Estimator, combined
 from colonnade.synthesis.restrictions import conditioned, conditions
-from colonnade.view.blocks import ChartName, Figure, Figures, Items, Section, Table, Text, View
+from colonnade.view.blocks import Figure, Figures, Items, Section, Table, Text, View
 
 Format = Literal["parquet", "csv"]
 Source = int | np.random.Generator
@@ -40,6 +42,10 @@ TOO_FEW = "Too few records are shared"
 """Of the details: these columns are named before anything else is said of the table."""
 MOST_CHARTS = 60
 """Columns that the report draws."""
+INTERVALS = (
+    "Standard errors that are computed from rows alone are too small; `table.analyse` adds the noise and the sampling"
+    " of the cohort, for columns whose dependence the model has (`table.valid_for`)."
+)
 DRAWS = 20
 ROWS_A_RECORD, MOST_ROWS = 4, 400_000
 """Rows of a table that is drawn for error bars, for each record of the cohort, and at most."""
@@ -82,9 +88,11 @@ class SyntheticTable(Result):
     notes : what the reader should know (warnings, what was left to completion), one sentence each.
     details : what else the method has to say, as plain values for result.json.
     simulated : a seed made the noise predictable, so the table protects nobody.
-    because : which model was chosen and why, if the method chose it.
+    because : which model was chosen and why, if the method chose it. warnings : what comes before anything else.
     quality : how far the model is from the records, estimated from the released numbers alone.
     redrawn : another model that the released numbers support as well, for error bars.
+    measured : of columns, the released marginal (`figures.released_shares`), to draw the rows over it.
+    hidden : pairs of columns whose association was not measured, or not seen for the noise.
     """
 
     kind: ClassVar[str] = "synthetic-table"
@@ -103,8 +111,11 @@ class SyntheticTable(Result):
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     because: str = ""
+    warnings: tuple[str, ...] = ()
     quality: Quality | None = None
     redrawn: Callable[[np.random.Generator], Sampler] | None = None
+    measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    hidden: frozenset[frozenset[str]] = frozenset()
     _marginals: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -157,15 +168,19 @@ class SyntheticTable(Result):
         rule, and ready functions. `valid_for` says which columns' dependence the model has.
         """
         fitted = function(frame_of(self.model, self._many(rows), self.seed))
-        return combined(fitted, [function(table) for table in self.draws(draws, rows=rows, seed=seed)], level=level)
+        others = [function(table) for table in self.draws(draws, rows=rows, seed=seed)]
+        intervals = combined(fitted, others, level=level)
+        intervals.attrs["valid for"] = self.valid_for(getattr(function, "columns", ()))
+        return intervals
 
     def _many(self, rows: int | None) -> int:
         return min(ROWS_A_RECORD * self.cohort, MOST_ROWS) if rows is None else rows
 
     def valid_for(self, columns: Sequence[str]) -> str:
-        """Whether the model has all the dependence of these columns, in a sentence."""
-        missing = getattr(self.model, "left_out", lambda columns: "")(columns)
-        return missing or f"The model has the dependence of {', '.join(columns)} that was measured."
+        """Whether the model has the dependence of these columns, in a sentence; for none, of all of them."""
+        asked = tuple(columns) or tuple(self.columns)
+        missing = getattr(getattr(self.model, "model", self.model), "left_out", lambda columns: "")(asked)
+        return missing or f"The model has the dependence of {', '.join(asked)} that was measured."
 
     # --- the run folder --------------------------------------------------------------------------------------------
 
@@ -223,7 +238,7 @@ class SyntheticTable(Result):
         names = list(self.details.get(MOSTLY_NOISE, ()))
         rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
         noisy = (f"Mostly noise: {', '.join(names[:5])}{rest}.",) if names else ()
-        return (*noisy, *(note for note in self.notes if note.startswith(TOO_FEW)))
+        return (*self.warnings, *noisy, *(note for note in self.notes if note.startswith(TOO_FEW)))
 
     def view(self) -> View:
         marginals = self.marginals
@@ -236,7 +251,13 @@ class SyntheticTable(Result):
             style="lead",
         )
         said = (Text(text=self.because),) if self.because else ()
-        charts = tuple(_chart(name, marginal) for name, marginal in list(marginals.items())[:MOST_CHARTS])
+        charts = tuple(
+            column_figure(name, marginal, self.measured.get(name))
+            for name, marginal in list(marginals.items())[:MOST_CHARTS]
+        )
+        together: tuple[Figure, ...] = ()
+        if len(self.columns) > 1:
+            together = (association_figure(self.sample(min(self.rows, PICTURED)), self.columns, self.hidden),)
         rest = len(marginals) - MOST_CHARTS
         more = (Text(text=f"The other {rest} columns are in the table."),) if rest > 0 else ()
         typical = tuple(
@@ -247,7 +268,7 @@ class SyntheticTable(Result):
             title=title,
             warnings=self._warnings(),
             quality=self._quality(),
-            answer=(lead, *said, Items(items=self.notes)) if self.notes else (lead, *said),
+            answer=(lead, *said, *together, *((Items(items=self.notes),) if self.notes else ())),
             sections=(Section(title="The synthetic columns", blocks=(Figures(figures=charts), *more)),),
             terminal=(Table(title=title, head=("column", "kind", "most common, or the middle half"), rows=typical),),
         )
@@ -256,17 +277,7 @@ class SyntheticTable(Result):
         at_home = "Each party can compare its own columns at home, with `colonnade compare`."
         if self.quality is None:
             return f"Not measured here: across parties that would be one more release. {at_home}"
-        return f"{self.quality.sentence} {at_home}"
-
-
-def _chart(name: str, marginal: Mapping[str, Any]) -> Figure:
-    counts, edges = marginal["counts"], marginal["edges"]
-    data = {"labels": marginal["labels"], "values": counts} if edges is None else {"counts": counts, "edges": edges}
-    if "ticks" in marginal:
-        data["ticks"] = marginal["ticks"]
-    chart: ChartName = "bars" if edges is None else "histogram"
-    axes = {"x": "synthetic rows"} if edges is None else {"x": name, "y": "synthetic rows"}
-    return Figure(name=name, chart=chart, data=data, label=f"Synthetic counts of {name}", title=name, **axes)
+        return f"{self.quality.sentence} {at_home} {INTERVALS}"
 
 
 def _typical(column: Column, marginal: Mapping[str, Any]) -> str:
@@ -311,7 +322,7 @@ def write_rows(path: Path, batches: Iterator[pd.DataFrame], *, file_format: Form
         else:
             with partial.open("w", encoding="utf-8", newline="") as file:
                 for number, batch in enumerate(batches):
-                    batch.to_csv(file, index=False, header=number == 0)
+                    safe_frame(batch).to_csv(file, index=False, header=number == 0)
 
 
 def _parquet(path: Path, batches: Iterator[pd.DataFrame]) -> None:
@@ -331,5 +342,7 @@ def read_table(run: RunFolder) -> pd.DataFrame:
     path = run.path / described["file"]
     parquet = described["file"].endswith(".parquet")
     stored = pd.read_parquet(path) if parquet else pd.read_csv(path, dtype=str, keep_default_na=False)
+    if not parquet:
+        stored = stored.map(restored).rename(columns=restored)
     columns = Columns.from_dict({"columns": described["columns"]})
     return pd.DataFrame({name: column.decode(column.domain.encode(stored[name])) for name, column in columns.items()})

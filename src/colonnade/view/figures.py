@@ -37,7 +37,7 @@ NARROW, WIDE = 320.0, 600.0
 MOST_ROWS = 24
 """A list of bars or intervals shows no more than this; the table has the rest."""
 MOST_CELLS = 40
-"""Columns of a heat map."""
+"""Columns of a wide heat map; a narrow one has a third of them."""
 MOST_PATTERNS = 15
 MOST_LABELLED = 10
 """Paths that are named at their ends."""
@@ -230,11 +230,15 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def _shortened(label: str, most: int) -> str:
+    """Both ends of a long name: names often differ in their last words only."""
+    half = (most - 1) // 2
+    return label if len(label) <= most else f"{label[:half]}…{label[-half:]}"
+
+
 def _wrapped(label: str, width: int) -> str:
     """In lines of about `width` characters, also at underscores; the middle of a very long name is left out."""
-    if len(label) > LONGEST:
-        half = (LONGEST - 1) // 2
-        label = f"{label[:half]}…{label[-half:]}"
+    label = _shortened(label, LONGEST)
     # textwrap breaks at spaces: one after each underscore, taken out again.
     spaced = re.sub(r"([_/.])", "\\1\u200b ", label)
     lines = textwrap.wrap(spaced, width, break_long_words=True) or [""]
@@ -310,12 +314,10 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
             ax.annotate(
                 _compact(true), (value + 2 * noise, place), (4, 0), textcoords="offset points", va="center", color=SOFT
             )
-    top = max(
-        float(data.get("whole") or 0.0),
-        float(shown.max(initial=0.0)) + 2 * noise,
-        1.0 if data.get("whole") is None else 0.0,
-    )
-    ax.set_xlim(0, top * (1.16 if released is None else 1.05))
+    top = max(float(data.get("whole", 1.0)), float(shown.max(initial=0.0)) + 2 * noise)
+    if released is not None:
+        top = max(top, float(measured.max(initial=0.0)) + 2 * released["sd"])
+    ax.set_xlim(0, top * (1.18 if released is None else 1.03))
     _count_axis(ax.xaxis)
 
 
@@ -329,32 +331,16 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.stairs(counts, edges, color=BAR, linewidth=1.0)
     highest = float(counts.max(initial=0.0)) + 2 * noise
     if noise > 0:
-        ax.stairs(
-            counts + 2 * noise,
-            edges,
-            baseline=np.maximum(counts - 2 * noise, 0.0),
-            fill=True,
-            color=NOISE,
-            alpha=0.35,
-            linewidth=0,
-        )
-        _key(ax, [("noisy count", _patch(BAR)), ("± 2 sd of its noise", _patch(NOISE, 0.35))])
+        _band(ax, counts - 2 * noise, counts + 2 * noise, edges)
+        _key(ax, [("noisy count", _patch(BAR)), ("± 2 sd of its noise", _patch(NOISE, 0.3))])
     if released is not None:
         own = np.asarray(released["edges"], dtype=np.float64)
         # What was released may have other cells: as many rows in a cell of the drawn width.
         level = np.asarray(released["counts"], dtype=np.float64) / np.diff(own) * float(np.median(np.diff(edges)))
         sd = 2 * float(released["sd"]) / np.diff(own) * float(np.median(np.diff(edges)))
-        ax.stairs(
-            np.maximum(level + sd, 0.0),
-            own,
-            baseline=np.maximum(level - sd, 0.0),
-            fill=True,
-            color=NOISE,
-            alpha=0.25,
-            linewidth=0,
-        )
+        _band(ax, level - sd, level + sd, own)
         ax.stairs(np.maximum(level, 0.0), own, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
-        highest = max(highest, float(np.max(np.maximum(level, 0.0), initial=0.0)))
+        highest = max(highest, float(np.max(level + sd, initial=0.0)))
         _key(ax, [("synthetic", _patch(BAR, 0.55)), ("released ± 2 sd of its noise", _stroke(NOISE, DASHES[1]))])
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(0, 1.05 * max(highest, 1.0))
@@ -505,7 +491,7 @@ def upset(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.spines["bottom"].set_bounds(0, 1.16 * top)
     for place, party in zip(places, parties, strict=True):
         ax.annotate(
-            _wrapped(party, 24),
+            _plain(_shortened(party, LONGEST)),
             (place, -0.5),
             (3, 2),
             textcoords="offset points",
@@ -565,13 +551,14 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
 
     labels, matrix = data["labels"], np.asarray(data["matrix"], dtype=np.float64)
     unknown = np.asarray(data.get("unknown", np.zeros(matrix.shape)), dtype=bool)
-    if len(labels) > MOST_CELLS:  # those with the strongest associations
-        strength = np.abs(matrix - np.diag(np.diag(matrix))).max(axis=0)
-        taken = np.sort(np.argsort(-strength)[:MOST_CELLS])
-        labels, matrix, unknown = (
-            [labels[place] for place in taken],
-            matrix[np.ix_(taken, taken)],
-            unknown[np.ix_(taken, taken)],
+    most = _most_cells(width)
+    if len(labels) > most:  # those with the strongest associations
+        strength = np.abs(np.where(unknown, 0.0, matrix) - np.diag(np.diag(matrix))).max(axis=0)
+        taken = np.sort(np.argsort(-strength, kind="stable")[:most])
+        ax.set_title(f"the {most} columns with the strongest associations", loc="left", fontsize="medium", color=SOFT)
+        labels, (matrix, unknown) = (
+            [labels[t] for t in taken],
+            (part[np.ix_(taken, taken)] for part in (matrix, unknown)),
         )
     down, across = np.tril_indices(len(labels), -1)
     values = matrix[down, across]
@@ -595,10 +582,11 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
                     color=INK if abs(value) < 0.5 else PANEL,
                 )
     ax.set_xlim(0, max(len(labels) - 1, 1))
-    ax.set_ylim(len(labels), 1)
-    small: dict[str, Any] = {} if len(labels) <= 20 and width >= WIDE else {"fontsize": 8 if len(labels) <= 25 else 6.5}
-    ax.set_xticks(np.arange(len(labels) - 1) + 0.5, [_plain(name) for name in labels[:-1]], rotation=90, **small)
-    ax.set_yticks(np.arange(1, len(labels)) + 0.5, [_plain(name) for name in labels[1:]], **small)
+    ax.set_ylim(max(len(labels), 2), 1)
+    names = [_plain(_shortened(name, 20 if width < WIDE else 34)) for name in labels]
+    small: dict[str, Any] = {"fontsize": 9.5 if len(labels) <= 20 else 8}
+    ax.set_xticks(np.arange(len(labels) - 1) + 0.5, names[:-1], rotation=90, **small)
+    ax.set_yticks(np.arange(1, len(labels)) + 0.5, names[1:], **small)
     ax.tick_params(length=0)
     for spine in ax.spines.values():
         spine.set_visible(False)
@@ -608,9 +596,17 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     _key(ax, entries)
 
 
+def _most_cells(width: float) -> int:
+    return MOST_CELLS if width >= WIDE else MOST_CELLS // 3
+
+
 def _cell(count: int, width: float) -> float:
     """The size of a heat map's square, in pixels, nearly."""
     return float((width - (120 if width < WIDE else 180)) / max(count, 1))
+
+
+def _heatmap_height(count: int, width: float) -> float:
+    return count * min(max(_cell(count, width), 10.0), 30.0) + 170
 
 
 def scree(ax: Axes, data: Mapping[str, Any], width: float) -> None:
@@ -744,11 +740,11 @@ HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
     ),
     "dots": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 18 * len(data["series"]),
     "paths": lambda data, width: 250.0 if width < WIDE else 340.0,
-    "upset": lambda data, width: ROW * min(len(data["counts"]), MOST_PATTERNS) + FOOT + 90,
-    "blocks": lambda data, width: 290.0 if width < WIDE else 320.0,
-    "heatmap": lambda data, width: (
-        min(len(data["labels"]), MOST_CELLS) * min(max(_cell(len(data["labels"]), width), 7.0), 34.0) + 150
+    "upset": lambda data, width: (
+        ROW * min(len(data["counts"]), MOST_PATTERNS) + FOOT + 30 + 5.5 * min(max(map(len, data["parties"])), LONGEST)
     ),
+    "blocks": lambda data, width: 290.0 if width < WIDE else 320.0,
+    "heatmap": lambda data, width: _heatmap_height(min(len(data["labels"]), _most_cells(width)), width),
     "scree": lambda data, width: 190.0 if width < WIDE else 240.0,
     "arrows": lambda data, width: 300.0 if width < WIDE else 420.0,
     "curves": lambda data, width: 270.0 if width < WIDE else 380.0,
@@ -758,6 +754,11 @@ HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
 
 
 # --- parts of charts --------------------------------------------------------------------------------------------
+
+
+def _band(ax: Axes, low: Any, high: Any, edges: Any) -> None:
+    low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
+    ax.stairs(high, edges, baseline=low, fill=True, color=NOISE, alpha=0.3, linewidth=0)
 
 
 def _whiskers(ax: Axes, values: Any, places: Any, reach: float) -> None:

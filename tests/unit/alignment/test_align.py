@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colonnade.alignment.align import Align, Aligned
+from colonnade.alignment.align import Aligned
+from colonnade.alignment.method import Align
 from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.papers.blind_rsa import BlindRSA
 from colonnade.view.blocks import Table, Text

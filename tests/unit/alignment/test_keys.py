@@ -15,7 +15,7 @@ from colonnade.data.keys import SEPARATOR, CompositeKey, key_name, with_key
 from colonnade.data.sources import open_source
 from colonnade.errors import BadArguments, KeyProblem
 
-ALL = ("case", "spaces", "accents")
+ALL = ("case", "spaces", "accents", "dates")
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,11 @@ ALL = ("case", "spaces", "accents")
         ("José", "Jose", ("accents",)),
         ("Jos\u0065\u0301", "José", ()),  # two encodings of one letter: always equal
         (7, "7", ()),
-        (" ÉVA\u00a0nagy", "eva  Nagy", ALL),
+        (" ÉVA\u00a0nagy", "eva  Nagy", ALL[:3]),
         (f"A b{SEPARATOR}C ", f"a B{SEPARATOR}c", ("case", "spaces")),
+        ("31.12.1999", "1999-12-31", ("dates",)),
+        (19991231, "1999/12/31", ("dates",)),
+        (f"ANN{SEPARATOR}1/2/2003", f"ann{SEPARATOR}2003-02-01", ("case", "dates")),
     ],
 )
 def test_equal_exactly_under_the_rules_that_are_needed(
@@ -40,7 +43,17 @@ def test_equal_exactly_under_the_rules_that_are_needed(
         assert normal_form(one, fewer) != normal_form(other, fewer)
 
 
-@pytest.mark.parametrize(("one", "other"), [("007", 7), ("o", "0"), ("ab", "a b"), (f"a{SEPARATOR}b", "a b")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("007", 7),
+        ("o", "0"),
+        ("ab", "a b"),
+        ("12/31/1999", "1999-12-31"),
+        ("31.2.1999", "1999-02-31"),
+        (f"a{SEPARATOR}b", "a b"),
+    ],
+)
 def test_different_under_all_rules(one: int | str, other: int | str) -> None:
     assert normal_form(one, ALL) != normal_form(other, ALL)
 

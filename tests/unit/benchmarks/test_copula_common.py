@@ -27,7 +27,7 @@ def test_without_noise_pooled_rows_and_the_federation_find_the_same_copula(prese
     example = copula_paper(1500, seed=3, p=10, missing="mcar")
     records = Records.of(example)
     patterns = holder_always_present(records, "holder") if presence == "known" else None
-    method = Synthesize(epsilon=None, gamma=2**14, presence=presence, patterns=patterns)  # type: ignore[arg-type]
+    method = Synthesize(model="copula", epsilon=None, gamma=2**14, presence=presence, patterns=patterns)  # type: ignore[arg-type]
     copula, found = pooled_copula(method, records, seed=1)
     table = federated(method, example, seed=1)
     assert found.mode == table.details["correlation"] == ("em" if presence == "known" else "pairs")
@@ -43,8 +43,8 @@ def test_with_noise_both_are_as_far_from_the_truth() -> None:
     squares over 55 entries, of noise with one sd, is beyond 2 with probability below 1e-6 (F quantile of 55, 55)."""
     example = copula_paper(4000, seed=4, p=10)
     records = Records.of(example)
-    exact, _ = pooled_copula(Synthesize(epsilon=None), records, seed=1)
-    method = Synthesize(epsilon=2.0, delta=1e-5)
+    exact, _ = pooled_copula(Synthesize(model="copula", epsilon=None), records, seed=1)
+    method = Synthesize(model="copula", epsilon=2.0, delta=1e-5)
     ours, _ = pooled_copula(method, records, seed=2)
     theirs = federated(method, example, seed=3)
     away = [

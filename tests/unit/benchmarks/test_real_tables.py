@@ -72,7 +72,7 @@ def test_every_messy_table_is_made(tmp_path: Path) -> None:
     [
         ("epsilon = 7.5 would be enough, or fewer columns.", {"--epsilon": "7.5"}),
         ("column 'b' does not vary in the records used; leave it out with columns=.", {"--columns": '["a", "c"]'}),
-        ("the columns 'y', 'c' determine one another; leave one out", {"--columns": '["a", "b"]'}),
+        ("the columns 'y', 'c' determine one another; leave out 'c' with columns=.", {"--columns": '["a", "b"]'}),
         ("one class has 3 records; leave columns out.", {"--columns": '["a"]'}),
     ],
 )

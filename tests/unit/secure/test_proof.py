@@ -1,13 +1,13 @@
 """Proofs of inner products: against Python's integers; planted lies are found; and a holder's view tells nothing.
 
-`Committee` runs in one process what holders do: rows are dealt, a Gram matrix is opened with noise, a product is dealt
-again, and each holder proves both. Statistical tests use fixed seeds.
+`Committee` runs in one process what holders do. Statistical tests use fixed seeds.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from copy import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,111 +22,14 @@ from colonnade.secure.proof import Layout, Query, answer, fold, prove, verdict
 from colonnade.secure.shamir import share, share_residues
 from support.cubic import ZERO, Cubic, Element
 
+sys.path.insert(0, str(Path(__file__).parents[3]))  # `benchmarks` is beside the package
+from benchmarks.verify_common import KINDS, Committee, Dealer, alter, planted, seed
+
 COMMITTEES = [(3, 1), (5, 2), (5, 1)]
-N, W = 6, 2
 
 
 def elements(layer: Residues) -> list[Element]:
     return [(int(a), int(b), int(c)) for a, b, c in layer.reshape(-1, 3)]
-
-
-def seed(number: int) -> bytes:
-    return number.to_bytes(32, "big")
-
-
-class Committee:
-    """Every message of a job is an attribute, so that a test can change it before what follows is computed."""
-
-    def __init__(self, holders: int, threshold: int, *, field: Field, width: int, number: int = 0) -> None:
-        self.holders, self.threshold, self.extension = range(holders), threshold, Extension(field)
-        self.layout = Layout(2 * N, width)
-        self.randomness = SimulatedRandomness(number, f"{holders} {threshold} {field.primes}")
-        generator = np.random.default_rng(number)
-        self.values = generator.integers(-1, 2, size=(N, W))
-        self.rows = self.deal(field.encode(self.values))
-        noise = generator.integers(-1, 2, size=W * (W + 1) // 2)
-        sharing = {"holders": holders, "threshold": threshold, "randomness": self.randomness}
-        self.noise = bgw.blinded_noise(field, noise, **sharing)
-        masks = [
-            self.deal(field.uniform((self.layout.masks(holders), 3), self.randomness)) for _ in range(threshold + 1)
-        ]
-        self.masks = [field.sum(np.stack(shares, axis=1)) for shares in zip(*masks, strict=True)]
-        self.multiply()
-
-    def deal(self, secret: Residues) -> list[Residues]:
-        return share_residues(
-            self.extension.field,
-            secret,
-            holders=len(self.holders),
-            threshold=self.threshold,
-            randomness=self.randomness,
-        )
-
-    def multiply(self) -> None:
-        """Each holder opens its share of the Gram matrix, and deals again its product of two columns."""
-        field = self.extension.field
-        self.opened = [
-            bgw.open_product(
-                bgw.gram(field, self.rows[j]).upper(),
-                noise={"tax": bgw.noise_term(field, self.noise[j], holder=j)},
-                parties=["tax"],
-            )
-            for j in self.holders
-        ]
-        self.dealt = [self.deal(field.mul(self.rows[j][..., 0], self.rows[j][..., 1])) for j in self.holders]
-
-    def challenge(self, number: int) -> None:
-        draw = lambda label, *shape: self.extension.uniform(shape, seed=seed(number), label=label)  # noqa: E731
-        self.u, self.chi, self.coefficients = draw("u", W), draw("chi", N), draw("claims", 2)
-        self.query = Query(self.extension, self.layout, self.extension.point(seed=seed(number), label="r"))
-
-    def factors(self, holder: int) -> tuple[list[Residues], list[Residues]]:
-        rows = self.rows[holder]
-        pairs = [
-            claims.gram_factors(self.extension, rows, self.u),
-            claims.product_factors(self.extension, rows[..., 0], rows[..., 1], self.chi),
-        ]
-        return claims.combined(self.extension, pairs, self.coefficients)
-
-    def prove(self) -> None:
-        self.proofs = [self.proof_of(j) for j in self.holders]
-
-    def proof_of(self, holder: int) -> list[Residues]:
-        factors = self.factors(holder)
-        return self.deal(prove(self.extension, self.layout, *factors, masks=self.masks[holder], prover=holder))
-
-    def sides(self, holder: int) -> tuple[Residues, Residues]:
-        """This holder's shares of the right side of every prover's claim: noise of others, and products dealt again."""
-        extension, field = self.extension, self.extension.field
-        weights = claims.gram_weights(extension, self.u)
-        others, own = [], []
-        for j in self.holders:
-            term = bgw.noise_term(field, self.noise[holder], holder=j)
-            others.append(extension.combine(field.sub(self.opened[j], term), weights))
-            own.append(extension.combine(self.dealt[j][holder], self.chi))
-        return (
-            extension.scale(np.stack(others, axis=1), self.coefficients[:, 0]),
-            extension.scale(np.stack(own, axis=1), self.coefficients[:, 1]),
-        )
-
-    def answer(self) -> None:
-        self.answers = {i: self.answer_of(i) for i in self.holders}
-
-    def answer_of(self, holder: int) -> Residues:
-        others, own = self.sides(holder)
-        proofs = np.stack([self.proofs[j][holder] for j in self.holders], axis=1)
-        factors = self.factors(holder)
-        return answer(self.query, *factors, masks=self.masks[holder], proofs=proofs, others=others, own=own)
-
-    def verdict(self) -> proof.Verdict:
-        places = [j + 1 for j in self.holders]
-        return verdict(self.extension, self.layout, self.answers, places=places, threshold=self.threshold)
-
-    def run(self, number: int) -> proof.Verdict:
-        self.challenge(number)
-        self.prove()
-        self.answer()
-        return self.verdict()
 
 
 # --- the honest run ----------------------------------------------------------------------------------------------
@@ -206,7 +109,7 @@ def test_pieces_of_any_size_give_what_the_whole_vector_gives(monkeypatch: pytest
     masks = extension.uniform((layout.masks(1),), seed=seed(4), label="masks")
     query = Query(extension, layout, extension.point(seed=seed(4), label="r"))
     expected = prove(extension, layout, a, b, masks=masks), fold(query, a, masks[:, : layout.rows])
-    monkeypatch.setattr(proof, "_CHUNK", 100)  # several chunks
+    monkeypatch.setattr(proof, "CHUNK", 100)  # several chunks
     for edges in ([333, 334], [7, 14], [999]):
         pieces = [np.split(vector, edges, axis=1) for vector in (a, b)]
         assert (prove(extension, layout, iter(pieces[0]), b, masks=masks) == expected[0]).all()
@@ -265,55 +168,23 @@ def test_the_balanced_layout_keeps_the_chance_below_2_to_the_minus_50() -> None:
 # --- planted lies ------------------------------------------------------------------------------------------------
 
 
-def alter(committee: Committee, array: Residues, generator: np.random.Generator) -> None:
-    """Add a random number other than 0 to one residue."""
-    place = tuple(int(generator.integers(size)) for size in array.shape)
-    p = committee.extension.field.primes[place[0]]
-    array[place] = (array[place] + generator.integers(1, p)) % p
-
-
-def test_a_thousand_single_changes_are_all_found() -> None:
+def test_single_changes_of_every_kind_are_found() -> None:
+    """`make bench NAME=verify` plants a thousand of each."""
     generator = np.random.default_rng(11)
     honest = [Committee(3, 1, field=Field(PRIMES[:1]), width=3, number=number) for number in range(10)]
     assert all(committee.run(number).accepted for number, committee in enumerate(honest))
-    caught = dict.fromkeys(("opened", "dealt again", "rows", "noise", "masks", "proof", "answer"), 0)
-    for trial, kind in enumerate(list(caught) * 143):
-        holder, other = (int(k) for k in generator.choice(3, size=2, replace=False))
-        job = copy(honest[trial % 10])  # the changes do not depend on the challenge, so a few of these will do
-        if kind == "answer":
-            job.answers = {i: array.copy() for i, array in job.answers.items()}
-            alter(job, job.answers[holder], generator)
-            result = job.verdict()
-            assert result.liars is None or list(result.disputed.values()) == [None]
-        elif kind == "proof":
-            job.proofs = [[array.copy() for array in shares] for shares in job.proofs]
-            alter(job, job.proofs[holder][other], generator)
-            job.answers = job.answers | {other: job.answer_of(other)}
-            result = job.verdict()
-            assert result == ((), {holder: None}, ())
-        elif kind == "opened":
-            job.opened = [array.copy() for array in job.opened]
-            alter(job, job.opened[holder], generator)
-            job.answer()
-            result = job.verdict()
-            assert result == ((), {}, (holder,))
-        elif kind == "dealt again":
-            secret = job.extension.field.mul(job.rows[holder][..., 0], job.rows[holder][..., 1])
-            alter(job, secret, generator)
-            job.dealt = [job.deal(secret) if j == holder else shares for j, shares in enumerate(job.dealt)]
-            job.answer()
-            result = job.verdict()
-            assert result == ((), {}, (holder,))
-        else:
-            setattr(job, kind, [array.copy() for array in getattr(job, kind)])
-            alter(job, getattr(job, kind)[holder], generator)
-            job.multiply()  # the holder goes on with what it was dealt
-            job.proofs = [job.proof_of(j) if j == holder else shares for j, shares in enumerate(job.proofs)]
-            job.answer()
-            result = job.verdict()
-            assert result == (None, {}, ())
-        caught[kind] += not result.accepted
-    assert set(caught.values()) == {143}
+    assert Dealer(1).verdict().accepted
+    for kind in KINDS:
+        for trial in range(60):  # the changes do not depend on the challenge, so ten of these will do
+            found, holder = planted(kind, honest[trial % 10], generator)
+            if kind in ("opened", "stated", "dealt again", "indicator"):
+                assert found == ((), {}, (holder,))  # the liar is named
+            elif kind == "proof":
+                assert found == ((), {holder: None}, ())
+            elif kind == "answer":
+                assert found.liars is None or list(found.disputed.values()) == [None]
+            else:
+                assert found == (None, {}, ())
 
 
 def test_five_holders_with_threshold_one_name_the_one_that_lied_in_its_answer() -> None:

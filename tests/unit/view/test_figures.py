@@ -43,7 +43,9 @@ def test_an_svg_refers_to_nothing_and_takes_its_colours_from_the_page() -> None:
     """Oracle: what may load, run or style something, and every colour of the palette, listed here."""
     for wide in (False, True):
         element = svg(intervals([1.0, -2.0], others={"truth": [1.1, -1.9]}), wide=wide)
-        assert not re.search(r"<(script|style|image|use|defs|metadata|clipPath)\b|href|url\(|style=|\bid=|http", element)
+        assert not re.search(
+            r"<(script|style|image|use|defs|metadata|clipPath)\b|href|url\(|style=|\bid=|http", element
+        )
         assert f'viewBox="0 0 {WIDE if wide else NARROW:g}' in element
         assert 'role="img"' in element
         assert 'aria-label="what it shows"' in element

@@ -66,16 +66,17 @@ async def attend(
             mutual = grpc.ssl_channel_credentials(authority, key, certificate)
             async with grpc.aio.secure_channel(coordinator, mutual, options=keep_alive(ping)) as channel:
                 await _session(grpc, channel, handle, instance, welcomed)
-                state = "the coordinator closed the connection"
+                state = kind = "the coordinator closed the connection"
         except grpc.aio.AioRpcError as error:
             if error.code() in final:
                 raise final[error.code()](f"the coordinator refused this party: {error.details()}") from None
-            state = f"{error.code().name.lower()}: {error.details()}"
+            kind = error.code().name.lower()
+            state = f"{kind}: {error.details()}"
         except (_Broken, WireError) as error:
-            state = str(error)
-        if state != reported:
+            state = kind = str(error)
+        if kind != reported:  # the details of one kind differ from try to try
             said(f"not connected to {coordinator} ({state}); trying again")
-            reported = state
+            reported = kind
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # jitter, so that parties do not return all at once
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -121,15 +122,16 @@ class Serving:
         *,
         prepare: Callable[[], object] = lambda: None,
         said: Callable[[str], None] = lambda _: None,
+        notice: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._home, self._prepare, self._said = home, prepare, said
+        self._home, self._prepare, self._said, self._notice = home, prepare, said, notice
         self.party = self._open()
 
     def _open(self) -> Party:
         self._prepare()
         self._seen = self._newest()
         party = open_party(self._home)
-        party.said = self._said
+        party.said, party.notice = self._said, self._notice
         party.end_old_jobs_hourly()
         return party
 
@@ -154,10 +156,11 @@ def serve(
     folder: Path,
     said: Callable[[str], None],
     prepare: Callable[[], object] = lambda: None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Open the party in `home` and attend until SIGINT or SIGTERM."""
     owner = signed_by(folder / AUTHORITY, folder / CERTIFICATE)
-    serving = Serving(home, prepare=prepare, said=said)
+    serving = Serving(home, prepare=prepare, said=said, notice=notice)
     try:
         party = serving.party
         if owner.name != party.name or owner.sealing_key != party.roster.member(party.name).public_key:

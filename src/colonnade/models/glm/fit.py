@@ -54,7 +54,7 @@ class GeneralizedFit(Procedure[Regression]):
         weighting: Weighting,
         gamma: int,
     ) -> None:
-        roster.require_committee()
+        roster.require_committee(pair=False)
         check_family(facts, family, names[-1], offset)
         self.family, self.weighting = family, weighting
         first, second = score_layouts(
@@ -79,6 +79,10 @@ class GeneralizedFit(Procedure[Regression]):
         )
 
     def run(self, job: Job) -> Regression:
+        return self.result(job, *self.estimates(job)).with_costs(job.plan)
+
+    def estimates(self, job: Job) -> tuple[Remarks, Solution, Matrix]:
+        """What the response holder says of presence, the solution, and its covariance, of features."""
         remarks = self.presence.run(job)
         complete, width = remarks.counts[-1], self.layout.width
         if complete <= 2 * width:
@@ -96,8 +100,7 @@ class GeneralizedFit(Procedure[Regression]):
 
         solution = solve(self.family, evaluate, width)
         meat, explained = self.errors.meat(job, solution.params)
-        cov = robust_covariance(solution.bread, meat, explained)
-        return self.result(job, remarks, solution, cov).with_costs(job.plan)
+        return remarks, solution, robust_covariance(solution.bread, meat, explained)
 
     def result(self, job: Job, remarks: Remarks, solution: Solution, cov: Matrix) -> GeneralizedRegression:
         """In the columns' own units."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from scipy.special import expit
 from colonnade.errors import UnknownColumn
 from colonnade.formatting import number
 from colonnade.models.glm.newton import Family
+from colonnade.models.linear.diagnostics import DELTAS
 from colonnade.models.linear.result import Regression
 from colonnade.models.summary import Fact
 from colonnade.statistics.gaussian_em import Vector
@@ -84,6 +86,12 @@ class GeneralizedRegression(Regression):
                 raise UnknownColumn(f"the frame has no column {self.offset!r}, the offset of the model; add it.")
             predictor = predictor + frame[self.offset].to_numpy(float)
         return pd.Series(self._mean(predictor, variance), index=frame.index, name=self.response)
+
+    def get_prediction(self, frame: pd.DataFrame) -> NoReturn:
+        raise AttributeError(f"family={self.family!r} has predictions without intervals: use predict.")
+
+    def sensitivity(self, deltas: Sequence[float] = DELTAS) -> NoReturn:
+        raise AttributeError("the sensitivity to missing not at random needs the moments of a linear regression.")
 
     def _mean(self, predictor: Vector, variance: Vector) -> Vector:
         """E of the mean response over a normal predictor."""

@@ -39,6 +39,7 @@ from colonnade.models.glm.weights import PROJECTED, CompleteWeights, complete_we
 from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.secure.bgw import Product, cross, gram, lift, multiply, open_product, recombine, reshare
 from colonnade.secure.field import Field, Residues, primes_for
+from colonnade.secure.seeded import materialize
 from colonnade.statistics.features import Feature, by_rule, design, empty_rules, features, stochastic_round
 from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.joint import (
@@ -49,10 +50,18 @@ from colonnade.statistics.joint import (
     read_statistic,
     share_rows,
 )
-from colonnade.statistics.shares import deal, deal_noise, dealt, noise_part, received_from
+from colonnade.statistics.shares import (
+    deal_large,
+    deal_noise,
+    dealt,
+    messages,
+    noise_part,
+    received_from,
+    shares_of,
+)
 
 Weighting = Literal["presence", "equal"]
-WEIGHT = 2**10
+WEIGHT = 2**16
 """Integer steps of a weight of 1, the mean of those of complete records."""
 LARGEST_WEIGHT = 64
 SCORE = 2**10
@@ -177,16 +186,11 @@ class ScoreLayout(SharedStatistic):
         return me.present_with([name for name in self.filled if name in me.block.columns])
 
     @cached_property
-    def ranges(self) -> list[tuple[int, int]]:
-        """The cohort's rows in chunks, the same in every round."""
+    def chunks(self) -> list[tuple[int, int]]:
+        """The cohort's rows, the same in every round."""
         widest = max(self.width + 2 * USUAL_FACTOR, USUAL_FACTOR * len(self.others))
         rows = max(1, SHARE_BYTES // (4 * len(self.field.primes) * widest))
         return [(start, min(start + rows, self.facts.n)) for start in range(0, self.facts.n, rows)]
-
-    @cached_property
-    def chunks(self) -> list[tuple[int, int]]:
-        """Of all rounds, one after the other."""
-        return self.ranges * self.turns
 
     @property
     def tree(self) -> list[list[int]]:
@@ -209,9 +213,6 @@ class ScoreLayout(SharedStatistic):
     @property
     def openings(self) -> list[int]:
         return [self.size] * self.turns
-
-    def noise_goes_along(self, number: int) -> bool:
-        return number % len(self.ranges) == 0
 
     # --- numbers ------------------------------------------------------------------------------------------
 
@@ -281,14 +282,13 @@ class ScoreLayout(SharedStatistic):
 
     def share(self, me: Party, number: int) -> None:
         """A party rounds its values with the first chunk of a round, at random: sums have no bias of it."""
-        turn, chunk = divmod(number, len(self.ranges))
-        if turn != self.turn or not self.coefficients:
-            raise UnsafeRequest("rows are dealt for the coefficients of their round, under its number.")
-        if chunk == 0:
+        if not self.coefficients:
+            raise UnsafeRequest("rows are dealt for the coefficients of a round; the request must state them.")
+        if number == 0:
             rows = self._quantised(me)
-            for place, (start, stop) in enumerate(self.ranges):
-                me.keep(f"{self.label}: own {place}", rows[start:stop])
-        deal(me, f"{self.tag}: rows {chunk}", self.field, np.asarray(me.recall(f"{self.label}: own {chunk}")))
+            for chunk, (start, stop) in enumerate(self.chunks):
+                self._keep(me, f"own {chunk}", rows[start:stop])
+        deal_large(me, f"{self.tag}: rows {number}", self.field, np.asarray(self._recall(me, f"own {number}")))
 
     def _quantised(self, me: Party) -> NDArray[np.int64]:
         """(Columns, factor); the response holder's (1, columns, factors with weights, weighted response), and in the
@@ -326,15 +326,14 @@ class ScoreLayout(SharedStatistic):
     # is kept, so that no round uses what belongs to another.
 
     def multiply(self, me: Party, number: int, level: int) -> None:
-        chunk = number % len(self.ranges)
         if not 1 <= level <= self.levels:
             raise UnsafeRequest(f"this computation has no level {level} of products.")
-        product = self._product(me, chunk, level)
+        product = self._product(me, number, level)
         shares = reshare(
             product, holders=len(me.roster.committee), threshold=me.roster.threshold, randomness=me.randomness
         )
         for holder, residues in zip(me.roster.committee, shares, strict=True):
-            me.send(holder, f"{self.tag}: products {chunk} {level}", residues)
+            me.send(holder, f"{self.tag}: products {number} {level}", residues)
 
     def _product(self, me: Party, chunk: int, level: int) -> Product:
         if level == 1:
@@ -352,14 +351,14 @@ class ScoreLayout(SharedStatistic):
 
     def _take_rows(self, me: Party, chunk: int) -> list[Residues]:
         """The other parties' factors; all columns, the holder's factors and the first noise are put away."""
-        start, stop = self.ranges[chunk]
-        rows = dealt(me, f"{self.tag}: rows {chunk}", self.parties, self.field)
+        start, stop = self.chunks[chunk]
         wide = self.expansion.width
-        expected = {party: len(self.place(party)) + wide for party in self.others}
-        last = (wide + PROJECTED if self.errors else 2 * wide) + 1
-        expected[self.response_party] = len(self.place(self.response_party)) + last
-        if any(rows[party].shape[1:] != (stop - start, expected[party]) for party in self.parties):
-            raise UnsafeRequest("a member shared rows of another shape than the layout says; nothing is opened.")
+        widths = dict.fromkeys(self.others, wide)
+        widths[self.response_party] = (wide + PROJECTED if self.errors else 2 * wide) + 1
+        lengths = {party: (stop - start, len(self.place(party)) + widths[party]) for party in self.parties}
+        received = messages(me, f"{self.tag}: rows {chunk}", self.parties, layers=len(self.field.primes))
+        shares = shares_of(me, received, self.field, lengths)
+        rows = {party: materialize(share) for party, share in shares.items()}
         if chunk == 0:
             self._keep(me, "noise", dealt(me, f"{self.tag}: noise", me.roster.names, self.field))
         columns = [rows[party][:, :, : len(self.place(party))] for party in self.parties]
@@ -404,7 +403,7 @@ class ScoreLayout(SharedStatistic):
     def _weighted_columns(self, me: Party, chunk: int) -> Product:
         """W x, or r x in the round of errors."""
         weights = self._dealt_again(me, chunk, self.levels - 1)
-        start, stop = self.ranges[chunk]
+        start, stop = self.chunks[chunk]
         if weights.shape[1:] != (1 if self.errors else 2, stop - start):
             raise UnsafeRequest("a holder dealt products of another shape than the layout says; nothing is opened.")
         if not self.errors:
@@ -412,18 +411,16 @@ class ScoreLayout(SharedStatistic):
         return multiply(self.field, self._recall(me, f"columns {chunk}"), np.ascontiguousarray(weights[:, -1, :, None]))
 
     def put_away(self, me: Party, number: int) -> None:
-        chunk = number % len(self.ranges)
-        if number // len(self.ranges) == self.turn and not self._kept(me, f"weighted {chunk}"):
-            self._keep(me, f"weighted {chunk}", self._dealt_again(me, chunk, self.levels))
+        if not self._kept(me, f"weighted {number}"):
+            self._keep(me, f"weighted {number}", self._dealt_again(me, number, self.levels))
 
     def combine(self, me: Party, number: int) -> Residues:
         """The sums of a round, over all chunks, with every member's noise (zeros)."""
         if number != self.turn:
             raise UnsafeRequest("a round is opened under its own number.")
-        last = len(self.ranges) - 1
-        self.put_away(me, number * len(self.ranges) + last)
+        self.put_away(me, len(self.chunks) - 1)
         totals: list[list[Product]] = []
-        for chunk in range(len(self.ranges)):
+        for chunk in range(len(self.chunks)):
             columns, weighted = self._recall(me, f"columns {chunk}"), self._recall(me, f"weighted {chunk}")
             if self.errors:
                 scores = self._recall(me, f"last {chunk}")[:, :, -PROJECTED:]
@@ -478,8 +475,9 @@ class ScoreStages(JointStages):
     def __init__(self, layout: ScoreLayout, view: View) -> None:
         super().__init__(layout, view, later={"chosen": later_round(layout)})
         roster, committee = layout.roster, layout.roster.committee
-        chunks, levels = range(len(layout.chunks)), range(1, layout.levels + 1)
-        rows = max(stop - start for start, stop in layout.ranges)
+        chunks = [number for _ in range(layout.turns) for number in range(len(layout.chunks))]
+        levels = range(1, layout.levels + 1)
+        rows = max(stop - start for start, stop in layout.chunks)
         entry = 4 * len(layout.field.primes)
         wide = 2 * USUAL_FACTOR + layout.width + PROJECTED
         self.range = self.stage(
@@ -519,7 +517,7 @@ class ScoreStages(JointStages):
         chosen["low"], chosen["high"] = ([replies[party][end] for party in layout.parties] for end in (0, 1))
         if not layout.in_range(chosen["low"], chosen["high"]):
             return None
-        for _ in layout.ranges:
+        for _ in layout.chunks:
             job.ask(self.share, chosen=chosen)
             for _ in range(layout.levels):
                 job.ask(self.multiply, chosen=chosen)

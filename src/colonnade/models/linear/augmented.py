@@ -37,14 +37,19 @@ Forms = NDArray[np.float64]
 class AugmentedRegression:
     """Coefficients (intercept first), and the quadratic forms of a record's influence on them.
 
-    `patterns` are forms of (1, z_O) for each pattern, `pairs` of (1, own columns, x_a, x_b) with the weights v_ab.
-    `drawn` is how far the moments were drawn towards the fit's: 0 not at all, 1 entirely.
+    `patterns` are forms of (1, z_O) for each pattern, `pairs` of (1, own columns, x_a, x_b) with the weights v_ab,
+    `own` of (1, own columns) by the records' own weights: zero where they have none. `drawn` is how far the moments
+    were drawn towards the fit's: 0 not at all, 1 entirely. `residual` is the mean squared residual, `total` the
+    response's variance.
     """
 
     params: Vector
     patterns: list[Forms]
     pairs: dict[Pair, Forms]
+    own: Forms
     drawn: float
+    residual: float
+    total: float
 
 
 def pair_coordinates(own: NDArray[np.intp], blocks: Sequence[NDArray[np.intp]], pair: Pair) -> NDArray[np.intp]:
@@ -62,9 +67,11 @@ def augmented_regression(
     target: int,
     blocks: Sequence[NDArray[np.intp]],
     grams: Mapping[Pair, Matrix],
+    weighted_own: Matrix | None = None,
 ) -> AugmentedRegression:
     """`blocks` are the coordinates of each party that lacks records; `grams` the weighted products of each pair over
-    (1, own columns, x_a, x_b)."""
+    (1, own columns, x_a, x_b). Where records have weights of their own, these are in `grams`, and `weighted_own` has
+    the products of (1, own columns) by them, instead of the patterns'."""
     standard = standard_regression(data, fit, target)
     width, n = len(data.names), data.n
     own = own_coordinates(width, blocks)
@@ -88,8 +95,9 @@ def augmented_regression(
         extended[0, 0] = pattern.count
         extended[0, 1:] = extended[1:, 0] = pattern.sums[within]
         extended[1:, 1:] = pattern.gram[np.ix_(within, within)]
-        matrix = to_standard(constant_own)
-        own_products += matrix @ extended @ matrix.T
+        own_products += extended
+    matrix = to_standard(constant_own)
+    own_products = matrix @ (own_products if weighted_own is None else weighted_own) @ matrix.T
 
     moments = lift @ own_products @ lift.T
     residuals: dict[Pair, tuple[NDArray[np.intp], Matrix, dict[int, Matrix]]] = {}
@@ -154,11 +162,22 @@ def augmented_regression(
     for pattern, forms in zip(data.patterns, influence_forms(data, fit, target), strict=True):
         within = np.concatenate([[0], 1 + np.searchsorted(pattern.observed, own)])
         mixed_forms = drawn * forms
-        mixed_forms[:, within[:, None], within] += own_forms
+        if weighted_own is None:
+            mixed_forms[:, within[:, None], within] += own_forms
         pattern_forms.append(mixed_forms)
     params = standard.to_units @ beta
     params[0] += fit.mu[target]
-    return AugmentedRegression(params, pattern_forms, pair_forms, drawn)
+    unit = float(standard.deviations[target] ** 2) / n
+    response = mixed[[0, 1 + target]][:, [0, 1 + target]]
+    return AugmentedRegression(
+        params=params,
+        patterns=pattern_forms,
+        pairs=pair_forms,
+        own=np.zeros_like(own_forms) if weighted_own is None else own_forms,
+        drawn=drawn,
+        residual=float(residual @ mixed @ residual) * unit,
+        total=float(response[1, 1] - response[0, 1] ** 2 / response[0, 0]) * unit,
+    )
 
 
 def _symmetric(left: Matrix, right: Matrix) -> Forms:

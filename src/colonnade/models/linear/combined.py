@@ -22,12 +22,12 @@ from colonnade.models.linear.augmented import AugmentedRegression, augmented_reg
 from colonnade.models.linear.estimate import MomentFit, Observed, check_joint_records, complete_cases, estimate
 from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.models.linear.propensity import RARE, Pair
-from colonnade.models.linear.result import Regression
+from colonnade.models.linear.result import Regression, missing_information
 from colonnade.models.linear.robust import GROUPS, Combination, Difference, combined, influence_forms
 from colonnade.models.linear.validity import Selection, largest_difference, verdict
 from colonnade.models.linear.weighted import WeightedComputation, WeightedMoments, weighted_layout
 from colonnade.models.matrix import columns_of
-from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector, fit_gaussian
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Vector
 from colonnade.statistics.verified import NOT_VERIFIED
 
 NOT_WEIGHTED = (
@@ -51,11 +51,14 @@ class CombinedFit(Procedure[Regression]):
         gamma: int,
         minimum_joint: int,
         verify: bool = False,
+        clusters: str | None = None,
+        weights: str | None = None,
     ) -> None:
+        roster.require_committee(pair=False, instead='missing="em"')
         self.minimum_joint, self.gamma, self.response = minimum_joint, gamma, names[-1]
         self.first = MomentFit(facts, roster, names=names, gamma=gamma, estimator=estimate, verify=verify)
         groups = max(2, min(GROUPS, facts.n // SMALLEST_GROUP))
-        self.layout = weighted_layout(facts, roster, names, gamma, groups)
+        self.layout = weighted_layout(facts, roster, names, gamma, groups, clusters=clusters, weights=weights)
         self.weighted = WeightedComputation(self.layout, "client")
         self.stages = (*self.first.stages, *self.weighted.stages)
         self.notes = (
@@ -64,24 +67,34 @@ class CombinedFit(Procedure[Regression]):
             f"Only records of {self.layout.response_party!r}, which holds {self.response!r}, are used:"
             f" {len(self.layout.masks)} candidate patterns. {self.layout.response_party!r} is told who has which"
             " record, and weighs them.",
-            f"Standard errors come from {groups} groups of consecutive records; no moment of a group is opened.",
+            f"Standard errors come from {self._groups(groups)}; no moment of a group is opened.",
         )
+
+    def _groups(self, count: int) -> str:
+        if self.layout.clusters is None:
+            return f"{count} groups of consecutive records"
+        return f"{count} groups of whole clusters by {self.layout.clusters!r}"
 
     def run(self, job: Job) -> Regression:
         moments = self.first.moments.run(job)
         check_joint_records(moments, self.minimum_joint)
         columns = columns_of(job.facts, moments.features)
         observed = Observed.of(moments, response=self.response, columns=columns, gamma=self.gamma)
-        fit = fit_gaussian(observed.data)
+        fit = observed.fitted()
         gaussian = regression(observed.data, fit, observed.target)
         released = self.weighted.weighted(job)
         bridge = Bridge(self.weighted, observed)
         augmented = augmented_regression(
-            observed.data, fit, observed.target, bridge.blocks, bridge.grams(released, observed.data.n)
+            observed.data,
+            fit,
+            observed.target,
+            bridge.blocks,
+            bridge.grams(released, observed.data.n),
+            bridge.own(released, observed.data.n),
         )
         forms = bridge.forms(fit, augmented, released)
         width = len(observed.features)
-        groups, n = self.layout.groups, observed.data.n
+        groups, n = released.groups, observed.data.n
         correction = groups / (groups - 1) * n / (n - width)
         covariance = correction * self.weighted.covariance(job, *forms)[: 2 * width, : 2 * width]
         result = self.result(observed, fit, gaussian, augmented, covariance, released)
@@ -97,13 +110,24 @@ class CombinedFit(Procedure[Regression]):
         released: WeightedMoments,
     ) -> Regression:
         """Two estimates of one regression as one, in the columns' own units; both stand beside it."""
-        width, groups = len(observed.features), self.layout.groups
+        width, groups = len(observed.features), released.groups
         tested = groups > 2 * width
-        if tested:
+        weighted_cov = covariance[width:, width:]
+        of_combined = gaussian
+        if self.layout.weights is not None:
+            # The Gaussian fit counts every record once, so it estimates something else.
+            tested = groups > width
+            joined = Combination(augmented.params, weighted_cov, 1.0, UNTESTED)
+            n = observed.data.n
+            of_combined = replace(
+                gaussian,
+                sigma2=n / (n - width) * augmented.residual,
+                rsquared=1.0 - augmented.residual / augmented.total,
+            )
+        elif tested:
             joined = combined(gaussian.params, augmented.params, covariance, groups)
         else:
             joined = Combination(gaussian.params, covariance[:width, :width], 0.0, UNTESTED)
-        weighted_cov = covariance[width:, width:]
         selection = Selection(
             records=round(observed.data.n),
             capped=released.capped,
@@ -116,7 +140,7 @@ class CombinedFit(Procedure[Regression]):
             tested=tested,
         )
         of_features = {
-            "combined": replace(gaussian, params=joined.params, cov=joined.cov),
+            "combined": replace(of_combined, params=joined.params, cov=joined.cov),
             "Gaussian": replace(gaussian, cov=covariance[:width, :width]),
             "weighted": replace(gaussian, params=augmented.params, cov=weighted_cov),
         }
@@ -132,22 +156,30 @@ class CombinedFit(Procedure[Regression]):
             }
             | complete_cases(observed)
         )
+        remark = (
+            f"The estimate has {joined.share:.0%} of the presence-weighted one and {1 - joined.share:.0%} of the"
+            f" Gaussian one, by how far they differ (Hausman's test: p = {selection.pvalue:.3g}; largest difference"
+            f" {selection.difference:.1f} standard errors). Both are in `beside`."
+        )
+        if self.layout.weights is not None:
+            remark = (
+                f"Records count by {self.layout.weights!r}; the estimate is the presence-weighted one, since the"
+                " Gaussian fit, in `beside`, counts every record once."
+            )
         return replace(
             in_units["combined"],
             model="full covariance, weighted",
-            method="Gaussian fit + presence weights",
-            covariance=f"{groups} groups of records",
+            method="presence weights" if self.layout.weights is not None else "Gaussian fit + presence weights",
+            weighted_by=self.layout.weights,
+            fmi=missing_information(observed.regression(fit, gaussian)),
+            covariance=f"{groups} groups of {'records' if self.layout.clusters is None else 'clusters'}",
             df_groups=groups - 1,
             verdict=verdict(selection),
             beside=beside,
-            basis=f"{groups} groups of consecutive records, with n / (n - p - 1) and Student's t; valid if whether a"
+            basis=f"{self._groups(groups)}, with n / (n - p - 1) and Student's t; valid if whether a"
             " block is missing depends on nothing but the response holder's columns, whatever the law of the columns,"
             " or if records are missing at random and the columns are jointly Gaussian.",
-            remarks=(
-                f"The estimate has {joined.share:.0%} of the presence-weighted one and {1 - joined.share:.0%} of the"
-                f" Gaussian one, by how far they differ (Hausman's test: p = {selection.pvalue:.3g}; largest difference"
-                f" {selection.difference:.1f} standard errors). Both are in `beside`.",
-            ),
+            remarks=(remark,),
         )
 
 
@@ -213,6 +245,13 @@ class Bridge:
             out[pair] = gram[np.ix_(kept, kept)] * (n / gram[0, 0])
         return out
 
+    def own(self, released: WeightedMoments, n: float) -> Matrix | None:
+        """The products within the response holder by the records' own weights, which add up to n."""
+        if released.own is None:
+            return None
+        kept = self._kept([self.layout.response_party])
+        return np.asarray(released.own[np.ix_(kept, kept)] * (n / released.own[0, 0]))
+
     def forms(
         self, fit: GaussianFit, augmented: AugmentedRegression, released: WeightedMoments
     ) -> tuple[dict[tuple[bool, ...], NDArray[np.float64]], dict[Pair, NDArray[np.float64]], NDArray[np.float64]]:
@@ -234,4 +273,8 @@ class Bridge:
             kept = self._pair_kept(stated)
             scale = observed.data.n / released.grams[stated][0, 0]
             pairs[stated][width : 2 * width, kept[:, None], kept] = augmented.pairs[pair] * scale
-        return patterns, pairs, np.zeros((outputs, layout.own_width, layout.own_width))
+        own = np.zeros((outputs, layout.own_width, layout.own_width))
+        if released.own is not None:
+            kept = self._kept([layout.response_party])
+            own[width : 2 * width, kept[:, None], kept] = augmented.own * (observed.data.n / released.own[0, 0])
+        return patterns, pairs, own

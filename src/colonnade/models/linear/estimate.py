@@ -20,11 +20,12 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
-from colonnade.models.linear.gaussian import regression
-from colonnade.models.linear.result import COMPLETE_CASES, Regression, Sample
+from colonnade.models.linear.diagnostics import lacking
+from colonnade.models.linear.gaussian import Coefficients, regression
+from colonnade.models.linear.result import COMPLETE_CASES, Regression, Sample, missing_information
 from colonnade.models.matrix import columns_of
 from colonnade.statistics.features import constant_response, empty_rules, features
-from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
+from colonnade.statistics.gaussian_em import GaussianFit, Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
 Family = Literal["gaussian", "binomial", "poisson"]
@@ -48,13 +49,19 @@ COARSE = 2500.0
 
 
 def regression_columns(
-    facts: PublicFacts, response: str, columns: tuple[str, ...] | None, *, offset: str | None = None
+    facts: PublicFacts,
+    response: str,
+    columns: tuple[str, ...] | None,
+    *,
+    offset: str | None = None,
+    aside: tuple[str | None, ...] = (),
 ) -> tuple[str, ...]:
-    """The covariates (all other columns by default), then the response."""
+    """The covariates (by default all columns but those `aside`), then the response."""
     declared = facts.column(response)
     if declared.kind == "categorical":
         raise SchemaError(f"the response {response!r} is categorical and has no mean; choose a number.")
-    wanted = [name for own in facts.columns.values() for name in own] if columns is None else columns
+    every = (name for own in facts.columns.values() for name in own)
+    wanted = [name for name in every if name not in aside] if columns is None else columns
     covariates = tuple(dict.fromkeys(name for name in wanted if name not in (response, offset)))
     if not covariates:
         raise BadArguments(f"no column is left to explain {response!r}; name some with columns=.")
@@ -136,6 +143,14 @@ class Observed(Sample):
 
     data: PatternStatistics
 
+    def regression(self, fit: GaussianFit, coefficients: Coefficients) -> Regression:
+        """With what is known of the records that lack a block."""
+        result = super().regression(fit, coefficients)
+        owner = np.array([self.parties.index(feature.party) for feature in self.features])
+        centre, half = (np.array([getattr(feature, name) for feature in self.features]) for name in ("centre", "half"))
+        known = lacking(self.data, fit, owner, self.parties)
+        return replace(result, blocks={party: own.in_units(centre, half) for party, own in known.items()})
+
     @classmethod
     def of(cls, moments: MomentsResult, *, response: str, columns: Mapping[str, Column], gamma: int) -> Observed:
         names = tuple(feature.name for feature in moments.features)
@@ -170,6 +185,10 @@ class Observed(Sample):
             cohort=moments.n,
             simulated=moments.simulated,
         )
+
+    def fitted(self) -> GaussianFit:
+        """The maximum likelihood law; a refusal names columns to leave out."""
+        return fit_gaussian(self.data, columns=[feature.column for feature in self.features], keep=self.response)
 
 
 def check_joint_records(moments: MomentsResult, minimum: int, *, pairs: bool = True) -> None:
@@ -216,10 +235,10 @@ def estimate(
     observed = Observed.of(moments, response=response, columns=columns, gamma=gamma)
     if missing not in LIKELIHOOD:
         return _baseline(observed, missing)
-    fit = fit_gaussian(observed.data)
+    fit = observed.fitted()
     result = observed.regression(fit, regression(observed.data, fit, observed.target))
     beside = complete_cases(observed)
-    return replace(result, beside=pd.DataFrame(beside) if beside else None)
+    return replace(result, beside=pd.DataFrame(beside) if beside else None, fmi=missing_information(result))
 
 
 def _baseline(observed: Observed, kind: Missing) -> Regression:

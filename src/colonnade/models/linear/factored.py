@@ -25,7 +25,7 @@ draws, so the same release gives the same estimate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,12 +36,10 @@ from colonnade.errors import NotEstimable
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.matrix import consecutive
 from colonnade.models.private_scales import Clipping
-from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
+from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of, redundant
 
 FLOOR = 0.02
 """Smallest eigenvalue of a fitted correlation matrix that is taken as it is; below it would need repair."""
-INVOLVED = 0.3
-"""Least size of a column's part in the eigenvector of the smallest eigenvalue: then it is named."""
 ROUGH = 0.7
 """Largest spectral norm of the noise in the fitted correlations, over their smallest eigenvalue: beyond it an inverse
 is no longer nearly linear in the noise, and the standard errors would be too small."""
@@ -66,6 +64,8 @@ class FactoredMoments:
     own_sd: float
     columns: tuple[str, ...] = ()
     """The column of each feature, for what is said of it; the names, if there are none."""
+    response: str = ""
+    """The column that is never advised to be left out."""
 
     @property
     def head(self) -> int:
@@ -145,40 +145,35 @@ def factors(data: FactoredMoments) -> Factors:
 
 
 def check_factors(data: FactoredMoments, law: Factors) -> None:
-    """Refuse what noise has made useless: a covariance that would need repair, or that the noise nearly fills."""
+    """Refuse what noise has made useless: a covariance that would need repair."""
     variances = np.concatenate([np.diag(law.covariance), np.diag(law.residual)])
     noise = data.gram_sd / np.concatenate([np.full(data.n_own, law.count), np.diag(law.counts)])
-    hidden = _named(data, variances <= 2 * noise)
-    if hidden:
+    varies = variances > 2 * noise
+    columns = data.columns or data.names
+    hidden = [columns[place] for place in np.flatnonzero(~varies)]
+    place = np.flatnonzero(varies)
+    within = correlation_of(law.sigma[np.ix_(place, place)])
+    close = redundant(within, [columns[index] for index in place], floor=FLOOR, keep=data.response)
+    if hidden or close:
+        why = "hardly vary in the records used, given the others," if hidden else "nearly determine one another"
         raise NotEstimable(
-            f"columns {hidden} hardly vary in the records used, given the others, beside the noise; leave them out with"
+            f"columns {quoted(hidden or close)} {why} beside the noise; leave out {quoted([*hidden, *close])} with"
             " columns=, or allow a larger epsilon."
         )
-    values, vectors = np.linalg.eigh(correlation_of(law.sigma))
-    if values[0] < FLOOR:
-        raise NotEstimable(
-            f"columns {_named(data, np.abs(vectors[:, 0]) >= INVOLVED)} nearly determine one another, as far as the"
-            f" noise lets see (the smallest eigenvalue of the correlations is {values[0]:.2g}, and {FLOOR} is needed);"
-            " leave one of them out with columns=, or allow a larger epsilon."
-        )
+
+
+def roughness(data: FactoredMoments, law: Factors) -> float:
+    """The spectral norm of the noise in the residual correlations, over their smallest eigenvalue (see ROUGH)."""
     if not data.widths:
-        return
+        return 0.0
     scale = np.sqrt(np.diag(law.residual))
     sd = data.gram_sd / law.counts / np.outer(scale, scale)
     # A symmetric matrix with independent entries of these deviations has about this spectral norm.
-    rough = 2 * float(np.sqrt((sd**2).sum(axis=0).max())) / float(np.linalg.eigvalsh(correlation_of(law.residual))[0])
-    if rough > ROUGH:
-        raise NotEstimable(
-            f"the noise in the residual correlations is {rough:.1f} of their smallest eigenvalue (at most {ROUGH}), too"
-            " large for valid standard errors; allow a larger epsilon, or leave out with columns= the party with the"
-            " fewest records."
-        )
+    return 2 * float(np.sqrt((sd**2).sum(axis=0).max())) / float(np.linalg.eigvalsh(correlation_of(law.residual))[0])
 
 
-def _named(data: FactoredMoments, chosen: NDArray[np.bool_]) -> str:
-    """The columns of these features, in quotes."""
-    columns = data.columns or data.names
-    return ", ".join(dict.fromkeys(repr(column) for column, wanted in zip(columns, chosen, strict=True) if wanted))
+def quoted(columns: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(map(repr, columns)))
 
 
 # --- coefficients and their covariance --------------------------------------------------------------------

@@ -29,6 +29,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
+from colonnade.models.linear.private import COUNT_SDS
 from colonnade.models.linear.result import Regression
 from colonnade.models.matrix import columns_of
 from colonnade.statistics.features import EMPTY, Feature, features, presence_name
@@ -369,6 +370,7 @@ class FormulaFit(Procedure[Regression]):
         epsilon: float | None,
         delta: float,
         gamma: int,
+        verify: bool = True,
     ) -> None:
         self.facts, self.design = facts, design
         self.basis = tuple(dict.fromkeys((*itertools.chain(*design.design.values()), *design.value(design.response))))
@@ -381,7 +383,11 @@ class FormulaFit(Procedure[Regression]):
         polynomial = Polynomial.of(*outputs)
         bits = (EXACT_BITS if epsilon is None else 40) // (polynomial.degree + 1)
         method = PolynomialSum(
-            polynomial=polynomial, epsilon=epsilon, delta=delta, gamma=min(gamma, 2 ** min(20, max(bits, 1)))
+            polynomial=polynomial,
+            epsilon=epsilon,
+            delta=delta,
+            gamma=min(gamma, 2 ** min(20, max(bits, 1))),
+            verify=verify,
         )
         self.sums: PolynomialComputation = method.procedure(facts, roster)
         self.private = epsilon is not None
@@ -424,9 +430,10 @@ class FormulaFit(Procedure[Regression]):
         gram, moved = self.matrices(sums)
         names = tuple(self.design.design)
         n, p = float(gram[0, 0]), len(names)
-        if n <= p + 1:
+        if n <= max(p + 1, COUNT_SDS * sums.noise_sd):
             raise NotEstimable(
-                f"about {max(n, 0):.0f} records are complete, too few for {p} coefficients; leave terms out."
+                f"about {max(n, 0):.0f} records are complete, too few for {p} coefficients and the noise;"
+                " leave terms out, or allow a larger epsilon."
             )
         scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
         unit = gram / np.outer(scale, scale)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgError
 from scipy.stats import chi2
 
 from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
@@ -33,8 +34,8 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.linear.estimate import response_patterns
-from colonnade.models.linear.factored import DRAWS, FactoredMoments, regression, unclipped
-from colonnade.models.linear.result import Regression, Sample
+from colonnade.models.linear.factored import DRAWS, ROUGH, FactoredMoments, regression, roughness, unclipped
+from colonnade.models.linear.result import NOT_VALID, Regression, Sample
 from colonnade.models.matrix import columns_of
 from colonnade.models.private_scales import (
     Clipping,
@@ -90,7 +91,7 @@ class PrivateFit(Procedure[Regression]):
         verify: bool = False,
     ) -> None:
         roster.require_committee()
-        self.facts, self.names, self.response = facts, names, names[-1]
+        self.facts, self.names, self.response, self.epsilon = facts, names, names[-1], epsilon
         self.gamma, self.quantile, self.minimum_joint = min(gamma, LARGEST_GAMMA), quantile, minimum_joint
         self.features: list[Feature] = features(facts, names)
         """With their declared ranges."""
@@ -141,7 +142,9 @@ class PrivateFit(Procedure[Regression]):
                 epsilon=epsilon,
                 limit=BEARABLE,
             ),
+            *self._forecast_counts(epsilon),
             *self.moments.notes,
+            *forecast.dropped(self.layout.filled),
             f"The budget is shared as {self.scales.shared}. Rows are clipped at about the {quantile:.0%} quantile of"
             " their length; standard errors include the noise.",
             f"Only records of {self.response_party!r}, which holds {self.response!r}, are used. Valid if whether a"
@@ -180,7 +183,8 @@ class PrivateFit(Procedure[Regression]):
         return {**arguments, "filled": filled} if filled else arguments
 
     def run(self, job: Job) -> Regression:
-        standard = self.standard(self.scales.ask_spread(job))
+        spread = self.scales.ask_spread(job)
+        standard = self.standard(spread)
         ranges = self.final(standard, self.scales.ask_norms(job, standard))
         layout = replace(self.layout, ranges=ranges)
         if self.others:
@@ -188,7 +192,9 @@ class PrivateFit(Procedure[Regression]):
         own = job.ask(self.own, layout=layout.to_dict())[self.response_party]
         gram = self.moments.run(job, ranges=ranges).grams[0]
         releases = self.assembled(layout.features, gram, np.asarray(own, dtype=np.float64) / self.gamma**2)
-        return self.result(*releases, simulated=job.simulated).with_costs(job.plan, private=True)
+        result = self.result(*releases, simulated=job.simulated).with_costs(job.plan, private=True)
+        empty = self.scales.empty_text(spread)
+        return replace(result, remarks=(*result.remarks, empty)) if empty else result
 
     def standard(self, counts: Mapping[str, Counts]) -> Ranges:
         """{feature: centre -+ deviation} from noisy counts of each column."""
@@ -225,6 +231,7 @@ class PrivateFit(Procedure[Regression]):
             gram_sd=self.gram_sd,
             own_sd=self.own_sd,
             columns=tuple(feature.column for feature in ordered),
+            response=self.response,
         )
         self._check_counts(data)
         declared = {feature.name: feature.half for feature in self.features}
@@ -234,20 +241,53 @@ class PrivateFit(Procedure[Regression]):
         ]
         return data, Clipping(np.array(narrowed), tuple(self.bounds[party] for party in parties)), ordered
 
+    def _needed(self) -> dict[tuple[int, int], tuple[float, int]]:
+        """For each pair of the other parties, how many joint records the noise needs, and how many the features."""
+        needed = {}
+        for a, b in itertools.combinations_with_replacement(range(len(self.others)), 2):
+            patterns = sum(mask[a] and mask[b] for mask in self.masks)
+            features = sum(self.width(self.others[place]) for place in {a, b})
+            needed[a, b] = (COUNT_SDS * self.own_sd * math.sqrt(patterns), self.minimum_joint * features)
+        return needed
+
+    def _forecast_counts(self, epsilon: float) -> tuple[str, ...]:
+        """How many records each pair of parties needs, and whether there can be so many."""
+        needed, n = self._needed(), self.facts.n
+        if not needed:
+            return ()
+        noisy, wide = (max(each) for each in zip(*needed.values(), strict=True))
+        notes = [
+            f"{forecast.FORECAST}: each pair of parties needs about {max(noisy, wide):,.0f} records with the response"
+            f" in common, of at most {n:,}."
+        ]
+        if noisy > n:
+            notes.append(
+                f"{forecast.HOPELESS}: the noise of a count is too large for {n:,} records; epsilon ="
+                f" {forecast.enough(epsilon, noisy / n):g} would be enough, or fewer parties."
+            )
+        elif wide > n:
+            notes.append(f"{forecast.HOPELESS}: {self._fewer(n)}.")
+        return tuple(notes)
+
+    def _fewer(self, count: float) -> str:
+        """The cure where records are too few for the features of a pair of parties."""
+        most = max(int(count // self.minimum_joint), 1)
+        return (
+            f"{max(count, 0):,.0f} records are enough for {most} features of a pair of parties ({self.minimum_joint}"
+            f" records each); keep at most {most} columns with columns="
+        )
+
     def _check_counts(self, data: FactoredMoments) -> None:
         pairs = data.pairs()
-        for a, b in itertools.combinations_with_replacement(range(len(self.others)), 2):
-            patterns = sum(mask[a] and mask[b] for mask in data.masks)
-            columns = sum(data.widths[place] for place in {a, b})
-            noisy, wide = COUNT_SDS * data.own_sd * math.sqrt(patterns), self.minimum_joint * columns
+        for (a, b), (noisy, wide) in self._needed().items():
             count = float(pairs[a, b][0, 0])
             if count < max(noisy, wide):
                 who = " and ".join(repr(party) for party in dict.fromkeys((self.others[a], self.others[b])))
-                epsilon = "allow a larger epsilon, or " if noisy > wide else ""
+                cure = "allow a larger epsilon, or leave a party out with columns=" if noisy > wide else ""
                 raise NotEstimable(
                     f"about {max(count, 0):,.0f} records with the response are at {who}, and {max(noisy, wide):,.0f}"
-                    f" are needed for the {'noise' if noisy > wide else 'columns'} there; {epsilon}leave columns or a"
-                    " party out with columns=."
+                    f" are needed for the {'noise' if noisy > wide else 'columns'} there;"
+                    f" {cure or self._fewer(count)}."
                 )
 
     def result(
@@ -262,8 +302,14 @@ class PrivateFit(Procedure[Regression]):
         """The regression in the columns' own units, features in the order of the facts as without noise.
 
         Post-processing of the releases, which costs nothing."""
-        corrected = unclipped(data, clipping, draws=draws)
-        law, coefficients, sampling = regression(corrected, data.names.index(self.response))
+        try:
+            corrected = unclipped(data, clipping, draws=draws)
+            law, coefficients, sampling = regression(corrected, data.names.index(self.response))
+        except LinAlgError as error:
+            raise NotEstimable(
+                "the noisy moments of the response holder's columns are not those of any table; allow a larger epsilon,"
+                " or fewer columns."
+            ) from error
         names = [feature.name for feature in self.features]
         places = [data.names.index(name) for name in names]
         sigma = law.sigma[np.ix_(places, places)]
@@ -281,10 +327,12 @@ class PrivateFit(Procedure[Regression]):
             cohort=self.facts.n,
             simulated=simulated,
         )
+        rough = roughness(corrected, law)
         return replace(
             sample.regression(fit, replace(coefficients, names=covariates, params=params, cov=cov)),
             nobs=min(round(law.count), self.facts.n),
             method="noisy moments, factored",
+            verdict="" if rough <= ROUGH else self._rough(rough),
             covariance="delta, with noise",
             basis="delta method, sampling and privacy noise together; valid if whether a block is missing depends on"
             f" nothing but columns of {self.response_party!r}, and the columns are jointly Gaussian.",
@@ -292,6 +340,14 @@ class PrivateFit(Procedure[Regression]):
                 f"Privacy noise makes up {noise_share.min():.0%} to {noise_share.max():.0%} of the variances. Counts of"
                 " records are noisy, and there is no likelihood.",
             ),
+        )
+
+    def _rough(self, rough: float) -> str:
+        enough = forecast.enough(self.epsilon, rough / ROUGH)
+        return (
+            f"{NOT_VALID}: these are estimates without valid intervals. The noise in the residual"
+            f" correlations is {rough:.2g} of their smallest eigenvalue (at most {ROUGH}), and the standard errors are"
+            f" too small; epsilon = {enough:g} would be enough, or fewer columns."
         )
 
     def _patterns(self, data: FactoredMoments) -> tuple[tuple[tuple[bool, ...], int], ...]:

@@ -58,6 +58,8 @@ PRIVATE_INSTEAD = {
     "binomial": "Classify(epsilon=...), which predicts without intervals",
     "poisson": "family='gaussian', a linear model of the count",
 }
+EXACT_DEFAULT = {"missing": ("combined",), "epsilon": (None,), "family": ("gaussian",)}
+"""Where clusters and weights have a meaning."""
 MomentGamma = Annotated[
     Gamma, Option("The scale of quantisation; coefficients are exact up to about 1/gamma.", least=1, most=2**26)
 ]
@@ -122,6 +124,26 @@ class Regress(Method[Regression]):
             only={"epsilon": (None,)},
         ),
     ] = "combined"
+    clusters: Annotated[
+        str | None,
+        Option(
+            "A column whose values are clusters, households say: standard errors come from groups of whole clusters."
+            " Its holder tells the share holders and the response holder which group a record is in, and must allow"
+            " 'cluster-groups'.",
+            form="NAME",
+            reads="named",
+            only=EXACT_DEFAULT,
+        ),
+    ] = None
+    weights: Annotated[
+        str | None,
+        Option(
+            "A column of the response holder by which records count: survey or inverse-probability weights.",
+            form="NAME",
+            reads="named",
+            only=EXACT_DEFAULT,
+        ),
+    ] = None
     epsilon: OptionalEpsilon = None
     delta: Delta = 1e-6
     clip_quantile: Annotated[
@@ -149,6 +171,8 @@ class Regress(Method[Regression]):
         clip_quantile: float = 0.98,
         gamma: int = 2**20,
         minimum_joint: int = 10,
+        clusters: str | None = None,
+        weights: str | None = None,
     ) -> Regress:
         """`Regress.from_formula("sbp ~ age + bmi * smoker + C(region)")`; each column's party is found by itself."""
         return cls(
@@ -159,14 +183,16 @@ class Regress(Method[Regression]):
             clip_quantile=clip_quantile,
             gamma=gamma,
             minimum_joint=minimum_joint,
+            clusters=clusters,
+            weights=weights,
         )
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
         if self.family != "gaussian" and self.epsilon is not None:
             raise BadArguments(
-                f"family={self.family!r} has no private fit with valid intervals, since its weights depend on all records"
-                " of the response holder; leave epsilon out (each party must then allow 'exact-scores'), or take"
+                f"family={self.family!r} has no private fit with valid intervals, since its weights depend on all"
+                " records of the response holder; leave epsilon out (each party must then allow 'exact-scores'), or take"
                 f" {PRIVATE_INSTEAD[self.family]}."
             )
         if self.family != "gaussian" and self.missing not in ("combined", "complete-case"):
@@ -182,6 +208,8 @@ class Regress(Method[Regression]):
             raise BadArguments(
                 f"the formula {self.formula!r} names response and covariates; leave the other options out."
             )
+        if formula.products and (self.clusters is not None or self.weights is not None):
+            raise BadArguments("a formula with products has neither clusters= nor weights=; leave them out.")
         if formula.products and self.missing not in ("combined", "complete-case"):
             raise BadArguments(
                 f"products are fitted on complete records, not with missing={self.missing!r}; leave it out."
@@ -193,7 +221,8 @@ class Regress(Method[Regression]):
         if self.formula is None:
             return super().reads()
         formula = parsed(self.formula)
-        return (*formula.columns, formula.response)
+        named = (self.clusters, self.weights)
+        return (*formula.columns, formula.response, *(name for name in named if name is not None))
 
     def missing_data(self) -> str:
         if self.formula is not None and parsed(self.formula).products:
@@ -219,10 +248,17 @@ class Regress(Method[Regression]):
             design = FormulaDesign.of(formula, facts)
             if formula.products:
                 return FormulaFit(
-                    facts, roster, design=design, epsilon=self.epsilon, delta=self.delta, gamma=self.gamma
+                    facts,
+                    roster,
+                    design=design,
+                    epsilon=self.epsilon,
+                    delta=self.delta,
+                    gamma=self.gamma,
+                    verify=self.verify,
                 )
             columns = formula.columns
-        names = regression_columns(facts, self.response, columns, offset=self.offset)
+        aside = (self.clusters, self.weights)
+        names = regression_columns(facts, self.response, columns, offset=self.offset, aside=aside)
         if self.family != "gaussian":
             return GeneralizedFit(
                 facts,
@@ -255,6 +291,13 @@ class Regress(Method[Regression]):
                 gamma=self.gamma,
                 minimum_joint=self.minimum_joint,
                 verify=self.verify,
+                clusters=self.clusters,
+                weights=self.weights,
+            )
+        if self.clusters is not None or self.weights is not None:
+            raise BadArguments(
+                f"clusters= and weights= need 1 to {MAXIMUM_OTHERS} parties besides the response holder, and no column"
+                " with if_empty = 'mask'; leave them out, or name other columns."
             )
         estimator = partial(estimate, minimum_joint=self.minimum_joint, missing=self.missing)
         return MomentFit(facts, roster, names=names, gamma=self.gamma, estimator=estimator, verify=self.verify)

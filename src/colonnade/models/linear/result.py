@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
-from scipy.stats import t as student
 
 from colonnade.codec import plain
 from colonnade.data.column import Column
-from colonnade.errors import BadArguments, UnknownColumn
+from colonnade.data.spreadsheet import csv_text
+from colonnade.errors import UnknownColumn
 from colonnade.federation.method import Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number, share
+from colonnade.models.linear.diagnostics import DELTAS, Lacking, independence, sensitivity
 from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.linear.inference import Inference, Prediction
 from colonnade.models.summary import WIDTH, Fact, short, summary
 from colonnade.privacy.accounting import guarantee
 from colonnade.statistics.features import Feature
@@ -29,6 +30,8 @@ from colonnade.view.blocks import Figure, Heading, Items, Section, Table, Text, 
 
 SHOWN_PATTERNS = 12
 SHOWN_COEFFICIENTS = 20
+NOT_VALID = "Not valid for inference"
+"""What a verdict begins with that takes the intervals away."""
 COMPLETE_CASES = "complete cases"
 """A column of `beside`: least squares on the records that every party has."""
 
@@ -65,7 +68,7 @@ class Sample:
         owner = np.array([self.parties.index(feature.party) for feature in self.features])
         moved = sum(count * float(np.log(half[np.array(mask)[owner]]).sum()) for mask, count in self.patterns)
         return Regression(
-            **{field.name: getattr(self, field.name) for field in fields(Sample)},
+            **{own.name: getattr(self, own.name) for own in fields(Sample)},
             **_estimates(own),
             loglik=fit.loglik - moved,
             nobs=sum(count for _, count in self.patterns),
@@ -87,8 +90,19 @@ def _estimates(own: Coefficients) -> dict[str, Any]:
     }
 
 
+def missing_information(likelihood: Regression) -> pd.Series[float]:
+    """`fmi`, from a result whose covariance is that of the likelihood."""
+    others = np.delete(np.arange(len(likelihood.mu)), likelihood.target)
+    second = np.eye(1 + len(others))
+    second[0, 1:] = second[1:, 0] = mean = likelihood.mu[others]
+    second[1:, 1:] = likelihood.sigma[np.ix_(others, others)] + np.outer(mean, mean)
+    complete = likelihood.sigma2 * np.diag(np.linalg.inv(likelihood.nobs * second))
+    fraction = np.clip(1 - complete / np.diag(likelihood.cov), 0.0, 1.0)
+    return pd.Series(fraction, index=likelihood.params.index, name="fmi")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Regression(Sample, Result):
+class Regression(Sample, Inference, Result):
     """A linear regression fitted to incomplete records.
 
     `params` and `cov` are per unit of a column (codes 0, 1, ... for binary and ordinal ones), named as in the summary;
@@ -133,6 +147,14 @@ class Regression(Sample, Result):
     """Other estimates of the same coefficients, with their standard errors: those that this one combines, and that of
     the complete cases."""
 
+    weighted_by: str | None = None
+    """The column by which records were weighted."""
+    fmi: pd.Series[float] | None = None
+    """The fraction of missing information of each coefficient: 1 - the variance that complete records would give over
+    the variance from what is observed, both by the Gaussian likelihood."""
+    blocks: Mapping[str, Lacking] = field(default_factory=dict)
+    """What is known of the records that lack a party's block, in the columns' own units."""
+
     def with_costs(self, plan: Plan, *, private: bool = False) -> Self:
         """With what was disclosed, and what it costs a person."""
         released = plan.unbounded()
@@ -152,45 +174,51 @@ class Regression(Sample, Result):
         return math.isnan(self.loglik)
 
     @property
-    def df_resid(self) -> int:
-        return self.nobs - len(self.params)
-
-    @property
     def rsquared_adj(self) -> float:
         return 1.0 - (1.0 - self.rsquared) * (self.nobs - 1) / self.df_resid
 
     @property
-    def bse(self) -> pd.Series[float]:
-        return pd.Series(np.sqrt(np.diag(self.cov)), index=self.params.index, name="std err")
+    def llf(self) -> float:
+        """The log-likelihood of the response given the covariates, where every record used is complete."""
+        reason = ""
+        if self.noisy:
+            reason = "the estimate is private, and its moments carry noise"
+        elif math.isnan(self.rsquared) or self.weighted_by is not None:
+            reason = "the estimate solves weighted equations, which no likelihood of the records has"
+        elif self.complete < self.nobs:
+            reason = (
+                "where blocks are missing, `loglik` is of response and covariates together and does not compare between"
+                " sets of covariates; use wald_test"
+            )
+        if reason:
+            raise AttributeError(f"no likelihood of the response alone exists: {reason}.")
+        return -self.nobs / 2 * (math.log(2 * math.pi * self.sigma2 * self.df_resid / self.nobs) + 1)
 
     @property
-    def zvalues(self) -> pd.Series[float]:
-        return (self.params / self.bse).rename("z")
+    def aic(self) -> float:
+        return -2 * self.llf + 2 * len(self.params)
 
     @property
-    def pvalues(self) -> pd.Series[float]:
-        return pd.Series(2 * self._law.sf(np.abs(self.zvalues)), index=self.params.index, name="P>|z|")
+    def bic(self) -> float:
+        return -2 * self.llf + math.log(self.nobs) * len(self.params)
 
-    @property
-    def _law(self) -> Any:
-        """Of an estimate over its standard error."""
-        return norm if self.df_groups is None else student(self.df_groups)
-
-    def cov_params(self) -> pd.DataFrame:
-        return self.cov.copy()
-
-    def conf_int(self, alpha: float = 0.05) -> pd.DataFrame:
-        """Intervals of coverage 1 - alpha: columns 0 and 1. Normal ones, or Student's where errors come from groups."""
-        if not 0 < alpha < 1:
-            raise BadArguments(f"alpha must lie between 0 and 1, not {alpha!r}; 0.05 gives 95 % intervals.")
-        reach = self._law.isf(alpha / 2) * self.bse
-        return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
-
-    def table(self, alpha: float = 0.05) -> pd.DataFrame:
-        """The coefficient table."""
-        return pd.concat(
-            [self.params.rename("coef"), self.bse, self.zvalues, self.pvalues, self.conf_int(alpha)], axis=1
-        )
+    def glance(self) -> pd.DataFrame:
+        """One row of facts about the fit, in broom's columns; NaN where there is none."""
+        slopes = self.wald_test(np.eye(len(self.params))[1:])
+        facts = {
+            "r.squared": self.rsquared,
+            "adj.r.squared": self.rsquared_adj,
+            "sigma": math.sqrt(self.sigma2),
+            "statistic": slopes.statistic,
+            "p.value": slopes.pvalue,
+            "df": self.df_model,
+            "logLik": getattr(self, "llf", math.nan),
+            "AIC": getattr(self, "aic", math.nan),
+            "BIC": getattr(self, "bic", math.nan),
+            "df.residual": self.df_resid,
+            "nobs": self.nobs,
+        }
+        return pd.DataFrame([facts])
 
     def present(self, party: str) -> int:
         """The records used that a party has."""
@@ -202,26 +230,61 @@ class Regression(Sample, Result):
         """The records used that every party has."""
         return sum(count for mask, count in self.patterns if all(mask))
 
+    # --- what it rests on -------------------------------------------------------------------------------------
+
+    def sensitivity(self, deltas: Sequence[float] = DELTAS) -> pd.DataFrame:
+        """What if blocks are missing not at random: each column in turn is, where it is missing, delta standard
+        deviations above what the record's other values predict (`diagnostics.py`)."""
+        moments = float(self.nobs), self.mu, self.sigma
+        return sensitivity(self.params, self.bse, *self._owned(), moments, self.blocks, deltas)
+
+    def independence(self) -> pd.DataFrame:
+        """Are the parties' covariates independent of one another, as the VFEM paper's model has it? By the fitted law
+        and normal theory."""
+        place = {party: index for index, party in enumerate(self.parties)}
+        together = {
+            (a, b): sum(count for mask, count in self.patterns if mask[place[a]] and mask[place[b]])
+            for a in self.parties
+            for b in self.parties
+        }
+        return independence(*self._owned(), self.sigma, together)
+
+    def _owned(self) -> tuple[list[str], list[str], int]:
+        return [feature.name for feature in self.features], [feature.party for feature in self.features], self.target
+
     # --- predictions ------------------------------------------------------------------------------------------
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """E[response | what each row shows]. A column may be empty in some rows, or not be there at all."""
-        others = np.delete(np.arange(len(self.features)), self.target)
-        sigma, cross = self.sigma[np.ix_(others, others)], self.sigma[others, self.target]
-        return self._predicted(frame, self.mu[self.target], self.mu[others], sigma, cross)
+        return self.get_prediction(frame).predicted_mean
 
-    def _predicted(
-        self, frame: pd.DataFrame, base: float, centre: Vector, matrix: Matrix, vector: Vector
-    ) -> pd.Series[float]:
-        """base + (x - centre)' matrix^-1 vector, each over the covariates that a row shows."""
+    def get_prediction(self, frame: pd.DataFrame) -> Prediction:
+        """Predictions with intervals: `get_prediction(frame).summary_frame(alpha)`, as in statsmodels.
+
+        What a row lacks is filled in with its mean given what the row shows. Errors of the mean are those of the
+        coefficients; the covariates' law counts as known. The interval of a response adds what the residual and the
+        missing values vary.
+        """
         values = np.delete(self._encoded(frame), self.target, axis=1)
+        covariates = np.delete(np.arange(len(self.features)), self.target)
+        mean, sigma = self.mu[covariates], self.sigma[np.ix_(covariates, covariates)]
+        params = self.params.to_numpy()
+        missing = np.zeros(len(frame))
         masks, index = np.unique(~np.isnan(values), axis=0, return_inverse=True)
-        out = np.full(len(frame), base)
         for pattern, mask in enumerate(masks):
-            rows, seen = index.reshape(-1) == pattern, np.flatnonzero(mask)
-            slope = np.linalg.solve(matrix[np.ix_(seen, seen)], vector[seen])
-            out[rows] += (values[np.ix_(rows, seen)] - centre[seen]) @ slope
-        return pd.Series(out, index=frame.index, name=self.response)
+            rows, seen, lost = index.reshape(-1) == pattern, np.flatnonzero(mask), np.flatnonzero(~mask)
+            toward = np.linalg.solve(sigma[np.ix_(seen, seen)], sigma[np.ix_(seen, lost)])
+            values[np.ix_(rows, lost)] = mean[lost] + (values[np.ix_(rows, seen)] - mean[seen]) @ toward
+            left = sigma[np.ix_(lost, lost)] - sigma[np.ix_(lost, seen)] @ toward
+            missing[rows] = params[1 + lost] @ left @ params[1 + lost]
+        design = np.column_stack([np.ones(len(frame)), values])
+        of_mean = np.einsum("ri,ij,rj->r", design, self.cov.to_numpy(), design)
+        of_response = of_mean + self.sigma2 + np.maximum(missing, 0.0)
+        mean_values, se_mean, se_obs = (
+            pd.Series(own, index=frame.index, name=self.response)
+            for own in (design @ params, np.sqrt(of_mean), np.sqrt(of_response))
+        )
+        return Prediction(mean_values, se_mean, se_obs, self._law)
 
     def _encoded(self, frame: pd.DataFrame) -> Matrix:
         if not any(feature.column in frame.columns for feature in self.features if feature.name != self.response):
@@ -282,7 +345,15 @@ class Regression(Sample, Result):
         return f"<Regression of {self.response} on {len(self.params) - 1} features, {self.nobs:,} records. {first}>"
 
     def _coefficients(self, alpha: float) -> list[str]:
-        head = ("", "coef", "std err", "z", "P>|z|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]")
+        head = (
+            "",
+            "coef",
+            "std err",
+            self._letter,
+            f"P>|{self._letter}|",
+            f"[{alpha / 2:.3g}",
+            f"{1 - alpha / 2:.3g}]",
+        )
         label = WIDTH - 11 * (len(head) - 1)
         lines = [
             short(name, label - 1).ljust(label) + "".join(cell.rjust(11) for cell in cells)
@@ -324,7 +395,7 @@ class Regression(Sample, Result):
         title = f"{self.response}, explained by {len(self.params) - 1} features"
         table = Table(
             title="Coefficients",
-            head=("", "coef", "std err", "z", "P>|z|", "95 % from", "to"),
+            head=("", "coef", "std err", self._letter, f"P>|{self._letter}|", "95 % from", "to"),
             rows=self._rows(),
             numeric=tuple(range(1, 7)),
             shown=SHOWN_COEFFICIENTS,
@@ -340,6 +411,7 @@ class Regression(Sample, Result):
             ),
             sections=(Section(title="Missing blocks", blocks=self._missing_blocks()),),
             terminal=(replace(table, title=title, shown=None),),
+            warnings=(self.verdict,) if self.verdict.startswith(NOT_VALID) else (),
         )
 
     def _lead(self) -> str:
@@ -440,7 +512,7 @@ class Regression(Sample, Result):
         """summary.txt and coefficients.csv too."""
         table = self.table().rename(columns={0: "low", 1: "high"})
         run.write("summary.txt", self.summary() + "\n")
-        run.write("coefficients.csv", table.to_csv(index_label="name"))
+        run.write("coefficients.csv", csv_text(table, index_label="name"))
         super().write(run)
 
     def to_dict(self) -> dict[str, Any]:

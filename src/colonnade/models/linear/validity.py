@@ -12,6 +12,7 @@ import numpy as np
 
 from colonnade.formatting import number
 from colonnade.models.linear.propensity import CAP, RARE, UNLIKELY
+from colonnade.models.linear.result import NOT_VALID
 from colonnade.statistics.gaussian_em import Vector
 
 UNLIKELY_SHARE = 0.10
@@ -51,11 +52,7 @@ class Selection:
     def findings(self) -> tuple[Finding, ...]:
         out = []
         if not self.tested:
-            out.append(
-                Finding(
-                    "there are too few records to compare the Gaussian fit with the presence-weighted estimate", True
-                )
-            )
+            out.append(Finding("there are too few groups of records for so many coefficients", True))
         if self.unlikely > UNLIKELY_SHARE * self.records:
             out.append(
                 Finding(
@@ -89,7 +86,7 @@ def verdict(selection: Selection) -> str:
     serious = [finding.text for finding in selection.findings() if finding.serious]
     minor = [finding.text for finding in selection.findings() if not finding.serious]
     if serious:
-        return f"Not valid for inference: {'; '.join(serious)}."
+        return f"{NOT_VALID}: {'; '.join(serious)}."
     checked = (
         f"Valid if presence depends on nothing but the response holder's columns; checked with presence weights on"
         f" {number(selection.records)} records."

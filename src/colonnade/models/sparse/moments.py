@@ -98,7 +98,7 @@ def standard_moments(
     if moments.noise_sd:
         return _noisy(moments, target, clipped)
     if moments.presence == "known":
-        mean, covariance, n, notes = _exact(moments, gamma)
+        mean, covariance, n, notes = _exact(moments, response, gamma)
     else:
         second = second_moments(moments)
         mean = second.matrix[0, 1:]
@@ -110,7 +110,7 @@ def standard_moments(
     return _standard(mean, covariance, varies, target, n, 0.0, notes)
 
 
-def _exact(moments: MomentsResult, gamma: int) -> tuple[Vector, Matrix, float, tuple[str, ...]]:
+def _exact(moments: MomentsResult, response: str, gamma: int) -> tuple[Vector, Matrix, float, tuple[str, ...]]:
     names = [feature.name for feature in moments.features]
     patterns = []
     for entries, gram in zip(moments.entries, moments.grams, strict=True):
@@ -132,7 +132,8 @@ def _exact(moments: MomentsResult, gamma: int) -> tuple[Vector, Matrix, float, t
             f"blocks are missing and {len(varying)} features are too many for their joint covariance (at most"
             f" {LARGEST_EM}); choose columns=, or solver='newton' on the complete records."
         )
-    fit = fit_gaussian(data.only(varying))
+    columns = [moments.features[place].column for place in varying]
+    fit = fit_gaussian(data.only(varying), columns=columns, keep=response)
     mean, covariance = centre.copy(), np.zeros((len(names), len(names)))
     mean[varying] = fit.mu
     covariance[np.ix_(varying, varying)] = fit.sigma

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.data.column import Category, Column
+from colonnade.data.spreadsheet import csv_text
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.job import Job
 from colonnade.federation.method import Result
@@ -27,7 +28,7 @@ from colonnade.view.blocks import Figure, Items, Section, Table, Text, View
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Criterion = Literal["bic", "cv"]
-Solver = Literal["moments", "newton", "admm"]
+Solver = Literal["moments", "newton", "wald", "admm"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -252,8 +253,9 @@ class Selection(Result):
         """result.json, view.json, summary.txt, coefficients.csv (the chosen model) and path.csv (the coordinator's
         own)."""
         run.write("summary.txt", self.summary() + "\n")
-        run.write("coefficients.csv", self.params.to_csv(index_label="name"))
-        run.write("path.csv", pd.concat([self.table(), self.path.reset_index(drop=True)], axis=1).to_csv(index=False))
+        run.write("coefficients.csv", csv_text(self.params, index_label="name"))
+        path = pd.concat([self.table(), self.path.reset_index(drop=True)], axis=1)
+        run.write("path.csv", csv_text(path, index=False))
         super().write(run)
 
 

@@ -6,6 +6,9 @@ columns, along a path of lambdas, and chooses one by BIC or cross-validation. Tw
 - `solver="moments"` (gaussian; the default there): one secure computation of moments, then no party is asked again;
 - `solver="newton"` (the default otherwise): a quasi-Newton method with one masked total predictor a round.
 
+A third one, `solver="wald"` (binomial and poisson), fits the model without a penalty as `Regress(family=...)` does, with
+weights for missing blocks, and puts the penalty on the Wald distance from that fit (Wang and Leng 2007).
+
 The paper's own ADMM is `colonnade.papers.VFLGLMVS`, which shares the path and the rounds. The claims, and what each
 solver discloses, are in `select.claim.md`.
 """
@@ -37,6 +40,9 @@ from colonnade.federation.options import (
     ViewOption,
 )
 from colonnade.federation.roster import Roster
+from colonnade.models.glm.fit import WEIGHED, GeneralizedFit, moments_of, verdict
+from colonnade.models.glm.newton import Solution
+from colonnade.models.glm.scores import Remarks
 from colonnade.models.matrix import empty_text, missing_blocks
 from colonnade.models.sparse.moments import Clipped, log_odds, standard_moments
 from colonnade.models.sparse.path import (
@@ -176,10 +182,12 @@ class Select(PathOptions):
     rests_on: ClassVar[tuple[str, ...]] = ("moments", "describe")
 
     solver: Annotated[
-        Literal["moments", "newton"] | None,
+        Literal["moments", "newton", "wald"] | None,
         Option(
             "moments: one secure computation of moments; a binomial likelihood is taken to second order and scaled to"
-            " log-odds. newton: masked rounds. By default moments with epsilon or for gaussian with BIC, else newton."
+            " log-odds. newton: masked rounds. wald (binomial, poisson): from the fit of Regress(family=...), which"
+            " weighs records for missing blocks and shows no predictor; it needs more complete records than columns."
+            " By default moments with epsilon or for gaussian with BIC, else newton."
         ),
     ] = None
     epsilon: OptionalEpsilon = None
@@ -220,6 +228,11 @@ class Select(PathOptions):
             )
         if self.solver == "newton" and self.epsilon is not None:
             raise BadArguments("solver='newton' shows predictors and cannot be private; leave solver out with epsilon.")
+        if self.solver == "wald" and (self.family == "gaussian" or self.epsilon is not None or self.criterion == "cv"):
+            raise BadArguments(
+                "solver='wald' is for family='binomial' or 'poisson' without epsilon, with criterion='bic'; leave solver"
+                " out."
+            )
         if self.solver_used == "moments" and (self.criterion == "cv" or self.family == "poisson"):
             raise BadArguments(
                 "moments have no held-out records and no poisson likelihood; use criterion='bic' with family='gaussian'"
@@ -227,7 +240,7 @@ class Select(PathOptions):
             )
 
     @property
-    def solver_used(self) -> Literal["moments", "newton"]:
+    def solver_used(self) -> Literal["moments", "newton", "wald"]:
         """Moments where they suffice, since they are faster and show no record."""
         if self.solver is not None:
             return self.solver
@@ -243,6 +256,8 @@ class Select(PathOptions):
     def missing_data(self) -> str:
         if self.solver_used == "newton":
             return COMPLETE_RECORDS
+        if self.solver_used == "wald":
+            return WEIGHED
         if self.presence_used == "known" and self.epsilon is None:
             return (
                 "All records that have the response are used, those that lack a block by EM: right if records are"
@@ -253,6 +268,8 @@ class Select(PathOptions):
     def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Selection]:
         if self.solver_used == "moments":
             return PathFromMoments(self, facts, roster)
+        if self.solver_used == "wald":
+            return PathFromFit(self, facts, roster)
 
         def solver(layout: RoundLayout, reserved: Reserved) -> QuasiNewton:
             return QuasiNewton(layout, reserved, tolerance=self.tolerance)
@@ -413,6 +430,75 @@ class PathFromMoments(Path):
             nobs=round(standard.n),
             rounds=1,
             notes=(*notes, *filter(None, [traced.ended])),
+        )
+
+
+# --- from a fit without a penalty ---------------------------------------------------------------------------------
+
+
+class PathFromFit(Path):
+    """The weighted fit b_0 of `Regress(family=...)` with its robust covariance V. (b - b_0)'V^-1 (b - b_0) / 2 stands for
+    the log-likelihood that b lacks, which it is to second order."""
+
+    def __init__(self, method: Select, facts: PublicFacts, roster: Roster) -> None:
+        super().__init__(method, facts)
+        assert method.family != "gaussian"
+        self.family = method.family
+        self.source = GeneralizedFit(
+            facts,
+            roster,
+            family=method.family,
+            names=(*self.covariates, method.response),
+            offset=None,
+            weighting="presence",
+            gamma=method.gamma or 2**20,
+        )
+        self.stages = self.source.stages
+        self.notes = (*self.source.notes, "The whole path follows from this fit and its covariance.")
+
+    def run(self, job: Job) -> Selection:
+        remarks, solution, cov = self.source.estimates(job)
+        return self.selection(job, self.fitted(remarks, solution, cov), "wald")
+
+    def fitted(self, remarks: Remarks, solution: Solution, cov: NDArray[np.float64]) -> Fitted:
+        layout, records = self.source.layout, remarks.effective
+        _, sigma = moments_of(self.family, solution.null)
+        deviation = np.sqrt(np.diag(sigma)[:-1])
+        full, slopes = solution.params[1:], solution.params[1:] * deviation
+        curvature = np.linalg.inv(cov[1:, 1:] * np.outer(deviation, deviation)) / records
+        solver = moment_solver(
+            curvature,
+            curvature @ slopes,
+            float(slopes @ curvature @ slopes),
+            tolerance=self.options.tolerance,
+        )
+        lambdas = self.lambdas(solver.largest, n=records, p=len(slopes), half=1.0)
+        traced = self.trace(solver, lambdas)
+        chosen = np.array([point.coefficients for point in traced.points]) / deviation
+        # The intercept that is nearest to the fit's, given the other coefficients.
+        precision = np.linalg.inv(cov)
+        moved = (chosen - full) @ precision[1:, 0] / precision[0, 0]
+        scores = scores_by_bic(self.family, traced.points, n=records, half=1.0)
+        return Fitted(
+            points=traced.points,
+            scores=scores,
+            chosen=best(scores),
+            slopes=chosen,
+            intercepts=solution.params[0] - moved,
+            null_loss=solver.null_loss,
+            saturated=solver.saturated,
+            largest=solver.largest,
+            response=layout.response,
+            scale=(0.0, 1.0),
+            features=layout.features,
+            nobs=remarks.counts[-1],
+            rounds=solution.steps,
+            notes=(
+                verdict(remarks, layout.width, weighed=True),
+                "The path minimises the Wald distance from the fit without a penalty, plus the penalty. Objective and"
+                f" deviance are of that distance; BIC counts {records:,.0f} records, which the weighed ones are worth.",
+                *filter(None, [traced.ended]),
+            ),
         )
 
 

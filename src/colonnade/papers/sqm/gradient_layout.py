@@ -346,7 +346,7 @@ def gradient_layout(
     *, epsilon: float, delta: float, view: View, relation: Relation, roster: Roster, **shape: Any
 ) -> GradientLayout:
     """The public shape, with the noise at which all rounds together cost (epsilon, delta) in the given view."""
-    roster.require_committee()
+    roster.require_committee(pair=False)
     noiseless = GradientLayout(roster=roster, **shape)
     noiseless.check()
     try:

@@ -137,7 +137,7 @@ class SketchedGram(WeightedGram):
 
 def information_layout(design: Design, roster: Roster, gamma: int) -> MomentsLayout:
     """One Gram matrix over all features; in the place of the response stands the constant."""
-    roster.require_committee()
+    roster.require_committee(pair=False)
     layout = MomentsLayout(
         facts=design.facts,
         roster=roster,

@@ -34,7 +34,7 @@ def copula_attacks() -> tuple[Attack, ...]:
 
 
 def _marginals_and_moments(setting: Setting) -> AuditResult:
-    method = Synthesize(epsilon=4.0, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
+    method = Synthesize(model="copula", epsilon=4.0, delta=DELTA, columns=("age",), marginal_share=0.5, view="server")
     with small_consortium() as federation:
         releases = CopulaReleases(method, federation.facts, federation.roster)
         claim = claimed_curve(federation.plan(method).costs(), name="marginals and moments together")

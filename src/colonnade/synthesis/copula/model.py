@@ -244,7 +244,7 @@ class ConditionedCopula:
         for name, condition in self.where.items():
             codes = self.columns[name].encode(frame[name])
             if condition.codes is not None:
-                fits &= np.isin(codes, condition.codes)
+                fits &= condition.fulfilled(codes)
             else:
                 numbers[name] = self.columns[name].decode(np.clip(codes, condition.low, condition.high))
         return frame.assign(**numbers)[fits].reset_index(drop=True)

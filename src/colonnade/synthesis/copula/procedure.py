@@ -9,6 +9,7 @@ Only 1 and 2 touch data. The claim is in `claim.md`; the post-processing is in `
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from colonnade.data.column import Columns
+from colonnade.data.column import Column, Columns
 from colonnade.errors import BadPrivacyParameter, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -27,6 +28,7 @@ from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.calibration import Calibration, Skellams
 from colonnade.privacy.cost import Cost
 from colonnade.statistics.adaptive import Axis, Forecast, histogram_words
+from colonnade.statistics.cells import cells
 from colonnade.statistics.joint import account_notes, colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout
 from colonnade.synthesis.copula.estimate import LEAVE, WARN, Estimate, estimate, forecast
@@ -44,7 +46,8 @@ from colonnade.synthesis.copula.scores import (
     round_number,
 )
 from colonnade.synthesis.copula.uncertainty import CopulaNoise
-from colonnade.synthesis.table import MOSTLY_NOISE, Quality, SyntheticTable
+from colonnade.synthesis.figures import released_shares
+from colonnade.synthesis.table import MOSTLY_NOISE, TALLY_BINS, Quality, SyntheticTable
 
 if TYPE_CHECKING:
     from colonnade.synthesis.method import Synthesize
@@ -197,6 +200,11 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
                 **({"empty cells": _rounded(moments.empty_cells)} if moments.empty_cells else {}),
                 **estimated.to_dict(),
             },
+            frozenset(
+                frozenset((one, other))
+                for a, b in estimated.completed
+                for one, other in itertools.product(self.releases.columns[a], self.releases.columns[b])
+            ),
         )
 
     def _table(
@@ -207,6 +215,7 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
         quality: Quality | None,
         notes: Sequence[str],
         details: Mapping[str, Any],
+        hidden: frozenset[frozenset[str]] = frozenset(),
     ) -> SyntheticTable:
         options, sigma, rounds = self.options, self.releases.sigma, self.releases.rounds
         return SyntheticTable(
@@ -215,6 +224,8 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
             model=redrawn.model,
             redrawn=redrawn,
             quality=quality,
+            measured=measured_shares(self.releases.columns, released),
+            hidden=hidden,
             drawn_from="independent marginals" if options.model == "independent" else "a Gaussian copula",
             rows=options.rows or job.facts.n,
             seed=int(job.generator("synthetic rows").integers(2**63)),
@@ -327,6 +338,19 @@ def copula_quality(estimated: Estimate) -> Quality:
         " columns go together, is not measured.",
         {"error of a correlation": estimated.error},
     )
+
+
+def measured_shares(
+    columns: Mapping[str, Mapping[str, Column]], released: Mapping[str, PartyMarginals]
+) -> dict[str, dict[str, Any]]:
+    """What was released of each column, in its public cells, to draw the rows over it."""
+    return {
+        name: released_shares(
+            column, own.marginals[name], cells(column, bins=TALLY_BINS), own.ranks[name] / max(own.present, 1.0)
+        )
+        for party, own in released.items()
+        for name, column in columns[party].items()
+    }
 
 
 def check_present(released: Mapping[str, PartyMarginals]) -> None:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from colonnade.errors import BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
@@ -91,7 +91,6 @@ class FieldSynthesis(Procedure[SyntheticTable]):
     """Private cuts if they are asked for, three rounds of tables, one fit."""
 
     def __init__(self, options: Synthesize, facts: PublicFacts, roster: Roster) -> None:
-        require_inference()
         self.options, self.facts = options, facts
         self.limit = options.max_clique or cell_limit(facts.n)
         self.schema = Schema.declared(facts, bins=options.cells, columns=options.columns)
@@ -159,6 +158,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
     # --- the run --------------------------------------------------------------------------------------------------
 
     def run(self, job: Job) -> SyntheticTable:
+        require_inference()
         schema, marginals = self.cuts.run(job)
         measured = self.measure(schema, partial(self.rounds.tables, job, schema))
         field = self.fitted(measured)
@@ -187,7 +187,13 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         quality = None
         if self.options.epsilon is not None:
             quality = field_quality(field, measured.measurements, measured.others, self._fit, seed=table.seed)
-        return replace(table, redrawn=FieldNoise(table.model, measured.measurements, self._fit), quality=quality)
+        return replace(
+            table,
+            redrawn=FieldNoise(table.model, measured.measurements, self._fit),
+            quality=quality,
+            measured=measured_shares(schema, measured.measurements),
+            hidden=unlinked(schema.names, measured.chosen),
+        )
 
     @property
     def _one_way_sd(self) -> float:
@@ -264,6 +270,24 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         others = tuple(pair for pair in pairs if graph.home(pair.columns) is None)
         measured = (*scaled_up(one_way, schema, present), *inside, *scaled_up(fine, schema, present))
         return Measured(measured, graph, others, scores, tuple(asked))
+
+
+def measured_shares(schema: Schema, tables: Sequence[Measurement]) -> dict[str, dict[str, Any]]:
+    """What was released of each column, in its cells, to draw the rows over it."""
+    shares: dict[str, dict[str, Any]] = {}
+    for table in tables:
+        name, edges = table.columns[0], schema.edges.get(table.columns[0])
+        if len(table.columns) == 1 and not table.coarse:
+            filled = table.counts if edges is None else table.counts[: len(edges) - 1]
+            own = {} if edges is None else {"edges": list(edges)}
+            shares[name] = {"shares": (filled / schema.facts.n).tolist(), "sd": table.sd / schema.facts.n, **own}
+    return shares
+
+
+def unlinked(names: Names, chosen: Sequence[Names]) -> frozenset[frozenset[str]]:
+    """Pairs of which no table was measured cell by cell: nothing stood out of the noise."""
+    linked = {frozenset(pair) for table in chosen for pair in itertools.combinations(table, 2)}
+    return frozenset(frozenset(pair) for pair in itertools.combinations(names, 2)) - linked
 
 
 def available(tables: Sequence[Measurement], schema: Schema) -> dict[frozenset[str], float]:

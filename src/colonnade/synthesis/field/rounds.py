@@ -30,6 +30,7 @@ from colonnade.federation.stage import SEALED, Later, Stage, stage
 from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.privacy.skellam import Skellam
+from colonnade.secure.bfv import CIPHERTEXT_BYTES
 from colonnade.secure.bgw import Product, cross, lift, open_product
 from colonnade.secure.claims import Factors, cross_weights
 from colonnade.secure.extension import Extension
@@ -47,6 +48,7 @@ from colonnade.statistics.joint import (
     open_shares,
     share_rows,
 )
+from colonnade.statistics.pair import AUDIENCE, exchange_rows, open_sum, opened_pair
 from colonnade.statistics.shares import (
     blinds_of,
     deal_large,
@@ -68,6 +70,7 @@ from colonnade.statistics.verified import (
 )
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.graph import Names
+from colonnade.synthesis.field.paired import ROWS, PairedRound
 from colonnade.synthesis.field.schema import CUTS_RULE, PrivateCuts, Schema, TableQuery, cell_codes
 
 LABEL = "sqm tables"
@@ -194,6 +197,13 @@ class Round(SharedStatistic):
 
     def joint_tag(self, pair: Names) -> str:
         return f"{self.tag}: joint {' x '.join(pair)}"
+
+    def paired(self) -> PairedRound:
+        return self._paired
+
+    @cached_property
+    def _paired(self) -> PairedRound:
+        return PairedRound(self)
 
     # --- what members do ----------------------------------------------------------------------------------
 
@@ -480,7 +490,7 @@ class TableRounds:
     ) -> None:
         roster.require_committee()
         self.roster, self.view, self.units, self.mus = roster, view, tuple(units), tuple(mus)
-        self.schema, self.cuts, self.verify = schema, cuts, verify
+        self.schema, self.cuts, self.verify = schema, cuts, verify and not roster.pair
         sizes = sorted(schema.sizes.values(), reverse=True)
         largest = math.prod(sizes[:2])
         cells = max(min(count * largest, sum(sizes) ** 2) for count in units)
@@ -499,6 +509,9 @@ class TableRounds:
             return Later("; ".join([chosen, *rules]), self._allowed)
 
         public: dict[str, Any] = {"facts": schema.facts, "roster": roster}
+        if roster.pair:
+            self._plan_pair(layouts, examples, within(rules), cells, public)
+            return
         self.share_rows = stage(
             f"{LABEL}: share rows",
             share_rows,
@@ -544,10 +557,56 @@ class TableRounds:
         )
         self.verification: tuple[Stage, ...] = ()
         if self.verify:
-            planned = verification_stages(layouts[0], examples, schema.parties, {"chosen": within(rules)}, label=LABEL)
+            planned = verification_stages(
+                layouts[0],
+                examples,
+                schema.parties,
+                {"chosen": within(rules)},
+                label=LABEL,
+                # A product for each record and left side of a table; those of the second round are in bins.
+                products=schema.facts.n * min(max(units), 2 * len(sizes)),
+                inputs={party: schema.facts.n * len(schema.of(party)) for party in schema.parties},
+            )
             self.verification = tuple(map(_free_once, planned))
         stages = (self.share_rows, self.compare, *self.verification, self.open, self.share_noise)
         self.stages = tuple(asked for asked in stages if asked.costs)
+
+    def _plan_pair(
+        self,
+        layouts: Sequence[Round],
+        examples: Sequence[Mapping[str, Any]],
+        later: Later,
+        cells: int,
+        public: Mapping[str, Any],
+    ) -> None:
+        """Two institutions alone: exchange rows with each round, and open."""
+        names, paired = self.roster.names, layouts[0].paired()
+        requests = [{**example, "number": number} for example in examples for number in range(len(paired.chunks) + 1)]
+        size = 0 if paired.product is None else paired.product.ciphertexts(ROWS) * CIPHERTEXT_BYTES
+        self.exchange = stage(
+            f"{LABEL}: exchange rows",
+            exchange_rows,
+            dict.fromkeys(names, requests),
+            audience=AUDIENCE,
+            recipients=names,
+            discloses="encrypted one-hot rows, and masked products of them",
+            reply_bytes=size,
+            later={"chosen": later},
+            **public,
+        )
+        self.open = _free_once(
+            stage(
+                f"{LABEL}: open",
+                open_sum,
+                dict.fromkeys(names, examples),
+                discloses="masked parts of the noisy counts, of which the coordinator reads the sum",
+                reply_bytes=8 * cells,
+                later={"chosen": later},
+                **public,
+            )
+        )
+        self.stages = (self.exchange, self.open)
+        self.trust = paired.trust
 
     def _allowed(self, chosen: Any, planned: Any) -> bool:
         """No more units than the round has, of tables of these columns, and other edges only from private cuts."""
@@ -575,8 +634,8 @@ class TableRounds:
     def notes(self, delta: float) -> tuple[str, ...]:
         """The noise of a count in each round, and a person's total under both views and both relations."""
         if not any(self.mus):
-            return (EXACT,)
-        checked = () if self.verify else (NOT_VERIFIED,)
+            return (EXACT, self.trust) if self.roster.pair else (EXACT,)
+        checked = (self.trust,) if self.roster.pair else () if self.verify else (NOT_VERIFIED,)
         noise = (
             f"A count of the {words} carries noise with standard deviation {math.sqrt(2 * mu):.4g} ({count} tables)."
             for words, mu, count in zip(OPENED, self.mus, self.units, strict=False)
@@ -592,6 +651,11 @@ class TableRounds:
         """Share (rows with the first round, noise with each), open, join, average the units of each table."""
         layout = self.layout(schema, number, queries)
         chosen = chosen_for(layout)
+        if self.roster.pair:
+            for _ in range(len(layout.paired().chunks) + 1):
+                job.ask(self.exchange, chosen=chosen)
+            integers = opened_pair(job, self.open, layout, 0, chosen=chosen)
+            return self._measured(layout, queries, integers)
         job.ask(self.share_noise if number else self.share_rows, chosen=chosen)
         bound = job.ask(self.compare, chosen=chosen)
         if self.verify:
@@ -599,6 +663,10 @@ class TableRounds:
             (integers,) = opened_shares(job, self.open, layout, [bound], coins, chosen=chosen)
         else:
             integers = join(job.ask(self.open, chosen=chosen), layout.field, self.roster)
+        return self._measured(layout, queries, integers)
+
+    @staticmethod
+    def _measured(layout: Round, queries: Sequence[TableQuery], integers: NDArray[Any]) -> list[Measurement]:
         counts = integers.astype(np.float64)
         ends = np.cumsum(layout.opened)[:-1]
         measured = []

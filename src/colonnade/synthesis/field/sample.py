@@ -31,7 +31,8 @@ from colonnade.statistics.cells import Cells
 from colonnade.statistics.latent_correlation import invert_bridge, repair, step_coefficients
 from colonnade.statistics.marginals import Marginal
 from colonnade.synthesis.field.fit import MarkovField, conditional
-from colonnade.synthesis.field.schema import Schema
+from colonnade.synthesis.field.graph import Triangulation
+from colonnade.synthesis.field.schema import Schema, column_cells
 from colonnade.synthesis.latent import rows_in_boxes
 from colonnade.synthesis.restrictions import Condition
 from colonnade.synthesis.table import BATCH, Format, Source, SyntheticTable, generator
@@ -290,12 +291,35 @@ class FieldSampler:
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The table of each clique, named by its columns."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for number, (clique, table) in enumerate(self.field.tables.items()):
+        """The table of each clique, named by its columns, and each column's cells; `from_arrays` is its inverse."""
+        field = self.free or self.field
+        arrays: dict[str, NDArray[Any]] = {"order": np.array(field.graph.order), "total": np.array(field.total)}
+        for place, name in enumerate(self.columns):
+            edges, shape = self.cells[name].edges, self.shapes.get(name)
+            if edges is not None:
+                arrays[f"edges_{place}"] = edges
+            if shape is not None:
+                arrays[f"shape_{place}"] = np.stack([shape.points, shape.cumulative])
+        for number, (clique, table) in enumerate(field.tables.items()):
             arrays[f"clique_{number}_columns"] = np.array(clique)
             arrays[f"clique_{number}"] = table
         return arrays
+
+    @classmethod
+    def from_arrays(cls, columns: Columns, arrays: Mapping[str, NDArray[Any]]) -> FieldSampler:
+        public: dict[str, Cells] = {}
+        shapes: dict[str, Marginal] = {}
+        for place, (name, column) in enumerate(columns.items()):
+            edges = arrays.get(f"edges_{place}")
+            public[name] = column_cells(column, None if edges is None else edges.tolist())
+            if f"shape_{place}" in arrays:
+                shapes[name] = Marginal(*arrays[f"shape_{place}"])
+        tables = {}
+        while (clique := arrays.get(f"clique_{len(tables)}_columns")) is not None:
+            tables[tuple(map(str, clique))] = np.asarray(arrays[f"clique_{len(tables)}"])
+        sizes = {name: len(own) for name, own in public.items()}
+        graph = Triangulation(tuple(tables), tuple(map(str, arrays["order"])), sizes)
+        return cls(columns, public, MarkovField(graph, tables, float(arrays["total"]), loss=0.0), shapes)
 
 
 def synthetic_table(

@@ -88,7 +88,7 @@ class Schema:
 
     @cached_property
     def cells(self) -> dict[str, Cells]:
-        return {name: _cells(column, self.edges.get(name)) for name, column in self.columns.items()}
+        return {name: column_cells(column, self.edges.get(name)) for name, column in self.columns.items()}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -133,7 +133,7 @@ class Schema:
         return dict(zip(names, itertools.pairwise(ends), strict=True))
 
 
-def _cells(column: Column, edges: Sequence[float] | None) -> Cells:
+def column_cells(column: Column, edges: Sequence[float] | None) -> Cells:
     if edges is None:
         return cells(column, bins=1)
     extra = ("missing",) if column.missing else ()

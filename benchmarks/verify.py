@@ -1,0 +1,208 @@
+"""What verification costs, and what it finds: the same jobs with and without it, and planted lies of every kind.
+
+- CPU seconds of all members and the coordinator, with `verify` and without, in turns in one run; the ratio of the
+  smallest is at most 1.3 for the jobs of `sqm` (moments of 195,666 records and 117 columns, as `PCA` takes them), of
+  `mrf` (a Markov random field of Adult) and of `vfem` (`Regress` on 166,207 records of five parties). Starting
+  processes, loading blocks and the first run, which compiles kernels, do not count. A small job is shown beside them:
+  what it pays are five more rounds of messages.
+- Bytes over the coordinator's border, with and without.
+- Each kind of message of a verification with one number changed, a thousand times: all must be found. The chance that
+  a false claim is accepted is argued to be below 2^-50 for each prime, and so below 2^-40 for a job
+  (`src/colonnade/secure/claim.md`).
+
+QUICK=1 takes fewer records and changes, and writes no page.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks import sqm, vfem
+from benchmarks.common import Page, machine, quick
+from benchmarks.mrf_common import adult, field_method
+from benchmarks.verify_common import KINDS, Committee, Dealer, planted
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.method import Method
+from colonnade.models.linear.regress import Regress
+from colonnade.secure.field import PRIMES, Field
+from colonnade.statistics.moments import Moments
+from colonnade.statistics.tables import Tables
+
+LIMIT = 1.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A job: `method(verify)` in a federation, whose CPU seconds `clock` reads. It `counts` if the limit is for it."""
+
+    name: str
+    federation: Federation
+    method: Callable[[bool], Method[Any]]
+    clock: Callable[[], float] = time.process_time
+    repetitions: int = 3
+    counts: bool = True
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds of each run, and bytes of one."""
+
+    seconds: list[float]
+    traffic: int
+
+    @property
+    def least(self) -> float:
+        return min(self.seconds)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.least:.2f} ({self.least:.2f} to {max(self.seconds):.2f})"
+
+
+def measured(kind: Kind) -> dict[bool, Cost]:
+    """With and without, in turns; a first run of each does not count."""
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    traffic = {True: 0, False: 0}
+    for repetition in range(kind.repetitions + 1):
+        for verify in (True, False):
+            bytes_passed = [0]
+
+            def note(progress: Any, counted: list[int] = bytes_passed) -> None:
+                counted[0] = progress.bytes
+
+            gc.collect()
+            begun = kind.clock()
+            kind.federation.run(kind.method(verify), progress=note)
+            if repetition:
+                seconds[verify].append(kind.clock() - begun)
+            traffic[verify] = bytes_passed[0]
+    return {verify: Cost(seconds[verify], traffic[verify]) for verify in seconds}
+
+
+# --- the jobs ----------------------------------------------------------------------------------------------------
+
+
+def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
+    """Each is made when its turn comes, and closed with `opened`."""
+    records = 20_000 if quick() else sqm.RECORDS
+
+    def moments() -> Kind:
+        bench = opened.enter_context(
+            sqm.Bench(folder / "sqm", sqm.whole_multiples(records, sqm.COLUMNS), parties=sqm.PARTIES)
+        )
+
+        def method(verify: bool) -> Moments:
+            return Moments(epsilon=1.0, presence="ignore", constant=False, gamma=sqm.GAMMA, verify=verify)
+
+        return Kind(
+            name=f"moments, {records:,} x {sqm.COLUMNS}, processes",
+            federation=bench.federation,
+            method=method,
+            clock=bench.cpu,
+            repetitions=5,
+        )
+
+    def field() -> Kind:
+        data = adult()
+        federation = opened.enter_context(data.federation(2, str(folder / "mrf"), seed=1, timeout=3600.0))
+        return Kind(
+            name=f"field of Adult, {data.n:,} x {len(data.columns)}",
+            federation=federation,
+            method=lambda verify: field_method(data, epsilon=0.8, verify=verify),
+            repetitions=1 if quick() else 2,
+        )
+
+    def regress(n: int, **options: Any) -> Callable[[], Kind]:
+        def made() -> Kind:
+            data = vfem.draw(n)
+            federation = opened.enter_context(data.federation(folder / f"regress {n}"))
+            words = "".join(f", {name}={value!r}" for name, value in options.items())
+            return Kind(
+                name=f"Regress{words}, {n:,} x {len(data.names) + 1}",
+                federation=federation,
+                method=lambda verify: Regress(response="y", verify=verify, **options),
+                repetitions=2,
+            )
+
+        return made
+
+    def small() -> Kind:
+        data = adult()
+        tables = (("workclass", "income"),)
+        federation = opened.enter_context(data.federation(3, str(folder / "tables"), timeout=3600.0))
+        return Kind(
+            name=f"one table of Adult, {data.n:,} records (small)",
+            federation=federation,
+            method=lambda verify: Tables(tables=tables, epsilon=1.0, verify=verify),
+            counts=False,
+        )
+
+    large = 6_000 if quick() else vfem.RECORDS
+    return [moments, field, regress(large, missing="em"), regress(min(large, 20_000)), small]
+
+
+# --- planted changes ---------------------------------------------------------------------------------------------
+
+
+def found_by_kind(trials: int) -> dict[str, int]:
+    generator = np.random.default_rng(17)
+    honest = [Committee(3, 1, field=Field(PRIMES[:1]), width=3, number=number) for number in range(10)]
+    assert all(committee.run(number).accepted for number, committee in enumerate(honest))
+    assert Dealer(1).verdict().accepted
+    return {
+        kind: sum(not planted(kind, honest[trial % 10], generator)[0].accepted for trial in range(trials))
+        for kind in KINDS
+    }
+
+
+def main() -> int:
+    page = Page("verify", "Verification: what it costs and what it finds", command="make bench NAME=verify")
+    page.say(f"{machine()}. Load average at the start {os.getloadavg()[0]:.1f}; one thread for linear algebra.")
+    rows, ratios = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for make in kinds(Path(folder), opened := ExitStack()):
+            with opened:
+                kind = make()
+                with_it, without = measured(kind).values()
+            ratio = with_it.least / without.least
+            ratios += [ratio] if kind.counts else []
+            row = [
+                kind.name,
+                with_it.shown,
+                without.shown,
+                f"{ratio:.2f}",
+                f"{LIMIT}" if kind.counts else "",
+                f"{with_it.traffic / 1e6:.2f}",
+                f"{without.traffic / 1e6:.2f}",
+            ]
+            print(" | ".join(row), flush=True)
+            rows.append(row)
+    page.say("CPU seconds: the smallest run, and in brackets the range of all. Traffic in MB.")
+    page.table(["job", "CPU s, verified", "CPU s, not", "ratio", "limit", "MB, verified", "MB, not"], rows)
+    trials = 100 if quick() else 1000
+    found = found_by_kind(trials)
+    page.say("One number of one message is changed, at random, and all that follows is computed from it:")
+    page.table(
+        ["what is changed", "found", "argued chance that it is missed"],
+        [[words, f"{found[kind]:,} of {trials:,}", "below 2^-40"] for kind, words in KINDS.items()],
+    )
+    total, worst = sum(found.values()), max(ratios)
+    good = worst <= LIMIT and total == trials * len(KINDS)
+    return page.finish(good, worst_ratio=f"{worst:.2f}", found=f"{total}/{trials * len(KINDS)}")
+
+
+if __name__ == "__main__":
+    with threadpool_limits(1):
+        sys.exit(main())

@@ -1,0 +1,224 @@
+"""Every message of a verification in one process, so that one number of any of them can be changed.
+
+`Committee` does what share holders do: rows are dealt, a Gram matrix is computed with noise, a product is dealt again,
+and each holder proves both. `planted` changes one number of one kind of message, and says whether that was found.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.secure import bgw, claims
+from colonnade.secure.extension import Extension
+from colonnade.secure.field import PRIMES, Field, Residues
+from colonnade.secure.proof import Layout, Query, Verdict, answer, prove, verdict
+from colonnade.secure.shamir import share_residues
+
+N, W = 6, 2
+"""Records and columns of a committee's rows."""
+
+
+def seed(number: int) -> bytes:
+    return number.to_bytes(32, "big")
+
+
+class Committee:
+    """Every message of a job is an attribute, so that a test can change it before what follows is computed."""
+
+    def __init__(self, holders: int, threshold: int, *, field: Field, width: int, number: int = 0) -> None:
+        self.holders, self.threshold, self.extension = range(holders), threshold, Extension(field)
+        self.layout = Layout(2 * N, width)
+        self.randomness = SimulatedRandomness(number, f"{holders} {threshold} {field.primes}")
+        generator = np.random.default_rng(number)
+        self.values = generator.integers(-1, 2, size=(N, W))
+        self.rows = self.deal(field.encode(self.values))
+        noise = generator.integers(-1, 2, size=W * (W + 1) // 2)
+        sharing = {"holders": holders, "threshold": threshold, "randomness": self.randomness}
+        self.noise = bgw.blinded_noise(field, noise, **sharing)
+        masks = [
+            self.deal(field.uniform((self.layout.masks(holders), 3), self.randomness)) for _ in range(threshold + 1)
+        ]
+        self.masks = [field.sum(np.stack(shares, axis=1)) for shares in zip(*masks, strict=True)]
+        self.multiply()
+
+    def deal(self, secret: Residues) -> list[Residues]:
+        return share_residues(
+            self.extension.field,
+            secret,
+            holders=len(self.holders),
+            threshold=self.threshold,
+            randomness=self.randomness,
+        )
+
+    def multiply(self) -> None:
+        """Each holder opens its share of the Gram matrix, and deals again its product of two columns."""
+        field = self.extension.field
+        self.opened = [
+            bgw.open_product(
+                bgw.gram(field, self.rows[j]).upper(),
+                noise={"tax": bgw.noise_term(field, self.noise[j], holder=j)},
+                parties=["tax"],
+            )
+            for j in self.holders
+        ]
+        self.dealt = [self.deal(field.mul(self.rows[j][..., 0], self.rows[j][..., 1])) for j in self.holders]
+
+    def challenge(self, number: int) -> None:
+        draw = lambda label, *shape: self.extension.uniform(shape, seed=seed(number), label=label)  # noqa: E731
+        self.u, self.chi, self.coefficients = draw("u", W), draw("chi", N), draw("claims", 2)
+        self.query = Query(self.extension, self.layout, self.extension.point(seed=seed(number), label="r"))
+
+    def factors(self, holder: int) -> tuple[list[Residues], list[Residues]]:
+        rows = self.rows[holder]
+        pairs = [
+            claims.gram_factors(self.extension, rows, self.u),
+            claims.product_factors(self.extension, rows[..., 0], rows[..., 1], self.chi),
+        ]
+        return claims.combined(self.extension, pairs, self.coefficients)
+
+    def prove(self) -> None:
+        self.proofs = [self.proof_of(j) for j in self.holders]
+        self.stated = [self.deal(self.combination_of(j)[:, None]) for j in self.holders]
+
+    def combination_of(self, holder: int) -> Residues:
+        """Of a holder's share of the result, as it deals it beside its proof."""
+        return self.extension.combine(self.opened[holder], claims.gram_weights(self.extension, self.u))
+
+    def proof_of(self, holder: int) -> list[Residues]:
+        factors = self.factors(holder)
+        return self.deal(prove(self.extension, self.layout, *factors, masks=self.masks[holder], prover=holder))
+
+    def sides(self, holder: int) -> tuple[Residues, Residues]:
+        """This holder's shares of the right side of every prover's claim: noise of others, and what it dealt itself."""
+        extension, field = self.extension, self.extension.field
+        weights = claims.gram_weights(extension, self.u)
+        others, own = [], []
+        for j in self.holders:
+            term = bgw.noise_term(field, self.noise[holder], holder=j)
+            others.append(extension.neg(extension.combine(term, weights)))
+            stated = extension.scale(self.stated[j][holder], self.coefficients[:, 0])
+            again = extension.combine(self.dealt[j][holder], self.chi)[:, None]
+            own.append(extension.add(stated, extension.scale(again, self.coefficients[:, 1]))[:, 0])
+        return extension.scale(np.stack(others, axis=1), self.coefficients[:, 0]), np.stack(own, axis=1)
+
+    def answer(self) -> None:
+        self.answers = {i: self.answer_of(i) for i in self.holders}
+
+    def answer_of(self, holder: int) -> Residues:
+        others, own = self.sides(holder)
+        proofs = np.stack([self.proofs[j][holder] for j in self.holders], axis=1)
+        factors = self.factors(holder)
+        return answer(self.query, *factors, masks=self.masks[holder], proofs=proofs, others=others, own=own)
+
+    def verdict(self) -> Verdict:
+        places = [j + 1 for j in self.holders]
+        return verdict(self.extension, self.layout, self.answers, places=places, threshold=self.threshold)
+
+    def run(self, number: int) -> Verdict:
+        self.challenge(number)
+        self.prove()
+        self.answer()
+        return self.verdict()
+
+
+class Dealer(Committee):
+    """A data party proves its indicators: the secret is at 0, and it deals its masks itself."""
+
+    def __init__(self, number: int) -> None:
+        self.holders, self.threshold, self.extension = range(3), 1, Extension(Field(PRIMES[:1]))
+        self.randomness, self.layout = SimulatedRandomness(number, "dealer"), Layout.balanced(N)
+        self.values = np.eye(W, dtype=np.int64)[np.random.default_rng(number).integers(W, size=N)]
+        draw = lambda label, size: self.extension.uniform((size,), seed=seed(number), label=label)  # noqa: E731
+        self.vectors = draw("u", W), draw("v", W), draw("chi", N)
+        self.query = Query(self.extension, self.layout, self.extension.point(seed=seed(number), label="r"))
+
+    def verdict(self) -> Verdict:
+        extension, field = self.extension, self.extension.field
+        rows = field.encode(self.values)
+        masks = field.uniform((self.layout.masks(1), 3), self.randomness)
+        factors = claims.one_hot_factors(extension, rows, *self.vectors)
+        proofs = self.deal(prove(extension, self.layout, *factors, masks=masks))
+        dealt = zip(self.deal(rows), self.deal(masks), proofs, strict=True)
+        answers = {
+            holder: answer(
+                self.query,
+                *claims.one_hot_factors(extension, own, *self.vectors),
+                masks=mask,
+                proofs=proof[:, None],
+                own=claims.one_hot_value(extension, own, *self.vectors)[:, None],
+            )
+            for holder, (own, mask, proof) in enumerate(dealt)
+        }
+        return verdict(extension, self.layout, answers, places=[0], threshold=self.threshold)
+
+
+# --- planted lies ------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "rows": "a holder's share of a party's rows",
+    "noise": "a holder's share of a member's noise",
+    "opened": "a holder's share of the result",
+    "stated": "the combination of that share which a holder deals",
+    "dealt again": "a product that a holder deals again",
+    "masks": "a holder's share of the masks",
+    "proof": "a share of a proof",
+    "answer": "an answer",
+    "indicator": "an entry of a party's indicators",
+}
+"""What is changed, and what it is."""
+
+
+def alter(committee: Committee, array: Residues, generator: np.random.Generator) -> None:
+    """Add a random number other than 0 to one residue."""
+    place = tuple(int(generator.integers(size)) for size in array.shape)
+    p = committee.extension.field.primes[place[0]]
+    array[place] = (array[place] + generator.integers(1, p)) % p
+
+
+def planted(kind: str, honest: Committee, generator: np.random.Generator) -> tuple[Verdict, int]:
+    """What the holders conclude of one change by one holder, and which; `honest` has run, and stays as it is.
+
+    What a holder computes from what it was dealt, it computes from the changed number."""
+    job = copy(honest)
+    holder, other = (int(k) for k in generator.choice(3, size=2, replace=False))
+    if kind == "indicator":
+        dealer = Dealer(int(generator.integers(1 << 30)))
+        place = generator.integers(N), generator.integers(W)
+        dealer.values[place] += int(generator.integers(2, 1 << 20)) * int(generator.choice([-1, 1]))
+        return dealer.verdict(), 0
+    if kind == "answer":
+        job.answers = {i: array.copy() for i, array in job.answers.items()}
+        alter(job, job.answers[holder], generator)
+        return job.verdict(), holder
+    if kind == "proof":
+        job.proofs = [[array.copy() for array in shares] for shares in job.proofs]
+        alter(job, job.proofs[holder][other], generator)
+        job.answers = job.answers | {other: job.answer_of(other)}
+        return job.verdict(), holder
+    if kind == "opened":
+        job.opened = [array.copy() for array in job.opened]
+        alter(job, job.opened[holder], generator)
+        job.stated = [
+            job.deal(job.combination_of(j)[:, None]) if j == holder else dealt for j, dealt in enumerate(job.stated)
+        ]
+    elif kind == "stated":
+        combination = job.combination_of(holder)[:, None]
+        alter(job, combination, generator)
+        job.stated = [job.deal(combination) if j == holder else dealt for j, dealt in enumerate(job.stated)]
+    elif kind == "dealt again":
+        secret = job.extension.field.mul(job.rows[holder][..., 0], job.rows[holder][..., 1])
+        alter(job, secret, generator)
+        job.dealt = [job.deal(secret) if j == holder else shares for j, shares in enumerate(job.dealt)]
+    else:
+        setattr(job, kind, [array.copy() for array in getattr(job, kind)])
+        alter(job, getattr(job, kind)[holder], generator)
+        job.multiply()
+        job.proofs = [job.proof_of(j) if j == holder else shares for j, shares in enumerate(job.proofs)]
+        job.stated = [
+            job.deal(job.combination_of(j)[:, None]) if j == holder else dealt for j, dealt in enumerate(job.stated)
+        ]
+    job.answer()
+    return job.verdict(), holder

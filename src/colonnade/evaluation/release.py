@@ -1,0 +1,285 @@
+"""A release as an output checker needs it: what would leave, the records behind each figure, rules passed or not, what
+it costs a person, the plan, the hashes of the records, the version of the code.
+
+Everything comes from the run folder; nothing is asked and nothing is spent. Checkers know rules for exact outputs: a
+threshold on the records behind a figure, and dominance, the part of it that one record can be. Figures here carry
+noise, so a rule is judged by the count less or more two standard deviations of its noise, and may not be decidable;
+what then protects a person is the bound on epsilon, which the bundle states beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import colonnade
+from colonnade.codec import plain
+from colonnade.durable import Database, whole_file
+from colonnade.errors import BadArguments, RunError
+from colonnade.evaluation.privacy import PersonTotal, released, seen_by
+from colonnade.evaluation.report import view_of
+from colonnade.federation.messages import Transcript
+from colonnade.federation.run_folder import RunFolder
+from colonnade.formatting import number, timestamp
+from colonnade.models.linear.private import COUNT_SDS
+from colonnade.privacy.cost import Cost
+from colonnade.privacy.wording import in_plain_words
+from colonnade.view.page import Html, listing, page, paragraph, section, table, tag
+
+Verdict = Literal["passed", "not passed", "cannot be told"]
+LEFT_AT_HOME = ("transcript.db", "transcript.db-wal", "transcript.db-shm", "job.json")
+"""What stays in the run folder: times and sizes of messages, and how the coordinator drew its rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """threshold: records behind a figure, and degrees of freedom of a model. dominance: the largest part of a figure
+    that one record may be."""
+
+    threshold: int = 10
+    dominance: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.threshold < 1 or not 0 < self.dominance <= 1:
+            raise BadArguments("threshold is a number from 1, and dominance a part from 0 to 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedFigure:
+    """One figure, or cell of a table: the records behind it, as released, and the noise on their number."""
+
+    figure: str
+    records: float
+    noise_sd: float
+    threshold: Verdict
+    dominance: Verdict
+    largest_share: float
+    """At most: a record is 1 of a count, and of a mean of values with declared bounds 1 / count of their range."""
+
+
+def checked(figure: str, records: float, noise_sd: float, rules: Rules) -> CheckedFigure:
+    low, high = records - 2 * noise_sd, records + 2 * noise_sd
+    share = 1.0 / low if low > 1 else 1.0
+    return CheckedFigure(
+        figure=figure,
+        records=records,
+        noise_sd=noise_sd,
+        threshold=_verdict(low >= rules.threshold, high < rules.threshold),
+        dominance=_verdict(share <= rules.dominance, high < 1 / rules.dominance),
+        largest_share=share,
+    )
+
+
+def _verdict(passed: bool, failed: bool) -> Verdict:
+    return "passed" if passed else "not passed" if failed else "cannot be told"
+
+
+def figures_of(result: Mapping[str, Any], rules: Rules) -> list[CheckedFigure]:
+    """Every figure of a result.json whose records it states."""
+    return [checked(name, float(count), float(sd), rules) for name, count, sd in _counts(result)]
+
+
+def _counts(result: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
+    """(figure, records, noise)."""
+    kind = result.get("kind")
+    if kind == "alignment":
+        for pattern in result["patterns"]:
+            yield f"records of exactly {' + '.join(pattern['parties'])}", pattern["count"], result["noise_sd"]
+    elif kind == "description":
+        for party, count in result["presence"].items():
+            yield f"records of {party}", count, result["presence_sd"]
+        for name, marginal in result["marginals"].items():
+            for label, count in zip(marginal["labels"], marginal["counts"], strict=False):
+                yield f"{name}: {label}", count, marginal["sd"]
+    elif kind == "tables":
+        for own in result["tables"]:
+            labels = [result["labels"][name] for name in own["columns"]]
+            yield from _cells(own["columns"], labels, own["counts"], own["noise_sd"])
+    elif kind == "moments" and result.get("counts"):
+        for pattern, count in zip(result["patterns"], result["counts"], strict=True):
+            held = " + ".join(party for party, has in zip(result["parties"], pattern, strict=False) if has)
+            yield f"records of exactly {held or 'no party'}", count, result["noise_sd"]
+    elif kind == "regression":
+        # A private regression is refused unless its counts reach this many deviations of their noise.
+        sd = result["nobs"] / COUNT_SDS if result["loglik"] is None else 0.0
+        yield "the regression (records used)", result["nobs"], sd
+        yield "its degrees of freedom", result["nobs"] - len(result["params"]), sd
+    else:
+        for name in ("nobs", "n", "cohort"):
+            if isinstance(result.get(name), int | float):
+                yield f"the whole {kind or 'result'} (records)", result[name], 0.0
+                return
+
+
+def _cells(
+    names: list[str], labels: list[list[str]], counts: Any, noise_sd: float, at: tuple[str, ...] = ()
+) -> Iterator[tuple[str, float, float]]:
+    if not labels:
+        yield ", ".join(f"{name} = {label}" for name, label in zip(names, at, strict=True)), counts, noise_sd
+        return
+    for label, inner in zip(labels[0], counts, strict=True):
+        yield from _cells(names, labels[1:], inner, noise_sd, (*at, str(label)))
+
+
+# --- the bundle ---------------------------------------------------------------------------------------------
+
+
+def write_release(run: RunFolder, out: Path, *, rules: Rules | None = None) -> Path:
+    """A folder with the outputs, release.json, release.html and the hashes of all files; the page's path."""
+    rules = rules or Rules()
+    job = run.job
+    if job["state"] != "done":
+        raise RunError(f"{run.path} is not finished, so nothing of it can be released; resume it first.")
+    if out.exists() and any(out.iterdir()):
+        raise BadArguments(f"{out} is not empty; name a new folder with --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    for path in sorted(run.path.rglob("*")):
+        if path.is_file() and path.name not in LEFT_AT_HOME:
+            target = out / "outputs" / path.relative_to(run.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+    stated = statement(run, rules)
+    outputs = {
+        str(path.relative_to(out)): _digest(path) for path in sorted((out / "outputs").rglob("*")) if path.is_file()
+    }
+    stated["outputs"] = outputs
+    _write(out / "release.json", json.dumps(stated, indent=2, ensure_ascii=False) + "\n")
+    _write(out / "release.html", _page(run, stated))
+    files = {**outputs, **{name: _digest(out / name) for name in ("release.json", "release.html")}}
+    _write(out / "SHA256SUMS", "".join(f"{digest}  {name}\n" for name, digest in files.items()))
+    return out / "release.html"
+
+
+def statement(run: RunFolder, rules: Rules) -> dict[str, Any]:
+    """All that the checker decides by, as plain data."""
+    job, plan, costs, view = run.job, run.plan(), run.read_json("costs.json"), view_of(run)
+    listed = [Cost.from_dict(cost) for own in costs["costs"].values() for cost in own]
+    person = PersonTotal.of(listed, delta=plan.delta)
+    with closing(Database(run.path / "transcript.db", read_only=True)) as database:
+        head = Transcript(database, create=False).verify()
+    return {
+        "what": view.title,
+        "quality": view.quality,
+        "warnings": list(view.warnings),
+        "method": plan.method,
+        "options": plain(plan.options),
+        "job": job["job"],
+        "finished": timestamp(job.get("finished") or job["started"]),
+        "simulated": bool(costs["simulated"]),
+        "released": released(plan),
+        "seen by": seen_by(plan),
+        "missing data": plan.missing_data,
+        "privacy": {
+            "statement": [in_plain_words(bound) for bound in person.total.values()],
+            "bounds": {relation: str(bound) for relation, bound in person.total.items()},
+            "shown without a bound": list(plan.unbounded()),
+        },
+        "rules": plain(rules),
+        "figures": [plain(figure) for figure in figures_of(run.read_json("result.json"), rules)],
+        "plan": plan.fingerprint,
+        "transcript": {"rows": head.rows, "hash": head.hash},
+        "ledgers": costs["heads"],
+        "version": job["version"],
+        "code": code_digest(),
+    }
+
+
+def code_digest() -> str:
+    """SHA-256 over the Python files of this installation, by name: what "the same code" means."""
+    root = Path(colonnade.__file__).parent
+    hasher = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        hasher.update(f"{path.relative_to(root)} {_digest(path)}\n".encode())
+    return hasher.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+# --- the page -----------------------------------------------------------------------------------------------
+
+
+def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
+    """Nothing is folded: it is read on paper."""
+    counts = {verdict: _counted(stated, verdict) for verdict in ("passed", "not passed", "cannot be told")}
+    rules = stated["rules"]
+    privacy = stated["privacy"]
+    facts = [
+        ("Method", stated["method"]),
+        ("Job", f"{stated['job']}, finished {stated['finished']}"),
+        ("Colonnade", f"{stated['version']}; its files: sha256 {stated['code']}"),
+        ("Plan", f"sha256 {stated['plan']}"),
+        ("Transcript", f"{stated['transcript']['rows']:,} rows, intact, ending in {stated['transcript']['hash']}"),
+        *(
+            (f"Ledger of {party}", f"{heads['ledger']['rows']:,} rows, ending in {heads['ledger']['hash']}")
+            for party, heads in stated["ledgers"].items()
+        ),
+    ]
+    rows = [
+        (
+            figure["figure"],
+            number(figure["records"]),
+            f"± {math.ceil(2 * figure['noise_sd']):,}" if figure["noise_sd"] else "none",
+            figure["threshold"],
+            f"{figure['largest_share']:.2%}",
+            figure["dominance"],
+        )
+        for figure in stated["figures"]
+    ]
+    head = ("figure", "records", "noise", f"at least {rules['threshold']}", "one record is at most", "dominance")
+    return page(
+        f"Release: {stated['what']}",
+        tag("header", tag("h1", f"Release for output checking: {stated['what']}"), paragraph(stated["quality"])),
+        paragraph("A seed made the noise predictable: this protects nobody.", class_="warning")
+        if stated["simulated"]
+        else None,
+        *(paragraph(warning, class_="warning") for warning in stated["warnings"]),
+        section(
+            "What would leave", listing(stated["released"]), paragraph(f"Seen by: {'; '.join(stated['seen by'])}.")
+        ),
+        section("What it costs a person", *_privacy(privacy)),
+        section(
+            "Rules",
+            paragraph(
+                f"Threshold and dominance ({rules['threshold']} records; one record at most"
+                f" {rules['dominance']:.0%} of a figure): {counts['passed']} figures pass both,"
+                f" {counts['not passed']} fail one, of {counts['cannot be told']} the noise hides it."
+            ),
+            paragraph("Counts are as released, so noise may carry one below zero. ± is two standard deviations."),
+            table(head, rows, label="Figures and the records behind them", numeric=(1, 2, 4)) if rows else None,
+        ),
+        section("What it rests on", paragraph(stated["missing data"])) if stated["missing data"] else None,
+        section("Where it comes from", table(("what", ""), facts, label="Origin")),
+        section("Files", table(("file", "sha256"), list(stated["outputs"].items()), label="Files")),
+        section("The plan, as it was agreed", tag("pre", run.plan().text())),
+        section(
+            "Decision",
+            paragraph("Released / not released: ______________________    Checked by: ______________________"),
+            paragraph("Date: ______________________"),
+        ),
+    )
+
+
+def _privacy(privacy: Mapping[str, Any]) -> list[Html]:
+    shown = privacy["shown without a bound"]
+    parts = [paragraph(f"Shown without a bound: {', '.join(shown)}.", class_="warning")] if shown else []
+    return [*parts, *(paragraph(sentence) for sentence in privacy["statement"])]
+
+
+def _counted(stated: Mapping[str, Any], verdict: str) -> int:
+    worst = {"not passed": 0, "cannot be told": 1, "passed": 2}
+    both = (min(figure["threshold"], figure["dominance"], key=worst.__getitem__) for figure in stated["figures"])
+    return sum(each == verdict for each in both)

@@ -1,0 +1,122 @@
+"""What a run folder holds, as Python values again: `load(folder)`.
+
+A synthesizer can draw again, as many rows as you like. Of any other result there are its numbers, by the names that
+result.json has, and what it showed. Nothing is unpickled: numbers, text and arrays are all that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from colonnade.data.column import Columns
+from colonnade.errors import RunError
+from colonnade.evaluation.report import view_of
+from colonnade.federation.method import Result
+from colonnade.federation.run_folder import RunFolder
+from colonnade.synthesis.copula.model import GaussianCopula
+from colonnade.synthesis.field.sample import FieldSampler
+from colonnade.synthesis.restrictions import Constraints, Restricted
+from colonnade.synthesis.table import Sampler, SyntheticTable
+from colonnade.view.blocks import View
+
+
+class SavedResult(Result):
+    """The numbers of a finished run, by name: `saved.params`, `saved.values["params"]`. A table of numbers by name is a
+    Series, a list of rows a DataFrame."""
+
+    def __init__(self, run: RunFolder) -> None:
+        stated = run.read_json("result.json")
+        self.kind = str(stated.pop("kind"))  # type: ignore[misc]
+        self.run, self.values = run, stated
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.__dict__.get("values", {}):
+            listed = ", ".join(self.__dict__.get("values", {}))
+            raise AttributeError(f"this saved result has no {name!r}; it has {listed}.")
+        return _as_pandas(self.values[name], name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.values]
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.values)
+
+    def view(self) -> View:
+        return view_of(self.run)
+
+
+def _as_pandas(value: Any, name: str) -> Any:
+    if isinstance(value, dict) and value:
+        if all(isinstance(item, int | float) for item in value.values()):
+            return pd.Series(value, name=name)
+        if all(isinstance(item, list) for item in value.values()):
+            return pd.DataFrame.from_dict(value, orient="index")
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        return pd.DataFrame(value)
+    return value
+
+
+def load(folder: str | Path) -> SyntheticTable | SavedResult:
+    """The result of a finished run.
+
+    Parameters
+    ----------
+    folder : the run folder.
+
+    Returns
+    -------
+    A `SyntheticTable` of a synthesizer, whose `sample(n, where=...)` draws; a `SavedResult` of any other method.
+
+    Example
+    -------
+    >>> table, run = federation.run(co.Synthesize(epsilon=3.0, columns=("capital", "roa")))
+    >>> co.load(run.path).sample(5).shape
+    (5, 2)
+    """
+    run = RunFolder.open(Path(folder))
+    if run.job["state"] != "done":
+        raise RunError(f"{folder} is not finished; resume it with `colonnade resume`.")
+    if (run.path / "model.npz").is_file():
+        return _table(run)
+    return SavedResult(run)
+
+
+def _table(run: RunFolder) -> SyntheticTable:
+    stated = run.read_json("result.json")
+    columns = Columns.from_dict({"columns": stated["columns"]})
+    with np.load(run.path / "model.npz", allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    view = view_of(run)
+    return SyntheticTable(
+        method=stated["method"],
+        cohort=stated["cohort"],
+        model=_model(run, columns, arrays),
+        rows=stated["rows"],
+        seed=stated["seed"],
+        cost=stated["cost"],
+        simulated=stated["simulated"],
+        file_format="csv" if stated["file"].endswith(".csv") else "parquet",
+        released=tuple(stated["released"]),
+        notes=tuple(stated["notes"]),
+        details=stated["details"],
+        because=stated.get("because", ""),
+        warnings=view.warnings,
+    )
+
+
+def _model(run: RunFolder, columns: Columns, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Sampler:
+    """What draws the rows, with the facts that the method was given."""
+    model: Sampler
+    if "correlation" in arrays:
+        model = GaussianCopula.from_arrays(columns, arrays)
+    elif "order" in arrays:
+        model = FieldSampler.from_arrays(columns, arrays)
+    else:
+        raise RunError(f"{run.path} has a model of an older version or another method; its table is in the folder.")
+    facts = run.job["options"].get("constraints")
+    return Restricted(model, Constraints.of(facts, columns)) if facts else model

@@ -1,0 +1,98 @@
+"""What is drawn of a synthetic table: each column over its released marginal, and the associations of all pairs.
+
+Both are post-processing: of rows that were drawn, and of what was released before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from colonnade.data.column import Column, Columns
+from colonnade.statistics.cells import Cells
+from colonnade.statistics.marginals import Marginal
+from colonnade.view.blocks import ChartName, Figure
+
+Reals = NDArray[np.float64]
+Pairs = Collection[frozenset[str]]
+PICTURED = 5_000
+"""Rows that the associations are computed from: their own error is 0.014."""
+
+
+def released_shares(column: Column, marginal: Marginal, cells: Cells, sd: float) -> dict[str, Any]:
+    """A released marginal as shares of the public cells, with the noise of one of them."""
+    if cells.edges is None:
+        return {"shares": marginal.probabilities.tolist(), "sd": sd}
+    below = np.append(marginal.below(cells.edges[:-1]), 1.0)
+    return {"shares": np.diff(below).tolist(), "edges": cells.edges.tolist(), "sd": sd}
+
+
+def column_figure(name: str, drawn: Mapping[str, Any], released: Mapping[str, Any] | None) -> Figure:
+    """The synthetic rows of a column in its public cells, over what was released of it (`released_shares`)."""
+    counts, edges = drawn["counts"], drawn["edges"]
+    data = {"labels": drawn["labels"], "values": counts} if edges is None else {"counts": counts, "edges": edges}
+    if "ticks" in drawn:
+        data["ticks"] = drawn["ticks"]
+    if released is not None:
+        rows = sum(counts)
+        shares = [*released["shares"], *[0.0] * (len(counts) - len(released["shares"]))]
+        own = [rows * share for share in (shares if edges is None else released["shares"])]
+        data["released"] = {**released, "counts": own, "sd": rows * released["sd"]}
+    chart: ChartName = "bars" if edges is None else "histogram"
+    x, y = ("synthetic rows", "") if edges is None else (name, "synthetic rows")
+    beside = "" if released is None else ", and the marginal that was released"
+    return Figure(name=name, chart=chart, data=data, label=f"Synthetic rows of {name}{beside}", title=name, x=x, y=y)
+
+
+def association_figure(rows: pd.DataFrame, columns: Columns, hidden: Pairs) -> Figure:
+    """All pairs of columns; `hidden` are those whose association the noise hides."""
+    names = list(columns)
+    matrix = associations(rows, columns)
+    unknown = [[frozenset((one, other)) in hidden for other in names] for one in names]
+    return Figure(
+        name="associations",
+        chart="heatmap",
+        data={"labels": names, "matrix": matrix.round(3).tolist(), **({"unknown": unknown} if hidden else {})},
+        label="How strongly each pair of columns goes together in the synthetic table",
+        title="Associations of the columns",
+        x="column",
+        y="column",
+        caption="Rank correlations; where one of two columns has unordered categories, Cramér's V, which has no sign."
+        + (" Crossed pairs were not measured, or the noise hides them." if hidden else ""),
+    )
+
+
+def associations(rows: pd.DataFrame, columns: Columns) -> Reals:
+    """Rank correlations of ordered columns, Cramér's V of pairs with a categorical one."""
+    encoded = {name: np.asarray(column.encode(rows[name]), dtype=np.float64) for name, column in columns.items()}
+    matrix = pd.DataFrame(encoded).corr(method="spearman").to_numpy(np.float64, copy=True)
+    codes = {name: _coarse(columns[name], values) for name, values in encoded.items()}
+    for (i, one), (j, other) in itertools.combinations(enumerate(columns), 2):
+        if "categorical" in (columns[one].kind, columns[other].kind):
+            matrix[i, j] = matrix[j, i] = cramers_v(codes[one], codes[other])
+    return np.asarray(np.nan_to_num(matrix), dtype=np.float64)
+
+
+def _coarse(column: Column, values: Reals, bins: int = 8) -> NDArray[np.int64]:
+    """Categories as they are, numbers in cells of about equal mass."""
+    if column.discrete:
+        return np.maximum(values, 0).astype(np.int64)
+    cuts = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1]))
+    return np.searchsorted(cuts, values, side="right")
+
+
+def cramers_v(one: Sequence[int] | NDArray[np.int64], other: Sequence[int] | NDArray[np.int64]) -> float:
+    """With Bergsma's correction: without it independent columns of many categories would seem associated."""
+    table = pd.crosstab(np.asarray(one), np.asarray(other)).to_numpy(np.float64)
+    n, (r, k) = table.sum(), table.shape
+    if min(r, k) < 2:
+        return 0.0
+    expected = table.sum(axis=1, keepdims=True) @ table.sum(axis=0, keepdims=True) / n
+    phi = max(float(((table - expected) ** 2 / expected).sum() / n) - (r - 1) * (k - 1) / (n - 1), 0.0)
+    rows, columns = r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)
+    return float(np.sqrt(phi / max(min(rows, columns) - 1, 1e-9)).clip(0, 1))

@@ -1,0 +1,256 @@
+"""Two institutions alone as a federation: who may be a pair, what is refused, what is bound, what is added and seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import colonnade as co
+from colonnade.data.column import Column, Columns
+from colonnade.errors import (
+    BeyondReservation,
+    ModulusTooSmall,
+    PartyLost,
+    RosterError,
+    SecureError,
+    TooFewHolders,
+    UnsafeRequest,
+)
+from colonnade.federation.config import ConsortiumFile, Spec
+from colonnade.federation.coordinator import Federation
+from colonnade.federation.messages import Request
+from colonnade.federation.party import Party
+from colonnade.federation.roster import Member, Roster
+from colonnade.statistics import pair as module
+from colonnade.statistics.moments import PairedMoments
+from colonnade.statistics.tables import TableComputation, Tables, TablesLayout
+from support.asking import asking
+
+ALLOW = ("presence", "exact-moments", "exact-tables")
+COLUMNS = Columns(
+    [
+        Column(name="x", kind="continuous", lower=-1.0, upper=1.0),
+        Column(name="y", kind="continuous", lower=-1.0, upper=1.0),
+        Column(name="d", kind="binary", categories=("0", "1")),
+        Column(name="k", kind="categorical", categories=tuple(map(str, range(30)))),
+        Column(name="l", kind="categorical", categories=tuple(map(str, range(20)))),
+    ]
+)
+
+
+def blocks(n: int = 300) -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(2)
+    return {
+        "bank": pd.DataFrame({"id": np.arange(n), "x": rng.uniform(-1, 1, n), "k": rng.integers(0, 30, n).astype(str)}),
+        "court": pd.DataFrame(
+            {
+                "id": np.arange(n),
+                "y": rng.uniform(-1, 1, n),
+                "d": rng.integers(0, 2, n).astype(str),
+                "l": rng.integers(0, 20, n).astype(str),
+            }
+        ),
+    }
+
+
+def pair(tmp_path: Path, **options: Any) -> Federation:
+    given: dict[str, Any] = {"committee": "pair", "allow": ALLOW, **options}
+    return Federation.local(
+        given.pop("blocks", blocks()), key="id", columns=COLUMNS, home=tmp_path / "h", runs=tmp_path / "r", **given
+    )
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with pair(tmp_path_factory.mktemp("pair")) as both:
+        yield both
+
+
+# --- who may be a pair -----------------------------------------------------------------------------------------
+
+
+def _roster(*members: tuple[str, str, bool], **options: Any) -> Roster:
+    return Roster(
+        members=tuple(
+            Member(name=name, organisation=organisation, public_key=name.encode(), owns_data=owns)
+            for name, organisation, owns in members
+        ),
+        **options,
+    )
+
+
+def test_a_pair_is_two_data_parties_of_two_organisations() -> None:
+    two = (("bank", "a bank", True), ("court", "a court", True))
+    roster = _roster(*two, pair=True)
+    assert Roster.from_dict(roster.to_dict()) == roster
+    assert roster.fingerprint != _roster(*two).fingerprint
+    assert "pair" not in _roster(*two).to_dict()  # older rosters keep their fingerprints
+    for members in (
+        (*two, ("tax", "an office", True)),
+        (("bank", "a bank", True), ("court", "a bank", True)),
+        (("bank", "a bank", True), ("holder", "a court", False)),
+    ):
+        with pytest.raises(RosterError, match="two data parties"):
+            _roster(*members, pair=True)
+
+
+def test_two_parties_alone_are_refused_until_they_say_pair(tmp_path: Path) -> None:
+    with pair(tmp_path, committee=None) as federation, pytest.raises(TooFewHolders, match='committee = "pair"'):
+        federation.plan(co.Moments())
+
+
+def test_pair_is_written_in_the_files(tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(
+        'key = "id"\ncolumns = "columns.toml"\ncommittee = "pair"\n[parties.a]\nsource = "a.csv"\n'
+        '[parties.b]\nsource = "b.csv"\n'
+    )
+    assert Spec.from_toml(tmp_path / "federation.toml")[0].committee == "pair"
+    (tmp_path / "consortium.toml").write_text(
+        'key = "id"\ncoordinator = "host:1"\ncoordinator_organisation = "o"\ncommittee = "pair"\n'
+        '[members.a]\ncertificate = "a.pem"\n'
+    )
+    assert ConsortiumFile.from_toml(tmp_path / "consortium.toml").committee == "pair"
+
+
+def test_what_needs_more_than_one_product_is_refused_with_a_cure(federation: Federation) -> None:
+    with pytest.raises(TooFewHolders, match='choose missing="em"'):
+        federation.plan(co.Regress(response="y", columns=("x",)))
+    with pytest.raises(TooFewHolders, match="holder ="):
+        federation.plan(co.Regress(response="d", columns=("x",), family="binomial"))
+    with pytest.raises(ModulusTooSmall, match="smaller gamma"):
+        federation.plan(co.Moments(epsilon=None, gamma=2**26))
+
+
+def test_the_plan_says_what_it_rests_on(federation: Federation) -> None:
+    text = federation.plan(co.Tables(tables=(("k", "l"),))).text()
+    assert "two institutions alone" in text
+    assert "ring learning with errors" in text
+    assert "'court' encrypts, 'bank' multiplies" in text  # 20 indicators against 30
+    assert "Not verified" in text
+    assert "malformed key" in text
+    assert "1 of 2 members collude" in text
+
+
+# --- what is bound ---------------------------------------------------------------------------------------------
+
+
+def computation(federation: Federation, **options: Any) -> tuple[Any, TableComputation]:
+    method = Tables(tables=(("k", "l"),), **options)
+    plan = federation.plan(method)
+    run: Any = plan.run
+    return plan, run.__self__
+
+
+def test_other_arguments_and_second_openings_are_refused(tmp_path: Path) -> None:
+    with pair(tmp_path) as federation:
+        plan, tables = computation(federation, epsilon=1.0)
+        less = {**tables.layout.to_dict(), "mus": [1]}
+        with federation.open(plan) as job, pytest.raises(UnsafeRequest):
+            job.ask(asking(tables.pair.exchange, bank={"layout": less}))
+        with federation.open(plan) as job, pytest.raises((PartyLost, UnsafeRequest)):  # before anything was multiplied
+            job.ask(tables.pair.open)
+        with federation.open(plan) as job:
+            tables.pair.ask_rows(job)
+            tables.pair.all_opened(job, tables.layout)
+            with pytest.raises(BeyondReservation):
+                job.ask(asking(tables.pair.open, again=True))
+        with federation.open(plan) as job, pytest.raises(BeyondReservation):
+            tables.pair.ask_rows(job)
+            job.ask(asking(tables.pair.exchange, again=True))
+
+
+def test_every_request_is_answered_by_the_same_bytes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a resumed job gets: no second key, mask, noise or share."""
+    answer, asked = Party.handle, []
+
+    def twice(self: Party, data: bytes) -> bytes:
+        reply = answer(self, data)
+        if (request := Request.decode(data)).kind == "ask":
+            assert answer(self, data) == reply
+            asked.append(request.stage)
+        return reply
+
+    monkeypatch.setattr(Party, "handle", twice)
+    with pair(tmp_path) as federation:
+        result = co.Moments(epsilon=None, columns=("x", "y"), presence="known").fit(federation)
+    assert asked.count("moments: exchange rows") == 4
+    assert asked.count("moments: open") == 2
+    frames = blocks()
+    assert abs(result.grams[-1][1, 2] - frames["bank"]["x"] @ frames["court"]["y"]) < 0.1
+
+
+def test_a_mask_of_another_length_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PairedMoments, "told", lambda self, me: np.zeros((1, 3), dtype=np.uint8))
+    with pair(tmp_path) as federation, pytest.raises(UnsafeRequest):
+        co.Moments(epsilon=None, columns=("x", "y"), presence="known").fit(federation)
+
+
+# --- noise, and what is seen -----------------------------------------------------------------------------------
+
+
+def _noisy(federation: Federation) -> tuple[np.ndarray, np.ndarray, float]:
+    """600 cells: exact, with noise, and the stated deviation."""
+    exact = Tables(tables=(("k", "l"),), epsilon=None).fit(federation)["k", "l"]
+    noisy = Tables(tables=(("k", "l"),), epsilon=1.0).fit(federation)
+    return exact, noisy["k", "l"], noisy.noise_sd["k", "l"]
+
+
+def _is_stated(errors: np.ndarray, sd: float) -> bool:
+    """The mean square of 600 draws is within 6 deviations of the stated variance."""
+    return abs(np.mean((errors / sd) ** 2) - 1) < 6 * np.sqrt(2 / errors.size)
+
+
+def test_each_party_adds_the_full_noise_that_the_other_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The total carries both parties' noise; what one of them knows of it leaves the calibrated noise of the other."""
+    drawn: dict[str, list[np.ndarray]] = {}
+    original = TablesLayout.noise
+
+    def recorded(self: TablesLayout, me: Party) -> np.ndarray:
+        values = original(self, me)
+        drawn.setdefault(me.name, []).append(values)
+        return values
+
+    monkeypatch.setattr(TablesLayout, "noise", recorded)
+    with pair(tmp_path) as federation:
+        exact, counts, sd = _noisy(federation)
+    errors = counts - exact
+    assert _is_stated(errors, sd)
+    own = {party: values[-1] for party, values in drawn.items()}
+    assert set(own) == {"bank", "court"}
+    for known in own.values():
+        # Cells are in the order of the opening: 20 cells of the court by 30 of the bank.
+        left = errors.T.reshape(-1) - known
+        assert _is_stated(left, sd / np.sqrt(2))
+
+
+def test_a_partys_missing_noise_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = TablesLayout.noise
+    monkeypatch.setattr(TablesLayout, "noise", lambda self, me: original(self, me) * (1 if me.name == "bank" else 0))
+    with pair(tmp_path) as federation:
+        exact, counts, sd = _noisy(federation)
+    assert not _is_stated(counts - exact, sd)
+
+
+def test_the_coordinator_sees_uniform_words_and_their_sum(tmp_path: Path) -> None:
+    """Also of what lies within a party: in the server's view neither part alone carries enough noise."""
+    with pair(tmp_path) as federation:
+        plan, tables = computation(federation, epsilon=None)
+        with federation.open(plan) as job:
+            tables.pair.ask_rows(job)
+            replies = job.ask(tables.pair.open)
+        words = {party: reply >> np.uint64(60) for party, reply in replies.items()}
+        for upper in words.values():
+            observed = np.bincount(upper.astype(int), minlength=16)
+            expected = upper.size / 16
+            assert ((observed - expected) ** 2 / expected).sum() < 45  # 15 degrees of freedom, beyond 1e-4
+
+
+def test_a_ciphertext_of_something_else_stops_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.Encrypter, "encrypt", lambda self, rows: [b"not a ciphertext"])
+    with pair(tmp_path) as federation, pytest.raises(SecureError):
+        co.Moments(epsilon=None, columns=("x", "y"), presence="ignore").fit(federation)

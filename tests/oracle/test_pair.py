@@ -1,0 +1,231 @@
+"""Two institutions alone against numpy and pandas on the pooled records, and against share holders: equal, with the
+noise off."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import colonnade as co
+from colonnade.data.column import Column, Columns
+from colonnade.federation.coordinator import Federation
+from colonnade.statistics.pair import PairStages
+from colonnade.synthesis.field.rounds import TableRounds
+from colonnade.synthesis.field.schema import Schema, TableQuery
+from support.plans import plan_of_stages
+
+ALLOW = ("presence", "exact-moments", "exact-tables", "exact-polynomial", "exact-marginals")
+COLUMNS = Columns(
+    [
+        Column(name="age", kind="continuous", lower=-1.0, upper=1.0),
+        Column(name="bmi", kind="continuous", lower=-1.0, upper=1.0, missing=True, if_empty="mask"),
+        Column(name="smoker", kind="binary", categories=("no", "yes")),
+        Column(name="cost", kind="continuous", lower=-1.0, upper=1.0),
+        Column(name="region", kind="categorical", categories=("n", "e", "s", "w", "x")),
+    ]
+)
+GAMMA = 16
+
+
+def two_blocks(n: int = 400, *, gaps: bool = False) -> dict[str, pd.DataFrame]:
+    """A clinic and an insurer; each lacks records of the other. Numbers are multiples of 1/16, so that rounding has
+    nothing to decide."""
+    rng = np.random.default_rng(5)
+    age = rng.integers(-GAMMA, GAMMA + 1, n) / GAMMA
+    bmi = rng.integers(-GAMMA, GAMMA + 1, n) / GAMMA
+    cost = np.rint(GAMMA * np.clip(0.5 * age - 0.25 * bmi + rng.normal(0, 0.2, n), -1, 1)) / GAMMA
+    frame = pd.DataFrame(
+        {
+            "id": [f"P{k:04d}" for k in range(n)],
+            "age": age,
+            "bmi": np.where(rng.uniform(size=n) < 0.2, np.nan, bmi) if gaps else bmi,
+            "smoker": rng.choice(["no", "yes"], n),
+            "cost": cost,
+            "region": rng.choice(list("neswx"), n),
+        }
+    )
+    clinic, insurer = frame[["id", "age", "bmi", "smoker"]], frame[["id", "cost", "region"]]
+    return {"clinic": clinic.iloc[40:].sample(frac=1, random_state=1), "insurer": insurer.iloc[: n - 60]}
+
+
+def pair(tmp_path: Path, **options: Any) -> Federation:
+    """A federation of the two; with `holder` in place of `committee` it has share holders."""
+    given: dict[str, Any] = {"blocks": two_blocks(), "committee": "pair", "allow": ALLOW, "seed": 3, **options}
+    blocks = given.pop("blocks")
+    return Federation.local(blocks, key="id", columns=COLUMNS, home=tmp_path / "home", runs=tmp_path / "runs", **given)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with pair(tmp_path_factory.mktemp("alone")) as federation:
+        yield federation
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with pair(tmp_path_factory.mktemp("held"), committee=None, holder="an institute") as federation:
+        yield federation
+
+
+def pooled(blocks: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    joined = blocks["clinic"].merge(blocks["insurer"], on="id", how="outer", indicator=True)
+    return joined.assign(
+        smoker=(joined["smoker"] == "yes").where(joined["smoker"].notna()),
+        **{f"region[{level}]": (joined["region"] == level).where(joined["region"].notna()) for level in "eswx"},
+    )
+
+
+def test_moments_with_presence_ignored_equal_numpy(alone: Federation) -> None:
+    result = co.Moments(epsilon=None, presence="ignore", gamma=GAMMA).fit(alone)
+    frame = pooled(two_blocks())
+    (entries,), (gram,) = result.entries, result.grams
+    values = np.column_stack([_feature(frame, name) for name in entries])
+    assert np.array_equal(gram, values.T @ values)
+
+
+def _feature(frame: pd.DataFrame, name: str) -> np.ndarray:
+    if name == "1":
+        return np.ones(len(frame))
+    return frame[name].astype(float).fillna(0.0).to_numpy() if name != "smoker" else _binary(frame["smoker"])
+
+
+def _binary(values: pd.Series) -> np.ndarray:
+    """A binary column is -1 or 1, and 0 where its block is absent."""
+    return values.map({False: -1.0, True: 1.0}).astype(float).fillna(0.0).to_numpy()
+
+
+@pytest.mark.parametrize("presence", ["known", "secret"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_moments_equal_those_of_share_holders(tmp_path: Path, presence: Any, gaps: bool) -> None:
+    """Every pattern of blocks and of empty cells."""
+    method, blocks = co.Moments(epsilon=None, presence=presence, gamma=GAMMA), two_blocks(gaps=gaps)
+    with pair(tmp_path / "pair", blocks=blocks) as federation:
+        alone = method.fit(federation)
+    with pair(tmp_path / "held", blocks=blocks, committee=None, holder="an institute") as federation:
+        held = method.fit(federation)
+    assert alone.entries == held.entries
+    assert len(alone.grams) == len(held.grams) == ((5 if gaps else 3) if presence == "known" else 1)
+    for mine, theirs in zip(alone.grams, held.grams, strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+def test_moments_of_one_partys_columns_need_no_encryption(alone: Federation) -> None:
+    method = co.Moments(epsilon=None, columns=("cost",), presence="ignore", gamma=GAMMA)
+    assert "no product" in alone.plan(method).text()
+    cost = two_blocks()["insurer"]["cost"].to_numpy()
+    assert np.array_equal(method.fit(alone).grams[0][1:, 1:], [[cost @ cost]])
+
+
+def test_moments_in_several_chunks_and_openings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colonnade.statistics.pair.MAIL", 1)  # 8192 rows at a time
+    rng = np.random.default_rng(1)
+    n = 8192 + 100
+    rows = rng.integers(-GAMMA, GAMMA + 1, (n, 3)) / GAMMA
+    blocks = {
+        "clinic": pd.DataFrame({"id": np.arange(n), "age": rows[:, 0], "bmi": rows[:, 1]}),
+        "insurer": pd.DataFrame({"id": np.arange(n)[::-1], "cost": rows[::-1, 2]}),
+    }
+    names = ("age", "bmi", "cost")
+    columns = Columns([Column(name=name, kind="continuous", lower=-1.0, upper=1.0) for name in names])
+    options: dict[str, Any] = {
+        "allow": ALLOW,
+        "committee": "pair",
+        "home": tmp_path / "home",
+        "runs": tmp_path / "runs",
+    }
+    with Federation.local(blocks, key="id", columns=columns, **options) as federation:
+        method = co.Moments(epsilon=None, presence="ignore", constant=False, gamma=GAMMA, tile=2)
+        layout = method.layout(federation.facts, federation.roster)
+        assert len(PairStages(layout, "client").exchange.requests["clinic"]) == 3
+        assert np.array_equal(method.fit(federation).grams[0], rows.T @ rows)
+
+
+TABLES = (("region", "smoker"), ("smoker", "age", "region"), ("age", "smoker"), ("cost",), ("cost", "age"))
+
+
+def test_tables_equal_those_of_share_holders(alone: Federation, held: Federation) -> None:
+    method = co.Tables(tables=TABLES, bins=3, epsilon=None)
+    mine, theirs = method.fit(alone), method.fit(held)
+    for names in TABLES:
+        assert np.array_equal(mine[names], theirs[names])
+    frame = pooled(two_blocks()).dropna(subset=["region", "smoker"])
+    assert mine["region", "smoker"].sum() == len(frame)
+
+
+def test_digits_hold_counts_and_noise(alone: Federation) -> None:
+    """Several counts are digits of one word: with noise beyond n, every one of them comes out with its own noise."""
+    exact = co.Tables(tables=(("region", "smoker"),), epsilon=None).fit(alone)["region", "smoker"]
+    noisy = co.Tables(tables=(("region", "smoker"),), epsilon=0.01).fit(alone)
+    errors = (noisy["region", "smoker"] - exact) / noisy.noise_sd["region", "smoker"]
+    assert np.abs(exact).max() < noisy.noise_sd["region", "smoker"] < 2**30
+    assert np.abs(errors).max() < 5
+    assert errors.std() > 0.4
+
+
+def test_sums_of_monomials_equal_those_of_share_holders(alone: Federation, held: Federation) -> None:
+    """Products within a party are computed there, so that degree 4 is one product between the parties."""
+    polynomial = co.Polynomial.of(
+        [(0.5, {"age": 2}), (-1, {"age": 1, "cost": 1}), (2, {"cost": 1}), (3, {})],
+        [(1, {"age": 2, "cost": 2}), (-2, {"bmi": 1, "age": 1, "region[e]": 1})],
+    )
+    method = co.PolynomialSum(polynomial=polynomial, epsilon=None, gamma=GAMMA)
+    assert method.fit(alone).integers == method.fit(held).integers
+
+
+def test_regression_components_and_classifier_equal_those_of_share_holders(alone: Federation, held: Federation) -> None:
+    for method in (
+        co.Regress(response="cost", columns=("age", "bmi"), missing="em", gamma=2**12),
+        co.Regress(response="cost", columns=("age", "bmi"), missing="complete-case", gamma=2**12),
+    ):
+        mine, theirs = method.fit(alone), method.fit(held)
+        assert np.array_equal(mine.params, theirs.params)
+        assert np.array_equal(mine.bse, theirs.bse)
+    components: Any = co.PCA(n_components=2, epsilon=None, columns=("age", "bmi", "cost"), gamma=GAMMA)
+    assert np.array_equal(components.fit(alone).components_, components.fit(held).components_)
+    classifier: Any = co.Classify(response="smoker", columns=("age", "cost"), epsilon=None, gamma=GAMMA)
+    assert np.array_equal(classifier.fit(alone).coef_, classifier.fit(held).coef_)
+
+
+def test_copula_is_that_of_share_holders_but_for_rounding(alone: Federation, held: Federation) -> None:
+    method = co.Synthesize(model="copula", columns=("age", "bmi", "cost"), epsilon=None)
+    mine, theirs = (method.fit(federation).sample(4000, seed=1) for federation in (alone, held))
+    assert np.abs(mine.corr().to_numpy() - theirs.corr().to_numpy()).max() < 0.01
+
+
+def test_rounds_of_tables_equal_those_of_share_holders(tmp_path: Path) -> None:
+    """Coarse pairs, fine pairs, and tables of three columns with the joint pair at either party."""
+    edges = dict.fromkeys(("age", "bmi", "cost"), (-1.0, -0.5, 0.0, 0.5, 1.0))
+    names = ("age", "bmi", "smoker", "cost", "region")
+    coarse = (0, 0, 1, 1)
+    queries = [
+        [*(TableQuery.of((name,)) for name in names), TableQuery.of(("age", "smoker", "cost"))],
+        [
+            TableQuery(columns=("cost", "age"), bins=(coarse, coarse), units=2),
+            TableQuery(columns=("age", "bmi"), bins=(None, coarse), units=1),
+            TableQuery(columns=("smoker", "region"), bins=(None, (0, 0, 1, 1, 2)), units=1),
+        ],
+        [
+            TableQuery.of(("age", "smoker", "region")),
+            TableQuery.of(("cost", "region", "bmi")),
+            TableQuery.of(("age", "bmi", "smoker")),
+            TableQuery.of(("region", "age")),
+        ],
+    ]
+    results = []
+    for options in ({"committee": "pair"}, {"committee": None, "holder": "an institute"}):
+        with pair(tmp_path / str(len(options)), **options) as federation:
+            schema = Schema(federation.facts, edges, names)
+            rounds = TableRounds(schema, federation.roster, "client", units=[20, 20, 20], mus=[0, 0, 0])
+
+            with federation.open(plan_of_stages("synthesize", rounds.stages)) as job:
+                results.append([rounds.tables(job, schema, number, asked) for number, asked in enumerate(queries)])
+    for mine, theirs in zip(itertools.chain(*results[0]), itertools.chain(*results[1]), strict=True):
+        assert mine.columns == theirs.columns
+        assert np.array_equal(mine.counts, theirs.counts)
+        assert mine.counts.sum() > 0
