@@ -15,6 +15,7 @@ plan without "This will not work" there may be some (the forecast is kind), at m
 
 The rules were written from the refusals of first runs with 300 to 400 records. QUICK=1 takes 300 records in place of
 4,000, of three messy tables and one public one, which a printed SEED chooses. TABLES="survey;adult" runs some of them.
+KEEP=FOLDER keeps the outcomes of each table there, and goes on from them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -303,13 +304,33 @@ def _child(data: str, folder: Path, n: int, answers: Any) -> None:
         answers.put((data, verbs_of(data, folder, n)))
 
 
+def kept_outcomes(names: Sequence[str]) -> dict[str, list[Outcome]]:
+    """Of earlier runs with the same KEEP, a folder; so that a long study can be made in pieces."""
+    folder = os.environ.get("KEEP")
+    files = {data: Path(folder) / f"{data}.json" for data in names} if folder else {}
+    return {
+        data: [Outcome(**{**plain, "cures": tuple(plain["cures"])}) for plain in json.loads(file.read_text())]
+        for data, file in files.items()
+        if file.is_file()
+    }
+
+
+def keep_outcomes(data: str, own: Sequence[Outcome]) -> None:
+    folder = os.environ.get("KEEP")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"{data}.json").write_text(json.dumps([asdict(outcome) for outcome in own]))
+
+
 def in_processes(names: Sequence[str], n: int) -> list[Outcome]:
     """One process for each data set, two at once unless JOBS says otherwise."""
     at_once = int(os.environ.get("JOBS", "2"))
     context = multiprocessing.get_context("spawn")
     scratch = Path(tempfile.mkdtemp(prefix="real-tables-"))
     answers = context.Queue()
-    waiting, running, outcomes = list(names), {}, []
+    kept = kept_outcomes(names)
+    outcomes = [outcome for own in kept.values() for outcome in own]
+    waiting, running = [data for data in names if data not in kept], {}
     while waiting or running:
         while waiting and len(running) < at_once:
             data = waiting.pop(0)
@@ -319,6 +340,7 @@ def in_processes(names: Sequence[str], n: int) -> list[Outcome]:
         with contextlib.suppress(Exception):
             data, own = answers.get(timeout=1)
             outcomes += own
+            keep_outcomes(data, own)
             running.pop(data)[0].join()
         for data, (process, started) in list(running.items()):
             if (process.exitcode not in (None, 0)) or time.monotonic() - started > PATIENCE:
@@ -337,6 +359,10 @@ def chosen(seed: int) -> list[str]:
 
 
 def main() -> int:
+    from colonnade.catalogue import CATALOGUE
+
+    for entry in CATALOGUE.own().values():  # the record of a page's code has what this process has loaded
+        entry.load()
     n = 300 if quick() else 4000
     page = Page("real-tables", "Real tables: from `init` to a result of every verb")
     names = [*MESSY, *public_names()]

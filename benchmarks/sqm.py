@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -54,38 +54,14 @@ class Taken:
     coordinator_growth: int
 
 
-class Bench:
-    """One process a party over Parquet files; `rows` are numbers in [-1, 1], the columns split evenly in order."""
+class Watched:
+    """A federation of one process a party, and what work with it takes."""
 
-    def __init__(self, folder: Path, rows: NDArray[np.float64], *, parties: int) -> None:
-        self.rows = rows
-        folder.mkdir(exist_ok=True)
-        names = [f"c{j:04d}" for j in range(rows.shape[1])]
-        blocks = {}
-        for k, part in enumerate(np.array_split(np.arange(rows.shape[1]), parties)):
-            frame = pd.DataFrame(rows[:, part], columns=[names[j] for j in part])
-            frame.insert(0, "id", np.arange(len(rows)))
-            blocks[f"party{k}"] = folder / f"party{k}.parquet"
-            frame.to_parquet(blocks[f"party{k}"], index=False)
-        declared = Columns([Column(name=name, kind="continuous", lower=-1.0, upper=1.0) for name in names])
-        started = time.perf_counter()
-        self.federation = Federation.local(
-            blocks, key="id", columns=declared, transport="processes", home=folder / "home", runs=folder / "runs"
-        )
-        self.federation.handshake()
-        self.start_up = time.perf_counter() - started
-        transport = self.federation.transport
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        transport = federation.transport
         assert isinstance(transport, Processes)
         self._pids = [transport.pid(party) for party in transport.parties]
-
-    def job(self, method: Moments) -> Taken:
-        """One run from plan to closing; the error of the result must be that of the stated noise."""
-        result, taken = self.measured(lambda: method.fit(self.federation))
-        errors = (result.grams[0] - self.rows.T @ self.rows)[np.triu_indices(len(result.grams[0]))] / result.noise_sd
-        # 6,903 entries for 117 columns: one beyond 7 sd with probability below 2e-8.
-        assert np.abs(errors).max() < 7, "the result is further from the truth than its noise can take it"
-        assert errors.std() > 0.5, "the result has less noise than it states"
-        return taken
 
     def measured(self, work: Callable[[], Made]) -> tuple[Made, Taken]:
         """What some work with the federation gives, and what it takes."""
@@ -109,11 +85,49 @@ class Bench:
             parties += (int(fields[11]) + int(fields[12])) / ticks
         return parties + time.process_time()
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.federation.close()
+
+
+class Bench(Watched):
+    """One process a party over Parquet files; `rows` are numbers in [-1, 1], the columns split evenly in order."""
+
+    def __init__(self, folder: Path, rows: NDArray[np.float64], *, parties: int, **options: Any) -> None:
+        self.rows = rows
+        folder.mkdir(exist_ok=True)
+        names = [f"c{j:04d}" for j in range(rows.shape[1])]
+        blocks = {}
+        for k, part in enumerate(np.array_split(np.arange(rows.shape[1]), parties)):
+            frame = pd.DataFrame(rows[:, part], columns=[names[j] for j in part])
+            frame.insert(0, "id", np.arange(len(rows)))
+            blocks[f"party{k}"] = folder / f"party{k}.parquet"
+            frame.to_parquet(blocks[f"party{k}"], index=False)
+        declared = Columns([Column(name=name, kind="continuous", lower=-1.0, upper=1.0) for name in names])
+        started = time.perf_counter()
+        federation = Federation.local(
+            blocks,
+            key="id",
+            columns=declared,
+            transport="processes",
+            home=folder / "home",
+            runs=folder / "runs",
+            **options,
+        )
+        federation.handshake()
+        self.start_up = time.perf_counter() - started
+        super().__init__(federation)
+
+    def job(self, method: Moments) -> Taken:
+        """One run from plan to closing; the error of the result must be that of the stated noise."""
+        result, taken = self.measured(lambda: method.fit(self.federation))
+        errors = (result.grams[0] - self.rows.T @ self.rows)[np.triu_indices(len(result.grams[0]))] / result.noise_sd
+        # 6,903 entries for 117 columns: one beyond 7 sd with probability below 2e-8.
+        assert np.abs(errors).max() < 7, "the result is further from the truth than its noise can take it"
+        assert errors.std() > 0.5, "the result has less noise than it states"
+        return taken
 
 
 def whole_multiples(records: int, columns: int) -> NDArray[np.float64]:

@@ -87,7 +87,14 @@ ESTIMATORS: Mapping[str, Mapping[str, Estimator]] = {
 }
 
 
-def simulated(epsilon: float, seed: int, truth: Mapping[str, pd.Series]) -> list[tuple[str, str, bool, float, float]]:
+def parts(estimator: Estimator, rows: pd.DataFrame) -> dict[str, float]:
+    """The parameters by name."""
+    return {str(part): float(value) for part, value in pd.Series(estimator(rows)).items()}
+
+
+def simulated(
+    epsilon: float, seed: int, truth: Mapping[str, Mapping[str, float]]
+) -> list[tuple[str, str, bool, float, float]]:
     """(kind, parameter, was it said to be valid, error over its standard error, standard error) of one table."""
     frame = population(np.random.default_rng([seed, 7]), N).assign(record=np.arange(N))
     blocks = {party: frame[["record", *names]] for party, names in PARTIES.items()}
@@ -100,9 +107,9 @@ def simulated(epsilon: float, seed: int, truth: Mapping[str, pd.Series]) -> list
 
     def everything(rows: pd.DataFrame) -> dict[tuple[str, str, str], float]:
         return {
-            (kind, name, str(part)): value
+            (kind, name, part): value
             for (kind, name), each in wanted.items()
-            for part, value in pd.Series(each(rows)).items()
+            for part, value in parts(each, rows).items()
         }
 
     for (kind, name, part), row in table.analyse(everything, draws=DRAWS).iterrows():  # type: ignore[misc]
@@ -118,7 +125,7 @@ def main() -> int:
     page = Page("tables-intervals", "Error bars of synthetic tables")
     rng = np.random.default_rng(20_261_117)
     large = population(rng, 2_000_000)
-    truth = {name: pd.Series(each(large)) for listed in ESTIMATORS.values() for name, each in listed.items()}
+    truth = {name: parts(each, large) for listed in ESTIMATORS.values() for name, each in listed.items()}
     count = int(os.environ.get("SIMULATIONS", "2" if quick() else "200"))
     limit = float(os.environ.get("MINUTES", "inf"))
     page.say(__doc__.partition("\n\n")[2].strip())

@@ -37,7 +37,7 @@ WITHOUT_BOUND = {
     "exact-scores": "exact sums over records at each round's coefficients, to the coordinator (regress --family)",
     "exact-marginals": "exact counts of each column's cells, to the coordinator (complete)",
     "exact-tables": "exact counts of the cells of tables, to the coordinator (tables)",
-    "exact-polynomial": "exact sums over records, to the coordinator (polynomial-sum)",
+    "exact-polynomial": "exact sums over records, to the coordinator (polynomial-sum, regress with products)",
     "exact-presence-total": "how many records the parties have in all, to the coordinator (presence-total)",
     "record-count": "how many records every party has, to the coordinator (select in rounds)",
     "loss": "the mean loss in each round, to the coordinator (select in rounds)",

@@ -32,6 +32,7 @@ from colonnade.errors import ColonnadeError
 from colonnade.federation import catalogue
 from colonnade.federation.config import ConsortiumFile, CoordinatorFile, JobFile, PartyFile, Spec, located
 from colonnade.federation.coordinator import Federation
+from colonnade.federation.provision import ConsortiumDraft
 from support.browser import DESK, PHONE, Watched, browser
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def read_toml_block(text: str, folder: Path) -> str:
         (PartyFile if "name" in top else CoordinatorFile).from_toml(file)
         return "party.toml" if "name" in top else "coordinator.toml"
     if "coordinator" in top:
-        ConsortiumFile.from_toml(file)
+        drafted = any("organisation" in member for member in top["members"].values())
+        (ConsortiumDraft if drafted else ConsortiumFile).from_toml(file)
         return "consortium.toml"
     if "key" in top:
         Spec.from_toml(file)

@@ -100,8 +100,8 @@ def test_the_cohort_is_that_of_a_join_in_the_clear(tmp_path: Path, case: dict[st
 
 
 def test_a_trusted_matcher_is_asked_for_by_name(tmp_path: Path) -> None:
-    """A party that allows alignments has not allowed hashes; the plan says what the trust is; only a member without data
-    may match."""
+    """A party that allows alignments has not allowed hashes; the plan says what the trust is; only a member without
+    data may match."""
     blocks = three_overlapping_blocks(40)
     described = spec(tmp_path, blocks=blocks, holder="Judge")
     with pytest.raises(UnboundedNotAllowed, match="linkage-unit"):

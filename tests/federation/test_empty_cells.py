@@ -79,6 +79,27 @@ def test_every_method_takes_tables_with_empty_cells(tmp_path: Path, which: str, 
     assert result.view().title
 
 
+def test_a_private_regression_says_how_many_cells_are_empty_and_what_dropping_does(tmp_path: Path) -> None:
+    blocks = blocks_with_gaps(500)
+    method = CATALOGUE.make(*RUNS["regress, private"])
+    with gaps_federation(tmp_path, blocks, with_rule(None), allow=EVERY, seed=5) as federation:
+        notes = " ".join(federation.plan(method).notes)
+        result = method.fit(federation)
+    assert "Empty cells of" in notes
+    assert "with a tenth of them dropped" in notes
+    (said,) = (remark for remark in result.remarks if remark.startswith("Empty cells"))
+    noise = float(said.partition("at most ")[2].partition(")")[0])
+    told = float(said.partition("debt ")[2].partition(",")[0].rstrip("."))
+    assert told == pytest.approx(blocks["bank"]["debt"].isna().sum(), abs=4 * noise + 0.5)
+    assert "Empty cells" in result.summary()
+
+
+def test_the_plan_of_a_completion_says_what_becomes_of_empty_cells(tmp_path: Path) -> None:
+    with gaps_federation(tmp_path, blocks_with_gaps(200), with_rule(None), allow=EVERY) as federation:
+        notes = federation.plan(CATALOGUE.make("complete", {"imputer": "copula-mean"})).notes
+    assert any(note.startswith("Empty cells of ") and "filled in" in note for note in notes)
+
+
 def test_owners_are_told_how_many_cells_are_empty(tmp_path: Path) -> None:
     blocks = blocks_with_gaps(200)
     with gaps_federation(tmp_path, blocks, with_rule(None)) as federation:

@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
 
 import colonnade as co
 from colonnade.data.column import Column, Columns
 from colonnade.federation.method import NoEstimate
+from colonnade.models.classify import solve_moments
 from colonnade.models.linear.result import Regression
-from colonnade.statistics.forecast import FORECAST, HOPELESS
+from colonnade.models.matrix import SecondMoments
+from colonnade.statistics.forecast import FORECAST, HOPELESS, classes
 
 N = 3000
 
@@ -54,7 +58,7 @@ def test_the_forecast_noise_of_a_correlation_is_that_of_the_result(tmp_path: Pat
     """The noise in a standardised coefficient is at least that in a correlation, and not several times more here."""
     with consortium(tmp_path, 1) as federation:
         plan = federation.plan(co.Regress(response="a0", epsilon=10.0))
-        (note,) = (note for note in plan.notes if note.startswith(FORECAST))
+        note = next(note for note in plan.notes if note.startswith(FORECAST))
         told = re.search(r"by about ([\d.e-]+) \(sampling alone: ([\d.e-]+)\)", note)
         assert told is not None
         fit = co.Regress(response="a0", epsilon=10.0).fit(federation)
@@ -78,6 +82,7 @@ def test_a_job_without_an_estimate_keeps_what_was_released(tmp_path: Path) -> No
 
 
 POLYNOMIAL = {"outputs": [[[2.0, {"a0": 2}]]]}
+SMALL_NETWORK: dict[str, Any] = {"epochs": 10, "batch": 64, "hidden": 8, "cut": 2}
 
 
 @pytest.mark.parametrize(
@@ -88,8 +93,9 @@ POLYNOMIAL = {"outputs": [[[2.0, {"a0": 2}]]]}
         (lambda epsilon: co.PresenceTotal(epsilon=epsilon), 0.0005),
         (lambda epsilon: co.Tables(tables=(("a0", "b0"),), epsilon=epsilon, verify=False), 0.05),
         (lambda epsilon: co.Synthesize(model="field", columns=("a0", "b0"), epsilon=epsilon, verify=False), 0.05),
+        (lambda epsilon: co.Complete(parties=("a",), epsilon=epsilon, **SMALL_NETWORK), 1.0),
     ],
-    ids=["moments", "polynomial", "presence", "tables", "field"],
+    ids=["moments", "polynomial", "presence", "tables", "field", "completion"],
 )
 def test_what_will_not_work_is_said_with_an_epsilon_that_does(
     tmp_path: Path, method: Callable[[float], Any], small: float
@@ -121,3 +127,55 @@ def test_a_selection_that_noise_has_made_says_so_first(tmp_path: Path) -> None:
     assert warning.startswith("Selection is unreliable: privacy noise moves a correlation by ")
     assert repr(result).startswith(f"WARNING: {warning} <Selection: ")
     assert len(repr(result)) < 400, "no arrays"
+
+
+def test_a_private_regression_says_how_many_records_each_pair_of_parties_needs(tmp_path: Path) -> None:
+    """`minimum_joint` for each feature of the pair, or what the noise of a count needs."""
+    few = {party: pd.DataFrame({"id": range(40), f"{party}0": 0.0, f"{party}1": 1.0}) for party in "abc"}
+    columns = Columns(
+        [Column(name=f"{party}{k}", kind="continuous", lower=-8.0, upper=8.0) for party in "abc" for k in (0, 1)]
+    )
+    with co.Federation.local(few, key="id", columns=columns, allow=("presence",), runs=tmp_path) as federation:
+        notes = " ".join(federation.plan(co.Regress(response="a0", epsilon=1e5, minimum_joint=11)).notes)
+        assert "needs about 44 records with the response in common, of at most 40" in notes
+        assert f"{HOPELESS}: 40 records are enough for 3 features" in notes
+        assert "keep at most 3 columns with columns=" in notes
+        enough = federation.plan(co.Regress(response="a0", epsilon=1e5, minimum_joint=10)).notes
+        assert not any("features of a pair" in note for note in enough)
+        noisy = " ".join(federation.plan(co.Regress(response="a0", epsilon=1.0)).notes)
+        assert "the noise of a count is too large for 40 records" in noisy
+
+
+@pytest.mark.parametrize(("epsilon", "features"), [(1.0, 8), (0.25, 8), (4.0, 8)])
+def test_the_forecast_of_a_classifier_is_what_it_reaches(epsilon: float, features: int) -> None:
+    """Classes with an AUC of 0.8 and features of deviation 0.5, with the noise of a release: over 30 draws."""
+    rng = np.random.default_rng(0)
+    n, noise_sd = 1000, 60.0 / epsilon
+    (note, *_) = classes(noise_sd=noise_sd, n=n, features=features, epsilon=None)
+    told = re.search(r"would leave ([\d.]+)", note)
+    assert told is not None
+    distance = np.sqrt(2) * norm.ppf(0.8)
+    within = 0.5 / np.sqrt(1 + distance**2 / 4)
+    reached = []
+    for _ in range(30):
+        centre = rng.normal(size=features)
+        centre *= distance * within / 2 / np.linalg.norm(centre)
+        side = rng.choice([-1.0, 1.0], 3 * n)
+        rows = np.column_stack(
+            [np.ones(3 * n), within * rng.normal(size=(3 * n, features)) + np.outer(side, centre), side]
+        )
+        noise = np.triu(rng.normal(0, noise_sd / n, (features + 2, features + 2)))
+        names = ("1", *map(str, range(features)), "y")
+        matrix = rows[:n].T @ rows[:n] / n + noise + np.triu(noise, 1).T
+        matrix[0, 0] = 1.0
+        second = SecondMoments(names=names, matrix=matrix, noise_sd=noise_sd / n)
+        _, weights = solve_moments(second, names=names[1:-1], response="y", intercept=True)
+        reached.append(roc_auc_score(side[n:] > 0, rows[n:, 1:-1] @ weights))
+    assert float(told.group(1)) == pytest.approx(np.mean(reached), abs=0.04)
+
+
+def test_a_classifier_that_noise_hides_is_refused_with_an_epsilon(tmp_path: Path) -> None:
+    (_, warning) = classes(noise_sd=3000.0, n=1000, features=30, epsilon=0.5)
+    assert warning.startswith(HOPELESS)
+    assert re.search(r"epsilon = [\d.]+ would be enough, or fewer columns", warning)
+    assert len(classes(noise_sd=30.0, n=1000, features=30, epsilon=0.5)) == 1

@@ -127,6 +127,7 @@ def test_releases_without_a_bound_name_all_who_learn_of_them(tmp_path: Path) -> 
     with Federation.from_spec(spec(tmp_path)) as federation:
         methods: dict[str, Any] = {
             "total-predictor": co.Select(response="sued", family="binomial"),
+            "exact-scores": co.Regress(response="sued", family="binomial"),
             "split-training": co.Complete(),
             "linear-predictors": co.Complete(imputer="mice"),
         }

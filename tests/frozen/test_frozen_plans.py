@@ -88,7 +88,7 @@ WORDING: dict[str, str] = {
     "or take CopulaSQM, to stay": "or take Synthesize, to stay",
     "via='admm' shows sums at the solutions only": "VFLGLMVS, of the papers' wing, shows sums at the solutions only",
     "use via='moments' (gaussian), or synthesize a table with CopulaSQM and fit that": (
-        "use Select(solver='moments') (gaussian), or synthesize a table and fit that"
+        "use Select(solver='moments') (gaussian) or Select(solver='wald')"
     ),
 }
 """Old text -> new text, in names of phases, in `discloses`, in notes, and in the reasons that costs state. A whole text

@@ -286,8 +286,7 @@ def test_an_opening_happens_once_and_not_without_everybodys_noise(tmp_path: Path
         assert openers(federation) <= {"bank"}
         with pytest.raises(BeyondReservation), federation.open(plan) as job:
             job.ask(stages.share)
-            job.ask(stages.compare)
-            job.ask(stages.open)
+            assert len(list(stages.all_opened(job, stages.layout))) == 1
             for party in job._seq:  # even if the ledger did not mind
                 federation.transport[party].ledger.debit = lambda **_: True  # type: ignore[index]
             job.ask(asking(stages.open, again=True))

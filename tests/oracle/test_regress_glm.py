@@ -136,7 +136,7 @@ def test_with_missing_blocks_it_is_the_weighted_fit_of_pooled_records(
         return design * (weights * (y - expit(design @ point)))[:, None]
 
     solution = root(lambda point: score(point).sum(axis=0), np.zeros(5), tol=1e-12).x
-    # Weights are whole multiples of 2^-16.
+    # Weights are whole multiples of 2^-14.
     np.testing.assert_allclose(found.params, solution, atol=1e-4)
     step = 1e-5 * np.eye(5)
     bread = -np.column_stack([(score(solution + e) - score(solution - e)).sum(axis=0) / 2e-5 for e in step])

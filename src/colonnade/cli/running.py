@@ -127,6 +127,8 @@ def hand_over(
     ready = method.from_options(stated)
     n = queue.status().get("n")
     if n is None or (n == 1 and not method.makes_cohort):
+        if plan_only or as_json:
+            raise RunError("a plan needs members that are connected and records that are lined up; wait for them.")
         out.say("The plan is made when all members are connected and their records are lined up.")
     else:
         plan = ready.plan(consortium.facts(n), consortium.roster)
@@ -159,7 +161,7 @@ def follow(queue: Queue, name: str, runs: Path, out: Output) -> None:
         raise
     if state.state == "failed":
         raise RunError(state.sentence)
-    told(RunFolder.open(runs / name), out)
+    say_result(RunFolder.open(runs / name), out)
 
 
 def run(
@@ -231,10 +233,10 @@ def finish(federation: Federation, run: RunFolder, out: Output) -> None:
     from colonnade.evaluation.report import write_report
 
     write_report(run, remarks=federation.remarks)
-    told(run, out, remarks=federation.remarks)
+    say_result(run, out, remarks=federation.remarks)
 
 
-def told(run: RunFolder, out: Output, *, remarks: Sequence[str] = ()) -> None:
+def say_result(run: RunFolder, out: Output, *, remarks: Sequence[str] = ()) -> None:
     """What came out of a run that has its report."""
     from colonnade.evaluation.report import SIMULATED, view_of
 

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -23,7 +24,7 @@ from colonnade.completion.split.rounds import Meeting, Planner, RegressionRounds
 from colonnade.completion.split.session import networks_ready
 from colonnade.completion.split.training import GAMMA, Regression, Training, noise_for
 from colonnade.completion.steps import complete, count_missing, score_label
-from colonnade.data.column import Column
+from colonnade.data.column import Column, EmptyRule
 from colonnade.errors import BadArguments, BadPrivacyParameter, NotEstimable, RosterError, SchemaError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -34,6 +35,8 @@ from colonnade.federation.stage import Later, Stage
 from colonnade.federation.step import Step
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.secure import ckks
+from colonnade.statistics import forecast
+from colonnade.statistics.features import empty_notes
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
@@ -242,6 +245,13 @@ def assumed(imputer: str) -> str:
     )
 
 
+FILLED: Mapping[EmptyRule, str] = {
+    "mask": "a network is told which they are, moments take means in their place; they are then filled in from the"
+    " record's other cells and from what other parties know: right if cells are empty at random, given these"
+}
+"""What becomes of empty cells, for people."""
+
+
 def _single(column: Column) -> bool:
     return column.kind == "categorical" and len(column.categories or ()) < 2
 
@@ -395,12 +405,31 @@ class Completing(Procedure[Completion]):
                 "For a record that only one other party has, the sum that is opened is that party's own hidden vector."
                 " With masking='ckks' a coordinator that deviates can have one party's alone opened; pads prevent that."
             )
+        notes += empty_notes(self._filled(), FILLED)
         if method.epsilon is not None:
+            notes += self._forecast(method.epsilon)
             notes.append(
                 "epsilon bounds what the trained weights, and so the completed entries, say about a person. The hidden"
                 " vectors and gradients that travel while training are not bounded: they are 'split-training'."
             )
         return tuple(notes)
+
+    def _filled(self) -> dict[str, EmptyRule]:
+        """The columns whose empty cells are filled in, if their party is completed."""
+        own = {name: column for target in self.targets for name, column in self.facts.columns[target].items()}
+        return {name: "mask" for name, column in own.items() if column.missing}
+
+    def _forecast(self, epsilon: float) -> tuple[str, ...]:
+        """Of the training that noise hides most."""
+        told: dict[float, tuple[str, ...]] = {}
+        for training in self.networks:
+            steps = max(min(training.iterations, training.epochs * (self.facts.n // training.batch)), 1)
+            weights = max(training.weights(self.facts, party) for party in training.parties)
+            noise = math.sqrt(2 * training.mu) / training.gamma
+            told[noise * math.sqrt(weights / steps)] = forecast.training(
+                noise=noise, steps=steps, weights=weights, batch=training.batch, epsilon=epsilon
+            )
+        return told[max(told)] if told else ()
 
     # --- the run -------------------------------------------------------------------------------------------------
 

@@ -119,13 +119,13 @@ def _counts(result: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
 
 
 def _cells(
-    names: list[str], labels: list[list[str]], counts: Any, noise_sd: float, at: tuple[str, ...] = ()
+    names: list[str], labels: list[list[str]], counts: Any, noise_sd: float, cell: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, float, float]]:
     if not labels:
-        yield ", ".join(f"{name} = {label}" for name, label in zip(names, at, strict=True)), counts, noise_sd
+        yield ", ".join(f"{name} = {label}" for name, label in zip(names, cell, strict=True)), counts, noise_sd
         return
     for label, inner in zip(labels[0], counts, strict=True):
-        yield from _cells(names, labels[1:], inner, noise_sd, (*at, str(label)))
+        yield from _cells(names, labels[1:], inner, noise_sd, (*cell, str(label)))
 
 
 # --- the bundle ---------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
     return page(
         f"Release: {stated['what']}",
         tag("header", tag("h1", f"Release for output checking: {stated['what']}"), paragraph(stated["quality"])),
-        paragraph("A seed made the noise predictable: this protects nobody.", class_="warning")
+        paragraph("A seed made the noise predictable: this protects no one.", class_="warning")
         if stated["simulated"]
         else None,
         *(paragraph(warning, class_="warning") for warning in stated["warnings"]),

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import colonnade
-from colonnade.codec import nearest
+from colonnade.data.column import Columns
 from colonnade.durable import Head
 from colonnade.errors import (
     BadArguments,
@@ -39,13 +38,14 @@ from colonnade.federation.method import Method, NoEstimate, Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.requester import Signer
-from colonnade.federation.roster import Roster
+from colonnade.federation.roster import COORDINATOR, Roster
 from colonnade.federation.run_folder import RunFolder, newest_heads
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.federation.transports import Transport
 from colonnade.federation.transports.certificates import AUTHORITY
 from colonnade.formatting import number
+from colonnade.privacy.ledger import Budget
 from colonnade.view.blocks import Figure, Table, Text, View
 from colonnade.view.render import Viewed
 
@@ -143,19 +143,56 @@ class Federation(Viewed):
 
     @classmethod
     def local(
-        cls, blocks: Any, *, key: str, columns: Any, runs: str | Path | None = None, **options: Any
+        cls,
+        blocks: Mapping[str, Any],
+        *,
+        key: str | Sequence[str],
+        columns: Columns | str | Path,
+        runs: str | Path | None = None,
+        organisations: Mapping[str, str] | None = None,
+        holder: str | None = None,
+        coordinator: str = COORDINATOR,
+        committee: Sequence[str] | Literal["pair"] | None = None,
+        threshold: int = 1,
+        colluders: int = 1,
+        allow: Sequence[str] = (),
+        budget: Budget | None = None,
+        approve: Literal["auto", "ask"] = "auto",
+        seed: int | None = None,
+        include: str = "union",
+        home: str | Path | None = None,
+        transport: Literal["embedded", "processes", "network"] = "embedded",
+        timeout: float = 600.0,
+        ignore: Sequence[str] = (),
+        packages: Sequence[str] | None = None,
     ) -> Federation:
-        """All parties on this machine; the options are listed above.
+        """All parties on this machine; the options are explained above.
 
         Keys are joined in the clear: its operator sees all keys, and owns all blocks anyway. Without
         `home`, ledgers last as long as this object; give a folder to keep them.
         """
-        known = [entry.name for entry in fields(Spec)]
-        for name in options:
-            if name not in known:
-                listed = ", ".join(known)
-                raise BadArguments(f"Federation.local has no option {name!r}; it has {listed}.{nearest(name, known)}")
-        return cls.from_spec(Spec(blocks=blocks, key=key, columns=columns, **options), runs=runs)
+        spec = Spec(
+            blocks=blocks,
+            key=key if isinstance(key, str) else tuple(key),
+            columns=columns,
+            organisations=organisations or {},
+            holder=holder,
+            coordinator=coordinator,
+            committee=committee if committee is None or committee == "pair" else tuple(committee),
+            threshold=threshold,
+            colluders=colluders,
+            allow=tuple(allow),
+            budget=budget,
+            approve=approve,
+            seed=seed,
+            include=include,
+            home=home,
+            transport=transport,
+            timeout=timeout,
+            ignore=tuple(ignore),
+            packages=CATALOGUE.optional if packages is None else tuple(packages),
+        )
+        return cls.from_spec(spec, runs=runs)
 
     @classmethod
     def from_toml(cls, path: str | Path, *, aligned: bool = True) -> Federation:

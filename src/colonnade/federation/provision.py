@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -79,7 +79,7 @@ class ConsortiumDraft:
     """Its address, HOST:PORT."""
     coordinator_organisation: str
     members: Mapping[str, MemberDraft]
-    committee: tuple[str, ...] = ()
+    committee: tuple[str, ...] | Literal["pair"] = ()
     threshold: int = 1
     colluders: int | None = None
 
@@ -110,12 +110,12 @@ class ConsortiumDraft:
 
     def text(self, columns: Sequence[str], capacities: Mapping[str, int]) -> str:
         """The consortium.toml that all members agree on, beside their certificates and columns."""
-        committee = self.committee or tuple(self.members)
+        committee = "pair" if self.committee == "pair" else list(self.committee or self.members)
         lines = [
             f"key = {value_text(self.key)}",
             f"coordinator = {value_text(self.coordinator)}",
             f"coordinator_organisation = {value_text(self.coordinator_organisation)}",
-            f"committee = {value_text(list(committee))}",
+            f"committee = {value_text(committee)}",
             f"threshold = {self.threshold}",
             *([] if self.colluders is None else [f"colluders = {self.colluders}"]),
         ]
@@ -267,7 +267,8 @@ class Provision:
         for name, text in columns.items():
             (public / f"{name}.columns.toml").write_text(text, encoding="utf-8")
             Columns.from_toml(public / f"{name}.columns.toml").confirmed()
-        if len({*(self.draft.committee or replies)} - set(replies)):
+        holders = () if self.draft.committee == "pair" else self.draft.committee
+        if set(holders) - set(replies):
             raise SchemaError("committee names one that is no member; correct consortium.toml.")
         fresh = [name for name in replies if self._certified(public, name)]
         capacities = {name: int(replies[name]["capacity"]) for name in columns}

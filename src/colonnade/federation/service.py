@@ -47,7 +47,7 @@ class State:
 
 
 class Queue:
-    """The folder through which jobs reach the service; whoever can write there may ask.
+    """The folder through which jobs reach the service; who can write there may ask.
 
     Example
     -------
@@ -118,8 +118,8 @@ class Queue:
         if ended.is_file():
             failed = str(self._read(ended)["failed"])
             return State(state="failed" if failed else "done", sentence=failed)
-        told = self.status().get("jobs", {}).get(name)
-        return State(state="queued") if told is None else State(**told)
+        stated = self.status().get("jobs", {}).get(name)
+        return State(state="queued") if stated is None else State(**stated)
 
     def status(self) -> dict[str, Any]:
         path = self.path / "status.json"

@@ -43,13 +43,13 @@ from colonnade.models.matrix import (
     columns_of,
     empty_text,
     feature_matrix,
-    forecast_moments,
     missing_blocks,
     moment_views,
     noise_text,
     norm_bounds,
     second_moments,
 )
+from colonnade.statistics import forecast
 from colonnade.statistics.features import Feature, features
 from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments
@@ -163,10 +163,16 @@ class ClassifierOfMoments(Procedure["Classifier"]):
         self.moments = MomentComputation(self.layout, method.view)
         self.stages = self.moments.stages
         self.notes = (
-            *forecast_moments(self.layout, method.epsilon),
+            *self._forecast(facts.n),
             *self.moments.notes,
             *moment_views(self.layout, view=method.view, delta=method.delta),
         )
+
+    def _forecast(self, n: int) -> tuple[str, ...]:
+        width = len(self.layout.features)
+        if not self.layout.mu:
+            return ()
+        return forecast.classes(noise_sd=self.layout.noise_sd, n=n, features=width, epsilon=self.method.epsilon)
 
     def run(self, job: Job) -> Classifier:
         moments = self.moments.run(job)

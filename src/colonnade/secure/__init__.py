@@ -12,6 +12,7 @@ In order of dependence:
 - `proof`: a proof on shares, in zero knowledge, that an inner product is right;
 - `pads`: masked sums, for totals without share holders;
 - `ckks`: sums of encrypted floats, for an adder who can read nothing;
+- `bfv`: products of two members' columns under encryption, for two institutions alone (`bfv.claim.md`);
 - `sealed`: identities, sealed messages from party to party, pair keys.
 
 `claim.md` says what each promises, what any t holders learn, and what is not claimed.

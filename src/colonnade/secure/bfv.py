@@ -31,13 +31,16 @@ from colonnade.errors import ModulusTooSmall, SecureError
 from colonnade.privacy.randomness import Randomness
 
 DEGREE = 8192
-PRIMES = (1125899905351681, 1125899905744897, 1125899906629633)
-"""q is their product: the largest primes of 50 bits that are 1 modulo 2 N, but for the special one."""
-SPECIAL = 1125899906826241
-"""The prime that SEAL keeps for keys. All four have 200 of the at most 218 bits that the Homomorphic Encryption
-Standard (2018) allows at this degree for 128-bit security with ternary secrets."""
-SHOWN = 2
-"""Primes of the modulus at which a product is returned: what the third held is noise."""
+PRIMES = (
+    (1125899905351681, 1125899905744897, 1125899906629633, 1125899906826241),
+    (8796091957249, 8796092399617, 8796092661761, 8796092792833, 8796092858369),
+)
+"""The moduli of a product, the smallest that is enough: largest primes of 50 or 43 bits that are 1 modulo 2 N. q is the
+product of all but the last, which SEAL keeps for keys. All together have 200 or 215 of the at most 218 bits that the
+Homomorphic Encryption Standard (2018) allows at this degree for 128-bit security with ternary secrets. Few large primes
+are faster than many small ones."""
+MOST_COLUMNS = 2048
+"""Of the multiplier: each costs 200 kB of sums for each group of the encrypter's columns."""
 MOST_BITS = 59
 """SEAL takes plaintext moduli below 2^60."""
 ERROR = 22
@@ -91,11 +94,26 @@ class CrossProduct:
                 f"a pair computes modulo 2^2 to 2^{MOST_BITS}, and this job needs {self.bits} bits: take a smaller"
                 " gamma, or share holders."
             )
-        if self.flood_bits + self.bits + 2 > _log2(math.prod(PRIMES)):
+        if self.right > MOST_COLUMNS:
+            raise SecureError(
+                f"a pair multiplies at most {MOST_COLUMNS} columns of one party, counted for each pattern of presence and of"
+                " empty cells; choose fewer columns, or share holders."
+            )
+        if not self._primes:
             raise ModulusTooSmall(
                 f"encrypted sums of {self.bits} bits and {self.flood_bits} bits of flooding do not fit into q: take a"
                 " smaller gamma, or share holders."
             )
+
+    @cached_property
+    def _primes(self) -> tuple[int, ...]:
+        needed = self.flood_bits + self.bits + 2
+        return next((primes for primes in PRIMES if _log2(math.prod(primes[:-1])) >= needed), ())
+
+    @property
+    def primes(self) -> tuple[int, ...]:
+        """Of q."""
+        return self._primes[:-1]
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -132,7 +150,12 @@ class CrossProduct:
 
     @property
     def returned_bytes(self) -> int:
-        return sum(8 * SHOWN * (DEGREE + group.packed) for group in self.groups) * self.right
+        return sum(8 * self.shown * (DEGREE + group.packed) for group in self.groups) * self.right
+
+    @property
+    def shown(self) -> int:
+        """Primes of the modulus at which a product is returned: what the last one held is noise."""
+        return len(self.primes) - 1
 
 
 def _log2(number: int) -> int:
@@ -141,9 +164,8 @@ def _log2(number: int) -> int:
 
 CIPHERTEXT_BYTES = 180_000
 """A ciphertext as it travels, with a seed in place of c_1 (177 kB measured)."""
-_MOST_CIPHERTEXT_BYTES = 8 * len(PRIMES) * DEGREE + 1024
-_MOST_BYTES = 8 * 2 * (len(PRIMES) + 1) * DEGREE + 1024
-"""Of a public key: two polynomials modulo all four primes."""
+_MOST_BYTES = 8 * 2 * len(PRIMES[-1]) * DEGREE + 1024
+"""Of a public key: two polynomials modulo all primes."""
 
 
 # --- SEAL, and how it writes --------------------------------------------------------------------------------
@@ -159,8 +181,8 @@ def _seal() -> Any:
 
 
 def ready() -> None:
-    """Raise, if what encrypts is not installed here or is not laid out as expected. Better asked before a job."""
-    _self_test()
+    """Raise, if what encrypts is not installed here. Better asked before a job than in it."""
+    _seal()
 
 
 class _Memory:
@@ -193,11 +215,11 @@ _BEFORE = 32 + 1 + 5 * 8
 class _Context:
     """SEAL with our constants and one plaintext modulus 2^bits."""
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, primes: tuple[int, ...]) -> None:
         seal = _seal()
         parameters = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
         parameters.set_poly_modulus_degree(DEGREE)
-        parameters.set_coeff_modulus([seal.Modulus(prime) for prime in (*PRIMES, SPECIAL)])
+        parameters.set_coeff_modulus([seal.Modulus(prime) for prime in primes])
         parameters.set_plain_modulus(1 << bits)
         self.seal, self.modulus = seal, 1 << bits
         self.context = seal.SEALContext(parameters, True, seal.SEC_LEVEL_TYPE.TC128)
@@ -253,8 +275,8 @@ class _Context:
 
 
 @functools.lru_cache(maxsize=4)
-def _context(bits: int) -> _Context:
-    return _Context(bits)
+def _context(bits: int, primes: tuple[int, ...]) -> _Context:
+    return _Context(bits, primes)
 
 
 # --- the member that encrypts -------------------------------------------------------------------------------
@@ -265,7 +287,7 @@ class Encrypter:
 
     def __init__(self, product: CrossProduct, secret: bytes | None = None) -> None:
         _self_test()
-        self.product, self._context = product, _context(product.bits)
+        self.product, self._context = product, _context(product.bits, product._primes)
         context = self._context.context
         if secret is None:
             generator = self._context.seal.KeyGenerator(context)
@@ -305,12 +327,12 @@ class Encrypter:
         decryptor, plain = self._context.seal.Decryptor(self._context.context, self._secret), None
         for number, group in enumerate(product.groups):
             parts = [returned.get(f"{part} {number}") for part in ("c0", "c1")]
-            shapes = [(product.right, SHOWN, group.packed), (product.right, SHOWN, DEGREE)]
+            shapes = [(product.right, product.shown, group.packed), (product.right, product.shown, DEGREE)]
             for part, shape in zip(parts, shapes, strict=True):
                 if not isinstance(part, np.ndarray) or part.dtype != np.uint64 or part.shape != shape:
                     raise SecureError("a product came back in another shape than the layout says; nothing is read.")
             for column, (first, second) in enumerate(zip(*parts, strict=True)):
-                limbs = np.zeros((2, SHOWN, DEGREE), dtype=np.uint64)
+                limbs = np.zeros((2, product.shown, DEGREE), dtype=np.uint64)
                 limbs[0, :, : group.packed], limbs[1] = first, second
                 plain = self._context.seal.Plaintext()
                 decryptor.decrypt(self._context.ciphertext(limbs, self._context.shown), plain)
@@ -333,11 +355,11 @@ class Multiplier:
 
     def __init__(self, product: CrossProduct, state: Mapping[str, Limbs] | None = None) -> None:
         _self_test()
-        self.product, self._context = product, _context(product.bits)
+        self.product, self._context = product, _context(product.bits, product._primes)
         self.state: dict[str, Limbs] = dict(state or {})
         for number, group in enumerate(product.groups) if state is None else ():
-            self.state[f"c0 {number}"] = np.zeros((len(PRIMES), group.packed, product.right), dtype=np.uint64)
-            shape = (len(PRIMES), group.rows, group.packed, product.right)
+            self.state[f"c0 {number}"] = np.zeros((len(product.primes), group.packed, product.right), dtype=np.uint64)
+            shape = (len(product.primes), group.rows, group.packed, product.right)
             self.state[f"c1 {number}"] = np.zeros(shape, dtype=np.uint64)
             """In the transformed domain of y."""
 
@@ -355,20 +377,19 @@ class Multiplier:
                 self._add(number, group, part, [next(arrived) for _ in part])
 
     def _add(self, number: int, group: Group, blocks: Sequence[NDArray[Any]], ciphertexts: Sequence[Any]) -> None:
-        r, c, many, columns = group.rows, group.packed, len(blocks), self.product.right
-        limbs = np.empty((2, len(PRIMES), many, r, c), dtype=np.uint64)
+        product = self.product
+        r, c, many, columns = group.rows, group.packed, len(blocks), product.right
+        limbs = np.empty((2, len(product.primes), many, r, c), dtype=np.uint64)
         for place, data in enumerate(ciphertexts):
-            if not isinstance(data, bytes) or len(data) > _MOST_CIPHERTEXT_BYTES:
-                raise SecureError("a ciphertext is larger than its parameters allow; nothing is computed from it.")
             loaded = self._context.loaded(self._context.seal.Ciphertext(), data, self._context.full)
-            limbs[:, :, place] = self._context.limbs(loaded).reshape(2, len(PRIMES), r, c)
+            limbs[:, :, place] = self._context.limbs(loaded).reshape(2, len(product.primes), r, c)
         own = np.zeros((many, r, columns), dtype=np.int64)
         for place, block in enumerate(blocks):
             own[place, : len(block)] = block
         # sum_i b_i y^(-i) = b_0 - sum_i b_i y^(r - i), because y^r = x^N = -1.
         reversed_rows = np.concatenate([own[:, :1], -own[:, :0:-1]], axis=1).transpose(1, 0, 2)
         inner = [digit.astype(np.float64) for digit in _signed_digits(own.reshape(1, many * r, columns))]
-        for layer, prime in enumerate(PRIMES):
+        for layer, prime in enumerate(product.primes):
             tables = _tables(prime, r)
             second = np.ascontiguousarray(limbs[1, layer].transpose(1, 0, 2)).reshape(r, many * c)
             _forward(second.view(np.int64), *tables.forward, prime)
@@ -398,19 +419,19 @@ class Multiplier:
         returned: dict[str, Limbs] = {}
         for number, group in enumerate(product.groups):
             r, c = group.rows, group.packed
-            second = self.state[f"c1 {number}"].copy().reshape(len(PRIMES), r, c * product.right)
-            for layer, prime in enumerate(PRIMES):
+            second = self.state[f"c1 {number}"].copy().reshape(len(product.primes), r, c * product.right)
+            for layer, prime in enumerate(product.primes):
                 _inverse(second[layer].view(np.int64), *_tables(prime, r).inverse, prime)
-            second = second.reshape(len(PRIMES), DEGREE, product.right)
+            second = second.reshape(len(product.primes), DEGREE, product.right)
             first = self.state[f"c0 {number}"]
-            shown = np.empty((product.right, 2, SHOWN, DEGREE), dtype=np.uint64)
+            shown = np.empty((product.right, 2, product.shown, DEGREE), dtype=np.uint64)
             for column in range(product.right):
                 mask = randomness.words(c) & np.uint64(context.modulus - 1)
-                flood = _uniform_residues(randomness, product.flood_bits, c)
+                flood = _uniform_residues(randomness, product.flood_bits, c, product.primes)
                 zero = encrypted_zero(context, encryptor)
                 context.evaluator.add_plain_inplace(zero, context.plaintext(mask))
                 limbs = context.limbs(zero).copy()
-                for layer, prime in enumerate(PRIMES):
+                for layer, prime in enumerate(product.primes):
                     limbs[0, layer, :c] = (limbs[0, layer, :c] + first[layer, :, column] + flood[layer]) % np.uint64(
                         prime
                     )
@@ -433,13 +454,13 @@ def encrypted_zero(context: _Context, encryptor: Any) -> Any:
     return zero
 
 
-def _uniform_residues(randomness: Randomness, bits: int, count: int) -> list[Limbs]:
+def _uniform_residues(randomness: Randomness, bits: int, count: int, primes: Sequence[int]) -> list[Limbs]:
     """Integers that are uniform in [-2^(bits - 1), 2^(bits - 1)), modulo each prime."""
     words = randomness.words(count * -(-bits // 32)) & np.uint64(0xFFFFFFFF)
     words = words.reshape(-1, count)
     words[-1] &= np.uint64((1 << ((bits - 1) % 32 + 1)) - 1)
     residues = []
-    for prime in PRIMES:
+    for prime in primes:
         total = np.full(count, -(1 << (bits - 1)) % prime, dtype=np.uint64)
         for place, word in enumerate(words):
             _fold(total.view(np.int64), word.astype(np.float64), pow(2, 32 * place, prime), prime)

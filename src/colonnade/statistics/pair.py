@@ -28,7 +28,7 @@ from colonnade.federation.stage import Later, Stage
 from colonnade.federation.step import Release, step
 from colonnade.privacy.cost import Free
 from colonnade.privacy.skellam_sampler import largest_draw
-from colonnade.secure.bfv import CIPHERTEXT_BYTES, DEGREE, PRIMES, CrossProduct, Encrypter, Multiplier
+from colonnade.secure.bfv import CIPHERTEXT_BYTES, DEGREE, CrossProduct, Encrypter, Multiplier, ready
 from colonnade.secure.pads import masked, pad_label, unmask_sum
 from colonnade.statistics.joint import (
     PYTHON,
@@ -185,7 +185,7 @@ Layout = TypeVar("Layout", bound=SharedStatistic)
 def pair_within_memory(layout: Layout, megabytes: float, opened: int) -> Layout:
     """The same computation, if it fits: ciphertexts of one chunk in some copies, the sums of all, what is opened."""
     product = layout.paired().product
-    sums = 0 if product is None else 3 * 8 * len(product.groups) * len(PRIMES) * DEGREE * product.right
+    sums = 0 if product is None else 3 * 8 * len(product.groups) * len(product.primes) * DEGREE * product.right
     needed = PYTHON + 12 * MAIL + 32 * layout.facts.n + sums + opened
     if needed > megabytes * (1 << 20):
         raise too_little_memory(needed)
@@ -204,6 +204,8 @@ class PairStages(JointStages):
         rows = max(stop - start for start, stop in paired.chunks)
         ciphertexts = paired.product.ciphertexts(rows) if paired.product is not None else 0
         returned = paired.product.returned_bytes if paired.product is not None else 0
+        if paired.product is not None:
+            ready()
         names = layout.roster.names
         self.exchange = self.stage(
             "exchange rows",

@@ -29,7 +29,7 @@ def test_rules_are_taken_in_their_order_and_once() -> None:
         ({"capacity": {"a": 0}}, BadArguments, "capacity must be at least 1 and at most 100,000,000, not 0"),
         ({"capacity": {"a": 2.5}}, BadArguments, "must be an integer"),
         ({"capacity": {"a": True}}, BadArguments, "must be an integer"),
-        ({"capacity": CAPACITY, "normalise": ("colour",)}, BadArguments, "'case', 'spaces' or 'accents'"),
+        ({"capacity": CAPACITY, "normalise": ("colour",)}, BadArguments, "'case', 'spaces', 'accents' or 'dates'"),
         ({"capacity": CAPACITY, "normalise": "case"}, BadArguments, "is a list"),
         ({"capacity": CAPACITY, "epsilon": 0.0}, BadPrivacyParameter, "epsilon"),
         ({}, BadArguments, "needs the option 'capacity'"),
@@ -51,12 +51,12 @@ def test_the_view_has_noisy_counts() -> None:
         simulated=False,
     )
     view = result.view()
-    lead, table, noise = view.answer
+    lead, _, table, noise = view.answer
     assert isinstance(lead, Text)
     assert isinstance(table, Table)
     assert isinstance(noise, Text)
     assert "every record that any party has" in lead.text
-    assert table.rows == (("a", "400"), ("b", "288"), ("a + b", "812"))
+    assert table.rows == (("a + b", "812"), ("a", "400"), ("b", "288"))
     assert "two standard deviations" in noise.text
     assert "holder compared blinded tags" in str(view.sections)
     assert result.overlap(["a"]) == 1212

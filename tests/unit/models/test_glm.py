@@ -115,11 +115,11 @@ def estimate(family: Family, design: Array, response: Array, fitted: CompleteWei
     def mean(point: Array) -> Array:
         return expit(design @ point) if family == "binomial" else np.exp(np.minimum(design @ point, 30.0))
 
-    def evaluate(point: Array) -> Evaluation:
+    def evaluate(point: Array, limit: float) -> Evaluation:
         fitted_mean = mean(point)
         slope = fitted_mean * (1 - fitted_mean) if family == "binomial" else fitted_mean
         return Evaluation(
-            design.T @ (weights * (response - fitted_mean)), (design * (weights * slope)[:, None]).T @ design
+            design.T @ (weights * (response - fitted_mean)), (design * (weights * slope)[:, None]).T @ design, 0.0
         )
 
     solution = solve(family, evaluate, design.shape[1])
@@ -170,13 +170,13 @@ def test_separated_classes_are_refused() -> None:
     design, y = np.column_stack([np.ones(200), x]), (x > 0).astype(float)
     weights = equal_weights(np.ones((200, 1), dtype=bool))
 
-    def evaluate(point: Array) -> Evaluation | None:
+    def evaluate(point: Array, limit: float) -> Evaluation | None:
         predictor = design @ point
         if np.abs(predictor).max() > 100:
             return None
         mean = expit(predictor)
         slope = (mean * (1 - mean) * weights.weights)[:, None]
-        return Evaluation(design.T @ (y - mean), (design * slope).T @ design)
+        return Evaluation(design.T @ (y - mean), (design * slope).T @ design, 0.0)
 
     with pytest.raises(NotEstimable, match=r"separate|determine"):
         solve("binomial", evaluate, 2)

@@ -12,7 +12,7 @@ import pytest
 from colonnade.errors import ModulusTooSmall, SecureError
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.secure import bfv
-from colonnade.secure.bfv import DEGREE, PRIMES, SHOWN, CrossProduct, Encrypter, Multiplier
+from colonnade.secure.bfv import DEGREE, PRIMES, CrossProduct, Encrypter, Multiplier
 
 
 def shares(
@@ -36,7 +36,7 @@ def joined(product: CrossProduct, first: np.ndarray, second: np.ndarray) -> np.n
 
 @pytest.mark.parametrize(
     ("records", "left", "right", "bound", "bits"),
-    [(1, 1, 1, 1, 3), (7, 3, 2, 5, 20), (300, 5, 3, 2**14, 50), (9000, 1, 2, 2**20, 59), (20, 70, 1, 2**40, 40)],
+    [(1, 1, 1, 1, 3), (7, 3, 2, 5, 20), (300, 5, 3, 2**14, 50), (9000, 1, 2, 2**20, 59), (20, 70, 1, 2**40, 59)],
 )
 def test_products_are_exact(records: int, left: int, right: int, bound: int, bits: int) -> None:
     rng = np.random.default_rng(records)
@@ -61,8 +61,11 @@ def test_columns_are_packed_in_powers_of_two() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ModulusTooSmall, match="smaller gamma"):
         CrossProduct(records=10, left=1, right=1, bound=1, bits=60)
+    with pytest.raises(SecureError, match="2048 columns"):
+        CrossProduct(records=10, left=1, right=3000, bound=1, bits=20)
+    assert [len(CrossProduct(records=10**5, left=9, right=9, bound=2**k, bits=58).primes) for k in (12, 20)] == [3, 4]
     with pytest.raises(ModulusTooSmall, match="flooding"):
-        CrossProduct(records=10**6, left=50, right=50, bound=2**26, bits=59)
+        CrossProduct(records=10**6, left=50, right=50, bound=2**36, bits=59)
     product = CrossProduct(records=4, left=1, right=1, bound=3, bits=20)
     with pytest.raises(ModulusTooSmall, match="declared size"):
         Multiplier(product).add(np.full((4, 1), 4), Encrypter(product).encrypt(np.ones((4, 1), dtype=np.int64)))
@@ -87,7 +90,7 @@ def test_a_strangers_bytes_are_checked_before_anything_is_computed() -> None:
     encrypter = Encrypter(product)
     returned, _ = multiplier.finish(encrypter.public(), SystemRandomness())
     too_large = {name: limbs.copy() for name, limbs in returned.items()}
-    too_large["c1 0"][0, 0, 0] = PRIMES[0]
+    too_large["c1 0"][0, 0, 0] = PRIMES[0][0]
     for bad in ({}, {**returned, "c0 0": returned["c0 0"][:, :1]}, too_large):
         with pytest.raises(SecureError):
             encrypter.decrypt(bad)
@@ -98,7 +101,7 @@ def test_a_strangers_bytes_are_checked_before_anything_is_computed() -> None:
 
 def _transparent(context: Any, encryptor: Any) -> Any:
     """The planted bug: an encryption of zero that anyone could have made, (0, 1) times nothing but a constant."""
-    limbs = np.zeros((2, len(PRIMES), DEGREE), dtype=np.uint64)
+    limbs = np.zeros((2, 3, DEGREE), dtype=np.uint64)
     limbs[1, :, 0] = 1  # SEAL refuses to compute with c_1 = 0
     return context.ciphertext(limbs, context.full)
 
@@ -162,7 +165,7 @@ def test_without_a_mask_the_encrypter_reads_the_products(monkeypatch: pytest.Mon
 def _budget(encrypter: Encrypter, returned: dict[str, np.ndarray]) -> int:
     """Bits of room that are left for noise: what the holder of the key sees of the error."""
     context: Any = encrypter._context
-    limbs = np.zeros((2, SHOWN, DEGREE), dtype=np.uint64)
+    limbs = np.zeros((2, 2, DEGREE), dtype=np.uint64)
     limbs[0, :, : returned["c0 0"].shape[2]], limbs[1] = returned["c0 0"][0], returned["c1 0"][0]
     # Only the coefficients that were returned count: the others are as in a fresh ciphertext of zero.
     decryptor = context.seal.Decryptor(context.context, encrypter._secret)
@@ -184,19 +187,20 @@ def test_without_flooding_the_error_tells_columns_apart(monkeypatch: pytest.Monk
 
     nothing, large = budgets()
     assert nothing == large
-    monkeypatch.setattr(bfv, "_uniform_residues", lambda _, __, count: [np.zeros(count, dtype=np.uint64)] * len(PRIMES))
+    monkeypatch.setattr(
+        bfv, "_uniform_residues", lambda _, __, count, primes: [np.zeros(count, dtype=np.uint64)] * len(primes)
+    )
     nothing, large = budgets()
     assert nothing > large + 3
 
 
 def test_flooding_is_uniform_over_its_bits() -> None:
     bits, count = 70, 4000
-    residues = bfv._uniform_residues(SystemRandomness(), bits, count)
-    modulus = PRIMES[0] * PRIMES[1]
-    lift = PRIMES[0] * pow(PRIMES[0], -1, PRIMES[1])
+    first, second = PRIMES[0][:2]
+    residues = bfv._uniform_residues(SystemRandomness(), bits, count, (first, second))
+    modulus, lift = first * second, first * pow(first, -1, second)
     values = [
-        (int(a) + lift * ((int(b) - int(a)) % PRIMES[1])) % modulus
-        for a, b in zip(residues[0], residues[1], strict=True)
+        (int(a) + lift * ((int(b) - int(a)) % second)) % modulus for a, b in zip(residues[0], residues[1], strict=True)
     ]
     centred = np.array([(v - modulus if v > modulus // 2 else v) / 2 ** (bits - 1) for v in values])
     assert -1 <= centred.min() < -0.99

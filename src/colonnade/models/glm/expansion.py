@@ -73,8 +73,8 @@ class Expansion:
 
     @property
     def unit(self) -> float:
-        """What products of factors are in units of: exp(high), as no factor exceeds 1."""
-        return math.exp(self.high) if self.family == "poisson" else 1.0
+        """What products of factors are in units of: the power of 2 above exp(high), as no factor exceeds 1."""
+        return 2.0 ** math.ceil(self.high / math.log(2)) if self.family == "poisson" else 1.0
 
     def factor(self, part: Vector, top: float) -> Matrix:
         """Of a party's part of the predictor, which is at most `top`: entries of size at most 1."""
@@ -88,6 +88,7 @@ class Expansion:
         sigma(eta) - 1/2 and to sigma'(eta); or both to exp(eta)."""
         own = self.factor(part, top)
         if self.family == "poisson":
+            own = own * (math.exp(self.high) / self.unit)
             return own, own
         cosine, sine = np.split(own, 2, axis=1)
         b, slope = self.amplitudes, self.amplitudes * self.frequencies

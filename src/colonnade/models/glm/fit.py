@@ -92,9 +92,9 @@ class GeneralizedFit(Procedure[Regression]):
             )
         turn = 0
 
-        def evaluate(point: Vector) -> Evaluation | None:
+        def evaluate(point: Vector, limit: float) -> Evaluation | None:
             nonlocal turn
-            sums = self.scores.evaluation(job, turn, point)
+            sums = self.scores.evaluation(job, turn, point, limit)
             turn += sums is not None  # a point that is out of range opens nothing
             return sums
 

@@ -37,10 +37,15 @@ class Evaluation:
 
     score: Vector
     bread: Matrix
+    top: float
+    """No record's predictor is larger."""
 
 
-Evaluate = Callable[[Vector], Evaluation | None]
-"""Coefficients -> sums over records, or None if the predictors there leave the range in which they are computed."""
+Evaluate = Callable[[Vector, float], Evaluation | None]
+"""(Coefficients, a limit for predictors) -> sums over records, or None if predictors there exceed the limit, or leave
+the range in which they are computed."""
+STRIDE = 3.0
+"""How much a step may raise the largest log mean: where exp runs away, Newton's method has no way back."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,20 +61,21 @@ class Solution:
 def solve(family: Family, evaluate: Evaluate, width: int) -> Solution:
     """From the model without covariates. A step that leaves the range is halved."""
     point = np.zeros(width)
-    null = evaluate(point)
-    if null is None or null.bread[0, 0] <= 0:
-        raise NotEstimable("no record with the response is at all parties; leave a party out with columns=.")
+    null = evaluate(point, math.inf)
+    if null is None:
+        raise NotEstimable("the offset leaves the range of predictors; subtract a number from it, its mean say.")
     point[0] = _intercept(family, null)
-    known = evaluate(point)
+    known = evaluate(point, math.inf)
     used = 2
     while known is not None:
         step = _solved(known.bread, known.score)
         distance = float(known.score @ step)
         if distance < SETTLED:
             return Solution(point + step, known.bread, null, used)
+        limit = known.top + STRIDE if family == "poisson" else math.inf
         known = None
         while known is None and used < MOST_ROUNDS and np.abs(step).max() > 1e-9:
-            known = evaluate(point + step)
+            known = evaluate(point + step, limit)
             used += 1
             if known is None:
                 step = step / 2

@@ -61,7 +61,7 @@ from colonnade.statistics.shares import (
 )
 
 Weighting = Literal["presence", "equal"]
-WEIGHT = 2**16
+WEIGHT = 2**14
 """Integer steps of a weight of 1, the mean of those of complete records."""
 LARGEST_WEIGHT = 64
 SCORE = 2**10
@@ -74,10 +74,8 @@ LARGEST_COEFFICIENT = 2.0**20
 SHARE_BYTES = 1 << 25
 """One share of a chunk of rows, for about 32 frequencies."""
 USUAL_FACTOR = 64
-LEAST_LOG_MEAN = 10.0
-"""The largest fitted mean of a poisson model is at least exp(-10)."""
-LARGEST_MEAN_RATIO = math.log(20.0)
-"""The fitted mean of no record may exceed the largest declared count by a larger factor: a step leads too far there."""
+LEAST_LOG_MEAN, LARGEST_LOG_MEAN = -10.0, 16.0
+"""Between these lies the sum of the largest parts of a log mean: their product is then a whole number of steps of r."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +218,7 @@ class ScoreLayout(SharedStatistic):
         """Whether predictors with these ranges can be computed with."""
         if self.family == "binomial":
             return max(-sum(low), sum(high)) <= LARGEST_LOG_ODDS
-        return -LEAST_LOG_MEAN <= sum(high) <= math.log(self.largest_response) + LARGEST_MEAN_RATIO
+        return LEAST_LOG_MEAN <= sum(high) <= LARGEST_LOG_MEAN
 
     @property
     def largest_response(self) -> float:
@@ -241,15 +239,15 @@ class ScoreLayout(SharedStatistic):
 
     @property
     def response_factor(self) -> int:
-        """Takes v (2 y - 1), or v y, in steps of weights, to the scale of r."""
+        """Takes v (2 y - 1), or v y, in steps of weights, to the scale of r: a power of 2."""
         unit = 2.0 if self.family == "binomial" else self.unit
-        return round(self.scale / (WEIGHT * unit))
+        return int(self.scale / (WEIGHT * unit))
 
     @cached_property
     def field(self) -> Field:
         """Holds sums of r x and W x x', or of r^2 x x': |r| is at most the largest weight times the largest of 1,
         y / unit, with room for rounding."""
-        reach = 1.0 if self.family == "binomial" else self.largest_response * math.exp(LEAST_LOG_MEAN)
+        reach = 1.0 if self.family == "binomial" else self.largest_response * math.exp(-LEAST_LOG_MEAN)
         residual = 2 * LARGEST_WEIGHT * self.scale * math.ceil(reach)
         product = residual * self.gamma
         largest = self.facts.n * (product**2 if self.errors else product * self.gamma)
@@ -508,14 +506,17 @@ class ScoreStages(JointStages):
         self.compare, self.open = self.opening(audience="coordinator, who tells the next coefficients to all members")
         self.stages = (self.range, self.share, self.multiply, self.compare, self.open)
 
-    def sums(self, job: Job, turn: int, coefficients: Vector) -> tuple[Matrix, Matrix, float] | None:
-        """(triangle as a matrix, the other sums (coefficient, column), the unit of r and W); None if out of range."""
+    def sums(
+        self, job: Job, turn: int, coefficients: Vector, limit: float
+    ) -> tuple[Matrix, Matrix, ScoreLayout] | None:
+        """(triangle as a matrix, the other sums (coefficient, column), the layout of the round); None if a predictor
+        may exceed the limit or leaves its range: nothing is opened then."""
         layout, count = self.layout, self.layout.width
         empty = [0.0] * len(layout.parties)
         chosen: dict[str, Any] = {"turn": turn, "coefficients": coefficients.tolist(), "low": empty, "high": empty}
         replies = job.ask(self.range, chosen=chosen)
         chosen["low"], chosen["high"] = ([replies[party][end] for party in layout.parties] for end in (0, 1))
-        if not layout.in_range(chosen["low"], chosen["high"]):
+        if sum(chosen["high"]) > limit or not layout.in_range(chosen["low"], chosen["high"]):
             return None
         for _ in layout.chunks:
             job.ask(self.share, chosen=chosen)
@@ -529,25 +530,25 @@ class ScoreStages(JointStages):
         ordered[np.ix_(layout.order, layout.order)] = upper + np.triu(upper, 1).T
         other = np.zeros((count, (layout.size - triangle) // count))
         other[layout.order] = opened[triangle:].reshape(count, -1)
-        return ordered, other, layout.with_chosen(**_tuples(chosen)).unit
+        return ordered, other, layout.with_chosen(**_tuples(chosen))
 
-    def evaluation(self, job: Job, turn: int, coefficients: Vector) -> Evaluation | None:
+    def evaluation(self, job: Job, turn: int, coefficients: Vector, limit: float) -> Evaluation | None:
         """Bread and score."""
-        sums = self.sums(job, turn, coefficients)
+        sums = self.sums(job, turn, coefficients, limit)
         if sums is None:
             return None
-        matrix, score, unit = sums
-        step = unit / (self.layout.scale * self.layout.gamma)
-        return Evaluation(score[:, 0] * step, matrix * (step / self.layout.gamma))
+        matrix, score, layout = sums
+        step = layout.unit / (layout.scale * layout.gamma)
+        return Evaluation(score[:, 0] * step, matrix * (step / layout.gamma), sum(layout.high))
 
     def meat(self, job: Job, coefficients: Vector) -> tuple[Matrix, Matrix]:
         """M and C of `newton.py`."""
-        sums = self.sums(job, 0, coefficients)
+        sums = self.sums(job, 0, coefficients, math.inf)
         if sums is None:
             raise UnsafeRequest("the predictors left their range between two rounds; a party has changed its data.")
-        matrix, scores, unit = sums
-        step = unit / (self.layout.scale * self.layout.gamma)
-        return matrix * step**2, scores * (step / (SCORE * math.sqrt(self.layout.facts.n)))
+        matrix, scores, layout = sums
+        step = layout.unit / (layout.scale * layout.gamma)
+        return matrix * step**2, scores * (step / (SCORE * math.sqrt(layout.facts.n)))
 
 
 def _tuples(chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -499,7 +499,7 @@ class FormulaFit(Procedure[Regression]):
 
 
 def _check_noise(inside: Matrix, noise: Matrix) -> None:
-    """Refuse noise that is no small change of the normal equations, by 30 draws of it; they protect nobody."""
+    """Refuse noise that is no small change of the normal equations, by 30 draws of it; they are post-processing."""
     values, vectors = np.linalg.eigh(inside)
     root = vectors / np.sqrt(values)
     drawn = np.random.default_rng(0).standard_normal((30, len(noise)))

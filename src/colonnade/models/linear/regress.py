@@ -192,7 +192,8 @@ class Regress(Method[Regression]):
         if self.family != "gaussian" and self.epsilon is not None:
             raise BadArguments(
                 f"family={self.family!r} has no private fit with valid intervals, since its weights depend on all"
-                " records of the response holder; leave epsilon out (each party must then allow 'exact-scores'), or take"
+                " records of the response holder; leave epsilon out (each party must then allow 'exact-scores'), or"
+                " take"
                 f" {PRIVATE_INSTEAD[self.family]}."
             )
         if self.family != "gaussian" and self.missing not in ("combined", "complete-case"):

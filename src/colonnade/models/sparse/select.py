@@ -6,8 +6,8 @@ columns, along a path of lambdas, and chooses one by BIC or cross-validation. Tw
 - `solver="moments"` (gaussian; the default there): one secure computation of moments, then no party is asked again;
 - `solver="newton"` (the default otherwise): a quasi-Newton method with one masked total predictor a round.
 
-A third one, `solver="wald"` (binomial and poisson), fits the model without a penalty as `Regress(family=...)` does, with
-weights for missing blocks, and puts the penalty on the Wald distance from that fit (Wang and Leng 2007).
+A third one, `solver="wald"` (binomial and poisson), fits the model without a penalty as `Regress(family=...)` does,
+with weights for missing blocks, and puts the penalty on the Wald distance from that fit (Wang and Leng 2007).
 
 The paper's own ADMM is `colonnade.papers.VFLGLMVS`, which shares the path and the rounds. The claims, and what each
 solver discloses, are in `select.claim.md`.
@@ -230,8 +230,8 @@ class Select(PathOptions):
             raise BadArguments("solver='newton' shows predictors and cannot be private; leave solver out with epsilon.")
         if self.solver == "wald" and (self.family == "gaussian" or self.epsilon is not None or self.criterion == "cv"):
             raise BadArguments(
-                "solver='wald' is for family='binomial' or 'poisson' without epsilon, with criterion='bic'; leave solver"
-                " out."
+                "solver='wald' is for family='binomial' or 'poisson' without epsilon and with criterion='bic'; leave"
+                " solver out."
             )
         if self.solver_used == "moments" and (self.criterion == "cv" or self.family == "poisson"):
             raise BadArguments(
@@ -437,8 +437,8 @@ class PathFromMoments(Path):
 
 
 class PathFromFit(Path):
-    """The weighted fit b_0 of `Regress(family=...)` with its robust covariance V. (b - b_0)'V^-1 (b - b_0) / 2 stands for
-    the log-likelihood that b lacks, which it is to second order."""
+    """The weighted fit b_0 of `Regress(family=...)` with its robust covariance V. (b - b_0)'V^-1 (b - b_0) / 2 stands
+    for the log-likelihood that b lacks, which it is to second order."""
 
     def __init__(self, method: Select, facts: PublicFacts, roster: Roster) -> None:
         super().__init__(method, facts)
@@ -570,7 +570,7 @@ class PathByRounds(Path):
             *self.solver.notes,
             *empty_notes(dict.fromkeys(layout.filled, "drop")),
             "Only records that every party has are used: right if records are missing completely at random. With"
-            " missing blocks use Select(solver='moments') (gaussian), or synthesize a table and fit that.",
+            " missing blocks use Select(solver='moments') (gaussian) or Select(solver='wald').",
         )
 
     def run(self, job: Job) -> Selection:

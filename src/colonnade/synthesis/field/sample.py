@@ -314,7 +314,7 @@ class FieldSampler:
             public[name] = column_cells(column, None if edges is None else edges.tolist())
             if f"shape_{place}" in arrays:
                 shapes[name] = Marginal(*arrays[f"shape_{place}"])
-        tables = {}
+        tables: dict[tuple[str, ...], Reals] = {}
         while (clique := arrays.get(f"clique_{len(tables)}_columns")) is not None:
             tables[tuple(map(str, clique))] = np.asarray(arrays[f"clique_{len(tables)}"])
         sizes = {name: len(own) for name, own in public.items()}
