@@ -121,7 +121,7 @@ def main() -> int:
         1e6 * seconds / sizes[-1] for seconds in (max(trusted["left"], trusted["right"]), trusted["holder"])
     )
     page.say(
-        f"With a trusted matcher (keyed hashes, union): {party:.1f} us a key at a party, {matcher:.1f} us at the matcher,"
+        f"With a trusted matcher (keyed hashes, union): {party:.1f} us a key at a party, {matcher:.1f} at the matcher,"
         f" {wall:.1f} s on the clock."
     )
     curve, rsa = per_key()

@@ -4,8 +4,8 @@ Criterion, fixed before the run. For each deviation (a field of a message, lette
 jobs, abort and retry; alone, in pairs, and at random over whole runs) an answer that is no refusal must be one that the
 honest run contains: `learned_more` counts those that are not. A member that changes one number in what it deals, opens,
 proves or compares must be noticed wherever verification is promised: `unnoticed_wrong` counts the results that are
-wrong without notice. Both must be 0, and every method of the catalogue must have been driven. 30 minutes of
-CPU time; QUICK=1 takes 5.
+wrong without notice. Both must be 0, and every method of the catalogue must have been driven. 30 minutes;
+QUICK=1 takes 5.
 """
 
 from __future__ import annotations
@@ -200,10 +200,10 @@ def _verified_labels(scene: Scene) -> set[str]:
 
 def drive(case: Case, seconds: float, chance: random.Random) -> tuple[Verdicts, int]:
     """Half of the time one message at a time, a quarter whole runs, a quarter lies; some of each in any case."""
-    verdicts, begun = Verdicts(), time.process_time()
+    verdicts, begun = Verdicts(), time.monotonic()
 
     def after(share: float) -> Callable[[], bool]:
-        return lambda: time.process_time() - begun > share * seconds
+        return lambda: time.monotonic() - begun > share * seconds
 
     with scene_of(case) as scene:
         engine = Engine(scene, chance, verdicts)
@@ -223,12 +223,12 @@ def drive(case: Case, seconds: float, chance: random.Random) -> tuple[Verdicts, 
 def main() -> int:
     page = Page("hostile", "Hostile coordinators and members")
     limit = 300.0 if quick() else 1800.0
-    begun, chance = time.process_time(), random.Random(1)
+    begun, chance = time.monotonic(), random.Random(1)
     total, rows = Verdicts(), []
     cases = list(CASES.values())
     driven = {scene_method(case) for case in cases}  # and all modules are loaded as they are now
     for done, case in enumerate(cases):
-        left = limit * 0.9 - (time.process_time() - begun)
+        left = limit * 0.9 - (time.monotonic() - begun)
         verdicts, exchanges = drive(case, left / (len(cases) - done), chance)
         rows.append(_row(case.name, exchanges, verdicts))
         print(

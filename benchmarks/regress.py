@@ -48,7 +48,7 @@ def main() -> int:
     ):
         method = Regress(response="profit_growth", columns=covariates)
         last[0], start, wall = time.process_time(), time.process_time(), time.perf_counter()
-        result = federation.run(method, progress=note)
+        result, _ = federation.run(method, progress=note)
         taken, clock = time.process_time() - start, time.perf_counter() - wall
         n = federation.facts.n
     page.say(f"{len(example.blocks)} parties, {n:,} records, {result.nobs:,} used, {result.complete:,} complete.")
@@ -56,9 +56,8 @@ def main() -> int:
     page.table(["stage", "CPU s, all members"], [[stage, f"{seconds:.1f}"] for stage, seconds in spent.items()])
     truth = example.truth.equations["profit_growth"].coefficients
     apart = (result.params[truth.index] - truth) / result.bse[truth.index]
-    page.say(
-        f"On the clock: {clock:.0f} s. Root mean square of (estimate - truth) / error: {np.sqrt((apart**2).mean()):.2f}."
-    )
+    size = np.sqrt((apart**2).mean())
+    page.say(f"On the clock: {clock:.0f} s. Root mean square of (estimate - truth) / error: {size:.2f}.")
     return page.finish(
         taken <= LIMIT,
         cpu_s=f"{taken:.1f}",

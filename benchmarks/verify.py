@@ -150,7 +150,7 @@ def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
             counts=False,
         )
 
-    large = 6_000 if quick() else vfem.RECORDS
+    large = 20_000 if quick() else vfem.RECORDS
     return [moments, field, regress(large, missing="em"), regress(min(large, 20_000)), small]
 
 

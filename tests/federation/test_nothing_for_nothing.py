@@ -334,52 +334,38 @@ def test_what_was_asked_is_never_withdrawn(tmp_path: Path) -> None:
 # --- parties in processes of their own, and over the network ------------------------------------------------------
 
 
-def under(federation: Federation, party: str, **policy: Any) -> Callable[[], None]:
-    """That party starts again under another policy; call what is returned to give it back the old one."""
+def under(federation: Federation, party: str, **policy: Any) -> None:
+    """That party starts again under another policy."""
     file = Path(federation.transport.where(party)).parent / "party.json"
-    before = file.read_text(encoding="utf-8")
-    settings = json.loads(before)
-
-    def restart(text: str) -> None:
-        file.write_text(text, encoding="utf-8")
-        process = federation.transport._process(party)  # type: ignore[attr-defined]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-    restart(json.dumps({**settings, "policy": {**settings["policy"], **policy}}))
-    return lambda: restart(before)
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**settings, "policy": {**settings["policy"], **policy}}), encoding="utf-8")
+    process = federation.transport._process(party)  # type: ignore[attr-defined]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
 
 
-TINY = {"epsilon": 1e-4, "delta": 1e-9}
-
-
-@pytest.mark.parametrize("transport", ["processes", "network"])
-def test_elsewhere_too_what_is_refused_anywhere_is_reserved_nowhere(tmp_path: Path, transport: str) -> None:
+@pytest.mark.parametrize(("transport", "refusing"), [("processes", "bank"), ("network", "clinic")])
+def test_elsewhere_too_what_is_refused_anywhere_is_reserved_nowhere(
+    tmp_path: Path, transport: str, refusing: str
+) -> None:
     with ready(tmp_path, made("describe"), transport=transport) as federation:
-        walked = {"clinic": "exact regression", "court": "tables", "bank": "describe"}
-        for place, case in walked.items():
-            plan = federation.plan(made(case))
+        for place, case in zip(PARTIES, ("exact regression", "tables", "describe"), strict=True):
             back = lost(federation, place, "check")
             with pytest.raises(PartyLost):
-                federation.run(plan)
+                federation.run(made(case))
             back()
-            exact = case == "exact regression"
-            back = under(federation, place, **({"allow": []} if exact else {"budget": TINY}))
-            with pytest.raises(UnboundedNotAllowed if exact else BudgetExceeded):
-                federation.run(plan)
-            if place != "bank":
-                back()
+        under(federation, refusing, allow=[], budget={"epsilon": 1e-4, "delta": 1e-9})
+        for case, refusal in (("exact regression", UnboundedNotAllowed), ("describe", BudgetExceeded)):
+            with pytest.raises(refusal, match=refusing if refusal is BudgetExceeded else "1 party refuses"):
+                federation.run(made(case))
         assert ledgers(federation) == [0, 0, 0]
         assert not federation.runs.exists() or not list(federation.runs.iterdir())
 
-        # The bank's budget is still too small, and its check is forged.
-        check = federation.check
         federation.check = lambda plan: None  # type: ignore[method-assign]
         with pytest.raises(BudgetExceeded):
-            federation.run(plan, name="refused")
-        federation.check = check  # type: ignore[method-assign]
+            federation.run(made("describe"), name="refused by one when the others have reserved")
+        assert sorted(ledgers(federation))[0] == 0
+        assert sorted(ledgers(federation))[1] > 0
         for place in PARTIES:
             with closing(Database(tmp_path / "home" / place / "party.db", read_only=True)) as database:
                 assert Ledger(database, create=False).costs() == []
-        back()
-        assert left_behind(federation, made("describe", epsilon=0.05)) == "result"

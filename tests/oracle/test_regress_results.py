@@ -75,7 +75,7 @@ def test_clusters_and_weights_are_weighted_least_squares_with_cluster_robust_err
     oracle = sm.WLS(table["wage"].to_numpy(), design, weights=table["weight"].to_numpy()).fit(
         cov_type="cluster", cov_kwds={"groups": table["household"].to_numpy()}
     )
-    n, p = design.shape
+    n = len(design)
     np.testing.assert_allclose(result.params, oracle.params, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(result.bse, oracle.bse * np.sqrt(n / (n - 1)), rtol=2e-3)
     assert result.df_groups == HOUSEHOLDS - 1
@@ -210,7 +210,7 @@ def test_independence_is_bartletts_test_of_the_fitted_law(missing: tuple[Regress
 def test_the_fraction_of_missing_information_is_one_minus_the_ratio_of_variances(
     missing: tuple[Regression, pd.DataFrame],
 ) -> None:
-    result, table = missing
+    result, _ = missing
     assert result.fmi is not None
     assert result.fmi["age"] < result.fmi["visits"]  # the employer has all records
     others = [place for place in range(len(result.features)) if place != result.target]

@@ -96,8 +96,8 @@ class CrossProduct:
             )
         if self.right > MOST_COLUMNS:
             raise SecureError(
-                f"a pair multiplies at most {MOST_COLUMNS} columns of one party, counted for each pattern of presence and of"
-                " empty cells; choose fewer columns, or share holders."
+                f"a pair multiplies at most {MOST_COLUMNS} columns of one party, counted for each pattern of presence"
+                " and of empty cells; choose fewer columns, or share holders."
             )
         if not self._primes:
             raise ModulusTooSmall(

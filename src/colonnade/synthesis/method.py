@@ -223,6 +223,11 @@ class Synthesize(Method[SyntheticTable]):
             return MISSING_DATA
         if self.model == "independent":
             return "A column's marginal is that of the records that have it: right if records are missing at random."
+        if self.model == "auto" and not self.of_one_model("copula"):
+            return (
+                "Columns are measured together on the records that have all of them, whichever model it is: right if"
+                " records are missing completely at random."
+            )
         pairs = "a pair of columns is measured on the records that have both: right if records are missing completely"
         if self.presence == "secret" or self.correlation == "pairs":
             return f"{pairs.capitalize()} at random."

@@ -15,8 +15,18 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.roster import Member, Roster
 from colonnade.federation.stage import Stage
+from colonnade.models.linear import weighted
+from colonnade.models.linear.combined import CombinedFit
 from colonnade.models.linear.regress import Regress
-from colonnade.models.linear.weighted import FORM_BITS, LARGEST_WEIGHT, WeightedLayout, later_forms, weighted_layout
+from colonnade.models.linear.weighted import (
+    FORM_BITS,
+    LARGEST_WEIGHT,
+    WeightedLayout,
+    cluster_groups,
+    later_forms,
+    weighted_layout,
+)
+from colonnade.privacy.randomness import SimulatedRandomness
 from support.wages import blocks_missing_at_random, federation, whole_table
 
 ROSTER = Roster(
@@ -38,19 +48,38 @@ def layout(n: int = 1003, groups: int = 40) -> WeightedLayout:
     return weighted_layout(facts, ROSTER, ("x0", "x1", "w", "z", "y"), 2**20, groups)
 
 
-@pytest.mark.parametrize(("n", "groups", "records"), [(1003, 40, 0), (1003, 40, 17), (50, 50, 7), (1000, 3, 999)])
-def test_groups_are_runs_of_records_of_equal_size(n: int, groups: int, records: int) -> None:
-    """Every record is in one group, whatever the chunks; sizes differ by one at most."""
-    shape = replace(layout(n, groups), records=records)
-    group = np.full(n, -1)
-    for number, (start, _) in enumerate(shape.chunks):
-        for own, part in shape.segments(number):
-            places = np.arange(start + part.start, start + part.stop)
-            assert (group[places] == -1).all()
-            group[places] = own
-    assert (np.diff(group) >= 0).all()
-    sizes = np.bincount(group, minlength=groups)
-    assert sizes.max() - sizes.min() <= 1
+@pytest.mark.parametrize(("clusters", "groups"), [(30, 40), (500, 40), (40, 40)])
+def test_clusters_are_whole_and_groups_alike_in_size(clusters: int, groups: int) -> None:
+    """Each its own group where there are enough; otherwise no group is larger than another by more than a cluster."""
+    rng = np.random.default_rng(3)
+    values = rng.integers(clusters, size=3000).astype(np.float64)
+    known = rng.random(3000) < 0.9
+    group = cluster_groups(values, known, groups, SimulatedRandomness(1)).astype(int)
+    assert group.max() < groups
+    members = [known & (values == cluster) for cluster in range(clusters)]
+    assert all(len(set(group[own])) == 1 for own in members)
+    assert len({group[own][0] for own in members}) == min(clusters, groups)
+    sizes = np.bincount(group[known], minlength=groups)
+    assert clusters <= groups or sizes.max() - sizes.min() <= max(own.sum() for own in members)
+    assert (cluster_groups(values, known, groups, SimulatedRandomness(2)) != group).any()
+
+
+def test_records_may_travel_in_chunks_and_products_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same figures, however the records are cut."""
+    blocks = blocks_missing_at_random(whole_table(5000))
+    method = Regress(response="wage", columns=("age", "debt", "visits"), verify=False)
+    results = []
+    for name, most in (("whole", (1 << 26, 1 << 27)), ("cut", (1, 40_000))):
+        monkeypatch.setattr(weighted, "MAIL_BYTES", most[0])
+        monkeypatch.setattr(weighted, "PRODUCT_BYTES", most[1])
+        with federation(tmp_path / name, blocks, seed=5) as parties:
+            procedure = method.procedure(parties.facts, parties.roster)
+            assert isinstance(procedure, CombinedFit)
+            results.append((len(procedure.layout.chunks), procedure.layout.parts, method.fit(parties)))
+    (one_chunk, one_part, whole), (chunks, parts, cut) = results
+    assert (one_chunk, one_part) == (1, 1)
+    assert min(chunks, parts) > 1
+    np.testing.assert_allclose(cut.table(), whole.table(), rtol=1e-9)
 
 
 def test_forms_that_could_wrap_or_have_another_shape_are_refused() -> None:

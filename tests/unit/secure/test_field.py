@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tracemalloc
 
@@ -271,3 +272,24 @@ def test_layers_differ_and_every_call_is_fresh() -> None:
     assert (a[0] != a[1]).mean() > 0.9
     repeated = [field.uniform((5,), SimulatedRandomness(6)).tolist() for _ in range(2)]
     assert repeated[0] == repeated[1]
+
+
+def test_products_within_runs_of_records_are_exact() -> None:
+    """Extreme residues in runs of 0 to 4096 records, against Python's integers."""
+    field = Field(primes_for(100))
+    rng = np.random.default_rng(7)
+    cuts = np.array([0, 1, 1, 60, 4156, 4200])
+    a, b = (
+        np.stack([rng.choice([0, p // 2, p // 2 + 1, p - 1], size=(4200, width)) for p in field.primes]).astype(
+            np.int32
+        )
+        for width in (3, 2)
+    )
+    for right in (b, a):
+        products = field.segments(a, right, cuts)
+        for layer, p in enumerate(field.primes):
+            for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
+                expected = python_gram(a[layer, start:stop], right[layer, start:stop]) % p if stop > start else 0
+                assert (products[layer, number] == expected).all()
+    with pytest.raises(SecureError):
+        field.segments(a, b, np.array([0, 4097]))

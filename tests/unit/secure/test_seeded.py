@@ -19,6 +19,7 @@ from colonnade.secure.seeded import (
     PackedShare,
     SeedShare,
     Shape,
+    deal_residues,
     deal_seeded,
     deal_uniform,
     materialize,
@@ -138,3 +139,15 @@ def test_refusals() -> None:
             PackedShare(made.field, made.shape, damaged).block(0)
     with pytest.raises(SecureError, match="shape"):
         Shape((-1, 2))
+
+
+def test_residues_are_shared_again_as_integers_are() -> None:
+    """A holder's own share: all shares together give the residues, and every seed's share is its stream."""
+    field = Field(primes_for(61))
+    rng = np.random.default_rng(2)
+    residues = np.stack([rng.integers(p, size=(BATCH_ROWS + 3, 2)) for p in field.primes]).astype(np.int32)
+    made = deal_residues(field, residues, holders=5, threshold=2, randomness=SimulatedRandomness(4), first=3)
+    assert sorted(made.seeds) == [3, 4]
+    shares = {holder: materialize(packed) for holder, packed in enumerate(made.packed([0, 1, 2]))}
+    shares |= {holder: materialize(SeedShare(field, made.shape, seed)) for holder, seed in made.seeds.items()}
+    assert np.array_equal(interpolate(field, shares, degree=2), residues)

@@ -47,6 +47,11 @@ class GeneralizedRegression(Regression):
             (("Offset:", self.offset or "none"), ("Covariance Type:", self.covariance)),
         )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Without what holds of Gaussian columns only: weights need no law of the covariates."""
+        return tuple(note for note in super().notes if not note.startswith("Not continuous"))
+
     def _lead(self) -> str:
         return (
             f"From {number(self.complete)} complete records, for {number(self.nobs)} with the response of"
