@@ -43,9 +43,9 @@ docs: $(STAMP)
 	$(BIN)/python docs/check_site.py site
 	@echo "Open: $(CURDIR)/site/index.html"
 
-# Needs Chromium; writes docs/images/console-*.png from a party with simulated jobs.
+# Needs Chromium; writes docs/images/*.png from the demo and from a party with simulated jobs, and every page into screenshots/.
 screenshots: $(STAMP)
-	PYTHONPATH=tests $(BIN)/python -m support.screenshots docs/images
+	PYTHONPATH=tests $(BIN)/python -m support.screenshots docs/images screenshots
 
 # What .venv consists of (CycloneDX, sbom.json): every package with its version, licence and what needs it.
 sbom: $(STAMP) .venv-sbom/.installed

@@ -142,7 +142,7 @@ def test_regress_prints_and_writes_the_coefficients(federation: Path) -> None:
     said = run(federation, "regress", "--response", "profit_growth", "--minimum-joint", "3")
     text, folder = report_of(said)
     result = folder.read_json("result.json")
-    assert "P>|z|" in said
+    assert "P>|t|" in said
     for name in ("capital", "roa", "region[west]"):
         assert name in said
         assert name in text

@@ -76,10 +76,27 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyt
 
 # --- every block of every page, in every language --------------------------------------------------------------
 
-PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "results")]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "src").rglob("*.md")),
+    *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "results"),
+]
 FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-RUN_ELSEWHERE = ("python", "{code-block}", "{eval-rst}", "{toctree}", "{image}")
-"""Python runs in the tests of the pages; the others are Sphinx's, which builds the site without a warning."""
+RUN_ELSEWHERE = ("python", "text", "{eval-rst}", "{toctree}", "{image}")
+"""Python runs in the tests of the pages, and text is what it prints; the others are Sphinx's, which builds the site
+without a warning."""
+
+
+def test_the_readme_s_first_lines_print_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = FENCED.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    (_, lines), (language, printed) = blocks[:2]
+    assert language == "text"
+    exec(compile(lines, "README.md", "exec"), {})
+    assert capsys.readouterr().out.split() == printed.split()
+    assert (tmp_path / "coefficients.png").stat().st_size > 5_000
 
 
 def read_toml_block(text: str, folder: Path) -> str:
@@ -141,7 +158,7 @@ def test_every_block_is_in_a_language_that_is_checked(page: Path, tmp_path: Path
         elif language in ("sh", ""):
             if page not in TAUGHT:  # there they run
                 check_commands(block)
-        else:
+        elif not language.startswith("{code-block}") or page not in TAUGHT:  # there it is a file that is used
             assert language.startswith(RUN_ELSEWHERE), f"{page.name} has a block in {language!r}, which nothing checks"
 
 

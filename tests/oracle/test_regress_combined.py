@@ -16,11 +16,15 @@ import statsmodels.api as sm
 from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
+from colonnade.data.column import Column, Columns
+from colonnade.models.linear.augmented import augmented_regression, pair_coordinates
 from colonnade.models.linear.combined import CombinedFit
 from colonnade.models.linear.gaussian import regression
 from colonnade.models.linear.propensity import presence_weights
 from colonnade.models.linear.regress import Regress
 from colonnade.models.linear.result import Regression
+from colonnade.models.linear.robust import group_influences, group_moments, influence_forms
+from colonnade.models.linear.weighted import WEIGHT
 from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 from support.wages import blocks_missing_at_random, complete_blocks, federation, pooled, whole_table
 
@@ -195,3 +199,50 @@ def weighted_patterns(rows: Array, weights: Array, names: list[str]) -> PatternS
         part[2] += weight * row[seen]
         part[3] += weight * np.outer(row[seen], row[seen])
     return PatternStatistics(tuple(names), tuple(Pattern(s[0], float(s[1][0]), s[2], s[3]) for s in sums.values()))
+
+
+def test_on_a_grid_the_federation_computes_what_pooled_records_give(tmp_path: Path) -> None:
+    """Values that need no rounding: weighted estimate and both kinds of group errors agree to nine digits."""
+    rng = np.random.default_rng(8)
+    n, grid = 500, 256
+    z = rng.normal(size=(n, 1)) + rng.normal(size=(n, 5))
+    table = np.clip(np.rint(z * grid / 8), -grid, grid) / grid
+    table[:, 4] = np.clip(np.rint((table[:, :4].sum(axis=1) / 8 + 0.1 * rng.normal(size=n)) * grid), -grid, grid) / grid
+    present = rng.random((n, 2)) < 1 / (1 + np.exp(-0.5 - 3 * table[:, [4]] * [1, -1]))
+    names, held = ["own", "b1", "b2", "c", "y"], {"employer": [0, 4], "bank": [1, 2], "clinic": [3]}
+    frame = pd.DataFrame(table, columns=names).assign(id=[f"P{i:05d}" for i in range(n)])
+    there = {"employer": np.ones(n, dtype=bool), "bank": present[:, 0], "clinic": present[:, 1]}
+    blocks = {party: frame.loc[there[party], ["id", *(names[i] for i in own)]] for party, own in held.items()}
+    columns = Columns(Column(name=name, kind="continuous", lower=-1.0, upper=1.0) for name in names)
+    with federation(tmp_path, blocks, columns) as parties:
+        method = Regress(response="y", minimum_joint=2)
+        procedure = method.procedure(parties.facts, parties.roster)
+        result = method.fit(parties)
+        assert isinstance(procedure, CombinedFit)
+        count = procedure.layout.groups
+        groups = np.asarray(parties.transport["employer"].rows) * count // n
+    assert result.beside is not None
+
+    rows = table.copy()
+    rows[np.ix_(~present[:, 0], [1, 2])] = np.nan
+    rows[~present[:, 1], 3] = np.nan
+    data = PatternStatistics.of_rows(rows, names)
+    law = fit_gaussian(data)
+    fitted = presence_weights(table[:, [0, 4]], 1, present)
+    moments = group_moments(rows, np.ones(n), groups, count)
+    own, coordinates = np.array([0, 4]), [np.array([1, 2]), np.array([3])]
+    in_groups = {}
+    for (a, b), weights in zip(fitted.pairs, fitted.weights.T, strict=True):
+        integers = np.rint(weights * (present[:, a] & present[:, b]).mean() * WEIGHT)
+        part = np.nan_to_num(rows)[:, pair_coordinates(own, coordinates, (a, b))]
+        (in_groups[a, b],) = group_moments(part, integers * n / integers.sum(), groups, count)
+    pairs = {pair: sums.sum(axis=0) for pair, sums in in_groups.items()}
+    augmented = augmented_regression(data, law, 4, coordinates, pairs)
+    second = group_influences(augmented.patterns, moments)
+    second += group_influences([augmented.pairs[pair] for pair in in_groups], list(in_groups.values()))
+    first = group_influences(influence_forms(data, law, 4), moments)
+    errors = np.sqrt(count / (count - 1) * n / (n - 5) * (np.column_stack([first, second]) ** 2).sum(axis=0))
+    order = ["const", *names[:4]]
+    np.testing.assert_allclose(result.beside.loc[order, "weighted"], augmented.params, rtol=1e-9)
+    np.testing.assert_allclose(result.beside.loc[order, "Gaussian std err"], errors[:5], rtol=1e-9)
+    np.testing.assert_allclose(result.beside.loc[order, "weighted std err"], errors[5:], rtol=1e-9)

@@ -1,22 +1,34 @@
-"""`make screenshots`: the console's pages as pictures for the documentation, from a party with simulated jobs."""
+"""`make screenshots`: the pages that people see, as pictures: for the documentation, and to look at.
+
+docs/images gets those that the pages show; screenshots/ every page of the demo, a report of each kind of result and the
+console, at a desk and on a telephone, in light and in dark.
+"""
 
 from __future__ import annotations
 
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from support.browser import PHONE, Watched, launched
+from typer.testing import CliRunner
+
+from colonnade.cli.main import app
+from support.browser import DESK, PHONE, Watched, launched
 from support.operators import busy_party, served
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+HIGHEST = 6_000
+"""Pixels of a picture of a whole page."""
+
+
+def console_pictures(browser: Browser, images: Path) -> None:
     with (
         tempfile.TemporaryDirectory() as root,
         busy_party(Path(root), n=2000) as made,
         served(made.service) as (console, link),
-        launched() as browser,
     ):
         components = made.service.waiting()[0].name
         with Watched(browser, width=1000, height=700) as seen:
@@ -29,12 +41,56 @@ def main(folder: Path) -> None:
             ):
                 seen.page.set_viewport_size({"width": width, "height": height})
                 seen.open(console.origin + console.base + path)
-                seen.page.screenshot(path=folder / f"console-{name}.png")
+                seen.page.screenshot(path=images / f"console-{name}.png")
         with Watched(browser, width=PHONE, height=760, dark=True) as seen:
             seen.open(console.new_link())
             seen.open(f"{console.origin}{console.base}runs")
-            seen.page.screenshot(path=folder / "console-runs-dark-phone.png")
+            seen.page.screenshot(path=images / "console-runs-dark-phone.png")
+
+
+def demo_pictures(browser: Browser, demo: Path, images: Path) -> None:
+    """The first screen of the demo's page, the whole of it, and one of its reports."""
+    with Watched(browser, width=1120, height=760, device_scale_factor=1.5) as seen:
+        seen.open(demo / "index.html")
+        seen.page.locator("main").screenshot(path=images / "demo.png")
+        seen.page.locator(".charts").first.screenshot(path=images / "story.png")
+    report = next((demo / "runs").glob("regress-*")) / "report.html"
+    with Watched(browser, width=1120, height=900) as seen:
+        seen.open(report)
+        seen.page.screenshot(path=images / "report.png")
+    with Watched(browser, width=PHONE, height=760, dark=True, device_scale_factor=2) as seen:
+        page = seen.open(report)
+        page.locator("figure").first.scroll_into_view_if_needed()
+        page.screenshot(path=images / "report-phone.png")
+
+
+def every_picture(browser: Browser, pages: dict[str, Path], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, path in pages.items():
+        for width in (DESK, PHONE):
+            for dark in (False, True):
+                with Watched(browser, width=width, dark=dark) as seen:
+                    page = seen.open(path)
+                    high = int(page.evaluate("() => document.documentElement.scrollHeight"))
+                    page.screenshot(
+                        path=folder / f"{name}-{width}{'-dark' if dark else ''}.png",
+                        full_page=True,
+                        clip={"x": 0, "y": 0, "width": width, "height": min(high, HIGHEST)},
+                    )
+
+
+def main(images: Path, folder: Path) -> None:
+    images.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as root:
+        demo = Path(root) / "demo"
+        done = CliRunner().invoke(app, ["demo", "--quiet", "--out", str(demo)])
+        assert done.exit_code == 0, done.output
+        reports = {path.parent.name.split("-")[0]: path for path in sorted((demo / "runs").glob("*/report.html"))}
+        with launched() as browser:
+            demo_pictures(browser, demo, images)
+            every_picture(browser, {"demo": demo / "index.html", **reports}, folder)
+            console_pictures(browser, images)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -138,6 +138,23 @@ def hand_over(
     return True
 
 
+def handed_back(run: Path, job: Mapping[str, Any], path: Path, out: Output) -> bool:
+    """Let the coordinator that serves this coordinator.toml, if one does, go on with a run."""
+    from colonnade.federation.config import CoordinatorFile
+    from colonnade.federation.service import Queue
+
+    if not CoordinatorFile.is_one(path):
+        return False
+    file = CoordinatorFile.from_toml(path)
+    queue = Queue(file.queue)
+    if not queue.served or run.absolute().parent != file.runs.absolute():
+        return False
+    if run.name not in queue.waiting():
+        queue.put(job["method"], job["options"], name=run.name, again=True)
+    follow(queue, run.name, file.runs, out)
+    return True
+
+
 def follow(queue: Queue, name: str, runs: Path, out: Output) -> None:
     """Say what the service does with a job until it has ended."""
     from colonnade.federation.job import Progress

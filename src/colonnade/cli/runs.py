@@ -55,7 +55,7 @@ def resume(
     What was answered comes back byte for byte, and nothing is debited twice.
     """
     from colonnade.catalogue import CATALOGUE
-    from colonnade.cli.running import go_on, open_federation
+    from colonnade.cli.running import go_on, handed_back, open_federation
     from colonnade.federation.run_folder import RunFolder
 
     out = Output(quiet=quiet)
@@ -66,6 +66,8 @@ def resume(
             f"{run} was started from Python, without a federation.toml; resume it there with federation.resume(...),"
             " or name a federation.toml of the same parties with --federation."
         )
+    if handed_back(run, job, Path(origin), out):
+        return
     aligned = not CATALOGUE.load(job["method"]).makes_cohort
     with open_federation(Path(origin), out, aligned=aligned) as opened:
         go_on(opened, run, out)

@@ -88,11 +88,15 @@ class Queue:
         """Put a job into the queue; the name of its run folder."""
         return self.put(method.name, method.options(), name=name)
 
-    def put(self, method: str, options: Mapping[str, Any], *, name: str | None = None) -> str:
+    def put(self, method: str, options: Mapping[str, Any], *, name: str | None = None, again: bool = False) -> str:
+        """`again`: a run that has failed, or was begun without the service."""
         name = name or f"{method}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         check_name(name, "a run", error=RunError)
         private_folder(self.path / "ended")
-        if self._file(name).exists() or (self.path / "ended" / f"{name}.json").exists():
+        ended = self.path / "ended" / f"{name}.json"
+        if again:
+            ended.unlink(missing_ok=True)
+        if self._file(name).exists() or ended.exists():
             raise RunError(f"a job called {name} was already asked for; choose another name.")
         self._write(self._file(name), {"method": method, "options": plain(options), "asked": time.time()})
         return name

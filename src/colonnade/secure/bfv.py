@@ -17,6 +17,7 @@ import functools
 import math
 import os
 import struct
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from colonnade.errors import ModulusTooSmall, SecureError
-from colonnade.privacy.randomness import Randomness
+from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 
 DEGREE = 8192
 PRIMES = (
@@ -114,6 +115,11 @@ class CrossProduct:
     def primes(self) -> tuple[int, ...]:
         """Of q."""
         return self._primes[:-1]
+
+    @property
+    def special(self) -> int:
+        """The prime of the keys."""
+        return self._primes[-1]
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -274,8 +280,13 @@ class _Context:
         return np.frombuffer(body, dtype=np.uint64, offset=_BEFORE + 24).reshape(2, primes, DEGREE)
 
 
-@functools.lru_cache(maxsize=4)
-def _context(bits: int, primes: tuple[int, ...]) -> _Context:
+def _context(product: CrossProduct) -> _Context:
+    """One for each thread: members of an embedded federation work at the same time, and its file is its own."""
+    return _own_context(product.bits, (*product.primes, product.special), threading.get_ident())
+
+
+@functools.lru_cache(maxsize=8)
+def _own_context(bits: int, primes: tuple[int, ...], thread: int) -> _Context:
     return _Context(bits, primes)
 
 
@@ -287,7 +298,7 @@ class Encrypter:
 
     def __init__(self, product: CrossProduct, secret: bytes | None = None) -> None:
         _self_test()
-        self.product, self._context = product, _context(product.bits, product._primes)
+        self.product, self._context = product, _context(product)
         context = self._context.context
         if secret is None:
             generator = self._context.seal.KeyGenerator(context)
@@ -355,7 +366,7 @@ class Multiplier:
 
     def __init__(self, product: CrossProduct, state: Mapping[str, Limbs] | None = None) -> None:
         _self_test()
-        self.product, self._context = product, _context(product.bits, product._primes)
+        self.product, self._context = product, _context(product)
         self.state: dict[str, Limbs] = dict(state or {})
         for number, group in enumerate(product.groups) if state is None else ():
             self.state[f"c0 {number}"] = np.zeros((len(product.primes), group.packed, product.right), dtype=np.uint64)
@@ -431,11 +442,9 @@ class Multiplier:
                 zero = encrypted_zero(context, encryptor)
                 context.evaluator.add_plain_inplace(zero, context.plaintext(mask))
                 limbs = context.limbs(zero).copy()
-                for layer, prime in enumerate(product.primes):
-                    limbs[0, layer, :c] = (limbs[0, layer, :c] + first[layer, :, column] + flood[layer]) % np.uint64(
-                        prime
-                    )
-                    limbs[1, layer] = (limbs[1, layer] + second[layer, :, column]) % np.uint64(prime)
+                limbs[0, :, :c] += first[:, :, column] + np.stack(flood)
+                limbs[1] += second[:, :, column]
+                limbs %= np.array(product.primes, dtype=np.uint64)[:, None]
                 ciphertext = context.ciphertext(limbs, context.full)
                 context.evaluator.mod_switch_to_next_inplace(ciphertext)
                 shown[column] = context.limbs(ciphertext)
@@ -591,8 +600,6 @@ def _self_test() -> None:
         return
     _TESTED = True  # so that the classes below can be made
     try:
-        from colonnade.privacy.randomness import SimulatedRandomness
-
         rows = np.arange(-6, 6).reshape(6, 2), np.arange(3, -15, -1).reshape(6, 3)
         product = CrossProduct(records=6, left=2, right=3, bound=20, bits=20)
         encrypter, multiplier = Encrypter(product), Multiplier(product)

@@ -373,7 +373,8 @@ def messages(
     require_holder(me)
     stored = f"{tag}: from the others"
     if me.kept(stored):
-        recalled = me.remembered(stored, MOST_REMEMBERED, lambda: me.recall(stored)) if remember else me.recall(stored)
+        known: dict[str, Any] = me.remembered(stored, MOST_REMEMBERED + 1, dict) if remember else {}
+        recalled = known or _remembered(me, stored, me.recall(stored), remember=remember)
         return _complete(tag, senders, recalled | me.own_mail(tag))
     received = me.received(tag)
     packed = [me.received(f"{tag}, prime {layer}") for layer in range(layers)]
@@ -382,11 +383,15 @@ def messages(
             received[sender] = [layer[sender] for layer in packed]
     if keep:
         others = {sender: message for sender, message in received.items() if sender != me.name}
-        me.keep(stored, others)
-        if remember:
-            packed_words = (layer for message in others.values() if isinstance(message, list) for layer in message)
-            me.remembered(stored, sum(words.nbytes for words in packed_words), lambda: others)
+        me.keep(stored, _remembered(me, stored, others, remember=remember))
     return _complete(tag, senders, received)
+
+
+def _remembered(me: Party, name: str, mail: dict[str, Any], *, remember: bool) -> dict[str, Any]:
+    if remember:
+        words = (layer for message in mail.values() if isinstance(message, list) for layer in message)
+        me.remembered(name, sum(layer.nbytes for layer in words), lambda: mail)
+    return mail
 
 
 def shares_of(

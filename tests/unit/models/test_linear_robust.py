@@ -177,7 +177,7 @@ FINE = {"records": 1000, "capped": 0, "unlikely": 0, "drawn": 0.0, "pvalue": 0.5
         ({"drawn": 0.6}, "Not valid for inference: the presence-weighted moments are too noisy"),
         ({"difference": 5.0, "share": 0.5}, "Not valid for inference: the Gaussian fit and the presence-weighted"),
         ({"difference": 5.0, "share": 0.9}, "Valid if presence"),
-        ({"tested": False}, "Not valid for inference: there are too few records"),
+        ({"tested": False}, "Not valid for inference: there are too few groups"),
         ({"rare": ("sector[mining]",)}, "But fewer than 1% of the records have sector[mining]"),
     ],
 )

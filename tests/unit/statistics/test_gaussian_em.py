@@ -16,6 +16,7 @@ from colonnade.statistics.gaussian_em import (
     em_step,
     fit_gaussian,
     log_likelihood,
+    redundant,
 )
 
 Array = NDArray[np.float64]
@@ -202,3 +203,21 @@ def test_few_joint_records_do_not_lead_newton_into_the_edge_of_the_covariances()
         value, mu, sigma = em_step(data, mu, sigma)
     assert value <= fit.loglik < value + 20
     assert min(np.diff(fit.trace)) >= 0
+
+
+@pytest.mark.parametrize("keep", ["", "a", "twin", "sum"])
+def test_what_is_advised_to_be_left_out_is_enough_and_never_the_response(keep: str) -> None:
+    a, b, other = np.random.default_rng(1).normal(size=(3, 500))
+    columns = ["a", "b", "other", "twin", "sum"]
+    table = np.column_stack([a, b, other, 2 * a + 1, a + b])
+    out = redundant(np.corrcoef(table.T), columns, floor=1e-3, keep=keep)
+    assert len(out) == 2
+    assert keep not in out
+    left = [place for place, column in enumerate(columns) if column not in out]
+    assert np.linalg.eigvalsh(np.corrcoef(table[:, left].T))[0] > 1e-3
+
+
+def test_a_column_of_many_categories_is_left_out_with_all_of_them() -> None:
+    indicators = np.eye(3)[np.arange(300) % 3]
+    out = redundant(np.corrcoef(indicators.T), ["group"] * 3, floor=1e-3)
+    assert out == ["group"]

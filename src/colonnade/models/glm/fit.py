@@ -25,7 +25,7 @@ from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.propensity import CAP
 from colonnade.models.linear.result import Regression
 from colonnade.models.matrix import columns_of
-from colonnade.statistics.features import features
+from colonnade.statistics.features import constant_response, features
 from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.verified import NOT_VERIFIED
 
@@ -98,7 +98,10 @@ class GeneralizedFit(Procedure[Regression]):
             turn += sums is not None  # a point that is out of range opens nothing
             return sums
 
-        solution = solve(self.family, evaluate, width)
+        columns = [feature.column for feature in self.layout.features]
+        gaps = [name for name in dict.fromkeys(columns) if self.layout.facts.column(name).missing]
+        unvaried = constant_response(self.layout.response, gaps)
+        solution = solve(self.family, evaluate, width, columns=columns, unvaried=unvaried)
         meat, explained = self.errors.meat(job, solution.params)
         return remarks, solution, robust_covariance(solution.bread, meat, explained)
 

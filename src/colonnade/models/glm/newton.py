@@ -15,18 +15,20 @@ the maximum likelihood fit. Both links are canonical, so B is the information.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from colonnade.errors import NotEstimable
-from colonnade.statistics.gaussian_em import Matrix, Vector
+from colonnade.statistics.gaussian_em import NEARLY_SINGULAR, Matrix, Vector, redundant
 
 Family = Literal["binomial", "poisson"]
 MOST_ROUNDS = 40
 """Points at which scores are asked for; 5 to 8 are usual."""
+SINGULAR = 1e-10
+"""Smallest eigenvalue of the information in units of its diagonal; below it columns determine one another."""
 SETTLED = 1e-8
 """s'B^-1 s before the last step: squared standard errors of distance. A further step would be about its square."""
 
@@ -58,16 +60,24 @@ class Solution:
     steps: int
 
 
-def solve(family: Family, evaluate: Evaluate, width: int) -> Solution:
-    """From the model without covariates. A step that leaves the range is halved."""
+def solve(
+    family: Family, evaluate: Evaluate, width: int, *, columns: Sequence[str] = (), unvaried: str = ""
+) -> Solution:
+    """From the model without covariates. A step that leaves the range is halved.
+
+    `columns` are those of the coefficients after the intercept, and `unvaried` is the sentence about a response that
+    does not vary, for refusals.
+    """
+    columns = ("", *(columns or map(str, range(1, width))))
     point = np.zeros(width)
     null = evaluate(point, math.inf)
     if null is None:
         raise NotEstimable("the offset leaves the range of predictors; subtract a number from it, its mean say.")
-    point[0] = _intercept(family, null)
+    point[0] = _intercept(family, null, unvaried)
     known = evaluate(point, math.inf)
     used = 2
     while known is not None:
+        _check_columns(known.bread, columns)
         step = _solved(known.bread, known.score)
         distance = float(known.score @ step)
         if distance < SETTLED:
@@ -80,13 +90,16 @@ def solve(family: Family, evaluate: Evaluate, width: int) -> Solution:
             if known is None:
                 step = step / 2
         point = point + step
+    sizes = np.abs(point * np.sqrt(np.diag(null.bread)))
+    sizes[0] = 0.0
+    largest = dict.fromkeys(columns[place] for place in np.flatnonzero(sizes >= sizes.max() / 2))
     raise NotEstimable(
         "the likelihood has no maximum within reach: some covariates separate the response, or predict it so well that"
-        " coefficients grow without end; leave such columns out with columns=."
+        f" coefficients grow without end; leave out {', '.join(map(repr, largest))} with columns=."
     )
 
 
-def _intercept(family: Family, null: Evaluation) -> float:
+def _intercept(family: Family, null: Evaluation, unvaried: str) -> float:
     """Of the model without covariates, from the sums at zero: sum v y = score + sum v mu."""
     weight = float(null.bread[0, 0])
     if family == "poisson":
@@ -96,18 +109,29 @@ def _intercept(family: Family, null: Evaluation) -> float:
         return math.log(total / weight)
     mean = 0.5 + float(null.score[0]) / (4 * weight)
     if not 1e-9 < mean < 1 - 1e-9:
-        raise NotEstimable("the response does not vary in the records used; check that the parties' records overlap.")
+        raise NotEstimable(unvaried or "the response does not vary in the records used.")
     return math.log(mean / (1 - mean))
 
 
-def _solved(bread: Matrix, right: Matrix) -> Matrix:
-    """B^-1 right, in units in which B has ones on its diagonal; refused where columns determine one another."""
+def _check_columns(bread: Matrix, columns: Sequence[str]) -> None:
+    """Refuse columns that do not vary, or that determine one another."""
     scale = np.sqrt(np.diag(bread))
-    if not scale.min() > 0:
-        raise NotEstimable("a covariate does not vary in the records used; leave it out with columns=.")
+    flat = dict.fromkeys(columns[place] for place in np.flatnonzero(~(scale > 0)))
+    if flat:
+        listed = ", ".join(map(repr, flat))
+        raise NotEstimable(f"columns {listed} do not vary in the records used; leave them out with columns=.")
     standard = bread / np.outer(scale, scale)
-    if np.linalg.eigvalsh(standard)[0] < 1e-10:
-        raise NotEstimable("covariates determine one another in the records used; leave one out with columns=.")
+    if np.linalg.eigvalsh(standard)[0] < SINGULAR:
+        out = ", ".join(map(repr, redundant(standard, columns, floor=NEARLY_SINGULAR)))
+        raise NotEstimable(
+            f"covariates determine one another, or the intercept, in the records used; leave out {out} with columns=."
+        )
+
+
+def _solved(bread: Matrix, right: Matrix) -> Matrix:
+    """B^-1 right, in units in which B has ones on its diagonal."""
+    scale = np.sqrt(np.diag(bread))
+    standard = bread / np.outer(scale, scale)
     divided = right / (scale if right.ndim == 1 else scale[:, None])
     solution = np.linalg.solve(standard, divided)
     return np.asarray(solution / (scale if right.ndim == 1 else scale[:, None]))

@@ -57,7 +57,7 @@ class CombinedFit(Procedure[Regression]):
         roster.require_committee(pair=False, instead='missing="em"')
         self.minimum_joint, self.gamma, self.response = minimum_joint, gamma, names[-1]
         self.first = MomentFit(facts, roster, names=names, gamma=gamma, estimator=estimate, verify=verify)
-        groups = max(2, min(GROUPS, facts.n // SMALLEST_GROUP))
+        groups = GROUPS if clusters is not None else max(2, min(GROUPS, facts.n // SMALLEST_GROUP))
         self.layout = weighted_layout(facts, roster, names, gamma, groups, clusters=clusters, weights=weights)
         self.weighted = WeightedComputation(self.layout, "client")
         self.stages = (*self.first.stages, *self.weighted.stages)

@@ -363,6 +363,11 @@ class WeightedLayout(SharedStatistic):
             for pair in self.pairs
         }
 
+    def _multiplied(self, records: Mapping[Pair, NDArray[np.intp]], me: Party) -> dict[Pair, NDArray[np.intp]]:
+        """The same of the pairs whose weights differ. Where all records have both blocks each weighs 1, as all know."""
+        used = self._masks(me)[self.parties.index(self.response_party)].sum()
+        return {pair: own[:0] if len(own) == used and self.weights is None else own for pair, own in records.items()}
+
     def _in_part(self, records: NDArray[np.intp], part: int) -> slice:
         return slice(part * len(records) // self.parts, (part + 1) * len(records) // self.parts)
 
@@ -408,7 +413,8 @@ class WeightedLayout(SharedStatistic):
             self.put_away(me, len(self.chunks) - 1)
         else:
             self._put_products_away(me, part - 1)
-        records = {pair: own[self._in_part(own, part)] for pair, own in self._pair_records(me).items()}
+        multiplied = self._multiplied(self._pair_records(me), me)
+        records = {pair: own[self._in_part(own, part)] for pair, own in multiplied.items()}
         filled = [own for own in records.values() if own.size]
         low, high = (
             min((int(own[0]) for own in filled), default=0),
@@ -434,7 +440,7 @@ class WeightedLayout(SharedStatistic):
         if not me.kept(f"{name}, joined"):
             entries = sum(
                 len(own[self._in_part(own, part)]) * self.product_width(pair)
-                for pair, own in self._pair_records(me).items()
+                for pair, own in self._multiplied(self._pair_records(me), me).items()
             )
             lengths = (max(1, -(-entries // LANE)), LANE)
             me.keep(f"{name}, joined", recombined(me, name, self.field, lengths))
@@ -454,12 +460,20 @@ class WeightedLayout(SharedStatistic):
     ) -> Iterator[tuple[int, dict[str, Residues], dict[Pair, tuple[NDArray[np.intp], Residues]]]]:
         """(the first record, all rows, {pair: (its records in this block, v x of these)}), block by block."""
         records = self._pair_records(me)
+        multiplied = self._multiplied(records, me)
         loaded: dict[int, dict[Pair, Residues]] = {}
         for first, rows in self._blocks(me, 0, self.facts.n):
             last = first + rows[self.response_party].shape[1]
             weighted, needed = {}, set()
             for pair, own in records.items():
                 start, stop = np.searchsorted(own, [first, last])
+                inside_block = own[start:stop] - first
+                if not inside_block.size:
+                    continue
+                if not multiplied[pair].size:
+                    values = [rows[party][:, inside_block] for party in self.pair_parties(pair)]
+                    weighted[pair] = (inside_block, self.field.scale(np.concatenate(values, axis=2), WEIGHT))
+                    continue
                 pieces = []
                 for part in range(self.parts):
                     inside = self._in_part(own, part)
@@ -467,10 +481,9 @@ class WeightedLayout(SharedStatistic):
                     if low < high:
                         needed.add(part)
                         if part not in loaded:
-                            loaded[part] = self._products(me, records, part)
+                            loaded[part] = self._products(me, multiplied, part)
                         pieces.append(loaded[part][pair][:, low - inside.start : high - inside.start])
-                if pieces:
-                    weighted[pair] = (own[start:stop] - first, np.concatenate(pieces, axis=1))
+                weighted[pair] = (inside_block, np.concatenate(pieces, axis=1))
             loaded = {part: products for part, products in loaded.items() if part in needed}
             yield first, rows, weighted
 

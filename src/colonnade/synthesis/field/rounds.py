@@ -241,7 +241,7 @@ class Round(SharedStatistic):
     def hold(self, me: Party, number: int) -> None:
         """Keep rows, joint rows and noise."""
         layers, noise = len(self.field.primes), f"{self.tag}: noise"
-        messages(me, self.rows_tag, self.parties, layers=layers, keep=True)
+        messages(me, self.rows_tag, self.parties, layers=layers, keep=True, remember=self.remembers(0))
         for pair in self.joints:
             messages(me, self.joint_tag(pair), [self.facts.owner(pair[0])], layers=layers, keep=True)
         for tag in (noise, *blinds_of(me.roster, noise)):
@@ -282,10 +282,10 @@ class Round(SharedStatistic):
             return (other, None), (first, second)
         return keys[0], keys[1] if len(keys) == 2 else None
 
-    def _blocks(self, me: Party) -> Iterator[dict[str | Names, Residues]]:
-        """This holder's shares of every party's rows and of the joint rows, a block of records at a time."""
+    def _blocks(self, me: Party, keys: Sequence[str | Names] | None = None) -> Iterator[dict[str | Names, Residues]]:
+        """This holder's shares of all rows and joint rows, or of some of them, a block of records at a time."""
         n, layers, shares = self.facts.n, len(self.field.primes), dict[str | Names, Share]()
-        rows = messages(me, self.rows_tag, self.parties, layers=layers, keep=True)
+        rows = messages(me, self.rows_tag, self.parties, layers=layers, keep=True, remember=self.remembers(0))
         for party in self.parties:
             width = sum(self.schema.sizes[name] for name in self.schema.of(party))
             shares[party] = shares_of(me, {party: rows[party]}, self.field, {party: (n, width)})[party]
@@ -293,9 +293,11 @@ class Round(SharedStatistic):
             owner, width = self.facts.owner(pair[0]), math.prod(self.schema.sizes[name] for name in pair)
             shares[pair] = dealt_large(me, self.joint_tag(pair), [owner], self.field, lengths=(n, width))[owner]
         for block in range(Shape((n,)).blocks):
-            yield {key: share.block(block) for key, share in shares.items()}
+            yield {key: shares[key].block(block) for key in (shares if keys is None else keys)}
 
-    def _all_blocks(self, me: Party) -> Iterable[dict[str | Names, Residues]]:
+    def _all_blocks(
+        self, me: Party, keys: Sequence[str | Names] | None = None
+    ) -> Iterable[dict[str | Names, Residues]]:
         """All blocks; for a verification they are remembered, if there is room, since it needs them again."""
         widths = [
             *self.schema.sizes.values(),
@@ -303,16 +305,20 @@ class Round(SharedStatistic):
         ]
         size = 4 * len(self.field.primes) * self.facts.n * sum(widths)
         if not self.remembers(size):
-            return self._blocks(me)
+            return self._blocks(me, keys)
         return me.remembered(f"{self.tag}: blocks", size, lambda: list(self._blocks(me)))
 
     def _indicators(self, block: Mapping[str | Names, Residues], side: Side) -> Residues:
         """Shares of the indicators of one side of a product, coarse ones as sums."""
+        own = self._cells_of(block, side)
+        return own if side[1] is None or isinstance(side[1], str) else _summed(self.field, own, side[1])
+
+    def _cells_of(self, block: Mapping[str | Names, Residues], side: Side) -> Residues:
+        """The same without bins."""
         name, bins = side
         if isinstance(bins, str):
             return block[name, bins]
-        own = block[self.facts.owner(name)][:, :, slice(*self._places[name])]
-        return own if bins is None else _summed(self.field, own, bins)
+        return block[self.facts.owner(name)][:, :, slice(*self._places[name])]
 
     @cached_property
     def _places(self) -> dict[str, tuple[int, int]]:
@@ -382,30 +388,36 @@ class Round(SharedStatistic):
         if not self._left_sides:
             yield Factors(extension.zeros((1,)), extension.zeros((1,)))
             return
-        scaled: dict[Side, list[tuple[Side, Residues]]] = {}
+        # The weight of a coarse cell is that of each of its cells, so that tables with the same columns are one sum.
+        scaled: dict[Side, dict[Side, Residues]] = {}
         for position, table in enumerate(self.tables):
             left, right = self._sides(table)
             if right is not None:
                 cells, units = self._cell_weights(extension, seed, position)
-                scaled.setdefault(left, []).append((right, extension.scale(cells, extension.sum(units))))
+                fine, own = _fine(right, extension.scale(cells, extension.sum(units)))
+                rights = scaled.setdefault(left, {})
+                rights[fine] = extension.add(rights[fine], own) if fine in rights else own
+        vectors = {left: _fine(left, self._left_vector(extension, seed, left)) for left in scaled}
         for block in self._all_blocks(me):
             for left, rights in scaled.items():
-                vector = self._left_vector(extension, seed, left)
-                sums = [extension.project(self._indicators(block, right), cells) for right, cells in rights]
+                sums = [extension.project(self._cells_of(block, right), cells) for right, cells in rights.items()]
+                side, vector = vectors[left]
                 yield Factors(
-                    extension.project(self._indicators(block, left), vector), functools.reduce(extension.add, sums)
+                    extension.project(self._cells_of(block, side), vector), functools.reduce(extension.add, sums)
                 )
 
     def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
-        total = extension.zeros()
+        total, single = extension.zeros(), list[tuple[Side, Residues]]()
         for position, table in enumerate(self.tables):
             left, right = self._sides(table)
-            if right is not None:
-                continue
-            cells, units = self._cell_weights(extension, seed, position)
-            cells = extension.scale(cells, extension.sum(units))
-            for block in self._all_blocks(me):
-                total = extension.add(total, extension.combine(self.field.sum(self._indicators(block, left)), cells))
+            if right is None:
+                cells, units = self._cell_weights(extension, seed, position)
+                single.append(_fine(left, extension.scale(cells, extension.sum(units))))
+        parties = list(dict.fromkeys(self.facts.owner(side[0]) for side, _ in single))
+        for block in self._all_blocks(me, parties) if parties else ():
+            counts: dict[str | Names, Residues] = {party: self.field.sum(block[party])[:, None] for party in parties}
+            for side, cells in single:
+                total = extension.add(total, extension.combine(self._cells_of(counts, side)[:, 0], cells))
         return total
 
     def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
@@ -437,9 +449,10 @@ class Round(SharedStatistic):
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
     ) -> Iterator[tuple[Factors, Residues]]:
-        start = 0
-        for block in self._own_blocks(me) if own else self._all_blocks(me):
-            for group, (key, first, last) in enumerate(self._groups(dealer)):
+        start, groups = 0, self._groups(dealer)
+        dealt = list(dict.fromkeys(key for key, _, _ in groups))
+        for block in self._own_blocks(me) if own else self._all_blocks(me, dealt):
+            for group, (key, first, last) in enumerate(groups):
                 rows, label = block[key][:, :, first:last], f"group {group} of {dealer}"
                 yield one_hot_claim(extension, rows, seed=seed, label=label, start=start)
             start += rows.shape[1]
@@ -447,6 +460,12 @@ class Round(SharedStatistic):
 
 Side = tuple[str, Any]
 """A column in bins (None: all of its cells), or two columns of one party as one."""
+
+
+def _fine(side: Side, cells: Residues) -> tuple[Side, Residues]:
+    """Weights of a side's cells without bins: those of a bin go to each of its cells."""
+    name, bins = side
+    return (side, cells) if bins is None or isinstance(bins, str) else ((name, None), cells[:, list(bins)])
 
 
 def _summed(field: Field, rows: Residues, bins: Sequence[int]) -> Residues:
