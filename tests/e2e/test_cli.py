@@ -375,27 +375,6 @@ def test_names_cannot_steer_the_terminal() -> None:
 # --- real processes ---------------------------------------------------------------------------------------
 
 
-def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
-    begun = time.monotonic()
-    done = subprocess.run(
-        [*COMMAND, "demo", "--n", "20000", "--out", "demo"], cwd=tmp_path, capture_output=True, text=True, timeout=200
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\x1b" not in done.stdout
-    last = done.stdout.splitlines()[-1]
-    assert last == f"Open: {tmp_path / 'demo' / 'index.html'}"
-    index = Path(last.removeprefix("Open: ")).read_text(encoding="utf-8")
-    linked = [tmp_path / "demo" / name for name in re.findall(r'href="(runs/[^"]+)"', index)]
-    assert [path.parent.name.split("-")[0] for path in linked] == ["align", "describe", "synthesize", "regress"]
-    assert "A person's total over all parties' releases" in done.stdout
-    assert "per record, zero-out, who is present held fixed" in done.stdout
-    assert "enforcement" in done.stdout
-    assert "Beside the truth" in linked[2].read_text(encoding="utf-8")
-    for step in ("1. Align", "2. Describe", "3. Plan", "4. Synthesize", "5. Regress"):
-        assert step in done.stdout
-    assert time.monotonic() - begun < 180
-
-
 def test_terminal_asks_first_and_shows_progress(tmp_path: Path) -> None:
     file = three_parties_on_disk(tmp_path)
     command = [*COMMAND, "describe", "-f", str(file), "--epsilon", "1", "--name", "run"]

@@ -18,7 +18,7 @@ from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
 from colonnade.statistics.describe import Describe
-from support.browser import DESK, PHONE, Watched, browser
+from support.browser import DESK, Watched, browser, sound
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -63,25 +63,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         seed=1,
     ) as made:
         yield made
-
-
-def sound(browser: Browser, report: Path) -> None:
-    """What every page must withstand: at a desk and on a telephone, in light and in dark."""
-    with Watched(browser, width=DESK) as watched:
-        page = watched.open(report)
-        assert page.locator("h1").count() == 1
-        for width, scheme in ((DESK, "light"), (PHONE, "dark"), (PHONE, "light"), (DESK, "dark")):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=scheme)
-            assert watched.sideways() <= 0
-            assert watched.figures() == []
-            # Contrast depends on the scheme, layout on the width: the first two have both of each.
-            if (width, scheme) in ((DESK, "light"), (PHONE, "dark")):
-                assert watched.violations() == []
-                page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-                assert watched.sideways() <= 0
-                page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = false; })")
-        watched.sound()
 
 
 @pytest.mark.parametrize("case", CASES)

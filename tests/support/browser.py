@@ -163,9 +163,29 @@ class Watched:
         return lost + [f"no visible focus: {stop['what']}" for stop in stops if not stop["seen"]]
 
 
+def sound(browser: Browser, report: Path) -> None:
+    """What every page must withstand: at a desk and on a telephone, in light and in dark."""
+    with Watched(browser, width=DESK) as watched:
+        page = watched.open(report)
+        assert page.locator("h1").count() == 1
+        for width, scheme in ((DESK, "light"), (PHONE, "dark"), (PHONE, "light"), (DESK, "dark")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            assert watched.sideways() <= 0
+            assert watched.figures() == []
+            # Contrast depends on the scheme, layout on the width: the first two have both of each.
+            if (width, scheme) in ((DESK, "light"), (PHONE, "dark")):
+                assert watched.violations() == []
+                page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                assert watched.sideways() <= 0
+                page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = false; })")
+        watched.sound()
+
+
 SMALLEST = 7.5
 """Pixels of a letter's height in a figure, at least."""
-_FIGURES = """() => [...document.querySelectorAll("svg.drawn")].filter((svg) => svg.checkVisibility()).flatMap((svg) => {
+_FIGURES = """() => [...document.querySelectorAll("svg.drawn")].filter((svg) => svg.checkVisibility())
+.flatMap((svg) => {
   const frame = svg.getBoundingClientRect(), wrong = [], name = svg.getAttribute("aria-label") || "";
   const scale = frame.width / svg.viewBox.baseVal.width;
   if (!name) wrong.push("no words");

@@ -6,6 +6,7 @@ console, at a desk and on a telephone, in light and in dark.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 from pathlib import Path
@@ -79,8 +80,16 @@ def every_picture(browser: Browser, pages: dict[str, Path], folder: Path) -> Non
                     )
 
 
+def readme_picture(images: Path) -> None:
+    """What the README's first lines draw."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    with contextlib.chdir(images):
+        exec(compile(readme.partition("```python\n")[2].partition("```")[0], "README.md", "exec"), {})
+
+
 def main(images: Path, folder: Path) -> None:
     images.mkdir(parents=True, exist_ok=True)
+    readme_picture(images)
     with tempfile.TemporaryDirectory() as root:
         demo = Path(root) / "demo"
         done = CliRunner().invoke(app, ["demo", "--quiet", "--out", str(demo)])

@@ -264,7 +264,10 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
         section("What it rests on", paragraph(stated["missing data"])) if stated["missing data"] else None,
         section("Where it comes from", table(("what", ""), facts, label="Origin")),
         section("Files", table(("file", "sha256"), list(stated["outputs"].items()), label="Files")),
-        section("The plan, as it was agreed", tag("pre", run.plan().text())),
+        section(
+            "The plan, as it was agreed",
+            tag("pre", run.plan().text(), style="white-space: pre-wrap; overflow-wrap: anywhere"),
+        ),
         section(
             "Decision",
             paragraph("Released / not released: ______________________    Checked by: ______________________"),

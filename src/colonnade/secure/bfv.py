@@ -367,7 +367,7 @@ class Multiplier:
     def __init__(self, product: CrossProduct, state: Mapping[str, Limbs] | None = None) -> None:
         _self_test()
         self.product, self._context = product, _context(product)
-        self.state: dict[str, Limbs] = dict(state or {})
+        self.state: dict[str, Limbs] = {name: limbs.copy() for name, limbs in (state or {}).items()}
         for number, group in enumerate(product.groups) if state is None else ():
             self.state[f"c0 {number}"] = np.zeros((len(product.primes), group.packed, product.right), dtype=np.uint64)
             shape = (len(product.primes), group.rows, group.packed, product.right)

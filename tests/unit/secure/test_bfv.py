@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from colonnade.errors import ModulusTooSmall, SecureError
+from colonnade.federation import wire
 from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.secure import bfv
 from colonnade.secure.bfv import DEGREE, PRIMES, CrossProduct, Encrypter, Multiplier
@@ -24,7 +25,7 @@ def shares(
     for start in range(0, len(left), chunk):
         multiplier = Multiplier(product, state)
         multiplier.add(right[start : start + chunk], Encrypter(product, secret).encrypt(left[start : start + chunk]))
-        state = {name: limbs.copy() for name, limbs in multiplier.state.items()}
+        state = wire.decode(wire.encode(multiplier.state))
     returned, own = Multiplier(product, state).finish(public, SystemRandomness())
     return Encrypter(product, secret).decrypt(returned), own
 

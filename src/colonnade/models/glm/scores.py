@@ -45,7 +45,6 @@ from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.joint import (
     JointStages,
     SharedStatistic,
-    colluders,
     multiply_shares,
     read_statistic,
     share_rows,
@@ -90,7 +89,8 @@ class ScoreLayout(SharedStatistic):
     exact: ClassVar[tuple[str, str]] = (
         "exact-scores",
         "at coefficients that the coordinator chooses in each round: exact sums over records of residuals times columns"
-        " and of weighted products of columns, and the range of each party's part of the predictor; counts of records",
+        " and of weighted products of columns, and the range of each party's part of the predictor; counts of records;"
+        " coefficients and ranges to all members",
     )
     rows: ClassVar[str] = "quantised rows, and functions of predictors and weights"
     results: ClassVar[str] = "scores and weighted products of the columns"
@@ -261,7 +261,8 @@ class ScoreLayout(SharedStatistic):
         return {}
 
     def cost(self, public: Public, view: View) -> Cost:
-        return self.release(0, colluders=colluders(self.roster, view), joint=f"{public.job} scores")
+        """All members are told the ranges, and the coefficients that follow from the sums."""
+        return Unbounded(*self.exact, audience="coordinator, all members", joint=f"{public.job} scores")
 
     def releases(self, colluders: int) -> list[Cost]:
         return [self.release(0, colluders=colluders)]

@@ -1,0 +1,37 @@
+"""`colonnade demo`: it says what it does, and its page and reports can be read by everyone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from support.browser import chromium, launched, sound
+
+
+def test_demo_in_a_process_of_its_own(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "colonnade.cli.main", "demo", "--n", "20000", "--out", "demo"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last == f"Open: {tmp_path / 'demo' / 'index.html'}"
+    index = tmp_path / "demo" / "index.html"
+    linked = [tmp_path / "demo" / name for name in re.findall(r'href="(runs/[^"]+)"', index.read_text("utf-8"))]
+    reports = {path.parent.name.split("-")[0]: path for path in linked}
+    assert set(reports) == {"align", "describe", "synthesize", "regress"}
+    assert "A person's total over all parties' releases" in done.stdout
+    assert "per record, zero-out, who is present held fixed" in done.stdout
+    assert "enforcement" in done.stdout
+    assert "Beside the truth" in reports["synthesize"].read_text(encoding="utf-8")
+    for step in ("1. Align", "2. Describe", "3. Plan", "4. Synthesize", "5. Regress"):
+        assert step in done.stdout
+    assert time.monotonic() - begun < 180
+    if chromium() is None:  # as the tests of a browser, which say so
+        return
+    with launched() as browser:
+        for page in (index, *reports.values()):
+            sound(browser, page)
