@@ -140,7 +140,7 @@ def calls_for(columns: Mapping[str, Mapping[str, Any]]) -> list[Call]:
         Call("moments", {"--epsilon": "4", **chosen}),
         Call("moments", {"--epsilon": "none", **chosen}),
         Call("synthesize", {"--epsilon": "4", **chosen}),
-        Call("synthesize", {"--model": "field", "--epsilon": "4", "--iterations": "200", **chosen}),
+        Call("synthesize", {"--model": "copula", "--epsilon": "4", **chosen}),
         Call("pca", {"--epsilon": "4", **chosen}),
     ]
     if response:

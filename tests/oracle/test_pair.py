@@ -110,7 +110,7 @@ def test_moments_equal_those_of_share_holders(tmp_path: Path, presence: Any, gap
     with pair(tmp_path / "held", blocks=blocks, committee=None, holder="an institute") as federation:
         held = method.fit(federation)
     assert alone.entries == held.entries
-    assert len(alone.grams) == len(held.grams) == ((5 if gaps else 3) if presence == "known" else 1)
+    assert len(alone.grams) == len(held.grams) == (5 if presence == "known" else 1)
     for mine, theirs in zip(alone.grams, held.grams, strict=True):
         assert np.array_equal(mine, theirs)
 
@@ -207,7 +207,7 @@ def test_rounds_of_tables_equal_those_of_share_holders(tmp_path: Path) -> None:
         [*(TableQuery.of((name,)) for name in names), TableQuery.of(("age", "smoker", "cost"))],
         [
             TableQuery(columns=("cost", "age"), bins=(coarse, coarse), units=2),
-            TableQuery(columns=("age", "bmi"), bins=(None, coarse), units=1),
+            TableQuery(columns=("age", "smoker"), bins=(coarse, None), units=1),
             TableQuery(columns=("smoker", "region"), bins=(None, (0, 0, 1, 1, 2)), units=1),
         ],
         [

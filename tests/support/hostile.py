@@ -147,9 +147,9 @@ def _order_kept(self: Party, request: Request) -> tuple[Stage, int]:
 
 def _any_dealings(me: Party, tag: str) -> None:
     """Without comparing; coins are still bound, for the verification."""
-    told = me.received(shares._statement(tag))
-    if told:
-        me.keep(shares._bound_coins(tag), {holder: stated["coins"] for holder, stated in told.items()})
+    statements = me.received(shares._statement(tag))
+    if statements:
+        me.keep(shares._bound_coins(tag), {holder: stated["coins"] for holder, stated in statements.items()})
 
 
 _send = Workplace.send

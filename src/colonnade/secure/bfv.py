@@ -257,8 +257,9 @@ class _Context:
 
     def loaded(self, value: Any, data: bytes, level: Sequence[int]) -> Any:
         """A stranger's ciphertext or key: of the stated level, in the form that the scheme has."""
-        if not isinstance(data, bytes) or len(data) > _MOST_BYTES:
-            raise SecureError("a ciphertext or key is larger than its parameters allow; nothing is computed from it.")
+        sized = isinstance(data, bytes) and _HEADER.size <= len(data) <= _MOST_BYTES
+        if not sized or _HEADER.unpack(data[: _HEADER.size])[-1] != len(data):
+            raise SecureError("a ciphertext or key has another size than it states; nothing is computed from it.")
         try:
             value.load(self.context, self.memory.write(data))
         except (ValueError, RuntimeError, TypeError) as error:

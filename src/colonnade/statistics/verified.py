@@ -255,7 +255,7 @@ def prove_all(job: Job, stages: Sequence[Stage], layout: SharedStatistic, **late
     job.ask(proofs, coins=coins, **later)
     job.ask(answers, coins=job.ask(second, **later), **later)
     verdicts = job.ask(conclusion, **later)
-    lies = dict.fromkeys(lie for told in verdicts.values() for lie in told)
+    lies = dict.fromkeys(lie for sentences in verdicts.values() for lie in sentences)
     if lies:
         raise VerificationFailed(f"the share holders have found a lie, and open nothing: {'; '.join(lies)}.")
     return coins

@@ -8,8 +8,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from benchmarks.real_tables import Call, calls_for, command, cured, verbs_of, write_tables
-from benchmarks.real_tables_common import KEY, MESSY, tables_of
+from benchmarks.real_tables import (
+    SPOKEN,
+    Call,
+    Outcome,
+    calls_for,
+    chosen,
+    command,
+    cured,
+    keep_outcomes,
+    kept_outcomes,
+    verbs_of,
+    write_tables,
+)
+from benchmarks.real_tables_common import KEY, MESSY, public_names, tables_of
 
 from colonnade.catalogue import CATALOGUE, WITHOUT_BOUND
 from colonnade.data import Columns
@@ -81,3 +93,26 @@ def test_a_cure_is_read_from_the_sentence(sentence: str, options: dict[str, str]
     cure = cured(sentence, call)
     assert cure is not None
     assert dict(cure[0].options) == {"--response": "y", **options}
+
+
+def test_a_seed_chooses_the_tables_of_a_quick_run() -> None:
+    if not public_names():
+        pytest.skip("the public tables are not there")
+    assert chosen(5) == chosen(5)
+    assert len({tuple(chosen(seed)) for seed in range(20)}) > 10
+    assert sum(name in MESSY for name in chosen(5)) == 3
+
+
+def test_outcomes_are_kept_for_a_study_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KEEP", raising=False)
+    own = [Outcome("survey", "init", "finished", ("a cure",), "said", 1.0)]
+    keep_outcomes("survey", own)
+    assert kept_outcomes(["survey"]) == {}
+    monkeypatch.setenv("KEEP", str(tmp_path / "kept"))
+    keep_outcomes("survey", own)
+    assert kept_outcomes(["survey", "claims"]) == {"survey": own}
+
+
+def test_the_sentence_of_a_refusal_is_followed_not_the_plan_before_it() -> None:
+    said = "With missing blocks use Select(solver='moments').\ncolonnade: leave out 'b' with columns=."
+    assert [line for line in said.splitlines() if SPOKEN.search(line)] == ["colonnade: leave out 'b' with columns=."]

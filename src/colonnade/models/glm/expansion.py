@@ -52,7 +52,7 @@ class Expansion:
         count = 1
         while self._tail(count) > TOLERANCE / 2:
             count += 1
-        return np.arange(1, 2 * count, 2) * (math.pi / self.half_period)
+        return np.asarray(np.arange(1, 2 * count, 2) * (math.pi / self.half_period), dtype=np.float64)
 
     def _tail(self, count: int) -> float:
         """At least the sum of b_k beyond the first `count`: sinh(x) >= exp(x) (1 - exp(-2 x)) / 2."""

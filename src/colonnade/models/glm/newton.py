@@ -92,7 +92,7 @@ def solve(
         point = point + step
     sizes = np.abs(point * np.sqrt(np.diag(null.bread)))
     sizes[0] = 0.0
-    largest = dict.fromkeys(columns[place] for place in np.flatnonzero(sizes >= sizes.max() / 2))
+    largest = dict.fromkeys(columns[place] for place in np.flatnonzero(sizes >= sizes.max() / 2).tolist())
     raise NotEstimable(
         "the likelihood has no maximum within reach: some covariates separate the response, or predict it so well that"
         f" coefficients grow without end; leave out {', '.join(map(repr, largest))} with columns=."
@@ -116,7 +116,7 @@ def _intercept(family: Family, null: Evaluation, unvaried: str) -> float:
 def _check_columns(bread: Matrix, columns: Sequence[str]) -> None:
     """Refuse columns that do not vary, or that determine one another."""
     scale = np.sqrt(np.diag(bread))
-    flat = dict.fromkeys(columns[place] for place in np.flatnonzero(~(scale > 0)))
+    flat = dict.fromkeys(columns[place] for place in np.flatnonzero(~(scale > 0)).tolist())
     if flat:
         listed = ", ".join(map(repr, flat))
         raise NotEstimable(f"columns {listed} do not vary in the records used; leave them out with columns=.")

@@ -63,7 +63,8 @@ class CompleteWeights:
 
 def equal_weights(present: NDArray[np.bool_]) -> CompleteWeights:
     """1 for a complete record: right if records are missing completely at random."""
-    return CompleteWeights(present.all(axis=1).astype(np.float64), np.zeros((len(present), 0)), 0, 0, 0)
+    complete = np.asarray(present.all(axis=1), dtype=np.float64)
+    return CompleteWeights(complete, np.zeros((len(present), 0)), 0, 0, 0)
 
 
 def complete_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, cap: float = CAP) -> CompleteWeights:

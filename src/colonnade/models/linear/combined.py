@@ -23,7 +23,7 @@ from colonnade.models.linear.estimate import MomentFit, Observed, check_joint_re
 from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.models.linear.propensity import RARE, Pair
 from colonnade.models.linear.result import Regression, missing_information
-from colonnade.models.linear.robust import GROUPS, Combination, Difference, combined, influence_forms
+from colonnade.models.linear.robust import GROUPS, Combination, Difference, combined, influence_forms, no_smaller
 from colonnade.models.linear.validity import Selection, largest_difference, verdict
 from colonnade.models.linear.weighted import WeightedComputation, WeightedMoments, weighted_layout
 from colonnade.models.matrix import columns_of
@@ -70,9 +70,15 @@ class CombinedFit(Procedure[Regression]):
             f"Standard errors come from {self._groups(groups)}; no moment of a group is opened.",
         )
 
+    @property
+    def few(self) -> bool:
+        """Whether there are so few records that the likelihood's errors are the least."""
+        return self.layout.groups < GROUPS and self.layout.clusters is None and self.layout.weights is None
+
     def _groups(self, count: int) -> str:
         if self.layout.clusters is None:
-            return f"{count} groups of consecutive records"
+            least = ", and no smaller than by the likelihood" if self.few else ""
+            return f"{count} groups of consecutive records{least}"
         return f"{count} groups of whole clusters by {self.layout.clusters!r}"
 
     def run(self, job: Job) -> Regression:
@@ -128,6 +134,8 @@ class CombinedFit(Procedure[Regression]):
             joined = combined(gaussian.params, augmented.params, covariance, groups)
         else:
             joined = Combination(gaussian.params, covariance[:width, :width], 0.0, UNTESTED)
+        if self.few:
+            joined = replace(joined, cov=no_smaller(joined.cov, gaussian.cov))
         selection = Selection(
             records=round(observed.data.n),
             capped=released.capped,

@@ -51,7 +51,7 @@ MOST_COLUMNS = 40
 LARGEST_POWER = 4
 EXACT_BITS = 96
 """Bits of a monomial's largest value without noise; 40 with noise, whose size ends at 2^90."""
-ROUGH = 0.5
+ROUGH = 0.3
 """The largest typical change of the standardised normal equations by noise: up to it an inverse is nearly linear."""
 COMPLETE = (
     "Only records that every party has, with no empty cell in the formula's columns, are used: right if whether a"

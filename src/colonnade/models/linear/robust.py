@@ -108,6 +108,16 @@ def group_covariance(influences: Matrix) -> Matrix:
     return np.asarray(count / (count - 1) * centred.T @ centred)
 
 
+def no_smaller(covariance: Matrix, floor: Matrix) -> Matrix:
+    """With few groups, variances at least those of the likelihood; correlations stay.
+
+    From G groups a standard error has a relative error of (2 G)^-1/2, and records with high leverage pull it down: the
+    residuals that they leave are too small. The likelihood's errors have neither fault, and others.
+    """
+    scale = np.sqrt(np.maximum(1.0, np.diag(floor) / np.diag(covariance)))
+    return np.asarray(covariance * np.outer(scale, scale))
+
+
 @dataclass(frozen=True)
 class Difference:
     """Hausman's test of two estimates of the same coefficients: are they equal but for sampling error?

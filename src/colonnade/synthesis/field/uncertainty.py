@@ -90,14 +90,14 @@ def field_quality(
         if len(table.columns) == 1:
             continue
         says, after = (in_bins(table, each.marginal(table.columns)) for each in (field, moved))
-        error = float(((table.counts - says) ** 2).sum()) - table.counts.size * table.sd**2
+        error = float(((table.counts - says) ** 2).sum()) - _noise(table)
         error += 2 * table.sd * float((direction * (after - says)).sum())
         squares[len(table.columns)].append((error, table.counts.size))
     if others:
         cells = sample_cells(field, ROWS, source)
         for table in others:
             says = counted(table, cells) * (field.total / ROWS)
-            error = float(((table.counts - says) ** 2).sum()) - table.counts.size * table.sd**2
+            error = float(((table.counts - says) ** 2).sum()) - _noise(table)
             squares[2].append((error, table.counts.size))
     distances = {ways: _distance(listed, field.total) for ways, listed in squares.items() if listed}
     sentence = (
@@ -111,6 +111,11 @@ def field_quality(
     figures = {f"{ways}-way distance": distance for ways, distance in distances.items()}
     figures |= {f"{ways}-way tables": len(listed) for ways, listed in squares.items()}
     return Quality(sentence, figures)
+
+
+def _noise(table: Measurement) -> float:
+    """The expected squared noise of all cells; counts that were scaled up by f have f - 1 times their sampling too."""
+    return float(table.counts.size * table.sd**2 + (table.factor - 1) * table.counts.sum())
 
 
 def _distance(squares: Sequence[tuple[float, int]], total: float) -> float:

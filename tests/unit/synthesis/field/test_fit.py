@@ -301,7 +301,7 @@ import resource, gc, sys
 import numpy as np
 from colonnade.synthesis.field.fit import Measurement, fit
 from colonnade.synthesis.field.graph import triangulate
-names = tuple("abcdefgh")
+names = tuple("abcde")
 def now():
     gc.collect()
     with open("/proc/self/statm") as file:
@@ -309,10 +309,9 @@ def now():
 sizes = []
 for turn in range(20):
     rng = np.random.default_rng(turn)
-    order = rng.permutation(8)
+    order, size = rng.permutation(5), 3 + turn
     pairs = [(names[min(a, b)], names[max(a, b)]) for a, b in zip(order[:-1], order[1:])]
-    graph = triangulate(dict.fromkeys(names, 5 + turn % 3), pairs)
-    size = 5 + turn % 3
+    graph = triangulate(dict.fromkeys(names, size), pairs)
     fit(graph, [Measurement(p, rng.uniform(0, 9, (size, size)), 1.0) for p in pairs], total=100.0, iterations=5)
     sizes.append(now())
 print(sizes[1], max(sizes[2:]))

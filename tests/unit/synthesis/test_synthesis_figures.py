@@ -1,0 +1,65 @@
+"""Associations are what they are called, and a released marginal is drawn on the scale of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from colonnade.data.column import Column, Columns
+from colonnade.statistics.cells import cells
+from colonnade.statistics.marginals import from_shares
+from colonnade.synthesis.figures import association_figure, associations, column_figure, cramers_v, released_shares
+
+COLUMNS = Columns(
+    [
+        Column(name="x", kind="continuous", lower=-9.0, upper=9.0),
+        Column(name="y", kind="continuous", lower=-9.0, upper=9.0),
+        Column(name="group", kind="categorical", categories=("a", "b", "c")),
+    ]
+)
+
+
+def rows(n: int = 4000) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=n)
+    y = -0.8 * x + 0.6 * rng.normal(size=n)
+    return pd.DataFrame({"x": x, "y": y, "group": np.array(["a", "b", "c"])[rng.integers(0, 3, n)]})
+
+
+def test_ordered_pairs_have_rank_correlations_and_keep_their_sign() -> None:
+    """Oracle: scipy's."""
+    frame = rows()
+    matrix = associations(frame, COLUMNS)
+    assert matrix[0, 1] == pytest.approx(stats.spearmanr(frame["x"], frame["y"]).statistic, abs=1e-9)
+    assert matrix[0, 1] < -0.7
+    assert np.allclose(matrix, matrix.T)
+
+
+def test_cramers_v_is_near_0_for_independent_columns_and_1_for_the_same() -> None:
+    rng = np.random.default_rng(4)
+    one, other = rng.integers(0, 9, 3000), rng.integers(0, 9, 3000)
+    table = pd.crosstab(one, other)
+    plain = np.sqrt(stats.chi2_contingency(table).statistic / 3000 / 8)
+    assert cramers_v(one, other) < plain, "the correction takes out what chance gives"
+    assert cramers_v(one, other) < 0.05
+    assert cramers_v(one, one) == pytest.approx(1.0, abs=1e-6)
+    assert cramers_v(one, np.zeros(3000, dtype=int)) == 0.0
+
+
+def test_pairs_that_noise_hides_are_marked_both_ways() -> None:
+    figure = association_figure(rows(), COLUMNS, frozenset({frozenset(("x", "group"))}))
+    assert figure.data["unknown"] == [[False, False, True], [False, False, False], [True, False, False]]
+    assert "unknown" not in association_figure(rows(), COLUMNS, frozenset()).data
+
+
+def test_a_released_marginal_is_scaled_to_the_rows() -> None:
+    """Oracle: half of 200 rows are 100, and noise of 1 % of the records is 2 rows."""
+    column = COLUMNS["group"]
+    own = released_shares(column, from_shares(np.arange(3.0), np.array([0.5, 0.3, 0.2])), cells(column, bins=4), 0.01)
+    drawn = {"labels": ["a", "b", "c"], "edges": None, "counts": [90, 70, 40]}
+    released = column_figure("group", drawn, own).data["released"]
+    assert released["counts"] == pytest.approx([100.0, 60.0, 40.0])
+    assert released["sd"] == pytest.approx(2.0)
+    assert "released" not in column_figure("group", drawn, None).data
