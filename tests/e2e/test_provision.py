@@ -252,6 +252,16 @@ def test_the_service_renews_its_own_certificate(tmp_path: Path) -> None:
     assert read_certificate(certificate).serial_number != earlier
     assert "renewed" in lines[0]
 
+    lines.clear()
+    pauses = []
+    for _ in range(6):  # a job that waits is looked at less and less often, and said once
+        service._later("described", "waits for the operators of clinic")
+        pauses.append(service._due["described"][1])
+    assert pauses == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert lines == ["described waits for the operators of clinic"]
+    service._later("described", "waits for bank to connect")
+    assert service._due["described"][1] == 2.0
+
 
 def test_a_consortium_that_cannot_be(tmp_path: Path) -> None:
     file = written(tmp_path)

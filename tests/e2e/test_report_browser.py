@@ -104,6 +104,18 @@ def test_a_page_for_several_runs_is_sound_in_a_browser(
             assert all(box and box["y"] + box["height"] < 800 for box in boxes), heading
 
 
+def test_what_is_wrong_with_a_figure_is_noticed(browser: Browser, tmp_path: Path) -> None:
+    """One that cannot be heard, has no label at an axis, and texts outside, over one another and too small."""
+    texts = ((10, 20, 10, "one"), (12, 21, 10, "two"), (300, 40, 10, "far"), (10, 80, 4, "tiny"))
+    drawn = "".join(f'<text x="{x}" y="{y}" font-size="{size}px">{word}</text>' for x, y, size, word in texts)
+    file = tmp_path / "wrong.html"
+    file.write_text(f'<svg class="drawn" width="300" height="100" viewBox="0 0 300 100">{drawn}</svg>')
+    with Watched(browser) as watched:
+        watched.open(file)
+        wrong = [line.removeprefix(": ") for line in watched.figures()]
+    assert wrong == ["no words", "no axis label", "one over two", "outside: far", "too small: tiny"]
+
+
 def test_every_method_that_every_party_has_is_among_them() -> None:
     assert {make().name for make in CASES.values()} | {"align"} >= set(CATALOGUE.own())
 

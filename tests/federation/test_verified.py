@@ -20,6 +20,9 @@ from colonnade.federation.job import Job, Progress
 from colonnade.federation.messages import Request
 from colonnade.federation.party import Party
 from colonnade.federation.stage import SEALED
+from colonnade.models.linear.combined import NOT_WEIGHTED
+from colonnade.models.linear.regress import Regress
+from colonnade.papers.vfem.method import VFEM
 from colonnade.statistics import joint, shares, verified
 from colonnade.statistics.circuit import CircuitStatistic
 from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout, MomentsResult
@@ -168,6 +171,22 @@ def test_the_server_view_is_verified_too(federation: Federation, monkeypatch: py
         TablesLayout, "combine", lambda self, me, number: changed(combine(self, me, number), int(me.name == "clinic"))
     )
     refused(federation, method, "is false")
+
+
+def test_regressions_say_what_is_verified(federation: Federation) -> None:
+    """Moments by pattern are; what is weighted by presence is not, nor is the Gram matrix of the paper's rounds."""
+    columns: dict[str, Any] = {"response": "age", "columns": ("visits", "sued", "rating")}
+
+    def noted(method: Any) -> tuple[bool, list[str]]:
+        plan = federation.plan(method)
+        notes = [note for note in plan.notes if note.startswith("Not verified")]
+        return any("verified" in stage.step for stage in plan.stages), notes
+
+    assert noted(Regress(missing="em", **columns)) == (True, [])
+    assert noted(Regress(epsilon=50.0, **columns)) == (True, [])
+    assert noted(Regress(**columns)) == (True, [NOT_WEIGHTED])
+    assert noted(Regress(verify=False, **columns)) == (False, [verified.NOT_VERIFIED])
+    assert noted(VFEM(**columns)) == (False, [verified.NOT_VERIFIED])
 
 
 def test_verification_costs_nothing(federation: Federation) -> None:

@@ -24,6 +24,7 @@ from colonnade.models.glm.fit import GeneralizedFit
 from colonnade.models.glm.result import GeneralizedRegression
 from colonnade.models.glm.weights import complete_weights
 from colonnade.models.linear.regress import Regress
+from colonnade.models.sparse.select import Select
 
 Array = NDArray[np.float64]
 NAMES = ["u", "v", "w", "grade"]
@@ -151,6 +152,7 @@ def test_with_missing_blocks_it_is_the_weighted_fit_of_pooled_records(
     errors = np.sqrt(np.diag(inverse @ (heavy - (g.T @ s).T @ (g.T @ s)) @ inverse))
     np.testing.assert_allclose(found.bse, errors, rtol=5e-3)
     np.testing.assert_allclose(found.bse, np.sqrt(np.diag(inverse @ plain @ inverse)), rtol=0.1)
+    assert "every party of the model has are used, weighed" in Regress(response="y", family="poisson").missing_data()
     assert found.complete == used.sum()
     assert found.nobs == len(held)
     assert found.effective == pytest.approx(fitted.effective)
@@ -191,6 +193,30 @@ def test_two_parties_with_a_holder_of_shares_and_what_the_plan_says(tmp_path: Pa
     sealed = [stage for stage in procedure.stages if stage.name.endswith(("share rows", "multiply"))]
     assert sealed
     assert all("share holders (sealed" in stage.audience for stage in sealed)
+
+
+def test_a_choice_from_the_fit_begins_at_nothing_and_ends_at_the_fit(tmp_path: Path) -> None:
+    """`Select(solver="wald")`; the path between is in tests/unit/models/sparse/test_wald.py."""
+    frame = table(300, seed=6)
+    blocks = {"court": frame[["id", "u", "sued"]], "bank": frame[["id", "v"]], "tax": frame[["id", "w"]]}
+    with Federation.local(
+        blocks, key="id", columns=COLUMNS, allow=ALLOW, home=tmp_path / "h", runs=tmp_path / "r"
+    ) as opened:
+        method = Select(
+            response="sued",
+            family="binomial",
+            columns=("u", "v", "w"),
+            solver="wald",
+            penalty="lasso",
+            lambdas=(9.0, 1e-9),
+        )
+        found = method.fit(opened)
+    pooled = numbers(frame)
+    wanted = sm.GLM(pooled["sued"], sm.add_constant(pooled[["u", "v", "w"]]), family=sm.families.Binomial()).fit()
+    np.testing.assert_allclose(found.path.iloc[0, 1:], 0.0)
+    np.testing.assert_allclose(found.path.iloc[1], wanted.params, atol=1e-5)
+    assert set(found.support) == {"u", "v", "w"}
+    assert "weighed so that they stand for all" in method.missing_data()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ Blocks = dict[str, pd.DataFrame]
 GAMMA = 2**26
 METHODS: dict[str, Method[Regression]] = {
     "em": Regress(response="y", missing="em", gamma=GAMMA),
-    "binomial": Regress(response="late", family="binomial"),
     "complete-case": Regress(response="y", missing="complete-case", gamma=GAMMA),
     "mean": Regress(response="y", missing="mean", gamma=GAMMA),
     "single": Regress(response="y", missing="single", gamma=GAMMA),
@@ -38,20 +37,17 @@ METHODS: dict[str, Method[Regression]] = {
     "vfem plain": VFEM(response="y", masking="plain", tolerance=1e-9),
     "vfem masked": VFEM(response="y", tolerance=1e-9),
 }
-MOVED = {"private": 1e-2, "binomial": 1e-4}
+MOVED = {"private": 1e-2}
 """The relative change of a coefficient from which a result is another one; noise and rounding move it by less."""
 
 
 @pytest.fixture(scope="module")
 def data() -> Simulated:
-    made = simulated(900, (2, 2, 1), (1.0, 0.7, 0.6), seed=9)
-    made.blocks["a"]["late"] = np.where(made.blocks["a"]["y"] > 1, "yes", "no")
-    columns = Columns([*made.columns.values(), Column(name="late", kind="binary", categories=("no", "yes"))])
-    return Simulated(made.blocks, columns, made.x, made.y, made.owner)
+    return simulated(900, (2, 2, 1), (1.0, 0.7, 0.6), seed=9)
 
 
 def fitted(method: Method[Regression], blocks: Blocks, columns: Columns, path: Path) -> Array:
-    covariates = tuple(name for frame in blocks.values() for name in frame.columns if name not in ("id", "y", "late"))
+    covariates = tuple(name for frame in blocks.values() for name in frame.columns if name not in ("id", "y"))
     chosen = type(method)(**{**method.get_params(), "columns": covariates})
     with Federation.local(
         blocks, key="id", columns=columns, allow=ALLOW, home=path / "home", runs=path / "runs", seed=5
@@ -78,16 +74,13 @@ def other_parties_change(blocks: Blocks) -> Blocks:
     return {**incomplete_records_change(blocks), "c": c}
 
 
-def told(*, incomplete: bool, others: bool, without: bool, weighed: bool) -> str:
+def told(*, incomplete: bool, others: bool, without: bool) -> str:
     """The words for a fit: does it change with an incomplete record's block, with the other parties' columns at all,
     and without the incomplete records?"""
     if not others:
         return "Only the response holder's own columns are used, of all its records"
     if not incomplete and not without:
         return "Only records that every party has are used"
-    if weighed:
-        assert not incomplete
-        return "Records that every party of the model has are used, weighed so that they stand for all"
     if not incomplete:
         return "a block only where all parties of its group have the record"
     return "Every record with the response is used"
@@ -106,7 +99,6 @@ def test_the_records_and_columns_that_are_used(name: str, data: Simulated, tmp_p
         incomplete=changed(incomplete_records_change),
         others=changed(other_parties_change),
         without=changed(incomplete_records_go),
-        weighed=name == "binomial",
     )
     assert words in method.missing_data()
 

@@ -91,6 +91,8 @@ def confirmed(plan: Plan, out: Output, *, yes: bool, plan_only: bool, as_json: b
         out.json(plan_dict(plan))
     elif plan_only:
         out.say(plan.text())
+        out.say()
+        say_total(plan, out)
     else:
         say_total(plan, out)
         for note in plan.notes:

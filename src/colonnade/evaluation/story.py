@@ -134,9 +134,7 @@ def effects_figure(regressed: RunFolder, example: Example, response: str) -> Fig
     cases = fidelity.least_squares(few, columns.select(taken), response)["coef"]
     others = {
         "truth: all firms, no gaps, no noise": [float(complete[name] * scale[name]) for name in names],
-        f"only the {number(len(few))} firms that all of them have": [
-            float(cases[name] * scale[name]) for name in names
-        ],
+        f"complete cases only ({number(len(few))} firms)": [float(cases[name] * scale[name]) for name in names],
     }
     return replace(
         figure,
@@ -172,8 +170,8 @@ def _table_words(run: RunFolder) -> str:
     result, truth = run.read_json("result.json"), run.read_json("comparison.json")
     return (
         f"{number(result['rows'])} synthetic firms with all {len(result['columns'])} columns, none empty; no row"
-        f" belongs to a firm. A regression fitted to it has effects that correlate {truth['agreement']:.2f} with the true ones,"
-        f" and one column's distribution is off by {100 * truth['marginal']:.1f} % (total variation) on average."
+        f" belongs to a firm. Effects that a regression finds in it correlate {truth['agreement']:.2f} with the true"
+        f" ones, and a column's distribution is off by {100 * truth['marginal']:.1f} % (total variation) on average."
     )
 
 

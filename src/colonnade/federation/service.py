@@ -33,7 +33,7 @@ from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST, read_certificate, sign
 from colonnade.federation.transports.network import Network
 
-FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 30.0
 """Seconds until a job that waits is tried again; they double."""
 
 
@@ -166,12 +166,14 @@ class CoordinatorService:
         self.queue = Queue(self.file.queue)
         self._finished, self._said = finished, said
         self._states: dict[str, State] = {}
-        self._due: dict[str, tuple[float, float]] = {}
-        """{job: (when it is tried again, the pause before that)}"""
+        self._due: dict[str, tuple[float, float, str]] = {}
+        """{job: (when it is tried again, the pause before that, what it waits for)}"""
         self._connected: tuple[str, ...] | None = None
         self._n: int | None = None
+        self._last_trouble = ""
+        self._status: dict[str, Any] = {}
 
-    def serve(self, *, every: float = 0.5) -> None:
+    def serve(self, *, every: float = 1.0) -> None:
         """Until KeyboardInterrupt; what was under way then goes on at the next start."""
         with self.queue.locked():
             self._renewed()
@@ -179,13 +181,21 @@ class CoordinatorService:
             try:
                 self._said(f"serving at {self.file.address}; ask with `colonnade VERB -f {self.path}`")
                 while True:
-                    self.once(network)
-                    if self._renewed():
-                        network.close()
-                        network = self._network()
+                    try:
+                        self.once(network)
+                        if self._renewed():
+                            network.close()
+                            network = self._network()
+                    except ColonnadeError as error:  # an expired certificate, a damaged file: someone mends it
+                        self._trouble(str(error))
                     time.sleep(every)
             finally:
                 network.close()
+
+    def _trouble(self, sentence: str) -> None:
+        if sentence != self._last_trouble:
+            self._last_trouble = sentence
+            self._said(f"nothing runs until this is mended: {sentence}")
 
     def once(self, network: Network) -> None:
         """Try every job that is due."""
@@ -193,7 +203,7 @@ class CoordinatorService:
         lacking = [party for party in agreed.roster.names if party not in network.connected]
         self._look_around(network, lacking)
         for name in self.queue.waiting():
-            if time.monotonic() < self._due.get(name, (0.0, 0.0))[0]:
+            if name in self._due and time.monotonic() < self._due[name][0]:
                 continue
             if lacking:
                 self._tell(name, State(state="waiting", sentence=f"waits for {', '.join(lacking)} to connect"))
@@ -217,7 +227,8 @@ class CoordinatorService:
             if federation.facts.n == 1 and not method.makes_cohort:
                 self._later(name, "waits until the records are lined up: ask for `colonnade align`")
                 return
-            self._tell(name, State(state="running"))
+            if name not in self._due:  # else it is only looked at again, and says what it waits for until it goes on
+                self._tell(name, State(state="running"))
             run = self._run(name, federation, method)
             self._finished(run, federation.remarks)
         except AwaitingApproval as error:
@@ -258,11 +269,10 @@ class CoordinatorService:
         return show
 
     def _later(self, name: str, sentence: str) -> None:
-        pause = min(max(2 * self._due.get(name, (0.0, 0.0))[1], FIRST_PAUSE), LONGEST_PAUSE)
-        if self._states.get(name, State(state="")).sentence != sentence:
-            pause = FIRST_PAUSE
-        self._due[name] = (time.monotonic() + pause, pause)
-        self._tell(name, State(state="waiting", sentence=sentence))
+        _, earlier, waited_for = self._due.get(name, (0.0, 0.0, ""))
+        pause = min(2 * earlier, LONGEST_PAUSE) if sentence == waited_for else FIRST_PAUSE
+        self._due[name] = (time.monotonic() + pause, pause, sentence)
+        self._tell(name, State(state="waiting", sentence=sentence), again=sentence == waited_for)
 
     def _end(self, name: str, failed: str) -> None:
         self._due.pop(name, None)
@@ -271,10 +281,10 @@ class CoordinatorService:
         self._states.pop(name, None)
         self._said(f"{name} has failed: {failed}" if failed else f"{name} is done: {self.file.runs / name}")
 
-    def _tell(self, name: str, state: State) -> None:
+    def _tell(self, name: str, state: State, *, again: bool = False) -> None:
         earlier = self._states.get(name)
         if earlier is None or (earlier.state, earlier.sentence) != (state.state, state.sentence):
-            if state.state == "waiting" or earlier is None:
+            if (state.state == "waiting" and not again) or earlier is None:
                 self._said(f"{name} {state.sentence or state.state}")
             self._states[name] = state
             self._write()
@@ -301,15 +311,15 @@ class CoordinatorService:
                 self._n = Federation.over(network, self.file, self._agreed()).facts.n
 
     def _write(self) -> None:
-        self.queue.tell(
-            {
-                "process": os.getpid(),
-                "time": time.time(),
-                "n": self._n,
-                "connected": list(self._connected or ()),
-                "jobs": {name: asdict(state) for name, state in self._states.items()},
-            }
-        )
+        status = {
+            "process": os.getpid(),
+            "n": self._n,
+            "connected": list(self._connected or ()),
+            "jobs": {name: asdict(state) for name, state in self._states.items()},
+        }
+        if status != self._status:
+            self._status = status
+            self.queue.tell({**status, "time": time.time()})
 
     def _renewed(self) -> bool:
         """Sign the coordinator's own request again when a third of its certificate's life is left, if the authority's

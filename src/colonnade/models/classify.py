@@ -313,7 +313,16 @@ class Classifier(Result):
             ),
             sections=(
                 Section(
-                    title="Behind the coefficients", blocks=(Text(text=f"Fitted from {how}. {noise} {empty}".rstrip()),)
+                    title="Behind the coefficients",
+                    blocks=(
+                        Text(text=f"Fitted from {how}. {noise} {empty}".rstrip()),
+                        Text(
+                            text="There is no ROC curve and no calibration plot: both count records by score and class,"
+                            " and a score takes columns of several parties, so these counts would be one more joint"
+                            " release with a cost of its own. Where you may see records, predict_proba gives the scores"
+                            " for scikit-learn's RocCurveDisplay and CalibrationDisplay."
+                        ),
+                    ),
                 ),
             ),
             terminal=(Table(title=title, head=head, rows=rows, numeric=(1,), shown=MOST_SHOWN),),

@@ -92,8 +92,8 @@ class CrossProduct:
     def __post_init__(self) -> None:
         if min(self.records, self.left, self.right, self.bound) < 1 or not 2 <= self.bits <= MOST_BITS:
             raise ModulusTooSmall(
-                f"a pair computes modulo 2^2 to 2^{MOST_BITS}, and this job needs {self.bits} bits: take a smaller"
-                " gamma, or share holders."
+                f"a product needs records, columns and a modulus from 2^2 to 2^{MOST_BITS}, not 2^{self.bits}: take a"
+                " smaller gamma, or share holders."
             )
         if self.right > MOST_COLUMNS:
             raise SecureError(

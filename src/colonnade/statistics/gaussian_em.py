@@ -332,14 +332,14 @@ def correlation_of(sigma: Matrix) -> Matrix:
 def redundant(correlation: Matrix, columns: Sequence[str], *, floor: float, keep: str = "") -> list[str]:
     """Columns without which no eigenvalue of the correlations is below `floor`: one after another, that with the
     largest part in the flattest direction; never `keep`."""
-    left, out = np.arange(len(columns)), []
+    left, out = list(range(len(columns))), list[str]()
     while len(left) > 1:
         values, vectors = np.linalg.eigh(correlation[np.ix_(left, left)])
         parts = np.where([columns[place] == keep for place in left], 0.0, np.abs(vectors[:, 0]))
         if values[0] >= floor or not parts.any():
             break
         out.append(columns[left[int(np.argmax(parts))]])
-        left = np.array([place for place in left if columns[place] not in out])
+        left = [place for place in left if columns[place] not in out]
     return out
 
 

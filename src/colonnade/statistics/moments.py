@@ -684,6 +684,9 @@ class MomentsLayout(SharedStatistic):
 
     def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
         vectors = self._vectors(extension, seed)
+        if self.presence != "known" and not self.remembers(self._all_bytes):
+            yield from self._projected(me, extension, vectors[0])
+            return
         for columns, present in self._all_blocks(me, keep=True):
             if present is None:
                 yield gram_factors(extension, columns, vectors[0])
@@ -695,6 +698,24 @@ class MomentsLayout(SharedStatistic):
                     own = gram_factors(extension, columns[:, match][:, :, self.shown(mask)], u)
                     projected[:, match] = own.left
             yield Factors(projected, projected)
+
+    def _projected(self, me: Party, extension: Extension, u: Residues) -> Iterator[Factors]:
+        """x u for the columns of all parties, party by party: no array of all columns is made."""
+        first = 1 if self.constant and self.presence != "secret" else 0
+        ends = list(itertools.accumulate(map(self.width, self.parties), initial=first))
+        constant = (
+            extension.scale(u[:, :1], extension.embed(self.field.encode(np.array(self.gamma)))) if first else None
+        )
+        for (start, stop), shares in zip(self.chunks, self._chunk_shares(me, keep=True), strict=True):
+            for block in range(Shape((stop - start,)).blocks):
+                parts = [
+                    extension.project(shares[party].block(block), u[:, low:high])
+                    for party, (low, high) in zip(self.parties, itertools.pairwise(ends), strict=True)
+                ]
+                total = functools.reduce(extension.add, parts)
+                if constant is not None:
+                    total = extension.add(total, np.broadcast_to(constant, total.shape))
+                yield Factors(total, total)
 
     def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
         tag = self.noise_tag(number)
@@ -764,10 +785,14 @@ class MomentsLayout(SharedStatistic):
 
     def _all_blocks(self, me: Party, *, keep: bool) -> Iterable[tuple[Residues, NDArray[np.bool_] | None]]:
         """All blocks; for a verification they are remembered, if there is room, since it needs them again."""
-        size = 4 * len(self.field.primes) * self.facts.n * sum(map(self.width, self.parties))
-        if not self.remembers(size):
+        if not self.remembers(self._all_bytes):
             return self._blocks(me, keep=keep)
-        return me.remembered(f"{self.tag}: blocks", size, lambda: list(self._blocks(me, keep=keep)))
+        return me.remembered(f"{self.tag}: blocks", self._all_bytes, lambda: list(self._blocks(me, keep=keep)))
+
+    @property
+    def _all_bytes(self) -> int:
+        """A holder's shares of all columns, as residues."""
+        return 4 * len(self.field.primes) * self.facts.n * sum(map(self.width, self.parties))
 
     def _chunk_shares(self, me: Party, *, keep: bool) -> Iterator[dict[str, Share]]:
         """This holder's shares of one chunk of all parties' rows after the other."""
@@ -961,12 +986,13 @@ class PairedMoments(Paired):
 
 
 def _integer_gram(rows: NDArray[np.integer[Any]], largest: int) -> Words:
-    """X'X modulo 2^64: through float64, if its sums are below 2^53."""
-    if len(rows) * largest**2 <= 2**53:
-        exact = rows.astype(np.float64)
-        return (exact.T @ exact).astype(np.int64).view(np.uint64)
-    wide = rows.astype(np.int64)
-    return (wide.T @ wide).view(np.uint64)
+    """X'X modulo 2^64: through float64, in blocks whose sums are at most 2^53."""
+    total = np.zeros((rows.shape[1],) * 2, dtype=np.int64)
+    block = max(1, 2**53 // largest**2)
+    for start in range(0, len(rows), block):
+        exact = rows[start : start + block].astype(np.float64)
+        total += (exact.T @ exact).astype(np.int64)
+    return total.view(np.uint64)
 
 
 def _matches(present: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import UnsafeRequest
+from colonnade.errors import ModulusTooSmall, UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
@@ -28,7 +28,7 @@ from colonnade.federation.stage import Later, Stage
 from colonnade.federation.step import Release, step
 from colonnade.privacy.cost import Free
 from colonnade.privacy.skellam_sampler import largest_draw
-from colonnade.secure.bfv import CIPHERTEXT_BYTES, DEGREE, CrossProduct, Encrypter, Multiplier, ready
+from colonnade.secure.bfv import CIPHERTEXT_BYTES, DEGREE, MOST_BITS, CrossProduct, Encrypter, Multiplier, ready
 from colonnade.secure.pads import masked, pad_label, unmask_sum
 from colonnade.statistics.joint import (
     PYTHON,
@@ -54,7 +54,13 @@ def bits_for(largest: int, mu: int, roster: Roster) -> int:
     """Of the modulus that holds every result of size `largest` with all noise, and its sign."""
     members = len(roster.names)
     noise = members * largest_draw(Fraction(mu, members)) if mu else 0
-    return (largest + noise).bit_length() + 1
+    bits = (largest + noise).bit_length() + 1
+    if bits > MOST_BITS:
+        raise ModulusTooSmall(
+            f"a pair computes modulo at most 2^{MOST_BITS}, and this job needs {bits} bits: take a smaller gamma, or"
+            " share holders."
+        )
+    return bits
 
 
 # --- a statistic as a pair computes it --------------------------------------------------------------------

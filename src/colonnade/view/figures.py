@@ -95,7 +95,7 @@ class Display:
 
     def save(self, path: str | Path, **options: Any) -> None:
         """Write it to a file, in the format of its suffix; `options` as in matplotlib's `savefig`."""
-        self.figure_.savefig(path, **options)
+        self.figure_.savefig(path, **{"dpi": 150, **options})
 
     def __repr__(self) -> str:
         return f"<Figure: {self.title}>"
@@ -157,7 +157,7 @@ def _axes(figure: Figure, width: float) -> Axes:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     height = HEIGHTS[figure.chart](figure.data, width)
-    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.06)
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
     return Canvas(figsize=(width / 72, height / 72), dpi=72, layout=layout).add_subplot()
 
 
@@ -357,7 +357,7 @@ def intervals(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     """An estimate with its interval for each label, on a common scale with zero marked; `others` are further values
     for the same labels, by what they are."""
     others = data.get("others", {})
-    middles, _ = _rows(ax, data["labels"], width, room=ROW + APART * len(others))
+    middles, _ = _rows(ax, data["labels"], width, room=_interval_room(data))
     count, places = len(middles), middles - APART * len(others) / 2
     centres, lows, highs = (np.asarray(data[name], dtype=np.float64)[:count] for name in ("centres", "lows", "highs"))
     ax.axvline(0.0, color=SOFT, linewidth=1.0, linestyle=DASHES[1], zorder=0)
@@ -376,6 +376,12 @@ def intervals(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.grid(axis="x", color=LINE, linewidth=0.6)
     ax.margins(x=0.04)
     _number_axis(ax.xaxis, most=5 if width < WIDE else 9)
+
+
+def _interval_room(data: Mapping[str, Any]) -> float:
+    """A row with further marks under the estimate is higher, and apart from the next."""
+    others = len(data.get("others", ()))
+    return ROW + (APART + 3.0) * others
 
 
 def dots(ax: Axes, data: Mapping[str, Any], width: float) -> None:
@@ -555,7 +561,7 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     if len(labels) > most:  # those with the strongest associations
         strength = np.abs(np.where(unknown, 0.0, matrix) - np.diag(np.diag(matrix))).max(axis=0)
         taken = np.sort(np.argsort(-strength, kind="stable")[:most])
-        ax.set_title(f"the {most} columns with the strongest associations", loc="left", fontsize="medium", color=SOFT)
+        ax.set_title(f"strongest {most} of {len(labels)}", loc="left", fontsize="medium", color=SOFT)
         labels, (matrix, unknown) = (
             [labels[t] for t in taken],
             (part[np.ix_(taken, taken)] for part in (matrix, unknown)),
@@ -688,12 +694,14 @@ def stair(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         )
         top = max(top, budget)
     ax.annotate(f"{values[-1]:.3g}", (times[-1], values[-1]), (3, 0), textcoords="offset points", va="center")
-    span = max(times[-1] - times[0], 60.0)
-    ax.set_xlim(times[0] - 0.02 * span, times[-1])
+    span = max(times[-1] - times[0], 1.0)
+    ax.set_xlim(times[0] - 0.02 * span, times[0] + 1.06 * span)
     ax.set_ylim(0, 1.18 * max(top, 1e-12))
     form = "%d %b %Y" if span > 90 * 86_400 else "%d %b" if span > 3 * 86_400 else "%d %b %H:%M"
-    places = np.linspace(times[0], times[0] + span, 3 if width < WIDE else 5)[:-1]
-    ax.set_xticks([*places, times[-1]], [*(time.strftime(form, time.gmtime(place)) for place in places), "now"])
+    ticks: dict[str, float] = {}
+    for place in np.linspace(times[0], times[-1], 3 if width < WIDE else 5)[:-1]:
+        ticks.setdefault(time.strftime(form, time.gmtime(place)), float(place))  # a label once
+    ax.set_xticks([*ticks.values(), times[-1]], [*ticks, "now"])
     _number_axis(ax.yaxis, most=5)
 
 
@@ -734,9 +742,7 @@ HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
     "bars": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + (20 if "released" in data else 0),
     "histogram": lambda data, width: 190.0 if width < WIDE else 240.0,
     "intervals": lambda data, width: (
-        sum(_heights(data["labels"], width, ROW + APART * len(data.get("others", ()))))
-        + FOOT
-        + 18 * (1 + len(data.get("others", ())))
+        sum(_heights(data["labels"], width, _interval_room(data))) + FOOT + 18 * (1 + len(data.get("others", ())))
     ),
     "dots": lambda data, width: sum(_heights(data["labels"], width)) + FOOT + 18 * len(data["series"]),
     "paths": lambda data, width: 250.0 if width < WIDE else 340.0,

@@ -23,6 +23,7 @@ from colonnade.models.linear.robust import (
     group_moments,
     hausman,
     influence_forms,
+    no_smaller,
     weighted_statistics,
 )
 from colonnade.models.linear.validity import Selection, verdict
@@ -183,3 +184,10 @@ FINE = {"records": 1000, "capped": 0, "unlikely": 0, "drawn": 0.0, "pvalue": 0.5
 )
 def test_each_check_has_a_threshold_and_a_sentence(changed: dict[str, object], words: str) -> None:
     assert words in verdict(Selection(**{**FINE, **changed}))  # type: ignore[arg-type]
+
+
+def test_variances_are_raised_to_a_floor_and_correlations_stay() -> None:
+    covariance, floor = np.array([[4.0, 1.0], [1.0, 1.0]]), np.diag([1.0, 9.0])
+    raised = no_smaller(covariance, floor)
+    assert np.diag(raised) == pytest.approx([4.0, 9.0])
+    assert raised[0, 1] / np.sqrt(raised[0, 0] * raised[1, 1]) == pytest.approx(0.5)

@@ -25,7 +25,7 @@ from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.propensity import CAP
 from colonnade.models.linear.result import Regression
 from colonnade.models.matrix import columns_of
-from colonnade.statistics.features import constant_response, features
+from colonnade.statistics.features import constant_response, empty_notes, features
 from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.verified import NOT_VERIFIED
 
@@ -76,6 +76,7 @@ class GeneralizedFit(Procedure[Regression]):
             " members are told. No predictor, residual or weight of a record is shown to anyone.",
             f"Only records of {first.response_party!r}, which holds {first.response!r}, that every party has are used."
             f"{weighed}",
+            *empty_notes(dict.fromkeys(first.filled, "drop")),
         )
 
     def run(self, job: Job) -> Regression:

@@ -732,7 +732,7 @@ def score_layouts(
     parties = len({facts.owner(name) for name in used})
     layouts = []
     for errors, label, bits, least, finest in (
-        (False, "scores", 60, 14, 2**20),
+        (False, "scores", 72, 14, 2**20),
         (True, "errors", 40, 10, 2**14),
     ):
         layout = ScoreLayout(
@@ -744,7 +744,7 @@ def score_layouts(
             offset=offset,
             weighting=weighting,
             gamma=min(gamma, finest),
-            factor_bits=max(least, bits // parties),
+            factor_bits=min(30, max(least, bits // parties)),
             errors=errors,
             label=label,
         )

@@ -530,5 +530,7 @@ class Regression(Sample, Inference, Result):
             "features": [feature.name for feature in self.features],
             "patterns": [{"present": list(mask), "count": count} for mask, count in self.patterns],
             "verdict": self.verdict or None,
+            "weighted_by": self.weighted_by,
+            "fmi": None if self.fmi is None else self.fmi.to_dict(),
             "beside": None if self.beside is None else self.beside.to_dict(),
         }

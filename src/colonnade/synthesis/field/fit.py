@@ -250,9 +250,9 @@ USUAL = 400
 
 
 @lru_cache(maxsize=1)
-def _steps(optimised: bool, structure: tuple[tuple[Names, ...], _Loss]) -> Any:
+def _steps(optimised: bool, structure: tuple[Any, ...]) -> Any:
     """The compiled descent: mirror descent with Armijo's rule, as mbi has it, with two changes. The program of one
-    structure is kept, as each takes up to 100 MB.
+    structure is kept, as each takes up to 100 MB; with it goes what jax keeps of the shapes of the one before.
 
     Each step computes the tables of the trial only: an accepted trial is the next point, so mbi's second pass over the
     field is saved, in the running time and in the program to compile. And log-potentials keep momentum as Nesterov's
@@ -261,6 +261,8 @@ def _steps(optimised: bool, structure: tuple[tuple[Names, ...], _Loss]) -> Any:
     """
     import jax
     import jax.numpy as jnp
+
+    jax.clear_caches()
 
     def step(state: _State, loss_fn: Any, total: Any) -> _State:
         tables = calibrated(state.trial, total)
@@ -306,7 +308,7 @@ def _descend(
     loss, step, run = (jnp.array(number, dtype=jnp.float64) for number in (jnp.inf, 2 / (steepest * total), 0.0))
     state = _State(potentials, potentials, zeros, zeros, loss, step, run, potentials)
     expected = min(iterations, USUAL) if enough else iterations
-    steps = _steps(graph.cells * expected > WORTH_OPTIMISING, (graph.cliques, structure))
+    steps = _steps(graph.cells * expected > WORTH_OPTIMISING, (graph.cliques, *graph.sizes.items(), structure))
     for done in range(0, iterations, BLOCK):  # in blocks, so that an interrupt is heard
         state = steps(state, loss_fn, float(total), min(BLOCK, iterations - done))
         if not float(state.loss) > enough:
