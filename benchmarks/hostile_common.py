@@ -158,6 +158,8 @@ class Scene:
         for exchange in self.honest:
             if exchange.request.kind != "ask":
                 self.fields[exchange.request.kind] |= set(Reply.decode(exchange.answer).value)
+            if exchange.request.kind == "propose":
+                self.options = exchange.request.arguments["plan"]["options"]
         self.letters = Counter(
             letter_key(letter) for answer in self.answers.values() for letter in Reply.decode(answer).mail
         )
@@ -346,6 +348,10 @@ class Witness:
             self._answer(name, request, answer, reply)
         elif reply.mail or set(reply.value) - self.scene.fields[request.kind]:
             self.learned(f"{name} answered {request.kind} with letters, or with more than in the honest run")
+        elif request.kind == "propose" and request.arguments["plan"]["options"] != self.scene.options:
+            # Taken with other options, on which no stage depends (the rows of a table, say): a simulation draws other
+            # noise for them, so that bytes differ from here on.
+            self.loose = True
         return reply
 
     def _answer(self, name: str, request: Request, answer: bytes, reply: Reply) -> None:

@@ -1,10 +1,11 @@
 """Do the intervals of `Regress` cover? Simulated columns of seven laws, the five institutions, four real tables;
 nothing missing, MCAR, MAR in the response, MAR in a covariate of its holder, and MAR that is not linear in either.
 
-Family gaussian, exact. Everything is computed from moments of pooled records by the functions that the federation's
-coordinator uses (`tests/oracle/test_regress_combined.py` shows that the federation computes the same). Beside the
-combined estimate stand the Gaussian fit with the errors of its likelihood (`missing="em"`), the same with group errors,
-the presence-weighted estimate alone, and complete cases with HC3 errors.
+Family gaussian, exact; binomial and poisson are in `intervals_families.py`, by the same criterion. Everything is
+computed from moments of pooled records by the functions that the federation's coordinator uses
+(`tests/oracle/test_regress_combined.py` shows that the federation computes the same). Beside the combined estimate
+stand the Gaussian fit with the errors of its likelihood (`missing="em"`), the same with group errors, the presence-
+weighted estimate alone, and complete cases with HC3 errors.
 
 **Chosen on, judged on.** The estimator (weights, basis of the logits, cap, drawing, combination) and the thresholds of
 its checks were chosen on the designs in `CHOSEN_ON` with seeds below 1,000. The others judge, with seeds from 1,000 on;

@@ -328,9 +328,9 @@ def in_processes(names: Sequence[str], n: int) -> list[Outcome]:
     context = multiprocessing.get_context("spawn")
     scratch = Path(tempfile.mkdtemp(prefix="real-tables-"))
     answers = context.Queue()
-    kept = kept_outcomes(names)
-    outcomes = [outcome for own in kept.values() for outcome in own]
-    waiting, running = [data for data in names if data not in kept], {}
+    earlier = kept_outcomes(names)
+    outcomes = [outcome for own in earlier.values() for outcome in own]
+    waiting, running = [data for data in names if data not in earlier], {}
     while waiting or running:
         while waiting and len(running) < at_once:
             data = waiting.pop(0)

@@ -93,7 +93,7 @@ def parts(estimator: Estimator, rows: pd.DataFrame) -> dict[str, float]:
 
 
 def simulated(
-    epsilon: float, seed: int, truth: Mapping[str, Mapping[str, float]]
+    epsilon: float, seed: int, truth: Mapping[tuple[str, str], Mapping[str, float]]
 ) -> list[tuple[str, str, bool, float, float]]:
     """(kind, parameter, was it said to be valid, error over its standard error, standard error) of one table."""
     frame = population(np.random.default_rng([seed, 7]), N).assign(record=np.arange(N))
@@ -115,7 +115,7 @@ def simulated(
     for (kind, name, part), row in table.analyse(everything, draws=DRAWS).iterrows():  # type: ignore[misc]
         columns = wanted[kind, name].columns  # type: ignore[attr-defined]
         said = table.valid_for(columns).startswith("The model has")
-        error = (row["estimate"] - truth[name][part]) / row["standard_error"]
+        error = (row["estimate"] - truth[kind, name][part]) / row["standard_error"]
         half = (row["upper"] - row["estimate"]) / row["standard_error"]
         lines.append((kind, f"{name}: {part}", said, float(error / half), float(row["standard_error"])))
     return lines
@@ -125,7 +125,7 @@ def main() -> int:
     page = Page("tables-intervals", "Error bars of synthetic tables")
     rng = np.random.default_rng(20_261_117)
     large = population(rng, 2_000_000)
-    truth = {name: parts(each, large) for listed in ESTIMATORS.values() for name, each in listed.items()}
+    truth = {(kind, name): parts(each, large) for kind, listed in ESTIMATORS.items() for name, each in listed.items()}
     count = int(os.environ.get("SIMULATIONS", "2" if quick() else "200"))
     limit = float(os.environ.get("MINUTES", "inf"))
     page.say(__doc__.partition("\n\n")[2].strip())

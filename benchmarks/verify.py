@@ -51,7 +51,7 @@ class Kind:
     federation: Federation
     method: Callable[[bool], Method[Any]]
     clock: Callable[[], float] = time.process_time
-    repetitions: int = 3
+    repetitions: int = 2
     counts: bool = True
 
 

@@ -51,10 +51,10 @@ def console_pictures(browser: Browser, images: Path) -> None:
 
 def demo_pictures(browser: Browser, demo: Path, images: Path) -> None:
     """The first screen of the demo's page, the whole of it, and one of its reports."""
-    with Watched(browser, width=1120, height=760, device_scale_factor=1.5) as seen:
-        seen.open(demo / "index.html")
-        seen.page.locator("main").screenshot(path=images / "demo.png")
-        seen.page.locator(".charts").first.screenshot(path=images / "story.png")
+    for scale, part, name in ((1.5, ".charts", "story"), (1.0, "main", "demo")):
+        with Watched(browser, width=1120, height=760, device_scale_factor=scale) as seen:
+            seen.open(demo / "index.html")
+            seen.page.locator(part).first.screenshot(path=images / f"{name}.png")
     report = next((demo / "runs").glob("regress-*")) / "report.html"
     with Watched(browser, width=1120, height=900) as seen:
         seen.open(report)

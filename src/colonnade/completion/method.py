@@ -421,15 +421,15 @@ class Completing(Procedure[Completion]):
 
     def _forecast(self, epsilon: float) -> tuple[str, ...]:
         """Of the training that noise hides most."""
-        told: dict[float, tuple[str, ...]] = {}
+        forecasts: dict[float, tuple[str, ...]] = {}
         for training in self.networks:
             steps = max(min(training.iterations, training.epochs * (self.facts.n // training.batch)), 1)
             weights = max(training.weights(self.facts, party) for party in training.parties)
             noise = math.sqrt(2 * training.mu) / training.gamma
-            told[noise * math.sqrt(weights / steps)] = forecast.training(
+            forecasts[noise * math.sqrt(weights / steps)] = forecast.training(
                 noise=noise, steps=steps, weights=weights, batch=training.batch, epsilon=epsilon
             )
-        return told[max(told)] if told else ()
+        return forecasts[max(forecasts)] if forecasts else ()
 
     # --- the run -------------------------------------------------------------------------------------------------
 

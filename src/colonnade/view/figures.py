@@ -335,9 +335,11 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         _key(ax, [("noisy count", _patch(BAR)), ("± 2 sd of its noise", _patch(NOISE, 0.3))])
     if released is not None:
         own = np.asarray(released["edges"], dtype=np.float64)
-        # What was released may have other cells: as many rows in a cell of the drawn width.
-        level = np.asarray(released["counts"], dtype=np.float64) / np.diff(own) * float(np.median(np.diff(edges)))
-        sd = 2 * float(released["sd"]) / np.diff(own) * float(np.median(np.diff(edges)))
+        # What was released may have other cells: as many rows in a cell of the drawn width. A point mass is a cell of
+        # hardly any width, which is drawn as one that can be seen.
+        widths = np.maximum(np.diff(own), (own[-1] - own[0]) / 200) / float(np.median(np.diff(edges)))
+        level = np.asarray(released["counts"], dtype=np.float64) / widths
+        sd = 2 * float(released["sd"]) / widths
         _band(ax, level - sd, level + sd, own)
         ax.stairs(np.maximum(level, 0.0), own, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
         highest = max(highest, float(np.max(level + sd, initial=0.0)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -180,6 +182,30 @@ def test_separated_classes_are_refused() -> None:
 
     with pytest.raises(NotEstimable, match=r"separate|determine"):
         solve("binomial", evaluate, 2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda x, y: x[:, 1] * 0, "columns 'b' do not vary"),
+        (lambda x, y: x[:, 0] * 2, "leave out '[ab]' with columns="),
+        (lambda x, y: y * 2 - 1, "leave out 'b' with columns="),
+    ],
+    ids=["constant", "twin", "the response itself"],
+)
+def test_a_refusal_names_the_column_to_leave_out(spoil: Callable[[Array, Array], Array], said: str) -> None:
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(400, 3))
+    y = (x[:, 0] + rng.normal(size=400) > 0).astype(float)
+    x[:, 1] = spoil(x, y)
+    design = np.column_stack([np.ones(400), x])
+
+    def evaluate(point: Array, limit: float) -> Evaluation:
+        mean = expit(np.clip(design @ point, -60, 60))
+        return Evaluation(design.T @ (y - mean), (design * (mean * (1 - mean))[:, None]).T @ design, 0.0)
+
+    with pytest.raises(NotEstimable, match=said):
+        solve("binomial", evaluate, 4, columns=["a", "b", "c"])
 
 
 @pytest.mark.parametrize(

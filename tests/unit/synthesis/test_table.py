@@ -83,7 +83,7 @@ def test_the_view_of_a_written_table_is_the_one_that_it_shows(tmp_path: Path) ->
 def test_the_view_says_where_the_rows_are_whose_they_are_and_what_the_columns_look_like() -> None:
     view = made(notes=("A note.",), drawn_from="a Gaussian copula").view()
     assert view.title == "A synthetic table of 500 rows and 7 columns"
-    lead, notes = view.answer
+    lead, *_, notes = view.answer
     assert isinstance(lead, Text)
     assert isinstance(notes, Items)
     for words in ("synthetic.parquet", "500 rows", "a Gaussian copula", "60 records", "No row belongs to a record"):

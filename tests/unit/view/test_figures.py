@@ -137,6 +137,14 @@ def test_charts_can_be_drawn_at_every_size(cells: int) -> None:
         assert element.count("<") == element.count(">")
 
 
+def test_a_released_point_mass_has_a_width_that_can_be_drawn() -> None:
+    """60 % zeros and amounts over eight orders of magnitude: one cell is 1e-300 wide."""
+    released = {"edges": [0.0, 1e-300, 1e8], "counts": [600.0, 400.0], "sd": 5.0}
+    element = svg(drawn("histogram", counts=[600.0, 400.0], edges=[0.0, 1e7, 1e8], released=released))
+    assert "nan" not in element.lower()
+    assert "inf" not in element.lower()
+
+
 @pytest.mark.parametrize("name", ["cost in $", "$x$ and $y$", "a_{b}^2", "<b>&amp;"])
 def test_no_name_is_a_formula(name: str) -> None:
     element = svg(drawn("bars", labels=[name], values=[1.0]))

@@ -29,6 +29,10 @@ MOST_ROUNDS = 40
 """Points at which scores are asked for; 5 to 8 are usual."""
 SINGULAR = 1e-10
 """Smallest eigenvalue of the information in units of its diagonal; below it columns determine one another."""
+SATURATED = 1e-6
+"""The sum of the weights, as a share of that at zero: below it the response is told by the covariates."""
+DETERMINED = 0.95
+"""A correlation with the response at which a column alone leaves nothing to explain."""
 SETTLED = 1e-8
 """s'B^-1 s before the last step: squared standard errors of distance. A further step would be about its square."""
 
@@ -76,7 +80,7 @@ def solve(
     point[0] = _intercept(family, null, unvaried)
     known = evaluate(point, math.inf)
     used = 2
-    while known is not None:
+    while known is not None and known.bread[0, 0] > SATURATED * null.bread[0, 0]:
         _check_columns(known.bread, columns)
         step = _solved(known.bread, known.score)
         distance = float(known.score @ step)
@@ -90,13 +94,27 @@ def solve(
             if known is None:
                 step = step / 2
         point = point + step
-    sizes = np.abs(point * np.sqrt(np.diag(null.bread)))
-    sizes[0] = 0.0
-    largest = dict.fromkeys(columns[place] for place in np.flatnonzero(sizes >= sizes.max() / 2).tolist())
+    listed = ", ".join(map(repr, _separating(family, null, point, columns)))
     raise NotEstimable(
         "the likelihood has no maximum within reach: some covariates separate the response, or predict it so well that"
-        f" coefficients grow without end; leave out {', '.join(map(repr, largest))} with columns=."
+        f" coefficients grow without end; leave out {listed} with columns=."
     )
+
+
+def _separating(family: Family, null: Evaluation, point: Vector, columns: Sequence[str]) -> list[str]:
+    """The columns that tell nearly all of the response by themselves; those of the largest coefficients, if none does.
+
+    At zero, score and bread of a binomial model are sum v x (y - 1/2) and sum v x x' / 4.
+    """
+    total, spread = 4 * null.bread[0, 0], 4 * np.diag(null.bread)
+    mean, lean = 4 * null.bread[0] / total, null.score / total
+    variance = (spread / total - mean**2) * (0.25 - lean[0] ** 2)
+    association = np.abs(lean - mean * lean[0]) / np.sqrt(np.maximum(variance, 1e-300))
+    sizes = np.abs(point * np.sqrt(np.maximum(spread, 0.0)))
+    association[0] = sizes[0] = 0.0
+    alone = association > DETERMINED if family == "binomial" else np.zeros(len(columns), dtype=bool)
+    chosen = alone if alone.any() else sizes >= sizes.max() / 2
+    return list(dict.fromkeys(columns[place] for place in np.flatnonzero(chosen).tolist()))
 
 
 def _intercept(family: Family, null: Evaluation, unvaried: str) -> float:
