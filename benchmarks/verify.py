@@ -150,8 +150,8 @@ def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
             counts=False,
         )
 
-    large = 20_000 if quick() else vfem.RECORDS
-    return [moments, field, regress(large, missing="em"), regress(min(large, 20_000)), small]
+    large = 40_000 if quick() else vfem.RECORDS
+    return [moments, field, regress(large, missing="em"), regress(40_000), small]
 
 
 # --- planted changes ---------------------------------------------------------------------------------------------

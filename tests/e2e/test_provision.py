@@ -266,7 +266,7 @@ def test_the_service_renews_its_own_certificate(tmp_path: Path) -> None:
 def test_a_consortium_that_cannot_be(tmp_path: Path) -> None:
     file = written(tmp_path)
     for text, says_ in (
-        ('key = "k"\ncoordinator = "nowhere"\ncoordinator_organisation = "U"\n', "at least two"),
+        ('key = "k"\ncoordinator = "nowhere"\ncoordinator_organisation = "U"\n', "lacks members"),
         (file.read_text().replace("127.0.0.1:", ""), "HOST:PORT"),
         (file.read_text().replace("[members.bank]", "[members.authority]"), "no member is called"),
         (file.read_text().replace('organisation = "Bank"', 'organization = "Bank"'), "organi"),

@@ -185,7 +185,7 @@ def test_every_request_is_answered_by_the_same_bytes_again(tmp_path: Path, monke
 
 
 def test_a_mask_of_another_length_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PairedMoments, "told", lambda self, me: np.zeros((1, 3), dtype=np.uint8))
+    monkeypatch.setattr(PairedMoments, "masks", lambda self, me: np.zeros((1, 3), dtype=np.uint8))
     with pair(tmp_path) as federation, pytest.raises(UnsafeRequest):
         co.Moments(epsilon=None, columns=("x", "y"), presence="known").fit(federation)
 

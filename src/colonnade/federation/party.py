@@ -449,7 +449,7 @@ class Party(Workplace):
         with self.database.transaction():
             self._check_not_ended(request.job)  # by the operator, while the step ran
             for name, value in work.kept.items():
-                self.store.keep(request.job, name, value, flushed=name not in work.unflushed)
+                self.store.keep(request.job, name, value)
             self.store.add_letters(request.job, work.letters)
             self.store.add_sent(request.job, work.sent)
             stored = self.store.add_reply(request.job, request.seq, hashed, reply)

@@ -148,9 +148,8 @@ class Store:
 
     # what steps keep
 
-    def keep(self, job: str, name: str, value: Any, *, flushed: bool = True) -> None:
-        """A large value that is not `flushed` outlives the process, and may be gone after a loss of power."""
-        hashed, inline = self._put(wire.encode(value), flushed=flushed)
+    def keep(self, job: str, name: str, value: Any) -> None:
+        hashed, inline = self._put(wire.encode(value))
         self.database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", (job, name, hashed, inline))
 
     def recall(self, job: str, name: str) -> Any:
@@ -271,8 +270,7 @@ class Store:
 
     # payloads
 
-    def _put(self, payload: bytes, *, flushed: bool = True) -> tuple[str, bytes | None]:
-        flushed = flushed and self.database.flushed
+    def _put(self, payload: bytes) -> tuple[str, bytes | None]:
         hashed = hashlib.sha256(payload).hexdigest()
         if len(payload) <= SPOOL_ABOVE:
             return hashed, payload
@@ -283,10 +281,10 @@ class Store:
             with private_file(partial).open("wb") as file:
                 file.write(payload)
                 file.flush()
-                if flushed:
+                if self.database.flushed:
                     os.fsync(file.fileno())
             partial.rename(path)
-            if flushed:
+            if self.database.flushed:
                 _flush_folder(self._spool)
         except OSError as error:
             raise StorageError(

@@ -45,8 +45,6 @@ class Work:
     sent: set[tuple[str, str]] = field(default_factory=set)
     """Recipient and tag of what is sent once in a job."""
     kept: dict[str, Any] = field(default_factory=dict)
-    unflushed: set[str] = field(default_factory=set)
-    """Names of kept values that need not survive a loss of power."""
     letters: dict[str, int] = field(default_factory=dict)
     """{sender: the request in which it wrote the newest of its letters that this step has read}."""
 
@@ -230,15 +228,9 @@ class Workplace:
         name = f"mail to myself: {tag}"
         return {self.name: self.recall(name)} if self.store.keeps(self.job, name) else {}
 
-    def keep(self, name: str, value: Any, *, flushed: bool = True) -> None:
-        """Remember a value for later steps of this job; it never leaves, and is deleted when the job closes.
-
-        Large values take long to flush to the disk; one that is not `flushed` is lost if the power is, and a step that
-        needs it then is refused."""
-        work = self._working()
-        work.kept[name] = value
-        if not flushed:
-            work.unflushed.add(name)
+    def keep(self, name: str, value: Any) -> None:
+        """Remember a value for later steps of this job; it never leaves, and is deleted when the job closes."""
+        self._working().kept[name] = value
 
     def recall(self, name: str) -> Any:
         work = self._working()

@@ -170,6 +170,17 @@ class Extension:
         _project_rows(rows, columns, np.array(self.field.primes, dtype=np.int64), out)
         return out.reshape(*rows.shape[:2], *vectors.shape[2:])
 
+    def project_each(self, rows: Residues, vectors: Residues, which: NDArray[np.intp]) -> Residues:
+        """Each row (primes, n, w) times the vector over K of these, (primes, k, w, 3), that `which` (n,) names; 0 for
+        -1: (primes, n, 3)."""
+        fitting = rows.shape[1:] == (len(which), vectors.shape[2]) and which.max(initial=-1) < vectors.shape[1]
+        if not fitting or rows.shape[2] >= LARGEST_SUM:
+            raise SecureError(f"cannot project rows {rows.shape} on vectors {vectors.shape}.")
+        out = self.zeros(rows.shape[1:2])
+        columns = np.ascontiguousarray(np.swapaxes(vectors, 2, 3))
+        _project_each(rows, columns, which, np.array(self.field.primes, dtype=np.int64), out)
+        return out
+
     def inner(self, a: Residues, b: Residues) -> Residues:
         """The inner product of two vectors over K, (primes, n, 3) each: (primes, 3)."""
         table = self.field.matmul(transpose(a), b)
@@ -288,3 +299,16 @@ def _project_rows(rows: Any, columns: Any, primes: Any, out: Any) -> None:
                 for j in range(rows.shape[2]):
                     total += np.int64(rows[k, i, j]) * np.int64(columns[k, c, j])
                 out[k, i, c] = total % primes[k]
+
+
+@numba.njit(cache=True)
+def _project_each(rows: Any, columns: Any, which: Any, primes: Any, out: Any) -> None:
+    """The same with columns (primes, k, c, w) of which each row has its own."""
+    for k in range(len(primes)):
+        for i in range(rows.shape[1]):
+            if which[i] >= 0:
+                for c in range(columns.shape[2]):
+                    total = np.int64(0)
+                    for j in range(rows.shape[2]):
+                        total += np.int64(rows[k, i, j]) * np.int64(columns[k, which[i], c, j])
+                    out[k, i, c] = total % primes[k]

@@ -84,7 +84,7 @@ from colonnade.statistics.joint import (
     share_rows,
     too_little_memory,
 )
-from colonnade.statistics.pair import Paired, PairStages, Words, bits_for, drawn, pair_within_memory, told_name
+from colonnade.statistics.pair import Paired, PairStages, Words, bits_for, drawn, masks_name, pair_within_memory
 from colonnade.statistics.shares import (
     blinds_of,
     deal_large,
@@ -687,16 +687,18 @@ class MomentsLayout(SharedStatistic):
         if self.presence != "known" and not self.remembers(self._all_bytes):
             yield from self._projected(me, extension, vectors[0])
             return
+        width = len(self.entries((True,) * (len(self.parties) + len(self.masked))))
+        by_pattern = extension.zeros((len(self.masks), width))
+        for pattern, (mask, u) in enumerate(zip(self.masks, vectors, strict=True)):
+            by_pattern[:, pattern, self.shown(mask)] = u
         for columns, present in self._all_blocks(me, keep=True):
             if present is None:
                 yield gram_factors(extension, columns, vectors[0])
                 continue
-            projected = extension.zeros((columns.shape[1],))
-            for mask, u in zip(self.masks, vectors, strict=True):
-                match = _matches(present, self.candidates if self.pooled else [mask])
-                if match.any():
-                    own = gram_factors(extension, columns[:, match][:, :, self.shown(mask)], u)
-                    projected[:, match] = own.left
+            which = np.full(columns.shape[1], -1, dtype=np.intp)
+            for pattern, mask in enumerate(self.masks):
+                which[_matches(present, self.candidates if self.pooled else [mask])] = pattern
+            projected = extension.project_each(columns, by_pattern, which)
             yield Factors(projected, projected)
 
     def _projected(self, me: Party, extension: Extension, u: Residues) -> Iterator[Factors]:
@@ -911,10 +913,10 @@ class PairedMoments(Paired):
         return np.concatenate([rows * self._match(present, pattern)[:, None] for pattern in self._crossing], axis=1)
 
     @property
-    def tells(self) -> bool:
+    def shows_masks(self) -> bool:
         return self.layout.presence == "known" and len(self.layout.parties) == 2
 
-    def told(self, me: Party) -> NDArray[np.uint8]:
+    def masks(self, me: Party) -> NDArray[np.uint8]:
         return np.packbits(self.layout._own_masks(me), axis=1)
 
     def _present(self, me: Party) -> NDArray[np.bool_]:
@@ -924,7 +926,7 @@ class PairedMoments(Paired):
             if party == me.name:
                 masks[party] = layout._own_masks(me)
                 continue
-            bits = me.recall(told_name(layout))
+            bits = me.recall(masks_name(layout))
             expected = (1 + len(layout.own_masked(party)), -(-layout.facts.n // 8))
             if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.shape != expected:
                 raise UnsafeRequest("the other party sent a mask of another length than the layout says.")
@@ -944,8 +946,8 @@ class PairedMoments(Paired):
         """For each pattern the Gram matrix of a party's own columns and the constant, zero elsewhere."""
         layout, name = self.layout, f"{self.layout.tag}: within"
         if me.kept(name):
-            kept: list[Words] = me.recall(name)
-            return kept
+            matrices: list[Words] = me.recall(name)
+            return matrices
         totals = [np.zeros((len(layout.entries(mask)),) * 2, dtype=np.uint64) for mask in layout.masks]
         takes_part = me.name in layout.parties
         present = self._present(me) if takes_part and layout.presence == "known" else None

@@ -105,13 +105,13 @@ class Paired(ABC):
         """This party's columns for one of the `chunks` of the cohort."""
 
     @property
-    def tells(self) -> bool:
-        """Whether the parties tell each other something in the clear: who has which record, where presence is known."""
+    def shows_masks(self) -> bool:
+        """Whether the parties show each other who has which record, where presence is known."""
         return False
 
-    def told(self, me: Party) -> NDArray[np.uint8]:
-        """What this party tells the other."""
-        raise UnsafeRequest("nothing is told in this computation.")
+    def masks(self, me: Party) -> NDArray[np.uint8]:
+        """The masks that this party shows the other, eight records in a byte."""
+        raise UnsafeRequest("this computation shows no masks.")
 
     def settle(self, me: Party) -> None:  # noqa: B027
         """Compute what lies within this party, while the other multiplies."""
@@ -221,7 +221,7 @@ class PairStages(JointStages):
             audience=AUDIENCE,
             recipients=names,
             discloses=f"encrypted {layout.rows}, and masked products of them"
-            + ("; which records a party has" if paired.tells else ""),
+            + ("; which records a party has" if paired.shows_masks else ""),
             reply_bytes=max(CIPHERTEXT_BYTES * ciphertexts, returned),
         )
         self.open = self.stage(
@@ -269,9 +269,9 @@ def _other(me: Party) -> str:
     return other
 
 
-def told_name(statistic: SharedStatistic) -> str:
-    """Under which a party keeps what the other told it."""
-    return f"{statistic.tag}: told"
+def masks_name(statistic: SharedStatistic) -> str:
+    """Under which a party keeps the masks of the other."""
+    return f"{statistic.tag}: masks"
 
 
 @step(cost=share_cost)
@@ -283,10 +283,10 @@ def exchange_rows(me: Party, *, layout: dict[str, Any], view: View, number: int,
     other, last = _other(me), number == len(paired.chunks)
     if number == 0 and me.name in statistic.parties:
         paired.begin(me)
-    if number == 0 and paired.tells:
-        me.send(other, f"{statistic.tag}: told", paired.told(me))
-    if number == 1 and paired.tells:
-        me.keep(told_name(statistic), received_from(me, f"{statistic.tag}: told", [other])[other])
+    if number == 0 and paired.shows_masks:
+        me.send(other, f"{statistic.tag}: masks", paired.masks(me))
+    if number == 1 and paired.shows_masks:
+        me.keep(masks_name(statistic), received_from(me, f"{statistic.tag}: masks", [other])[other])
     if paired.product is not None and paired.roles is not None:
         if me.name == paired.roles[0] and not last:
             _encrypt(me, statistic, paired, paired.product, number)

@@ -383,8 +383,7 @@ def messages(
             received[sender] = [layer[sender] for layer in packed]
     if keep:
         others = {sender: message for sender, message in received.items() if sender != me.name}
-        # For a verification: seconds later it is needed no more, and flushing it would take as long as the proofs.
-        me.keep(stored, _remembered(me, stored, others, remember=remember), flushed=not remember)
+        me.keep(stored, _remembered(me, stored, others, remember=remember))
     return _complete(tag, senders, received)
 
 

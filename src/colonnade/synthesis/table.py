@@ -44,7 +44,8 @@ MOST_CHARTS = 60
 """Columns that the report draws."""
 INTERVALS = (
     "Standard errors that are computed from rows alone are too small; `table.analyse` adds the noise and the sampling"
-    " of the cohort, for columns whose dependence the model has (`table.valid_for`)."
+    " of the cohort. Its intervals are for shares of columns whose dependence the model has, and not yet to be relied"
+    " on for means and coefficients of numbers in a field; `table.valid_for` says which is the case."
 )
 DRAWS = 20
 ROWS_A_RECORD, MOST_ROWS = 4, 400_000

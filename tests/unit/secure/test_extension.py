@@ -97,6 +97,9 @@ def test_long_products_are_exact(extension: Extension) -> None:
     projected = extension.project(rows, vectors)
     inner, combined = extension.inner(a, b), extension.combine(rows[..., 0], a)
     assert (extension.project(rows, vectors[:, :, 0]) == projected[:, :, 0]).all()
+    which = np.arange(rows.shape[1]) % (vectors.shape[2] + 1) - 1
+    each = extension.project_each(rows, np.ascontiguousarray(vectors.swapaxes(1, 2)), which)
+    assert all((each[:, i] == (projected[:, i, k] if k >= 0 else 0)).all() for i, k in enumerate(which))
     for layer, oracle in enumerate(oracles(extension)):
         left, right = elements(a[layer]), elements(b[layer])
         assert elements(inner[layer]) == [oracle.inner(left, right)]

@@ -134,8 +134,6 @@ class CombinedFit(Procedure[Regression]):
             joined = combined(gaussian.params, augmented.params, covariance, groups)
         else:
             joined = Combination(gaussian.params, covariance[:width, :width], 0.0, UNTESTED)
-        if self.few:
-            joined = replace(joined, cov=no_smaller(joined.cov, gaussian.cov))
         selection = Selection(
             records=round(observed.data.n),
             capped=released.capped,
@@ -174,12 +172,18 @@ class CombinedFit(Procedure[Regression]):
                 f"Records count by {self.layout.weights!r}; the estimate is the presence-weighted one, since the"
                 " Gaussian fit, in `beside`, counts every record once."
             )
+        likelihood = observed.regression(fit, gaussian)
+        cov = in_units["combined"].cov
+        if self.few:
+            raised = no_smaller(cov.to_numpy(), likelihood.cov.to_numpy())
+            cov = pd.DataFrame(raised, index=cov.index, columns=cov.columns)
         return replace(
             in_units["combined"],
+            cov=cov,
             model="full covariance, weighted",
             method="presence weights" if self.layout.weights is not None else "Gaussian fit + presence weights",
             weighted_by=self.layout.weights,
-            fmi=missing_information(observed.regression(fit, gaussian)),
+            fmi=missing_information(likelihood),
             covariance=f"{groups} groups of {'records' if self.layout.clusters is None else 'clusters'}",
             df_groups=groups - 1,
             verdict=verdict(selection),

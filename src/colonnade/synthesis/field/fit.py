@@ -262,7 +262,7 @@ def _steps(optimised: bool, structure: tuple[Any, ...]) -> Any:
     import jax
     import jax.numpy as jnp
 
-    jax.clear_caches()
+    jax.clear_caches()  # type: ignore[no-untyped-call]
 
     def step(state: _State, loss_fn: Any, total: Any) -> _State:
         tables = calibrated(state.trial, total)

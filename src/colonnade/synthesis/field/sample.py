@@ -283,11 +283,19 @@ class FieldSampler:
 
     def left_out(self, columns: Sequence[str]) -> str:
         """What the model lacks of the dependence of these columns, in a sentence."""
-        if self.field.graph.home(columns) is not None:
+        if self.field.graph.home(columns) is None:
+            return (
+                f"No table of the field has all of {', '.join(columns)}: it takes some of them as independent given the"
+                " others, and what is estimated from them together may be off by more than its interval."
+            )
+        numeric = {name: edges for name in columns if (edges := self.cells[name].edges) is not None}
+        # A cell for each integer loses nothing.
+        cut = [name for name, edges in numeric.items() if not self.columns[name].whole or np.diff(edges).max() > 1]
+        if not cut:
             return ""
         return (
-            f"No table of the field has all of {', '.join(columns)}: it takes some of them as independent given the"
-            " others, and what is estimated from them together may be off by more than its interval."
+            f"The field has {', '.join(cut)} in cells, and no interval knows what is lost within these: intervals of"
+            " means and coefficients covered too little in trials."
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
