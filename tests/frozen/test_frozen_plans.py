@@ -258,7 +258,8 @@ from colonnade.federation.step import _registry
 from colonnade.catalogue import CATALOGUE
 from colonnade.federation.policy import plan_of_steps
 import os, cffi, mpmath, numba, numpy, pandas, scipy.optimize, scipy.sparse.csgraph, scipy.special, scipy.stats
-import colonnade.federation.coordinator, colonnade.privacy.skellam_sampler, colonnade.secure.seeded, colonnade.secure.proof
+import colonnade.federation.coordinator, colonnade.privacy.skellam_sampler
+import colonnade.secure.proof, colonnade.secure.seeded
 for name in sys.argv[1:]:
     read, write = os.pipe()
     if os.fork() == 0:

@@ -242,7 +242,7 @@ def ratio_sd(
     else:
         own = components**2 - (variance / total)[:, None]
     diagonal = np.sum((own / deviation**2) ** 2, axis=1)
-    return noise_sd * np.sqrt(crossed + diagonal) / total
+    return np.asarray(noise_sd * np.sqrt(crossed + diagonal) / total)
 
 
 def leading_eigenvectors(matrix: NDArray[np.float64], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
