@@ -375,6 +375,9 @@ def main() -> int:
     left_out = [] if quick() else [name for name in (*MESSY, *public_names()) if name not in names]
     if left_out:
         page.say(f"A part of the study, which is therefore short: {', '.join(left_out)} are not in it.")
+    earlier = kept_outcomes(names)
+    if earlier:
+        page.say(f"{len(earlier)} of them are kept from earlier runs (KEEP), perhaps of other code.")
     outcomes = in_processes(names, n)
     rows = []
     for data in names:

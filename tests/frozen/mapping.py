@@ -47,7 +47,8 @@ def _align(options: Options) -> tuple[str, Options]:
 
 
 def _pca(options: Options) -> tuple[str, Options]:
-    return "pca", {**_renamed(options, block="tile"), "scale": False}
+    unscaled = {"scale": False} if options["centre"] else {}
+    return "pca", {**_renamed(options, block="tile"), **unscaled}
 
 
 def _classify(options: Options) -> tuple[str, Options]:
