@@ -185,7 +185,9 @@ def test_two_parties_with_a_holder_of_shares_and_what_the_plan_says(tmp_path: Pa
         plan = opened.plan(method)
         found = method.fit(opened)
     pooled = numbers(frame)
-    wanted = sm.GLM(pooled["sued"], sm.add_constant(pooled[["u", "v", "w"]]), family=sm.families.Binomial()).fit()
+    wanted = sm.GLM(pooled["sued"], sm.add_constant(pooled[["u", "v", "w"]]), family=sm.families.Binomial()).fit(
+        tol=1e-12
+    )
     np.testing.assert_allclose(found.params, wanted.params, atol=1e-6)
     assert {str(leaf["name"]) for cost in plan.costs() for leaf in cost.leaves() if leaf.unbounded} == set(ALLOW)
     procedure = method.procedure(opened.facts, opened.roster)
@@ -214,7 +216,7 @@ def test_a_choice_from_the_fit_begins_at_nothing_and_ends_at_the_fit(tmp_path: P
     pooled = numbers(frame)
     wanted = sm.GLM(pooled["sued"], sm.add_constant(pooled[["u", "v", "w"]]), family=sm.families.Binomial()).fit()
     np.testing.assert_allclose(found.path.iloc[0, 1:], 0.0)
-    np.testing.assert_allclose(found.path.iloc[1], wanted.params, atol=1e-5)
+    np.testing.assert_allclose(found.path.iloc[1], wanted.params, atol=1e-4)
     assert set(found.support) == {"u", "v", "w"}
     assert "weighed so that they stand for all" in method.missing_data()
 

@@ -18,7 +18,7 @@ SAID = {
     "cost, budget": r"\bprivacy (loss )?budgets? (spend|tracker)\b",
 }
 """Our word -> its synonyms, anywhere in docs and source."""
-GLOSSED = ("src/colonnade/alignment/align.py", "docs/alignment.md", "README.md")
+GLOSSED = ("src/colonnade/alignment/method.py", "docs/alignment.md", "README.md")
 """Where `align` is explained, each of the field's names for it may stand once, so that its readers find it."""
 GLOSS = re.compile(r"\b(record linkage|private set intersection|PSI)\b")
 CLIENT = re.compile(r"\b[Cc]lients?\b(?! view|$)")

@@ -295,11 +295,12 @@ def test_a_product_shows_its_residues_to_nobody() -> None:
     product, _ = product_and_noise()
     assert "residues" not in repr(product)
     public = {name for name in dir(product) if not name.startswith("_")}
-    assert public == {"field", "shape", "scale", "sum", "upper", "stack", "part", "flat", "mapped"}
+    assert public == {"field", "shape", "scale", "sum", "upper", "stack", "beside", "in_rows", "part", "flat", "mapped"}
     stacked = bgw.Product.stack([product, product])
     others = (
         stacked,
         stacked.part(slice(0, 1), slice(0, 1)),
+        bgw.Product.in_rows([product, product], 2),
         stacked.flat(),
         stacked.mapped(np.eye(2, dtype=np.int64)),
     )

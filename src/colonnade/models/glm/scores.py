@@ -732,7 +732,7 @@ def score_layouts(
     parties = len({facts.owner(name) for name in used})
     layouts = []
     for errors, label, bits, least, finest in (
-        (False, "scores", 72, 14, 2**20),
+        (False, "scores", 72, 14, 2**24),
         (True, "errors", 40, 10, 2**14),
     ):
         layout = ScoreLayout(
@@ -743,7 +743,7 @@ def score_layouts(
             columns=tuple(names[:-1]),
             offset=offset,
             weighting=weighting,
-            gamma=min(gamma, finest),
+            gamma=min(16 * gamma, finest),
             factor_bits=min(30, max(least, bits // parties)),
             errors=errors,
             label=label,

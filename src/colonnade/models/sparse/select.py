@@ -469,7 +469,8 @@ class PathFromFit(Path):
         solver = moment_solver(
             curvature,
             curvature @ slopes,
-            float(slopes @ curvature @ slopes),
+            # A distance has no saturated model: a constant keeps the path from ending where it reaches the fit.
+            float(slopes @ curvature @ slopes) + 1.0,
             tolerance=self.options.tolerance,
         )
         lambdas = self.lambdas(solver.largest, n=records, p=len(slopes), half=1.0)

@@ -28,7 +28,7 @@ def test_the_path_minimises_the_penalised_distance() -> None:
         "c": [Column(name=name, kind="continuous", lower=-2.0, upper=2.0) for name in ("w", "z")],
     }
     facts = PublicFacts(n=1000, columns={party: Columns(own) for party, own in columns.items()})
-    lambdas = (0.08, 0.03, 0.005)
+    lambdas = (0.08, 0.03, 0.005, 1e-9)
     method = Select(response="y", family="binomial", solver="wald", penalty="lasso", lambdas=lambdas)
     path = PathFromFit(method, facts, ROSTER)
     x = rng.normal(size=(300, 4)) * [0.5, 0.3, 0.4, 0.2] @ (np.eye(4) + 0.3)
