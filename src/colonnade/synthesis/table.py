@@ -7,6 +7,7 @@ empty.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,16 +163,24 @@ class SyntheticTable(Result):
         rows: int | None = None,
         level: float = 0.95,
         seed: int | None = None,
+        columns: Sequence[str] | None = None,
+        unproven: bool = False,
     ) -> pd.DataFrame:
         """Estimate, standard error and interval of what `function` computes from a table, for the population.
 
         The standard error includes the noise, the sampling of the cohort and that of the rows; `inference` has the
-        rule, and ready functions. `valid_for` says which columns' dependence the model has.
+        rule, and ready functions, which know the columns that they read; name those of your own function in `columns`,
+        or all are taken. Where the model leaves out what the estimate rests on, errors and intervals are withheld (nan)
+        with a warning that says why; `unproven=True` gives them all the same.
         """
         fitted = function(frame_of(self.model, self._many(rows), self.seed))
         others = [function(table) for table in self.draws(draws, rows=rows, seed=seed)]
         intervals = combined(fitted, others, level=level)
-        intervals.attrs["valid for"] = self.valid_for(getattr(function, "columns", ()))
+        read = tuple(columns or getattr(function, "columns", ()))
+        intervals.attrs["valid for"] = self.valid_for(read)
+        if not unproven and (lacking := self._left_out(read)):
+            intervals[["standard_error", "lower", "upper"]] = np.nan
+            warnings.warn(f"no interval: {lacking} unproven=True gives intervals all the same.", stacklevel=2)
         return intervals
 
     def _many(self, rows: int | None) -> int:
@@ -180,8 +189,11 @@ class SyntheticTable(Result):
     def valid_for(self, columns: Sequence[str]) -> str:
         """Whether the model has the dependence of these columns, in a sentence; for none, of all of them."""
         asked = tuple(columns) or tuple(self.columns)
-        missing = getattr(getattr(self.model, "model", self.model), "left_out", lambda columns: "")(asked)
-        return missing or f"The model has the dependence of {', '.join(asked)} that was measured."
+        return self._left_out(asked) or f"The model has the dependence of {', '.join(asked)} that was measured."
+
+    def _left_out(self, columns: Sequence[str]) -> str:
+        left_out = getattr(getattr(self.model, "model", self.model), "left_out", lambda columns: "")
+        return str(left_out(tuple(columns) or tuple(self.columns)))
 
     # --- the run folder --------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -160,7 +162,15 @@ def test_a_table_gives_intervals_and_says_what_they_are_valid_for() -> None:
     assert "was measured" in table.valid_for(("a", "b"))
     apart = triangulate({"a": 2, "b": 3}, [("a",), ("b",)])
     field = fit(apart, [Measurement(("a",), np.array([9.0, 1.0]), 1.0)], total=10.0, iterations=20)
-    assert "may be off" in FieldSampler(PAIR, public, field).left_out(("a", "b"))
+    lacking = FieldSampler(PAIR, public, field)
+    assert "may be off" in lacking.left_out(("a", "b"))
+    off = replace(table, model=lacking)
+    with pytest.warns(UserWarning, match="may be off"):
+        withheld = off.analyse(lambda rows: float(((rows["a"] == "yes") & (rows["b"] == "x")).mean()), draws=2)
+    assert withheld[["standard_error", "lower", "upper"]].isna().all(axis=None)
+    assert np.isfinite(withheld.loc["estimate", "estimate"])
+    own = off.analyse(lambda rows: float((rows["a"] == "yes").mean()), draws=2, columns=("a",))
+    assert np.isfinite(own.to_numpy()).all()
     rows = table.sample(500, where={"b": ["x", "z"], "a": "yes"})
     assert set(rows["a"]) == {"yes"}
     assert set(rows["b"]) == {"x", "z"}
