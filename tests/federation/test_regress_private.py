@@ -82,6 +82,7 @@ def test_binary_and_categorical_columns_and_only_planned_steps(tmp_path: Path) -
     np.testing.assert_allclose(result.bse[ols.bse.index], ols.bse, rtol=0.05)
     planned = {one.step for one in plan.stages}
     joint = {"share_rows", "compare_shares", "open_shares"}
+    joint |= {"show_coin", "prove_shares", "answer_proofs", "conclude"}  # of verification
     assert {name.rpartition(".")[2] for name in planned} == {
         "block_norms",
         "tell_presence",

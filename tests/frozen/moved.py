@@ -67,9 +67,14 @@ MODEL = ("Model: ", "Intervals: ", "WARNING: A copula keeps of ", "WARNING: By i
 """How the notes of a synthetic table begin that say which model it has, why, what it lacks, and where intervals are."""
 
 
+FILLED = "Empty cells of debt, grade (mask): a network is told which they are"
+"""How the note of a completion begins that says what it does with empty cells."""
+
+
 def without_added_notes(notes: list[str]) -> list[str]:
-    """The notes that an old plan has too. New plans also say where nothing is verified, and which model there is."""
-    return [note for note in notes if not note.startswith(("Not verified: ", *MODEL))]
+    """The notes that an old plan has too. New plans also say where nothing is verified, which model
+    there is, and how a completion fills empty cells."""
+    return [note for note in notes if not note.startswith(("Not verified: ", FILLED, *MODEL))]
 
 
 FEWER_CUTS = ("vertimrf-cuts-three",)

@@ -369,11 +369,9 @@ def test_column_of_one_party_alone(tmp_path: Path) -> None:
         seed=1,
     ) as federation:
         plan = federation.plan(field(columns=("sued",)))
-        assert [stage.name.removeprefix("sqm tables: ") for stage in plan.stages[:3]] == [
-            "share rows",
-            "compare",
-            "open",
-        ]
+        names = [stage.name.removeprefix("sqm tables: ") for stage in plan.stages]
+        assert names[:2] == ["share rows", "compare"]
+        assert "open" in names
         assert not [stage for stage in plan.stages if "share noise" in stage.name]
 
 

@@ -20,11 +20,16 @@ FEATURES = tuple(Feature(f"x{i}", "bank", f"x{i}", None, 0.0, 1.0) for i in rang
 COMPONENTS = PrincipalComponents(
     components_=np.eye(20)[:2],
     explained_variance_=np.array([0.5, 0.01]),
+    explained_variance_ratio_=np.array([0.1, 0.002]),
+    ratio_sd_=np.array([0.01, 0.001]),
     mean_=np.zeros(20),
+    scale_=np.ones(20),
+    hidden=(),
     features=FEATURES,
     columns=Columns([]),
     n=1000,
     noise_sd_=10.0,
+    noise_floor_=2 * 10.0 * np.sqrt(20) / 1000,
     simulated=False,
 )
 CLASSIFIER = Classifier(
@@ -51,7 +56,7 @@ def test_components_are_compared_with_what_noise_alone_would_show() -> None:
     """2 sd sqrt(d) / n, and one of two variances above it."""
     view = COMPONENTS.view()
     assert f"up to about {2 * 10 * math.sqrt(20) / 1000:.2g}. 1 of 2 lie above." in view.quality
-    assert view.tables()[0].rows[0] == ("1", "0.5", "x0 +1.00, x1 +0.00, x2 +0.00, x3 +0.00")
+    assert view.tables()[0].rows[0] == ("1", "0.5", "10.0 ± 2 %", "x0 +1.00, x1 +0.00, x2 +0.00, x3 +0.00")
     exact = replace(COMPONENTS, noise_sd_=0.0).view()
     assert exact.quality.startswith("No noise was added")
     assert "is exact" in render_blocks(exact.sections[0].blocks)
