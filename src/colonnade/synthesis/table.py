@@ -176,7 +176,7 @@ class SyntheticTable(Result):
         fitted = function(frame_of(self.model, self._many(rows), self.seed))
         others = [function(table) for table in self.draws(draws, rows=rows, seed=seed)]
         intervals = combined(fitted, others, level=level)
-        read: Sequence[str] = columns or getattr(function, "columns", ())
+        read: Sequence[str] = getattr(function, "columns", ()) if columns is None else columns
         intervals.attrs["valid for"] = self.valid_for(read)
         if not unproven and (lacking := self._left_out(read)):
             intervals[["standard_error", "lower", "upper"]] = np.nan
