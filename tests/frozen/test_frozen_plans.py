@@ -252,6 +252,8 @@ def differences(
 # --- the tests -------------------------------------------------------------------------------------------------
 
 
+NAMES = tuple(CATALOGUE.names)
+"""Our own methods, as long as no other test has entered one."""
 LOADS = """
 import json, sys
 from colonnade.federation.step import _registry
@@ -276,19 +278,11 @@ for name in sys.argv[1:]:
 @pytest.fixture(scope="module")
 def loaded_steps() -> dict[str, set[str]]:
     """The steps that a fresh process knows once it has loaded a method's class."""
-    steps: dict[str, set[str]] = {}
-    for _ in range(2):  # a child of a busy machine that was ended before it wrote is asked again
-        names = [name for name in CATALOGUE.names if name not in steps]
-        done = subprocess.run(
-            [sys.executable, "-c", LOADS, *names], capture_output=True, text=True, env=dict(os.environ)
-        )
-        assert done.returncode == 0, done.stderr
-        lines = [line.partition(" ") for line in done.stdout.splitlines()]
-        steps |= {name: set(json.loads(listed)) for name, _, listed in lines if listed}
-        if len(steps) == len(CATALOGUE.names):
-            break
-    assert steps.keys() == set(CATALOGUE.names), done.stderr
-    return steps
+    done = subprocess.run([sys.executable, "-c", LOADS, *NAMES], capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition(" ") for line in done.stdout.splitlines()]
+    assert all(listed for _, _, listed in lines), done.stderr
+    return {name: set(json.loads(listed)) for name, _, listed in lines}
 
 
 @pytest.mark.parametrize("case_id", _cases())

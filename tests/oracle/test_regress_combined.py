@@ -151,7 +151,8 @@ def test_where_nothing_is_missing_errors_are_cluster_robust_least_squares() -> N
     design = sm.add_constant(table.drop(columns="wage"))
     oracle = sm.OLS(table["wage"], design).fit(cov_type="cluster", cov_kwds={"groups": groups})
     n, p = len(table), design.shape[1]
-    np.testing.assert_allclose(result.params, oracle.params, rtol=1e-4, atol=1e-4)
+    # Columns are rounded at random to 1/gamma: a hundredth of a standard error is far more than that moves.
+    assert np.max(np.abs(result.params - oracle.params) / oracle.bse) < 0.01
     # statsmodels has G / (G - 1) (n - 1) / (n - p).
     robust = oracle.bse * np.sqrt(n / (n - 1))
     assert result.beside is not None
