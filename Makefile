@@ -6,17 +6,25 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Party processes start much faster with compiled modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test lint bench study pages docs screenshots sbom lock proto clean
+.PHONY: demo test tests lint format types bench study pages docs screenshots sbom lock proto clean
 
 demo: $(STAMP)
 	$(BIN)/colonnade demo --out demo-run
 
-test: lint
+# Types are checked beside the tests, which leave a core idle now and then.
+test: format
+	$(MAKE) --no-print-directory -j 2 types tests
+
+tests: $(STAMP)
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
-lint: $(STAMP)
+lint: format types
+
+format: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
+
+types: $(STAMP)
 	$(BIN)/mypy
 
 # make bench NAME=field       QUICK=1 for fewer repetitions

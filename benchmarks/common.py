@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -45,6 +45,8 @@ class Page:
     def __init__(self, name: str, title: str, *, command: str | None = None) -> None:
         self.name = name
         self.command = command or f"make study NAME={name}"
+        self.older: Mapping[str, str] = {}
+        """{file: its hash} of parts that were made by other code than this process has loaded."""
         self._started = time.monotonic()
         self._lines = [f"# {title}", ""]
         loaded_code()  # hashes are of the files as they are now, whatever is edited while a study runs
@@ -69,7 +71,7 @@ class Page:
         )
         if not quick():
             RESULTS.mkdir(parents=True, exist_ok=True)
-            record(self.name)
+            record(self.name, self.older)
             head = [*self._lines[:2], origin, "", standing(self.name), ""]
             text = "\n".join([*head, *self._lines[2:], f"    {last}", ""])
             (RESULTS / f"{self.name}.md").write_text(text, encoding="utf-8")

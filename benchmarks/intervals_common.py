@@ -230,9 +230,9 @@ def _whole(name: str) -> tuple[Array, Array, Array, NDArray[np.intp], Array]:
     return own, y, others, block, np.linalg.lstsq(design, y, rcond=None)[0]
 
 
-def bootstrap(name: str, rng: np.random.Generator) -> Records:
+def bootstrap(name: str, rng: np.random.Generator, n: int | None = None) -> Records:
     own, y, others, block, truth = _whole(name)
-    drawn = rng.integers(len(y), size=min(len(y), BOOTSTRAP))
+    drawn = rng.integers(len(y), size=min(len(y), BOOTSTRAP) if n is None else n)
     return Records(own[drawn], y[drawn], others[drawn], block, truth)
 
 

@@ -79,10 +79,10 @@ def known_commit(name: str) -> bool:
     )
 
 
-def record(name: str) -> None:
-    """Keep which code made a page."""
+def record(name: str, older: Mapping[str, str] | None = None) -> None:
+    """Keep which code made a page; `older` are hashes of parts that other code made."""
     CODE.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(loaded_code(), indent=0, sort_keys=True)
+    text = json.dumps({**loaded_code(), **(older or {})}, indent=0, sort_keys=True)
     (CODE / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 

@@ -15,7 +15,8 @@ plan without "This will not work" there may be some (the forecast is kind), at m
 
 The rules were written from the refusals of first runs with 300 to 400 records. QUICK=1 takes 300 records in place of
 4,000, of three messy tables and one public one, which a printed SEED chooses. TABLES="survey;adult" runs some of them.
-KEEP=FOLDER keeps the outcomes of each table there, and goes on from them.
+KEEP=FOLDER keeps the outcomes of each table there, with the code that made them, and goes on from them: the page says
+of each line which commit it is of, and whether that code has changed since.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Page, quick
+from benchmarks.provenance_common import changed_files, commit, loaded_code
 from benchmarks.real_tables_common import KEY, MESSY, Tables, public_names, tables_of
 
 CURES = 5
@@ -219,7 +221,7 @@ RULES: tuple[Rule, ...] = (
     (r"write allow = \[(.*?)\]", _paste),
     (r"epsilon = ([\d.e+]+) would be enough", lambda match, call: call.having(epsilon=match.group(1))),
     (r"`--([a-z-]+) ([\w.]+)`", lambda match, call: call.having(**{match.group(1): match.group(2)})),
-    (r"columns? '[^']+' .*leave (it|them) out with columns=", _without),
+    (r"columns? '[^']+'.*leave (it|them) out with columns=", _without),
     (r"leave out with columns= what may be empty: '.*", _without),
     (r"leave out '.*' with columns=", _without),
     (r"use Select\(solver='moments'\)", lambda match, call: call.having(solver="moments")),
@@ -299,38 +301,65 @@ def verbs_of(data: str, folder: Path, n: int, *, verbs: Sequence[str] = ()) -> l
     return outcomes
 
 
+@dataclass(frozen=True)
+class Line:
+    """Of one data set: its outcomes, and the code that made them."""
+
+    outcomes: tuple[Outcome, ...]
+    commit: str = ""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """{file: the hash of what it does}"""
+
+    @property
+    def made_by(self) -> str:
+        return f"{self.commit}{'; changed since' if changed_files(self.code) else ''}"
+
+
 def _child(data: str, folder: Path, n: int, answers: Any) -> None:
+    load_methods()
+    origin = (commit(), loaded_code())
     with contextlib.redirect_stderr(sys.stdout):
-        answers.put((data, verbs_of(data, folder, n)))
+        answers.put((data, Line(tuple(verbs_of(data, folder, n)), *origin)))
 
 
-def kept_outcomes(names: Sequence[str]) -> dict[str, list[Outcome]]:
+def load_methods() -> None:
+    """The record of a line's code has what its process has loaded."""
+    from colonnade.catalogue import CATALOGUE
+
+    for entry in CATALOGUE.own().values():
+        entry.load()
+
+
+def kept_lines(names: Sequence[str]) -> dict[str, Line]:
     """Of earlier runs with the same KEEP, a folder; so that a long study can be made in pieces."""
     folder = os.environ.get("KEEP")
     files = {data: Path(folder) / f"{data}.json" for data in names} if folder else {}
+    plain = {data: json.loads(file.read_text()) for data, file in files.items() if file.is_file()}
     return {
-        data: [Outcome(**{**plain, "cures": tuple(plain["cures"])}) for plain in json.loads(file.read_text())]
-        for data, file in files.items()
-        if file.is_file()
+        data: Line(
+            tuple(Outcome(**{**own, "cures": tuple(own["cures"])}) for own in line["outcomes"]),
+            line["commit"],
+            line["code"],
+        )
+        for data, line in plain.items()
     }
 
 
-def keep_outcomes(data: str, own: Sequence[Outcome]) -> None:
+def keep_line(data: str, line: Line) -> None:
     folder = os.environ.get("KEEP")
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / f"{data}.json").write_text(json.dumps([asdict(outcome) for outcome in own]))
+        (Path(folder) / f"{data}.json").write_text(json.dumps(asdict(line), indent=1))
 
 
-def in_processes(names: Sequence[str], n: int) -> list[Outcome]:
+def in_processes(names: Sequence[str], n: int) -> dict[str, Line]:
     """One process for each data set, two at once unless JOBS says otherwise."""
     at_once = int(os.environ.get("JOBS", "2"))
     context = multiprocessing.get_context("spawn")
     scratch = Path(tempfile.mkdtemp(prefix="real-tables-"))
     answers = context.Queue()
-    earlier = kept_outcomes(names)
-    outcomes = [outcome for own in earlier.values() for outcome in own]
-    waiting, running = [data for data in names if data not in earlier], {}
+    lines = kept_lines(names)
+    waiting, running = [data for data in names if data not in lines], {}
     while waiting or running:
         while waiting and len(running) < at_once:
             data = waiting.pop(0)
@@ -338,18 +367,18 @@ def in_processes(names: Sequence[str], n: int) -> list[Outcome]:
             process.start()
             running[data] = (process, time.monotonic())
         with contextlib.suppress(Exception):
-            data, own = answers.get(timeout=1)
-            outcomes += own
-            keep_outcomes(data, own)
+            data, line = answers.get(timeout=1)
+            lines[data] = line
+            keep_line(data, line)
             running.pop(data)[0].join()
         for data, (process, started) in list(running.items()):
             if (process.exitcode not in (None, 0)) or time.monotonic() - started > PATIENCE:
                 process.kill()
                 running.pop(data)
-                seconds = time.monotonic() - started
-                outcomes.append(Outcome(data, "all", "dead end: the process ended", (), str(process.exitcode), seconds))
+                end, seconds = "dead end: the process ended", time.monotonic() - started
+                lines[data] = Line((Outcome(data, "all", end, (), str(process.exitcode), seconds),), commit())
     shutil.rmtree(scratch, ignore_errors=True)
-    return outcomes
+    return lines
 
 
 def chosen(seed: int) -> list[str]:
@@ -359,10 +388,7 @@ def chosen(seed: int) -> list[str]:
 
 
 def main() -> int:
-    from colonnade.catalogue import CATALOGUE
-
-    for entry in CATALOGUE.own().values():  # the record of a page's code has what this process has loaded
-        entry.load()
+    load_methods()
     n = 300 if quick() else 4000
     page = Page("real-tables", "Real tables: from `init` to a result of every verb")
     names = [*MESSY, *public_names()]
@@ -375,10 +401,11 @@ def main() -> int:
     left_out = [] if quick() else [name for name in (*MESSY, *public_names()) if name not in names]
     if left_out:
         page.say(f"A part of the study, which is therefore short: {', '.join(left_out)} are not in it.")
-    earlier = kept_outcomes(names)
-    if earlier:
-        page.say(f"{len(earlier)} of them are kept from earlier runs (KEEP), perhaps of other code.")
-    outcomes = in_processes(names, n)
+    lines = in_processes(names, n)
+    page.older = {
+        name: line.code[name] for line in lines.values() for name in changed_files(line.code)
+    }  # so that the page says that its code has changed, if that of a line has
+    outcomes = [outcome for line in lines.values() for outcome in line.outcomes]
     rows = []
     for data in names:
         own = [outcome for outcome in outcomes if outcome.data == data]
@@ -390,9 +417,10 @@ def main() -> int:
                 str(sum(bool(outcome.cures) for outcome in own)),
                 str(sum(outcome.end.startswith("dead end") for outcome in own)),
                 f"{sum(outcome.seconds for outcome in own):.0f}",
+                lines[data].made_by,
             ]
         )
-    page.table(("data set", "verbs", "finished", "no estimate", "after a cure", "dead ends", "seconds"), rows)
+    page.table(("data set", "verbs", "finished", "no estimate", "after a cure", "dead ends", "seconds", "commit"), rows)
     dead = [outcome for outcome in outcomes if outcome.end.startswith("dead end")]
     empty = sum(outcome.end == "no estimate" for outcome in outcomes)
     for outcome in dead:

@@ -75,7 +75,11 @@ def released(
     counts = {}
     for column in itertools.chain(*made.columns.values()):
         values = rows[column.name]
-        tree = dyadic_counts(cells(column, bins=2**DEPTH).count(values[~np.isnan(values)])).astype(float)
+        exact = cells(column, bins=2**DEPTH).count(values[~np.isnan(values)])
+        if column.discrete:
+            counts[column.name] = exact + on * level["spread"] * rng.standard_normal(len(exact))
+            continue
+        tree = dyadic_counts(exact).astype(float)
         counts[column.name] = tree + on * level["spread"] * np.sqrt(DEPTH) * rng.standard_normal(len(tree))
     standard = made.standard(counts)
     lengths = {}

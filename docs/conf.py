@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import html
+import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from sphinx.errors import ExtensionError
+
 import colonnade
-from colonnade.cli.verbs import form_of, help_of
+from colonnade.cli.verbs import help_of
 from colonnade.federation.catalogue import CATALOGUE, Entry
 from colonnade.federation.options import Declared
+from colonnade.federation.spelling import form_of
 
 project = "Colonnade"
 author = "The Colonnade authors"
@@ -21,8 +32,7 @@ release = colonnade.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-source_suffix = {".md": "markdown"}
-exclude_patterns = ["notebooks/*"]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": False}
@@ -60,12 +70,15 @@ def _in_section(lines: list[str]) -> bool:
 def from_the_catalogue(app: Any, docname: str, source: list[str]) -> None:
     """What pages say of methods is what the methods declare: `<!-- methods -->` and `<!-- verbs -->` are filled in."""
     own, papers = CATALOGUE.own().values(), CATALOGUE.papers().values()
-    text = source[0]
-    text = text.replace("<!-- methods -->", _classes("colonnade", own))
-    text = text.replace("<!-- papers -->", _classes("colonnade.papers", papers))
-    text = text.replace("<!-- verbs -->", "\n".join(map(_verb, own)))
-    text = text.replace("<!-- paper verbs -->", "\n".join(map(_verb, papers)))
-    source[0] = text
+    written = {
+        "<!-- methods -->": lambda: _classes("colonnade", own),
+        "<!-- papers -->": lambda: _classes("colonnade.papers", papers),
+        "<!-- verbs -->": lambda: "\n".join(map(_verb, own)),
+        "<!-- paper verbs -->": lambda: "\n".join(map(_verb, papers)),
+    }
+    for place, write in written.items():
+        if place in source[0]:
+            source[0] = source[0].replace(place, write())
 
 
 def _classes(module: str, entries: Iterable[Entry]) -> str:
@@ -118,7 +131,66 @@ def reachable(app: Any, exception: Exception | None) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+# --- notebooks: stored without output, run when the site is built ---------------------------------------------------
+
+EXECUTED: dict[str, str] = {}
+"""{page: a notebook's cells and what came out of them, as Markdown}."""
+
+
+def run_notebooks(app: Any, env: Any, docnames: list[str]) -> None:
+    """Those that the site is about to read; an error in a cell ends the build."""
+    names = [name for name in docnames if name.startswith("notebooks/")]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        texts = pool.map(lambda name: run_notebook(Path(app.srcdir) / f"{name}.ipynb"), names)
+        EXECUTED.update(zip(names, texts, strict=True))
+
+
+def run_notebook(path: Path) -> str:
+    notebook = nbformat.read(path, as_version=4)
+    commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory() as folder:
+        client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": folder}})
+        try:
+            client.execute(env={**os.environ, "PATH": commands, "OMP_NUM_THREADS": "1"})
+        except CellExecutionError as error:
+            raise ExtensionError(f"{path.name}: {error.ename}: {error.evalue}") from error
+    return "\n\n".join(text for cell in notebook.cells for text in _cell(cell))
+
+
+def _cell(cell: Any) -> Iterable[str]:
+    if cell.cell_type != "code":
+        yield cell.source
+        return
+    yield f"```python\n{cell.source}\n```"
+    for output in cell.outputs:
+        data = output.get("data", {})
+        if "image/png" in data:
+            alt = html.escape(data.get("text/plain", "").strip("<>").removeprefix("Figure: "))
+            yield _raw(f'<img alt="{alt}" src="data:image/png;base64,{data["image/png"].strip()}">')
+        elif "text/html" in data:
+            table = re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.DOTALL)
+            table = table.replace('<table border="1" class="dataframe">', '<table class="docutils">')
+            yield _raw(f'<div class="table-wrapper">{table}</div>' if "<table class" in table else table)
+        else:
+            text = ANSI.sub("", output.get("text") or data.get("text/plain", "")).rstrip()
+            if text:
+                yield f"```text\n{text}\n```"
+
+
+ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def _raw(text: str) -> str:
+    return f"````{{raw}} html\n{text}\n````"
+
+
+def executed_notebook(app: Any, docname: str, source: list[str]) -> None:
+    source[0] = EXECUTED.get(docname, source[0])
+
+
 def setup(app: Any) -> None:
+    app.connect("env-before-read-docs", run_notebooks)
+    app.connect("source-read", executed_notebook)
     app.connect("source-read", from_the_catalogue)
     app.connect("source-read", list_the_rest)
     app.connect("build-finished", reachable)

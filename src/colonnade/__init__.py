@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test compares this list wi
     from colonnade.models.classify import Classify as Classify
     from colonnade.models.linear.regress import Regress as Regress
     from colonnade.models.pca import PCA as PCA
+    from colonnade.models.pooled import pool as pool
     from colonnade.models.sparse.select import Select as Select
     from colonnade.privacy.ledger import Budget as Budget
     from colonnade.statistics.describe import Describe as Describe
@@ -42,6 +43,7 @@ _VALUES = {
     "Federation": "colonnade.federation.coordinator",
     "load": "colonnade.evaluation.saved",
     "Polynomial": "colonnade.statistics.polynomial",
+    "pool": "colonnade.models.pooled",
 }
 """What users need besides methods; the methods are the catalogue's own entries."""
 

@@ -11,6 +11,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if round(value) else "0"
 
 
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def noise_width(sd: float) -> str:
     """Two standard deviations of the noise, rounded up."""
     return f"± {math.ceil(2 * sd):,}"
@@ -33,6 +37,14 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    """As precise as a forecast is."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def timestamp(seconds: float) -> str:

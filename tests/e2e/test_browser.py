@@ -63,6 +63,13 @@ def test_a_page_that_is_too_wide_is_measured(browser: Browser, tmp_path: Path) -
         assert watched.sideways() > 0
 
 
+def test_a_text_that_leaves_its_box_is_found(browser: Browser, tmp_path: Path) -> None:
+    with shown(
+        browser, tmp_path, '<p style="width: 60px">a_name_that_cannot_be_broken</p><p>fits</p>'
+    ) as seen:
+        assert seen.overflowing() == ["p a_name_that_cannot_be_broken"]
+
+
 def test_a_control_out_of_reach_or_without_focus_ring_is_found(browser: Browser, tmp_path: Path) -> None:
     body = (
         '<button tabindex="-1">lost</button><a href="#x" style="outline: none">blind</a>'

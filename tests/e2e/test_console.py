@@ -30,6 +30,7 @@ from typer.testing import CliRunner
 from colonnade.catalogue import CATALOGUE
 from colonnade.cli.main import app
 from colonnade.console.operator import OperatorService
+from colonnade.console.party import PartySite
 from colonnade.console.server import Console
 from colonnade.federation.job import proposal
 from colonnade.federation.messages import Reply, Request
@@ -80,7 +81,7 @@ def test_without_the_token_everything_is_401(console: Console, busy: Operated) -
 
 def test_a_link_works_once_and_a_new_one_is_printed(busy: Operated) -> None:
     printed: list[str] = []
-    console = Console(busy.service, said=printed.append)
+    console = Console(PartySite(busy.service), said=printed.append)
     try:
         link = urlsplit(console.start())
         stranger = Visitor(console, inside=False)

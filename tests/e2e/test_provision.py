@@ -13,8 +13,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from colonnade.errors import ColonnadeError, RosterError, RunError, SchemaError
@@ -24,38 +22,13 @@ from colonnade.federation.provision import Provision, initialise, kit_manifest
 from colonnade.federation.service import CoordinatorService, Queue
 from colonnade.federation.transports.certificates import AUTHORITY, read_certificate
 from colonnade.statistics.describe import Describe
-from support.consortium import COMMAND, free_port, says
+from support.consortium import COMMAND, KIT_MEMBERS, says, written
 
-MEMBERS = ("bank", "clinic", "registry")
 COLUMNS = {
     "bank": '[columns.income]\nkind = "continuous"\nlower = 0.0\nupper = 10000.0\n',
     "clinic": '[columns.age]\nkind = "count"\nlower = 0\nupper = 110\n',
     "registry": '[columns.region]\nkind = "categorical"\ncategories = ["north", "south"]\n',
 }
-
-
-def written(folder: Path, *, n: int = 120, sources: bool = True) -> Path:
-    """Three tables and the consortium.toml that a person writes."""
-    rng = np.random.default_rng(3)
-    keys = [f"P{number:04d}" for number in range(n)]
-    values = {
-        "bank": ("income", rng.uniform(1000, 9000, n).round()),
-        "clinic": ("age", rng.integers(20, 90, n)),
-        "registry": ("region", rng.choice(["north", "south"], n)),
-    }
-    for name, (column, cells) in values.items():
-        frame = pd.DataFrame({"patient_id": keys, column: cells})
-        frame.sample(frac=0.9, random_state=1).to_csv(folder / f"{name}.csv", index=False)
-    members = "".join(
-        f'[members.{name}]\norganisation = "{name.title()}"\n' + (f'source = "{name}.csv"\n' if sources else "")
-        for name in MEMBERS
-    )
-    file = folder / "consortium.toml"
-    file.write_text(
-        f'name = "Heart study"\nkey = "patient_id"\ncoordinator = "127.0.0.1:{free_port()}"\n'
-        f'coordinator_organisation = "University"\n{members}'
-    )
-    return file
 
 
 def unpacked(kits: Path, name: str, target: Path) -> Path:
@@ -69,7 +42,7 @@ def test_keys_are_made_at_the_members(tmp_path: Path) -> None:
     said = says("provision", file.name, cwd=tmp_path)
     assert "send one file back" in said
     homes, replies = {}, []
-    for name in MEMBERS:
+    for name in KIT_MEMBERS:
         homes[name] = home = unpacked(tmp_path / "kits", name, tmp_path / "institutions")
         assert not list(home.rglob("*.key"))
         shutil.copy(tmp_path / f"{name}.csv", home / "table.csv")
@@ -83,7 +56,7 @@ def test_keys_are_made_at_the_members(tmp_path: Path) -> None:
         replies.append(home / f"{name}.reply.json")
     said = says("provision", file.name, *replies, "--yes", cwd=tmp_path)
     assert "Compare by telephone" in said
-    for name in MEMBERS:
+    for name in KIT_MEMBERS:
         key = (homes[name] / "credentials" / "tls.key").read_bytes()
         assert not any(key in path.read_bytes() for path in (tmp_path / "kits").rglob("*") if path.is_file())
         edited = (homes[name] / "party.toml").read_text()
@@ -92,8 +65,8 @@ def test_keys_are_made_at_the_members(tmp_path: Path) -> None:
         agreed = Consortium.from_toml(
             homes[name] / "public" / "consortium.toml", authority=homes[name] / "credentials" / AUTHORITY
         )
-        assert agreed.roster.committee == MEMBERS
-        assert agreed.capacity == dict.fromkeys(MEMBERS, 110)
+        assert agreed.roster.committee == KIT_MEMBERS
+        assert agreed.capacity == dict.fromkeys(KIT_MEMBERS, 110)
         manifest = kit_manifest(homes[name], authority=homes[name] / "credentials" / AUTHORITY)
         assert manifest is not None
         assert manifest["keys"] == "made at the member"
@@ -130,13 +103,13 @@ def test_certificates_past_half_of_their_life_are_renewed(tmp_path: Path) -> Non
     file = written(tmp_path)
     kits = Provision(file, tmp_path / "kits", days=0.002)
     kits.begin(dealer=True, confirm=True)
-    kits.take([initialise(tmp_path / "kits" / name / "party.toml", None)[1] for name in MEMBERS])
-    assert kits.complete(dealer=True) == list(MEMBERS)
+    kits.take([initialise(tmp_path / "kits" / name / "party.toml", None)[1] for name in KIT_MEMBERS])
+    assert kits.complete(dealer=True) == list(KIT_MEMBERS)
     certificate = tmp_path / "kits" / "bank" / "credentials" / "certificate.pem"
     earlier = read_certificate(certificate).serial_number
     later = Provision(file, tmp_path / "kits", days=90)  # backdated by five minutes: past half of its short life
     assert later.begin(dealer=True) == []
-    assert later.complete(dealer=True) == list(MEMBERS)
+    assert later.complete(dealer=True) == list(KIT_MEMBERS)
     assert read_certificate(certificate).serial_number != earlier
     assert later.complete(dealer=True) == []
 
@@ -208,7 +181,7 @@ def test_a_coordinator_that_stays_goes_on_by_itself(tmp_path: Path, processes: P
     until(lambda: queue.served)
     described = queue.ask(Describe(epsilon=1.0), name="described")
     until(lambda: "bank, clinic, registry to connect" in queue.state(described).sentence)
-    for name in MEMBERS:
+    for name in KIT_MEMBERS:
         processes.start(name, "party", "serve", "party.toml", cwd=kits / name)
     until(lambda: "lined up" in queue.state(described).sentence)
     said = says("align", "--yes", "--name", "lined-up", cwd=here)  # handed to the service, and followed
@@ -242,7 +215,7 @@ def test_the_service_renews_its_own_certificate(tmp_path: Path) -> None:
     file = written(tmp_path)
     kits = Provision(file, tmp_path / "kits", days=0.001)
     kits.begin(dealer=True, confirm=True)
-    kits.take([initialise(tmp_path / "kits" / name / "party.toml", None)[1] for name in MEMBERS])
+    kits.take([initialise(tmp_path / "kits" / name / "party.toml", None)[1] for name in KIT_MEMBERS])
     kits.complete(dealer=True)
     lines: list[str] = []
     service = CoordinatorService(tmp_path / "kits" / "coordinator" / "coordinator.toml", said=lines.append)

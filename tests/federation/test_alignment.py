@@ -245,17 +245,17 @@ def test_a_coordinator_cannot_turn_an_approved_alignment_into_another(tmp_path: 
         for other in others:
             plan = federation.plan(method)
             with federation.open(plan) as job, pytest.raises(UnsafeRequest):
-                job.ask(forged(plan.stage("blind"), {"clinic": {**agreed, **other}}))
+                job.ask(forged(plan.stage("blind"), {"clinic": {"terms": {**agreed, **other}}}))
         # Different terms for different parties, where borders are bypassed: they do not find each other's lists.
         plan = federation.plan(method)
-        asked = {"court": agreed, "bank": agreed, "clinic": {**agreed, "normalise": ["case"]}}
+        terms = {"court": agreed, "bank": agreed, "clinic": {**agreed, "normalise": ["case"]}}
         for party in described.blocks:
             border = federation.transport[party]  # type: ignore[index]
             border._bound = lambda request: (plan.stage(request.stage), 0)
         with federation.open(plan) as job:
-            job.ask(forged(plan.stage("blind"), asked))
+            job.ask(forged(plan.stage("blind"), {party: {"terms": asked} for party, asked in terms.items()}))
             with pytest.raises(SealBroken):
-                job.ask(forged(plan.stage("raise"), {"court": {**agreed, "hop": 1}}))
+                job.ask(forged(plan.stage("raise"), {"court": {"terms": agreed, "hop": 1}}))
 
 
 def test_rows_of_two_alignments_never_mix(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import typing
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +283,8 @@ def _filled(hint: Any, text: str) -> Any:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return inner[0]
+    if is_dataclass(hint):
+        return {name: _filled(kind, text) for name, kind in typing.get_type_hints(hint).items()}
     if origin is list or hint is list:
         return [_filled(inner[0] if inner else str, text)]
     if origin is dict or hint is dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from colonnade.statistics.forecast import FORECAST, HOPELESS, classes
 N = 3000
 
 
-def consortium(folder: Path, seed: int) -> co.Federation:
+def consortium(folder: Path, seed: int, *, shared: float = 1.0) -> co.Federation:
+    """Three parties with three columns each; the second and third have the same part of the first one's records."""
     rng = np.random.default_rng(seed)
     common = rng.normal(size=N)
     blocks = {
@@ -34,6 +36,7 @@ def consortium(folder: Path, seed: int) -> co.Federation:
         for party in "abc"
     }
     blocks["a"]["a0"] = sum(0.5 * blocks[party][f"{party}1"] for party in "abc") + rng.normal(size=N)
+    blocks |= {party: blocks[party][: round(shared * N)] for party in "bc"}
     names = [f"{party}{k}" for party in "abc" for k in range(3)]
     columns = Columns([Column(name=name, kind="continuous", lower=-8.0, upper=8.0) for name in names])
     return co.Federation.local(blocks, key="id", columns=columns, allow=("presence",), seed=seed, runs=folder)
@@ -52,6 +55,39 @@ def test_a_regression_that_will_not_work_is_known_before_and_the_advice_works(tm
             assert not [note for note in again.notes if note.startswith(HOPELESS)]
             results["after"].append(type(federation.run(again)[0]))
     assert results == {"before": [NoEstimate] * 3, "after": [Regression] * 3}
+
+
+def test_plan_and_result_advise_by_one_rule_for_the_records_that_are_shared(tmp_path: Path) -> None:
+    """With half of the records at all parties the epsilon that a plan advises is the one that its result would."""
+    advised = r"epsilon = ([\d.]+) would be enough"
+    with consortium(tmp_path, 0, shared=0.5) as federation:
+        plan = federation.plan(co.Regress(response="a0", epsilon=4.0))
+        (warning,) = (note for note in plan.notes if note.startswith(HOPELESS))
+        before = re.search(advised, warning)
+        result, _ = federation.run(plan)
+        after = re.search(advised, result.verdict)
+        assert before is not None
+        assert after is not None
+        assert float(after.group(1)) == pytest.approx(float(before.group(1)), rel=0.1)
+        assert co.Regress(response="a0", epsilon=float(before.group(1))).fit(federation).verdict == ""
+    with consortium(tmp_path / "all", 0) as federation:
+        enough = float(re.findall(r"\(([\d.]+) if all are\)", warning)[0])
+        (_, note, *_) = federation.plan(co.Regress(response="a0", epsilon=enough)).notes
+        least = re.search(r"if at least (\d+) % of the records are at all parties", note)
+        assert least is not None
+        assert 50 < int(least.group(1)) <= 100
+
+
+def test_an_epsilon_that_protects_hardly_anyone_is_not_advised(tmp_path: Path) -> None:
+    with consortium(tmp_path, 0) as federation:
+        facts = federation.facts
+        few = replace(facts, n=100)
+        (warning,) = (
+            note
+            for note in co.PCA(epsilon=1.0, verify=False).plan(few, federation.roster).notes
+            if note.startswith(HOPELESS)
+        )
+    assert re.search(r"keep at most \d columns with columns=, since epsilon = \d+, which", warning)
 
 
 def test_the_forecast_noise_of_a_correlation_is_that_of_the_result(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import datetime
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,10 @@ from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE,
 from colonnade.federation.transports.network import Network
 from support.network import Attending, Proxy, attending, credential
 from support.small import three_overlapping_blocks, three_parties
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # `benchmarks` is beside the package and not installed
+
+from benchmarks.wan_common import Line, links
 
 PARTIES = ("bank", "clinic")
 
@@ -316,3 +321,19 @@ def test_private_keys_are_readable_by_their_owner_alone(tmp_path: Path, authorit
     folder = credential(tmp_path / "bank", authority, "bank")
     for path in (folder / KEY, authority / "authority.key"):
         assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_large_message_may_take_longer_than_the_time_out(tmp_path: Path, authority: Path, network: Network) -> None:
+    """5 MB at 40 Mbit/s take a second each way; what counts is the time without a part of it. A party that computes
+    for too long is lost all the same."""
+    folder, data = credential(tmp_path / "bank", authority, "bank"), bytes(5_000_000)
+    with links(network.port, 1, Line(40, 0.02)) as (port,):
+        with attending(folder, port):
+            start = time.monotonic()
+            assert network.exchange("bank", data, timeout=0.9) == data
+            assert time.monotonic() - start > 1.8
+        with (
+            attending(folder, port, lambda _: time.sleep(1.5) or b"late"),  # type: ignore[func-returns-value]
+            pytest.raises(PartyLost, match="did not answer"),
+        ):
+            network.exchange("bank", b"question", timeout=0.9)

@@ -14,7 +14,7 @@ from colonnade.errors import UnsafeRequest
 from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
 from colonnade.secure.field import BATCH_ROWS
-from colonnade.statistics import circuit, moments
+from colonnade.statistics import circuit, features, moments
 from support.asking import asking
 
 PARTIES = ("clinic", "court", "bank")
@@ -59,8 +59,9 @@ def pooled(blocks: dict[str, pd.DataFrame]) -> pd.DataFrame:
 def test_moments_of_three_chunks_equal_pooled_products(
     presence: str, tiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the matrix is opened in several rounds, so that chunks are read again."""
+    """Also where the matrix is opened in several rounds, so that chunks are read again; and with files of rows."""
     monkeypatch.setattr(moments, "MAXIMUM_MAIL", 1)
+    monkeypatch.setattr(features, "MOST_IN_MEMORY", 0 if tiles == 3 else features.MOST_IN_MEMORY)
     blocks = gridded()
     method = co.Moments(epsilon=None, presence=presence, gamma=GAMMA, tile=tiles)
     if tiles == 3:

@@ -232,3 +232,32 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for response, family, offset in (("u", "binomial", None), ("sued", "poisson", None), ("claims", "poisson", "sued")):
         with pytest.raises(SchemaError, match=r"family=|offset"):
             fit(tmp_path / response, frame, response=response, family=family, offset=offset)
+
+
+@pytest.mark.parametrize(("response", "family"), [("claims", "gaussian"), ("sued", "binomial")])
+def test_a_category_that_no_complete_record_has_leaves_the_model(tmp_path: Path, response: str, family: str) -> None:
+    """'b' is with 5 records that the bank lacks, 'c' is with none: a regression has no use for a refusal there."""
+    frame = table(400, seed=3)
+    rng = np.random.default_rng(1)
+    frame["kind"] = np.where(np.arange(400) < 5, "b", rng.choice(["a", "d"], 400))
+    kind = Column(name="kind", kind="categorical", categories=("a", "b", "c", "d"))
+    blocks = {"court": frame[["id", "u", "kind", "sued", "claims"]], "bank": frame[["id", "v"]][5:]}
+    blocks["tax"] = frame[["id", "w"]]
+    columns = Columns([*(COLUMNS[name] for name in ("u", "v", "w", "sued", "claims")), kind])
+    allow = ("presence", "exact-scores", "exact-moments")
+    with Federation.local(blocks, key="id", columns=columns, allow=allow, runs=tmp_path) as opened:
+        result = Regress(response=response, family=family, columns=("u", "kind", "v", "w")).fit(opened)
+    if family == "binomial":
+        complete = numbers(frame[5:]).assign(d=(frame["kind"] == "d").astype(float))
+        pooled = sm.GLM(
+            complete["sued"], sm.add_constant(complete[["u", "d", "v", "w"]]), family=sm.families.Binomial()
+        )
+        np.testing.assert_allclose(result.params, pooled.fit(tol=1e-12).params, atol=0.05)  # weighed for 5 of 400
+        assert result.dropped == ("kind[b]", "kind[c]")
+        assert list(result.params.index) == ["const", "u", "kind[d]", "v", "w"]
+    else:
+        assert result.dropped == ("kind[c]",)
+        assert result.beside is not None
+        assert np.isnan(result.beside.loc["kind[b]", "complete cases"])
+        assert np.isfinite(result.beside["complete cases"].drop("kind[b]")).all()
+    assert "Left out, since no record used has the category: kind" in result.summary()

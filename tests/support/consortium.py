@@ -12,10 +12,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from typer.testing import CliRunner
 
 from colonnade.cli.main import app
 from colonnade.data.simulated import five_institutions
+from colonnade.federation.provision import Provision, initialise
 
 COMMAND = [sys.executable, "-m", "colonnade.cli.main"]
 MEMBERS = ("credit", "commerce", "market")
@@ -120,3 +123,41 @@ class Consortium:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         return says(*arguments, "-f", "coordinator.toml", cwd=self.root / "coordinator", code=code)
+
+
+# --- by start-up kits ---------------------------------------------------------------------------------------------
+
+KIT_MEMBERS = ("bank", "clinic", "registry")
+
+
+def written(folder: Path, *, n: int = 120, sources: bool = True) -> Path:
+    """Three tables and the consortium.toml that a person writes."""
+    rng = np.random.default_rng(3)
+    keys = [f"P{number:04d}" for number in range(n)]
+    values = {
+        "bank": ("income", rng.uniform(1000, 9000, n).round()),
+        "clinic": ("age", rng.integers(20, 90, n)),
+        "registry": ("region", rng.choice(["north", "south"], n)),
+    }
+    for name, (column, cells) in values.items():
+        frame = pd.DataFrame({"patient_id": keys, column: cells})
+        frame.sample(frac=0.9, random_state=1).to_csv(folder / f"{name}.csv", index=False)
+    members = "".join(
+        f'[members.{name}]\norganisation = "{name.title()}"\n' + (f'source = "{name}.csv"\n' if sources else "")
+        for name in KIT_MEMBERS
+    )
+    file = folder / "consortium.toml"
+    file.write_text(
+        f'name = "Heart study"\nkey = "patient_id"\ncoordinator = "127.0.0.1:{free_port()}"\n'
+        f'coordinator_organisation = "University"\n{members}'
+    )
+    return file
+
+
+def provisioned(folder: Path) -> Path:
+    """The coordinator.toml of a consortium whose kits were made and sent back on this machine; no process runs."""
+    kits = Provision(written(folder), folder / "kits")
+    kits.begin(dealer=True, confirm=True)
+    kits.take([initialise(folder / "kits" / name / "party.toml", None)[1] for name in KIT_MEMBERS])
+    kits.complete(dealer=True)
+    return folder / "kits" / "coordinator" / "coordinator.toml"

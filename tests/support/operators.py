@@ -12,7 +12,8 @@ from urllib.parse import urlencode, urlsplit
 
 import colonnade as co
 from colonnade.console.operator import OperatorService
-from colonnade.console.server import Console
+from colonnade.console.party import PartySite
+from colonnade.console.server import Console, Site
 from colonnade.data.simulated import five_institutions
 from colonnade.errors import AwaitingApproval
 from colonnade.federation.coordinator import Federation
@@ -119,9 +120,9 @@ def busy_party(root: Path, **options: Any) -> Iterator[Operated]:
 
 
 @contextlib.contextmanager
-def served(service: OperatorService) -> Iterator[tuple[Console, str]]:
+def served(shown: OperatorService | Site) -> Iterator[tuple[Console, str]]:
     """A console, and the link that lets one browser in."""
-    console = Console(service)
+    console = Console(PartySite(shown) if isinstance(shown, OperatorService) else shown)
     link = console.start()
     try:
         yield console, link
@@ -176,7 +177,12 @@ class Visitor:
         return found.group(1)
 
     def decide(self, job: str, choice: str, **headers: str) -> tuple[int, str]:
-        fields = urlencode({"form": self.form_token(), "job": job, "choice": choice})
-        origin = {"Origin": self.console.origin, **headers}
-        answer, text = self.send("POST", f"{self.console.base}decide", fields, **origin)
+        return self.post("decide", {"job": job, "choice": choice}, **headers)
+
+    def post(self, action: str, fields: dict[str, str], **headers: str) -> tuple[int, str]:
+        """A form as a browser sends it."""
+        body = urlencode({"form": self.form_token(), **fields})
+        answer, text = self.send(
+            "POST", f"{self.console.base}{action}", body, **{"Origin": self.console.origin, **headers}
+        )
         return answer.status, text

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from colonnade.cli.main import app
+from colonnade.evaluation.report import write_report
 from support.browser import DESK, PHONE, Watched, launched
 from support.operators import busy_party, served
+from support.reports import CASES, firms
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -80,6 +82,16 @@ def every_picture(browser: Browser, pages: dict[str, Path], folder: Path) -> Non
                     )
 
 
+def every_kind(root: Path) -> dict[str, Path]:
+    """A report of each kind of result."""
+    pages = {}
+    with firms(root) as federation:
+        for case, method in CASES.items():
+            run = federation.run(method(), name=case.replace(" ", "-"))[1]
+            pages[f"kind-{run.path.name}"] = write_report(run, remarks=federation.remarks)
+    return pages
+
+
 def readme_picture(images: Path) -> None:
     """What the README's first lines draw."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -98,6 +110,7 @@ def main(images: Path, folder: Path) -> None:
         with launched() as browser:
             demo_pictures(browser, demo, images)
             every_picture(browser, {"demo": demo / "index.html", **reports}, folder)
+            every_picture(browser, every_kind(Path(root)), folder)
             console_pictures(browser, images)
 
 

@@ -21,11 +21,13 @@ from colonnade.alignment.exponentiation import blind_list, raise_list
 from colonnade.alignment.group import ELEMENT_BYTES, check_elements, draw_exponent, random_elements
 from colonnade.alignment.keys import Rule, check_rules
 from colonnade.alignment.lists import (
+    MOST_RECORDS,
     UNION,
     Numbered,
     Route,
     Routes,
     TaggedList,
+    Terms,
     collect_places,
     listed_keys,
     number_fixed,
@@ -33,8 +35,8 @@ from colonnade.alignment.lists import (
     only,
     real_places,
     routes,
-    terms,
 )
+from colonnade.codec import plain
 from colonnade.data.cohort import Alignment, Cohort
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, SealBroken
@@ -46,7 +48,7 @@ from colonnade.federation.options import Option
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
-from colonnade.federation.step import Public, Release, Size, Step, step
+from colonnade.federation.step import Public, Release, Step, step
 from colonnade.formatting import noise_width
 from colonnade.formatting import number as in_words
 from colonnade.privacy.accounting import check_epsilon
@@ -56,8 +58,6 @@ from colonnade.view.blocks import Figure, Section, Table, Text, View
 
 MOST_PARTIES = 10
 """A report has 2^K patterns; with more parties it is left out."""
-MOST_RECORDS = 100_000_000
-"""Of one party: its list is in memory, 32 bytes for each."""
 OVERLAP = "overlap.json"
 """In a party's own folder of the alignment: exact numbers, which stay there."""
 
@@ -120,18 +120,19 @@ class Aligning(Procedure["Aligned"]):
                 f"capacity must state the most records of each of {', '.join(parties)}, and of nobody else."
             )
         self.epsilon = method.epsilon if len(parties) <= MOST_PARTIES else None
-        self.terms: dict[str, Any] = {
-            "include": method.include,
-            "matcher": self.routes.matcher,
-            "capacity": dict(capacity),
-            "normalise": list(method.normalise),
-            "epsilon": self.epsilon,
-        }
+        terms = Terms(
+            include=method.include,
+            matcher=self.routes.matcher,
+            capacity=dict(capacity),
+            normalise=method.normalise,
+            epsilon=self.epsilon,
+        )
+        self.arguments: dict[str, Any] = {"terms": plain(terms)}
         self.exchange = self.exchange_stages()
         self.number = stage(
             "number",
             self.number_step(),
-            {self.routes.matcher: [self.terms]},
+            {self.routes.matcher: [self.arguments]},
             facts=facts,
             roster=roster,
             recipients=parties,
@@ -141,7 +142,7 @@ class Aligning(Procedure["Aligned"]):
         self.settle = stage(
             "settle",
             settle,
-            {party: [self.terms] for party in parties},
+            {party: [self.arguments] for party in parties},
             facts=facts,
             roster=roster,
             discloses="nothing: each party stores its rows at home",
@@ -160,7 +161,8 @@ class Aligning(Procedure["Aligned"]):
         """Until the matcher has the tags of all lists: blind one's own, then raise the others' hop by hop."""
         largest = ELEMENT_BYTES * max(self.method.capacity.values())
         turns = {
-            member: [{**self.terms, "hop": hop} for hop in self.routes.turns(member)] for member in self.roster.names
+            member: [{**self.arguments, "hop": hop} for hop in self.routes.turns(member)]
+            for member in self.roster.names
         }
         common: dict[str, Any] = {
             "facts": self.facts,
@@ -169,7 +171,7 @@ class Aligning(Procedure["Aligned"]):
             "discloses": "sealed lists of blinded keys",
             "recipients": self.roster.names,
         }
-        everyone = {party: [self.terms] for party in self.routes.parties}
+        everyone = {party: [self.arguments] for party in self.routes.parties}
         return (
             stage("blind", blind, everyone, reply_bytes=largest, **common),
             stage("raise", raise_lists, turns, reply_bytes=largest * (len(self.routes.parties) - 1), **common),
@@ -282,7 +284,7 @@ class Aligned(Result):
             },
             label="Who shares how many records; the numbers are in the table below",
             title="Who shares how many records",
-            caption="A row is one combination of parties: dark dots have the record, light ones do not. Whiskers are"
+            caption="A row is one combination of parties: joined dots have the record, faint ones do not. Whiskers are"
             " two standard deviations of the noise.",
             x="noisy number of records that exactly these parties have",
         )
@@ -335,25 +337,26 @@ class Aligned(Result):
 # --- the members' steps -----------------------------------------------------------------------------------
 
 
-def disclosure(public: Public, *, include: str, matcher: str, epsilon: float | None, **_: Any) -> Cost:
+def disclosure(public: Public, *, terms: Terms) -> Cost:
     """What a party pays when its list enters the comparison: its presence, and the counts that are made of it.
 
     The matcher, which may own no data, computes the counts, but they are about the records of all data parties: each
     of them pays, and the joint id lets a person's total count them once. A record is in one pattern: zeroed out it
     moves one count by 1, replaced two.
     """
-    return with_counts(public, presence_disclosure(public, include=include, matcher=matcher), epsilon)
+    return with_counts(public, presence_disclosure(public, terms), terms)
 
 
-def with_counts(public: Public, presence: Cost, epsilon: float | None) -> Cost:
+def with_counts(public: Public, presence: Cost, terms: Terms) -> Cost:
     """What presence costs, and the noisy counts of the patterns if there are any."""
-    if epsilon is None:
+    if terms.epsilon is None:
         return presence
-    return compose([presence, Laplace(epsilon, replace_factor=2.0, joint=f"{public.job} presence patterns")])
+    return compose([presence, Laplace(terms.epsilon, replace_factor=2.0, joint=f"{public.job} presence patterns")])
 
 
-def presence_disclosure(public: Public, *, include: str, matcher: str) -> Cost:
+def presence_disclosure(public: Public, terms: Terms) -> Cost:
     """Presence is data about people. A party whose list is compared discloses it, without a bound."""
+    include, matcher = terms.include, terms.matcher
     if include == UNION and public.party == matcher:
         return Free("this list comes back to its owner; to everybody else its elements are uniformly random")
     discloses = f"to {matcher}: which records of the cohort this party has"
@@ -368,103 +371,73 @@ RELAYED = Free("elements raised to a secret exponent are uniformly random to who
 
 
 @step(cost=disclosure)
-def blind(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def blind(me: Party, *, terms: Terms) -> Release:
     """Hash this party's keys, raise them, hide them among dummies in a random order, and send them on."""
-    chosen = routes(me.roster, include=include, matcher=matcher)
-    forms, places = listed_keys(me, size=capacity[me.name], normalise=normalise, tell=chosen.tell)
-    tag = terms(include, matcher, capacity, normalise, epsilon)
+    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
+    forms, places = listed_keys(me, terms, tell=chosen.tell)
     exponent = draw_exponent(me.randomness)
     me.keep("exponent", exponent.to_bytes(ELEMENT_BYTES, "big"))
-    elements = np.empty((capacity[me.name], ELEMENT_BYTES), dtype=np.uint8)
+    elements = np.empty((terms.capacity[me.name], ELEMENT_BYTES), dtype=np.uint8)
     elements[places] = blind_list(forms, exponent, domain=me.job)
     free = np.setdiff1d(np.arange(len(elements)), places)
     elements[free] = random_elements(len(free), me.randomness)
     for route in chosen.of(me.name):
-        me.send(route.hops[0], f"list {route.number} {tag}", elements)
+        me.send(route.hops[0], f"list {route.number} {terms.digest}", elements)
     return Release(None, "sealed: this party's keys, blinded, among dummies")
 
 
 @step(cost=RELAYED)
-def raise_lists(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-    hop: int,
-) -> Release:
+def raise_lists(me: Party, *, terms: Terms, hop: int) -> Release:
     """Raise the lists that arrived on their way, in their order, to this member's exponent."""
-    chosen = routes(me.roster, include=include, matcher=matcher)
-    tag = terms(include, matcher, capacity, normalise, epsilon)
+    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
     exponent = int.from_bytes(me.recall("exponent"), "big")
     collect_places(me)
     for route in chosen.at(me.name, hop):
         before = route.owner if hop == 1 else route.hops[hop - 2]
-        arrived = check_elements(only(me, f"list {route.number} {tag}", before))
-        if len(arrived) != capacity[route.owner]:
+        arrived = check_elements(only(me, f"list {route.number} {terms.digest}", before))
+        if len(arrived) != terms.capacity[route.owner]:
             raise SealBroken(f"the list of {route.owner!r} has another length than agreed; align again.")
         after = route.after(hop)
         kind = "tags" if after is None else "list"
-        me.send(after or chosen.matcher, f"{kind} {route.number} {tag}", raise_list(arrived, exponent))
+        me.send(after or chosen.matcher, f"{kind} {route.number} {terms.digest}", raise_list(arrived, exponent))
     return Release(None, "sealed: blinded keys, raised once more")
 
 
 @step(cost=Free("n is public; row numbers are uniformly random; the data parties pay for noisy counts"))
-def number(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def number(me: Party, *, terms: Terms) -> Release:
     """At the matcher: compare the tags, draw the order of the cohort, tell each party the rows of its list."""
-    chosen = routes(me.roster, include=include, matcher=matcher)
-    tag = terms(include, matcher, capacity, normalise, epsilon)
+    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
     collect_places(me)
 
     def listed(route: Route) -> TaggedList:
-        name = f"tags {route.number} {tag}"
+        name = f"tags {route.number} {terms.digest}"
         tags = check_elements(me.recall(name) if me.kept(name) else only(me, name, route.hops[-1]))
-        return TaggedList(tags, real_places(me, route.owner, include, capacity))
+        return TaggedList(tags, real_places(me, route.owner, terms))
 
-    if include == UNION:
+    if terms.include == UNION:
         lists = {route.owner: listed(route) for route in chosen.routes}
         numbered = number_union({party: lists[party] for party in chosen.parties}, randomness=me.randomness)
     else:
-        own = {route.hops[0]: listed(route) for route in chosen.of(include)}
-        others = {route.owner: listed(route) for route in chosen.routes if route.owner != include}
-        numbered = number_fixed(include, own, others, randomness=me.randomness)
-    return announce(me, numbered, chosen.parties, include=include, tag=tag, epsilon=epsilon)
+        own = {route.hops[0]: listed(route) for route in chosen.of(terms.include)}
+        others = {route.owner: listed(route) for route in chosen.routes if route.owner != terms.include}
+        numbered = number_fixed(terms.include, own, others, randomness=me.randomness)
+    return announce(me, numbered, chosen.parties, terms)
 
 
-def announce(
-    me: Party, numbered: Numbered, parties: Sequence[str], *, include: str, tag: str, epsilon: float | None
-) -> Release:
+def announce(me: Party, numbered: Numbered, parties: Sequence[str], terms: Terms) -> Release:
     """At the matcher: send each party the rows of its list, keep exact counts here, release n and noisy counts."""
     cohort = numbered.cohort
     for party, rows in numbered.rows.items():
-        me.send(party, f"rows {tag}", {"n": cohort.n, "rows": rows})
+        me.send(party, f"rows {terms.digest}", {"n": cohort.n, "rows": rows})
     exact = pattern_counts(cohort, parties) if len(parties) <= MOST_PARTIES else None
     if exact is not None:
         patterns = {str(index): int(count) for index, count in enumerate(exact) if count}
         overlap = {"cohort": me.job, "n": cohort.n, "parties": list(parties), "patterns": patterns}
         write_overlap(me.home / "aligned", overlap)
     noisy = None
-    if exact is not None and epsilon is not None:
-        shown = np.array([possible(index, parties, include) for index in range(len(exact))])
-        scale = math.nextafter(1 / epsilon, math.inf)
+    if exact is not None and terms.epsilon is not None:
+        shown = np.array([possible(index, parties, terms.include) for index in range(len(exact))])
+        scale = math.nextafter(1 / terms.epsilon, math.inf)
         noisy = np.where(shown, exact + discrete_laplace(me.randomness, scale, len(exact)), 0)
     return Release(
         {"n": cohort.n, "patterns": noisy}, "the size n of the cohort, and noisy counts of the presence patterns"
@@ -472,20 +445,12 @@ def announce(
 
 
 @step(cost=Free("each party's rows stay with it"))
-def settle(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def settle(me: Party, *, terms: Terms) -> Release:
     """Store this party's alignment at home; the next federation that is opened there takes it."""
-    numbered = only(me, f"rows {terms(include, matcher, capacity, normalise, epsilon)}", matcher)
+    numbered = only(me, f"rows {terms.digest}", terms.matcher)
     rows = np.asarray(numbered["rows"], dtype=np.int64)[me.recall("places")]
-    if not 1 <= int(numbered["n"]) <= sum(capacity.values()):
-        raise SealBroken(f"{matcher!r} numbered more records than all lists hold; align again.")
+    if not 1 <= int(numbered["n"]) <= sum(terms.capacity.values()):
+        raise SealBroken(f"{terms.matcher!r} numbered more records than all lists hold; align again.")
     alignment = Alignment(int(numbered["n"]), rows)
     folder = me.home / "aligned"
     Home(path=folder).align(alignment, me.block.keys, cohort=me.job)

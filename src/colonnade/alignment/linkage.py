@@ -13,30 +13,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.alignment.align import MOST_RECORDS, Aligning, announce, with_counts
+from colonnade.alignment.align import Aligning, announce, with_counts
 from colonnade.alignment.lists import (
     UNION,
     Route,
     Routes,
     TaggedList,
+    Terms,
     collect_places,
     listed_keys,
     number_fixed,
     number_union,
-    real_places,
-    terms,
+    stated_places,
 )
 from colonnade.errors import BadArguments, SealBroken
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
-from colonnade.federation.step import Public, Release, Size, Step, step
+from colonnade.federation.step import Public, Release, Step, step
 from colonnade.privacy.cost import Cost, Free, Unbounded
 
 HASH_BYTES = 16
@@ -58,7 +58,7 @@ class Linking(Aligning):
         return linkage_routes(self.roster, include=self.method.include, matcher=self.method.matcher)
 
     def exchange_stages(self) -> tuple[Stage, ...]:
-        everyone = {party: [self.terms] for party in self.routes.parties}
+        everyone = {party: [self.arguments] for party in self.routes.parties}
         public: dict[str, Any] = {"facts": self.facts, "roster": self.roster}
         return (
             stage(
@@ -117,57 +117,40 @@ def linkage_routes(roster: Roster, *, include: str, matcher: str | None) -> Rout
 # --- the members' steps -------------------------------------------------------------------------------------------
 
 
-def _pseudonym_cost(public: Public, *, matcher: str, epsilon: float | None, **_: Any) -> Cost:
+def _pseudonym_cost(public: Public, *, terms: Terms) -> Cost:
+    matcher = terms.matcher
     shown = (
         f"to {matcher}: a keyed hash of each of its keys, and which records of the cohort it has; {matcher} together"
         " with any one data party could try names"
     )
-    return with_counts(public, Unbounded("linkage-unit", shown, audience=matcher), epsilon)
+    return with_counts(public, Unbounded("linkage-unit", shown, audience=matcher), terms)
 
 
 @step(cost=Free("random bytes, made for this job"))
-def share_part(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def share_part(me: Party, *, terms: Terms) -> Release:
     """Send this party's part of the key to every other data party."""
-    tag = terms(include, matcher, capacity, normalise, epsilon)
     part = me.randomness.bytes(KEY_BYTES)
     me.keep("part of the key", part)
-    for party in linkage_routes(me.roster, include=include, matcher=matcher).parties:
+    for party in linkage_routes(me.roster, include=terms.include, matcher=terms.matcher).parties:
         if party != me.name:
-            me.send(party, f"part of the key {tag}", part)
+            me.send(party, f"part of the key {terms.digest}", part)
     return Release(None, "sealed: a part of the key of the hashes")
 
 
 @step(cost=_pseudonym_cost)
-def send_pseudonyms(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def send_pseudonyms(me: Party, *, terms: Terms) -> Release:
     """Hash this party's keys, hide them among dummies in a random order, and send them to the matcher."""
-    chosen = linkage_routes(me.roster, include=include, matcher=matcher)
-    tag = terms(include, matcher, capacity, normalise, epsilon)
-    parts = me.received(f"part of the key {tag}")
+    chosen = linkage_routes(me.roster, include=terms.include, matcher=terms.matcher)
+    parts = me.received(f"part of the key {terms.digest}")
     if set(parts) != set(chosen.parties) - {me.name}:
         raise SealBroken("a data party sent no part of the key; run the alignment again from the start.")
     key = joined_key({**parts, me.name: me.recall("part of the key")}, job=me.job)
-    forms, places = listed_keys(me, size=capacity[me.name], normalise=normalise, tell=matcher)
-    size = capacity[me.name]
+    forms, places = listed_keys(me, terms, tell=terms.matcher)
+    size = terms.capacity[me.name]
     hashes = np.frombuffer(me.randomness.bytes(HASH_BYTES * size), dtype=np.uint8).reshape(size, HASH_BYTES).copy()
     hashes[places] = keyed_hashes(forms, key)
     for number, begin in enumerate(range(0, size, CHUNK)):
-        me.send(matcher, f"pseudonyms {number} {tag}", hashes[begin : begin + CHUNK])
+        me.send(terms.matcher, f"pseudonyms {number} {terms.digest}", hashes[begin : begin + CHUNK])
     return Release(None, "sealed: keyed hashes of this party's keys, among dummies")
 
 
@@ -189,36 +172,25 @@ def keyed_hashes(forms: Sequence[bytes], key: bytes) -> NDArray[np.uint8]:
 
 
 @step(cost=Free("n is public; row numbers are uniformly random; the data parties pay for noisy counts"))
-def number_pseudonyms(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def number_pseudonyms(me: Party, *, terms: Terms) -> Release:
     """At the matcher: compare the hashes, draw the order of the cohort, tell each party the rows of its list."""
-    chosen = linkage_routes(me.roster, include=include, matcher=matcher)
-    tag = terms(include, matcher, capacity, normalise, epsilon)
+    chosen = linkage_routes(me.roster, include=terms.include, matcher=terms.matcher)
     collect_places(me)
     arrived: dict[str, list[NDArray[np.uint8]]] = {party: [] for party in chosen.parties}
-    for number in range(-(-max(capacity.values()) // CHUNK)):
-        received = me.received(f"pseudonyms {number} {tag}")
+    for number in range(-(-max(terms.capacity.values()) // CHUNK)):
+        received = me.received(f"pseudonyms {number} {terms.digest}")
         for party in chosen.parties:
-            rows = min(capacity[party] - number * CHUNK, CHUNK)
+            rows = min(terms.capacity[party] - number * CHUNK, CHUNK)
             if rows > 0:
                 arrived[party].append(_checked(received.get(party), rows, party))
-    lists = {
-        party: TaggedList(np.concatenate(parts), real_places(me, party, UNION, capacity))
-        for party, parts in arrived.items()
-    }
-    if include == UNION:
+    lists = {party: TaggedList(np.concatenate(parts), stated_places(me, party)) for party, parts in arrived.items()}
+    if terms.include == UNION:
         numbered = number_union(lists, randomness=me.randomness)
     else:
-        others = {party: listed for party, listed in lists.items() if party != include}
-        numbered = number_fixed(include, dict.fromkeys(others, lists[include]), others, randomness=me.randomness)
-    return announce(me, numbered, chosen.parties, include=include, tag=tag, epsilon=epsilon)
+        others = {party: listed for party, listed in lists.items() if party != terms.include}
+        own = dict.fromkeys(others, lists[terms.include])
+        numbered = number_fixed(terms.include, own, others, randomness=me.randomness)
+    return announce(me, numbered, chosen.parties, terms)
 
 
 def _checked(hashes: object, rows: int, party: str) -> NDArray[np.uint8]:

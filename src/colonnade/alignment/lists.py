@@ -17,19 +17,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.alignment.keys import check_rules, normal_forms
+from colonnade.codec import plain
 from colonnade.data.cohort import Cohort, UniformWords
 from colonnade.durable import canonical
 from colonnade.errors import BadArguments, EmptyParty, KeyProblem, SchemaError, SealBroken, TooFewHolders
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
+from colonnade.federation.step import Size
 
 UNION = "union"
+MOST_RECORDS = 100_000_000
+"""Of one party: its list is in memory, 32 bytes for each."""
 
 
 @dataclass(frozen=True)
@@ -108,28 +113,31 @@ def _numbered(pairs: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[Route, ...]
 # --- a party's list with its random places, and the messages that belong to it ------------------------------
 
 
-def terms(
-    include: str, matcher: str, capacity: Mapping[str, int], normalise: Sequence[str], epsilon: float | None
-) -> str:
-    """A digest of what an alignment was asked with. It is part of every tag: members that were asked for different
-    things do not find each other's messages, and nothing is compared or counted."""
-    plain = {
-        "include": include,
-        "matcher": matcher,
-        "capacity": dict(capacity),
-        "normalise": list(normalise),
-        "epsilon": epsilon,
-    }
-    return hashlib.sha256(canonical(plain).encode()).hexdigest()[:32]
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What an alignment was asked with: every step of it takes them."""
+
+    include: str
+    matcher: str
+    capacity: dict[str, int]
+    normalise: tuple[str, ...]
+    epsilon: float | None
+
+    def __post_init__(self) -> None:
+        Size(MOST_RECORDS, least=1).check(self.capacity, "capacity")
+
+    @cached_property
+    def digest(self) -> str:
+        """It is part of every tag: members that were asked for different things do not find each other's messages, and
+        nothing is compared or counted."""
+        return hashlib.sha256(canonical(plain(self)).encode()).hexdigest()[:32]
 
 
-def listed_keys(
-    me: Party, *, size: int, normalise: Sequence[str], tell: str | None
-) -> tuple[list[bytes], NDArray[np.int64]]:
-    """The normal forms of this party's keys, and a random place for each in a list of `size` places; the member `tell`,
-    who must not take dummies for records, is told which places hold one."""
-    where = f"party {me.name!r}"
-    forms = normal_forms(me.block.keys, check_rules(normalise), where=where)
+def listed_keys(me: Party, terms: Terms, *, tell: str | None) -> tuple[list[bytes], NDArray[np.int64]]:
+    """The normal forms of this party's keys, and a random place for each in its list; the member `tell`, who must not
+    take dummies for records, is told which places hold one."""
+    where, size = f"party {me.name!r}", terms.capacity[me.name]
+    forms = normal_forms(me.block.keys, check_rules(terms.normalise), where=where)
     if len(forms) > size:
         raise SchemaError(f"{where} has {len(forms)} records, and a declared capacity of {size}; declare a larger one.")
     places = permutation(size, me.randomness)[: len(forms)]
@@ -155,14 +163,19 @@ def only(me: Party, tag: str, sender: str) -> Any:
     return arrived[sender]
 
 
-def real_places(me: Party, owner: str, include: str, capacity: Mapping[str, int]) -> NDArray[np.bool_]:
+def real_places(me: Party, owner: str, terms: Terms) -> NDArray[np.bool_]:
     """Which places of a list hold records. In a fixed cohort only its own matter: another's dummies match nothing."""
     if owner == me.name:
-        real = np.zeros(capacity[owner], dtype=np.bool_)
+        real = np.zeros(terms.capacity[owner], dtype=np.bool_)
         real[me.recall("places")] = True
         return real
-    if include != UNION:
-        return np.ones(capacity[owner], dtype=np.bool_)
+    if terms.include != UNION:
+        return np.ones(terms.capacity[owner], dtype=np.bool_)
+    return stated_places(me, owner)
+
+
+def stated_places(me: Party, owner: str) -> NDArray[np.bool_]:
+    """Which places hold records, as their owner told the matcher."""
     stated: NDArray[np.bool_] = np.asarray(me.recall(f"real places of {owner}"), dtype=np.bool_)
     return stated
 

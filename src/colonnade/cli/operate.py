@@ -14,6 +14,7 @@ from colonnade.codec import plain
 
 if TYPE_CHECKING:
     from colonnade.console.operator import OperatorService
+    from colonnade.console.server import Site
     from colonnade.federation.run_folder import RunFolder
 
 party = typer.Typer(no_args_is_help=True, help="Set up, serve and decide for one institution.")
@@ -171,23 +172,32 @@ def list_operators(file: PartyToml) -> None:
     Output().result(", ".join(names) if names else "No operator has a password: who holds the folder decides.")
 
 
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 for any free one.")]
+
+
 @party.command()
 def console(
     file: PartyToml,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 for any free one.")] = 0,
+    port: Port = 0,
 ) -> None:
     """Show requests, budget, ledger, transcript and runs in this machine's browser (docs/console.md)."""
     from colonnade.console.operator import OperatorService
+    from colonnade.console.party import PartySite
+
+    _console(PartySite(OperatorService(file)), port)
+
+
+def _console(site: Site, port: int) -> None:
+    """Until Ctrl-C."""
     from colonnade.console.server import Console
 
     out = Output()
-    service = OperatorService(file)
-    out.say(f"Console of {service.name}, for this machine only. Stop it with Ctrl-C.")
+    out.say(f"Console of {site.name}, for this machine only. Stop it with Ctrl-C.")
 
     def link(address: str) -> None:
         out.result(f"To enter from one browser, once: {address}")
 
-    served = Console(service, port=port, said=link)
+    served = Console(site, port=port, said=link)
     try:
         link(served.start())
         served.wait()
@@ -277,6 +287,14 @@ def jobs(file: CoordinatorToml = Path("coordinator.toml"), as_json: AsJson = Fal
 
 def _rounds(progress: Mapping[str, Any] | None) -> str:
     return "" if progress is None else f"round {progress['rounds']} of {progress['of']}"
+
+
+@coordinator.command("console")
+def coordinator_console(file: CoordinatorToml = Path("coordinator.toml"), port: Port = 0) -> None:
+    """Show the queue in this machine's browser, and ask for jobs there (docs/console.md)."""
+    from colonnade.console.coordinator import CoordinatorSite
+
+    _console(CoordinatorSite(file), port)
 
 
 @coordinator.command("end")

@@ -145,7 +145,7 @@ class Output:
             return
         from rich import progress as bars
 
-        from colonnade.formatting import size
+        from colonnade.formatting import duration, size
 
         layout = (
             bars.TextColumn("{task.description}", markup=False),
@@ -156,7 +156,9 @@ class Output:
             task = bar.add_task("proposing the plan", total=1, sent="0 B", left="")
 
             def show(now: Progress) -> None:
-                left = "" if now.remaining is None else f"{now.remaining:.0f} s left"
+                left = (
+                    "" if now.remaining is None else f"{size(now.bytes_left)} and about {duration(now.remaining)} left"
+                )
                 bar.update(
                     task, description=now.stage, completed=now.rounds, total=now.of, sent=size(now.bytes), left=left
                 )

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import typer
 
 from colonnade.cli.output import Output
-from colonnade.errors import AwaitingApproval, BadArguments, NotApproved, PartyLost, RunError, StorageError
+from colonnade.errors import (
+    AwaitingApproval,
+    BadArguments,
+    NotApproved,
+    NotEstimable,
+    PartyLost,
+    RunError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from colonnade.federation.coordinator import Federation
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from colonnade.view.blocks import View
 
 RESUME = "resume it with `colonnade resume RUN`"
+UNTOUCHED = "nothing was asked of any party, and nothing was spent"
 
 
 def open_federation(path: Path, out: Output, *, aligned: bool = True) -> Federation:
@@ -97,7 +106,7 @@ def confirmed(plan: Plan, out: Output, *, yes: bool, plan_only: bool, as_json: b
         say_total(plan, out)
         for note in plan.notes:
             out.say(note)
-        agreed(out, yes=yes)
+        agreed(plan, out, yes=yes)
         return True
     return False
 
@@ -114,9 +123,8 @@ def hand_over(
     as_json: bool,
 ) -> bool:
     """Ask the coordinator that serves this coordinator.toml, if one does, and follow the job to its end."""
-    from colonnade.federation.config import Consortium, CoordinatorFile
-    from colonnade.federation.service import Queue
-    from colonnade.federation.transports.certificates import AUTHORITY
+    from colonnade.federation.config import CoordinatorFile
+    from colonnade.federation.service import Queue, planned
 
     if not CoordinatorFile.is_one(path):
         return False
@@ -124,18 +132,14 @@ def hand_over(
     queue = Queue(file.queue)
     if not queue.served:
         return False
-    consortium = Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY)
-    stated = {**options, "capacity": consortium.capacities()} if method.makes_cohort else options
-    ready = method.from_options(stated)
-    n = queue.status().get("n")
-    if n is None or (n == 1 and not method.makes_cohort):
-        if plan_only or as_json:
-            raise RunError("a plan needs members that are connected and records that are lined up; wait for them.")
-        out.say("The plan is made when all members are connected and their records are lined up.")
-    else:
-        plan = ready.plan(consortium.facts(n), consortium.roster)
+    ready, plan = planned(file, method, options)
+    if plan is not None:
         if not confirmed(plan, out, yes=yes, plan_only=plan_only, as_json=as_json):
             return True
+    elif plan_only or as_json:
+        raise RunError("a plan needs members that are connected and records that are lined up; wait for them.")
+    else:
+        out.say("The plan is made when all members are connected and their records are lined up.")
     follow(queue, queue.ask(ready, name=name), file.runs, out)
     return True
 
@@ -223,10 +227,19 @@ def say_total(plan: Plan, out: Output) -> None:
             out.say(f"    {bound}{fixed}")
 
 
-def agreed(out: Output, *, yes: bool) -> None:
-    """Ask on a terminal, unless `yes` or --quiet has answered."""
-    if out.terminal and sys.stdin.isatty() and not (yes or out.quiet) and not typer.confirm("Run it?"):
-        raise NotApproved("not run: you said no; nothing was asked of any party, and nothing was spent.")
+def agreed(plan: Plan, out: Output, *, yes: bool) -> None:
+    """Ask on a terminal, unless `yes` or --quiet has answered; elsewhere a plan that will not work needs `yes`."""
+    from colonnade.statistics.forecast import HOPELESS
+
+    if yes:
+        return
+    if out.terminal and sys.stdin.isatty() and not out.quiet:
+        if not typer.confirm("Run it?"):
+            raise NotApproved(f"not run: you said no; {UNTOUCHED}.")
+        return
+    hopeless = next((note for note in plan.notes if note.startswith(HOPELESS)), None)
+    if hopeless is not None:
+        raise NotEstimable(f"{hopeless} Not run: {UNTOUCHED}; --yes runs it all the same.")
 
 
 def execute(federation: Federation, plan: Plan, out: Output, *, name: str | None, again: str = RESUME) -> RunFolder:

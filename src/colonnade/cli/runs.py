@@ -222,7 +222,7 @@ def _jointly(
     with open_federation(path, out) as federation:
         plan = federation.plan(joint_release(tables, epsilon=epsilon, delta=delta))
         say_total(plan, out)
-        agreed(out, yes=yes)
+        agreed(plan, out, yes=yes)
         released, _ = federation.run(plan)
         names = dict.fromkeys(name for columns in tables for name in columns)
         compared = joint_distances(released, table, Columns(map(federation.facts.column, names)))

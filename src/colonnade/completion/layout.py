@@ -25,6 +25,8 @@ Matrix = NDArray[np.float32]
 
 COHORT_ROW = "cohort row"
 """The column of a completed table that says which record of the cohort a row is."""
+DRAW = "draw"
+"""The column of a table with several draws that says which one a row is of."""
 GENERATED = " (generated)"
 """Ends the name of the column that flags the generated entries of another."""
 

@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from colonnade.completion.layout import COHORT_ROW, GENERATED
+from colonnade.completion.layout import COHORT_ROW, DRAW, GENERATED
 from colonnade.completion.moment_imputers import MomentImputation, alike
+from colonnade.completion.multiple import MultipleImputation
 from colonnade.completion.result import Completion
 from colonnade.completion.split.exchange import Keys, Masking
 from colonnade.completion.split.rounds import Meeting, Planner, RegressionRounds, Rounds
@@ -31,7 +32,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import Delta, FileFormat, Option
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Later, Stage
+from colonnade.federation.stage import Later, Requests, Stage
 from colonnade.federation.step import Step
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.secure import ckks
@@ -46,6 +47,10 @@ MOMENTS = ("copula-mean", "copula-draw", "mice")
 SMALL, SMALL_DROPOUT = 5000, 0.5
 """Below so many records in the cohort networks drop half of their hidden units, unless told otherwise: they overfit."""
 ONE_VALUE = "One value is written for each entry: intervals that take it for real are too short."
+SEVERAL_VALUES = (
+    "Each entry is drawn several times, with the equations' own uncertainty: pooled intervals count what is missing, as"
+    " far as linear equations describe how the columns go together."
+)
 
 
 @method_class
@@ -164,7 +169,7 @@ class CompletionMethod(Method[Completion]):
             raise BadArguments(f"label must be a column with categories, and {self.label!r} has none.")
         columns = {name: column for party in facts.columns.values() for name, column in party.items()}
         flags = {f"{name}{GENERATED}" for name in columns}
-        taken = [name for name in columns if name == COHORT_ROW or name in flags]
+        taken = [name for name in columns if name in (COHORT_ROW, DRAW) or name in flags]
         if taken:
             raise SchemaError(
                 f"a completed table has a column {taken[0]!r} of its own; rename the party's, or leave it out of its"
@@ -213,12 +218,30 @@ class Complete(CompletionMethod):
             " column's mean."
         ),
     ] = "regression"
+    draws: Annotated[
+        int | None,
+        Option(
+            "Multiple imputation: so many completed tables of every party, drawn from chained equations whose"
+            " coefficients are drawn too; `pool` combines what is estimated from each.",
+            least=2,
+            most=100,
+            only={"imputer": ("mice",)},
+        ),
+    ] = None
+
+    def check(self) -> None:
+        super().check()
+        if self.draws is not None and (self.parties is not None or self.label is not None):
+            raise BadArguments(
+                "draws completes every party, so that the k-th tables of all of them are one complete table; leave"
+                " parties= and label= out."
+            )
 
     def missing_data(self) -> str:
-        return f"{assumed(self.imputer)} {ONE_VALUE}"
+        return f"{assumed(self.imputer)} {ONE_VALUE if self.draws is None else SEVERAL_VALUES}"
 
-    def procedure(self, facts: PublicFacts, roster: Roster) -> Completing:
-        return Completing(self, facts, roster)
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Completion]:
+        return Completing(self, facts, roster) if self.draws is None else Drawing(self, facts, roster, self.draws)
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:
@@ -250,6 +273,10 @@ FILLED: Mapping[EmptyRule, str] = {
     " record's other cells and from what other parties know: right if cells are empty at random, given these"
 }
 """What becomes of empty cells, for people."""
+DRAWN_CELLS: Mapping[EmptyRule, str] = {
+    "mask": "they are drawn given the record's other cells and what other parties know; until their party's turn comes,"
+    " their means stand for them: right if cells are empty at random, given these"
+}
 
 
 def _single(column: Column) -> bool:
@@ -268,12 +295,7 @@ class Completing(Procedure[Completion]):
     complete_step: ClassVar[Step] = complete
 
     def __init__(self, method: CompletionMethod, facts: PublicFacts, roster: Roster) -> None:
-        method.check_facts(facts)
-        if method.masking == "ckks" and set(facts.parties) & set(roster.beside_coordinator):
-            raise RosterError(
-                f"{roster.coordinator!r} runs the coordinator and a data party, which could decrypt what each of the"
-                ' others sends; choose masking="pads".'
-            )
+        _check(method, facts, roster)
         self.method, self.facts, self.targets = method, facts, method.targets(facts)
         self.planner = planner = Planner(facts, roster)
         self.meeting = Meeting(facts.parties, method.masking, planner, networks=method.uses_networks)
@@ -436,12 +458,7 @@ class Completing(Procedure[Completion]):
     def run(self, job: Job) -> Completion:
         keys = self.meeting.run(job)
         missing: dict[str, int] = job.ask(self.missing)
-        targets = tuple(party for party, count in missing.items() if count)
-        if not targets:
-            raise NotEstimable(
-                "none of these parties lacks a record that another party has, or has an empty cell; nothing is to be"
-                " completed."
-            )
+        targets = _lacking(missing)
         histories: dict[str, Any] = {}
         for target in targets:
             if target in self.regressions:
@@ -472,6 +489,67 @@ class Completing(Procedure[Completion]):
     ) -> tuple[dict[str, dict[str, Any]], Mapping[str, tuple[str, ...]]]:
         """Run the further stages: ({target: arguments of the last step}, {target: columns that were drawn first})."""
         return {}, {}
+
+
+class Drawing(Procedure[Completion]):
+    """Meet, then draw the tables of one party after the other (`multiple.py`)."""
+
+    def __init__(self, method: Complete, facts: PublicFacts, roster: Roster, draws: int) -> None:
+        _check(method, facts, roster)
+        self.method, self.facts = method, facts
+        planner = Planner(facts, roster)
+        self.meeting = Meeting(facts.parties, method.masking, planner, networks=False)
+        everyone: Requests = {party: [{}] for party in method.targets(facts)}
+        self.missing = planner("missing", count_missing, everyone, "how many records a party lacks", 9)
+        finishing = {name: getattr(method, name) for name in ("validation", "seed", "file_format")}
+        self.imputation = MultipleImputation(draws, method.masking, finishing, planner)
+        self.stages: Sequence[Stage] = (*self.meeting.stages, self.missing, *self.imputation.stages)
+        gaps = [name for own in facts.columns.values() for name, column in own.items() if column.missing]
+        self.notes = (
+            f"{draws} completed tables of every party stay with it; drawn entries are flagged in them. Regress on each,"
+            " and combine with pool.",
+            f"Each party learns {2 * draws} sums of linear predictors by record for each of its features: of a record"
+            " that only one other party has, enough to solve for that party's columns.",
+            f"{100 * method.validation:.0f} % of the records of each completed party are drawn once more as if it"
+            " lacked them, to tell how near to the truth its draws are.",
+            *empty_notes(dict.fromkeys(gaps, "mask"), DRAWN_CELLS),
+        )
+
+    def run(self, job: Job) -> Completion:
+        keys = self.meeting.run(job)
+        missing: dict[str, int] = job.ask(self.missing)
+        _lacking(missing)
+        parties = self.imputation.run(job, keys, missing)
+        return Completion(
+            options=self.method.options(),
+            n=self.facts.n,
+            parties=parties,
+            missing=missing,
+            histories={},
+            cost=str(job.plan.total()),
+            simulated=job.simulated,
+            homes={party: home for party in parties if (home := job.home(party)) is not None},
+        )
+
+
+def _check(method: CompletionMethod, facts: PublicFacts, roster: Roster) -> None:
+    method.check_facts(facts)
+    if method.masking == "ckks" and set(facts.parties) & set(roster.beside_coordinator):
+        raise RosterError(
+            f"{roster.coordinator!r} runs the coordinator and a data party, which could decrypt what each of the"
+            ' others sends; choose masking="pads".'
+        )
+
+
+def _lacking(missing: Mapping[str, int]) -> tuple[str, ...]:
+    """The parties that lack something."""
+    targets = tuple(party for party, count in missing.items() if count)
+    if not targets:
+        raise NotEstimable(
+            "none of these parties lacks a record that another party has, or has an empty cell; nothing is to be"
+            " completed."
+        )
+    return targets
 
 
 class Classifier:

@@ -47,7 +47,7 @@ from colonnade.synthesis.method import Synthesize
 COPULA = Synthesize(model="copula", epsilon=None, presence="known")
 MOMENTS = Moments(epsilon=None, presence="known", gamma=2**16)
 
-Scores = Literal["latent", "features"]
+Scores = Literal["latent", "features", "draws"]
 """What a party's part is a linear map of."""
 
 LARGEST_ENTRY = 1e9
@@ -255,14 +255,14 @@ def linear_part(
     width = next(iter(maps.values())).shape[0]
     parts = np.zeros((len(own), width), dtype=np.float32)
     for name, matrix in maps.items():
-        chosen = presence[me.name] & _of_pattern(presence, exchange.senders, pattern_parties(name))
+        chosen = presence[me.name] & rows_of_pattern(presence, exchange.senders, pattern_parties(name))
         parts[chosen] = own[chosen] @ np.asarray(matrix, dtype=np.float64).T
     once(me, f"{exchange.label}: chunk {part}")
     value = exchange.hide(me, parts, part)
     return Release({"parts": value}, f"linear predictors that only {target!r} can open, summed over the senders")
 
 
-def _of_pattern(
+def rows_of_pattern(
     presence: Mapping[str, NDArray[np.bool_]], others: Sequence[str], present: Sequence[str]
 ) -> NDArray[np.bool_]:
     """Which records those of the others have that are named in `present`, and no other."""
@@ -270,13 +270,19 @@ def _of_pattern(
 
 
 def _own_scores(me: Party, scores: Scores, marginals: dict[str, Any]) -> NDArray[np.float64]:
-    columns = me.facts.columns[me.name]
     if scores == "features":
-        every = [feature for column in columns.values() for feature in column_features(me.name, column)]
-        return _with_means(me, every, design(me, every))
+        return own_features(me)[1]
     known = read_marginals(marginals)
+    columns = me.facts.columns[me.name]
     latent = [latent_scores(column, known[name], me.column(name)) for name, column in columns.items()]
     return np.nan_to_num(np.column_stack(latent))
+
+
+def own_features(me: Party) -> tuple[list[Feature], NDArray[np.float64]]:
+    """This party's features over the cohort, with their means in place of empty cells."""
+    columns = me.facts.columns[me.name].values()
+    every = [feature for column in columns for feature in column_features(me.name, column)]
+    return every, _with_means(me, every, design(me, every))
 
 
 def _with_means(me: Party, every: Sequence[Feature], rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -326,7 +332,7 @@ def linear_values(
     marginals = read_marginals(linear["marginals"])
     draw = np.random.default_rng((seed, 6))
     for name in sorted(linear["target"]["left" if imputer != "mice" else "own"]):
-        chosen = _of_pattern(presence, others, pattern_parties(name))
+        chosen = rows_of_pattern(presence, others, pattern_parties(name))
         centre = sums[wanted[chosen]].astype(np.float64)
         if imputer == "mice":
             own, intercept = (np.asarray(linear["target"][part][name]) for part in ("own", "intercept"))

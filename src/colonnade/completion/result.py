@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from colonnade.codec import plain
+from colonnade.completion.layout import COHORT_ROW
 from colonnade.completion.quality import DONOR, MEAN, fails
 from colonnade.errors import RunError
 from colonnade.federation.method import Result
@@ -66,7 +67,16 @@ class Completion(Result):
     @property
     def _drawn(self) -> bool:
         """Are there values with a scatter of their own?"""
-        return self.options["imputer"] == "copula-draw" or bool(self.chosen)
+        return self._all_drawn or bool(self.chosen)
+
+    @property
+    def _all_drawn(self) -> bool:
+        return self.options["imputer"] == "copula-draw" or self.draws > 0
+
+    @property
+    def draws(self) -> int:
+        """How many completed tables each party has by multiple imputation; 0: one, and not by it."""
+        return self.options.get("draws") or 0
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -74,13 +84,18 @@ class Completion(Result):
         values were drawn, than a random record of theirs. A party about which this cannot be told is among them."""
         if self.options["imputer"] == "mean" and not self._drawn:  # means are no better than means
             return ()
-        return tuple(party for party in self.parties if fails(self.quality(party), drawn=self._drawn))
+        return tuple(party for party in self._filled if fails(self.quality(party), drawn=self._drawn))
+
+    @property
+    def _filled(self) -> tuple[str, ...]:
+        """The parties that lacked something; with `draws` the others have tables too."""
+        return tuple(party for party, done in self.parties.items() if done["completed"] or done["cells"])
 
     @property
     def failing_columns(self) -> dict[str, tuple[str, ...]]:
         """{party: its columns of which the same is true, each taken alone}, of the parties that have any. A column that
         was drawn is held against a random record, another one against its mean."""
-        failing = {party: self._weak_columns(party) for party in self.parties}
+        failing = {party: self._weak_columns(party) for party in self._filled}
         return {party: names for party, names in failing.items() if names}
 
     def _weak_columns(self, party: str) -> tuple[str, ...]:
@@ -88,23 +103,37 @@ class Completion(Result):
         return tuple(
             name
             for name, errors in self.quality(party)["columns"].items()
-            if (imputer != "mean" or name in chosen) and fails(errors, drawn=name in chosen or imputer == "copula-draw")
+            if (imputer != "mean" or name in chosen) and fails(errors, drawn=name in chosen or self._all_drawn)
         )
 
     # --- the tables ----------------------------------------------------------------------------------------------
 
     def table(self, party: str) -> pd.DataFrame:
-        """A party's completed table: its columns, each followed by one that says which entries were generated."""
+        """A party's completed table: its columns, each followed by one that says which entries were generated. With
+        `draws` it is long: all draws one below the other, numbered in the column `draw`."""
         return self._read(party, self._of(party)["file"])
+
+    def blocks(self, draw: int) -> dict[str, pd.DataFrame]:
+        """Every party's table of one draw (1, 2, ...), ready for `Federation.local(..., key="cohort row")`."""
+        if not 1 <= draw <= self.draws:
+            raise RunError(
+                f"there are {self.draws} draws, numbered from 1, and none is {draw!r}; ask for draws= first."
+            )
+        return {party: self._read(party, done["sources"][draw - 1]) for party, done in self.parties.items()}
 
     def own(self, party: str) -> pd.DataFrame:
         """A party's own records under their keys, with their empty cells filled in: a table to load as its block."""
-        return self._read(party, self._of(party)["own"])
+        return self._single(party, "own")
 
     def expected(self, party: str) -> pd.DataFrame:
         """A party's completed records before one value was chosen: numbers scaled to [0, 1] by their declared range,
         and a frequency for each category."""
-        return self._read(party, self._of(party)["expected"])
+        return self._single(party, "expected")
+
+    def _single(self, party: str, name: str) -> pd.DataFrame:
+        if self.draws:
+            raise RunError("several draws have no such table; `table` has all of them, and `blocks(draw)` one.")
+        return self._read(party, self._of(party)[name])
 
     def _read(self, party: str, name: str) -> pd.DataFrame:
         inside = Path(name).parent == Path("completed")  # the party has said where, and it is said of its own folder
@@ -137,11 +166,12 @@ class Completion(Result):
         count = sum(done["completed"] for done in self.parties.values())
         cells = sum(done["cells"] for done in self.parties.values())
         what = f"{number(count)} records and {number(cells)} empty cells" if cells else f"{number(count)} records"
-        title, quality = f"{what} completed at {', '.join(self.parties)}", self._quality()
+        title, quality = f"{what} completed at {', '.join(self._filled)}", self._quality()
         parties = Table(title="Completed parties", head=PARTY_HEAD, rows=self._party_rows(), numeric=(1, 2, 3, 4, 5, 6))
         rows = self._column_rows()
         columns = Table(title="Columns", head=COLUMN_HEAD, rows=rows, numeric=(2, 3, 4, 6))
-        files = tuple((party, done["file"], done["expected"]) for party, done in self.parties.items())
+        last = ("each draw as a source", "sources") if self.draws else ("before one value was chosen", "expected")
+        files = tuple((party, done["file"], _span(done[last[1]])) for party, done in self.parties.items())
         classified = (
             Table(
                 title="Classification with and without completed records",
@@ -168,7 +198,7 @@ class Completion(Result):
                 ),
                 Table(
                     title="Completed tables, in the parties' own folders",
-                    head=("party", "completed table", "before one value was chosen"),
+                    head=("party", "completed table", last[0]),
                     rows=files,
                 ),
                 *(classified if self.downstream else ()),
@@ -186,6 +216,7 @@ class Completion(Result):
                 "fails" if party in self.failing else "",
             )
             for party, done in self.parties.items()
+            if party in self._filled
         )
 
     def _column_rows(self) -> tuple[tuple[str, ...], ...]:
@@ -199,7 +230,7 @@ class Completion(Result):
                 _figure(self.quality(party)["marginals"].get(name), 3),
                 "fails" if name in weak.get(party, ()) else "",
             )
-            for party in self.parties
+            for party in self._filled
             for name, errors in self.quality(party)["columns"].items()
         )
 
@@ -208,9 +239,9 @@ class Completion(Result):
         if self.options["imputer"] == "mean" and not self._drawn:
             return "Every completed entry is its column's mean, as was asked for."
         floor = "a random record of the same party" if self._drawn else "plain means"
-        unknown = [party for party in self.parties if not _exists(self.quality(party)["rmse"])]
+        unknown = [party for party in self._filled if not _exists(self.quality(party)["rmse"])]
         failing = [party for party in self.failing if party not in unknown]
-        good = [party for party in self.parties if party not in self.failing]
+        good = [party for party in self._filled if party not in self.failing]
         sentences = []
         if unknown:
             sentences.append(
@@ -227,7 +258,7 @@ class Completion(Result):
         columns = self.failing_columns
         weak = [f"{', '.join(columns[party])} at {party}" for party in good if party in columns]
         if weak:
-            yardstick = "a random record's" if self.options["imputer"] == "copula-draw" else "their means"
+            yardstick = "a random record's" if self._all_drawn else "their means"
             drawn = " (where they were drawn, than those of a random record)" if self.chosen else ""
             sentences.append(f"Taken alone, these columns are no nearer than {yardstick}{drawn}: {'; '.join(weak)}.")
         return " ".join(sentences)
@@ -235,6 +266,7 @@ class Completion(Result):
     def _answer(self, parties: Table) -> tuple[Block, ...]:
         options = self.options
         drawn = f" {options['n_correlated']} columns drawn first by {options['generator']};" if self.chosen else ""
+        several = f", {self.draws} draws" if self.draws else ""
         hidden = "from every network"
         if options["imputer"] in ("copula-mean", "copula-draw", "mice"):
             hidden = (
@@ -243,7 +275,7 @@ class Completion(Result):
             )
         masking = {"pads": "pairwise pads", "ckks": "CKKS encryption"}[options["masking"]]
         return (
-            Text(text=f"Imputer: {options['imputer']};{drawn} hidden vectors under {masking}.", style="lead"),
+            Text(text=f"Imputer: {options['imputer']}{several};{drawn} hidden vectors under {masking}.", style="lead"),
             *self._figures(),
             parties,
             Text(
@@ -296,7 +328,10 @@ class Completion(Result):
         ]
         steps += [f"Drawn first at {party}: {', '.join(names)}." for party, names in self.chosen.items()]
         steps += [
-            f"{party}: {done['file']} in its folder, {done['own']} with its own records, to load as its block, and"
+            f"{party}: {done['file']} in its folder with all draws, and {_span(done['sources'])}, each draw as a source"
+            f" with the key '{COHORT_ROW}'."
+            if self.draws
+            else f"{party}: {done['file']} in its folder, {done['own']} with its own records, to load as its block, and"
             f" {done['expected']} with numbers and frequencies before one value was chosen."
             for party, done in self.parties.items()
         ]
@@ -311,6 +346,11 @@ class Completion(Result):
                 style="soft",
             ),
         )
+
+
+def _span(names: str | Sequence[str]) -> str:
+    """One file, or the first and the last of several."""
+    return names if isinstance(names, str) else f"{names[0]} to {names[-1]}"
 
 
 def _finite(value: Any) -> Any:

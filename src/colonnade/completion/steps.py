@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.completion import quality
-from colonnade.completion.layout import COHORT_ROW, GENERATED, Layout, Matrix
+from colonnade.completion.layout import COHORT_ROW, DRAW, GENERATED, Layout, Matrix
 from colonnade.completion.moment_imputers import linear_values
 from colonnade.completion.split.session import (
     COMPLETED,
@@ -217,8 +217,8 @@ def write_completion(me: Party, table: OwnTable, values: Matrix, cells: Matrix, 
     me.keep(COMPLETED, completed)
     written = _completed(me, table, completed)
     value = {
-        "file": _write(me, written, f"{me.job}.{file_format}"),
-        "own": _write(me, _as_source(me, written), f"{me.job}.own.{file_format}"),
+        "file": write_table(me, written, f"{me.job}.{file_format}"),
+        "own": write_table(me, _as_source(me, written), f"{me.job}.own.{file_format}"),
         "expected": _write_expected(me, layout, completed, lacking),
         "completed": int(lacking.size),
         "cells": int(sum(np.isnan(table.truth[table.gaps, place.start]).sum() for place in layout.slices.values())),
@@ -234,7 +234,7 @@ def _completed(me: Party, table: OwnTable, completed: Matrix) -> pd.DataFrame:
     rows = np.union1d(table.present, table.lacking)
     codes = layout.decode(completed[rows])
     written = pd.DataFrame({COHORT_ROW: rows})
-    written[_key_name(me)] = _keys(me).iloc[rows].array
+    written[key_name(me)] = keys_of(me).iloc[rows].array
     for name, column in layout.columns.items():
         # Real entries as the block has them; a count or a number is not passed through the scale of a network.
         generated = np.isnan(table.truth[rows, layout.slices[name].start])
@@ -247,15 +247,15 @@ def _completed(me: Party, table: OwnTable, completed: Matrix) -> pd.DataFrame:
 def _as_source(me: Party, completed: pd.DataFrame) -> pd.DataFrame:
     """The party's own records alone, under their keys, with its columns: a table that it can load as its block. A
     record that it lacks has no key here, and could not be aligned."""
-    own = completed[completed[_key_name(me)].notna()]
-    return own[[_key_name(me), *me.facts.columns[me.name]]].rename(columns={_key_name(me): me.block.key})
+    own = completed[completed[key_name(me)].notna()]
+    return own[[key_name(me), *me.facts.columns[me.name]]].rename(columns={key_name(me): me.block.key})
 
 
-def _key_name(me: Party) -> str:
-    return me.block.key if me.block.key != COHORT_ROW else "key"
+def key_name(me: Party) -> str:
+    return me.block.key if me.block.key not in (COHORT_ROW, DRAW) else "key"
 
 
-def _keys(me: Party) -> pd.Series[Any]:
+def keys_of(me: Party) -> pd.Series[Any]:
     """This party's own key of each record of the cohort; empty where it lacks the record."""
     keys = me.block.keys
     every = pd.Series(pd.NA, index=range(me.facts.n), dtype="Int64" if keys.dtype.kind == "i" else "string")
@@ -273,10 +273,10 @@ def _write_expected(me: Party, layout: Layout, completed: Matrix, lacking: NDArr
         names += [name] if numeric else [f"{name}[{label}]" for label in column.categories or ()]
     table = pd.DataFrame(completed[lacking], columns=pd.Index(names))
     table.insert(0, COHORT_ROW, lacking)
-    return _write(me, table, f"{me.job}.expected.parquet")
+    return write_table(me, table, f"{me.job}.expected.parquet")
 
 
-def _write(me: Party, table: pd.DataFrame, name: str) -> str:
+def write_table(me: Party, table: pd.DataFrame, name: str) -> str:
     """As a complete file or not at all, in the party's own folder."""
     with whole_file(me.home / "completed" / name, cure="free disk space, or let this party write there.") as partial:
         if name.endswith(".csv"):

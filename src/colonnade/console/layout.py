@@ -7,19 +7,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from colonnade.view.page import CSS, Html, document, join, paragraph, tag
-
-PAGES = (
-    ("", "Overview"),
-    ("requests", "Requests"),
-    ("budget", "Budget"),
-    ("ledger", "Ledger"),
-    ("transcript", "Transcript"),
-    ("runs", "Runs"),
-)
 
 STYLE = (
     CSS
@@ -93,6 +85,10 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--panel); 
   border-radius: 6px; padding: .75rem; font: .85rem/1.45 ui-monospace, "DejaVu Sans Mono", monospace; }
 td .soft { font-size: .9em; } .pager { display: flex; gap: 1.5rem; }
 main footer { border-top: 1px solid var(--line); padding-top: .75rem; }
+.field { margin: .9rem 0; max-width: 44rem; } .field label { display: block; font-weight: 600; }
+.field p { margin: .15rem 0; }
+.field input, .field select, .field textarea { font: inherit; width: 100%; padding: .4rem .55rem;
+  border: 1px solid var(--soft); border-radius: 6px; background: var(--paper); color: var(--ink); }
 @media print { header nav, .decide, .skip { display: none; } }
 """
 )
@@ -159,23 +155,25 @@ class Address:
     def job(self, name: str) -> str:
         return f"{self.base}requests/{quote(name, safe='')}"
 
-    def form(self, action: str, button: Html, *, sure: str = "", **fields: str) -> Html:
-        """A button that sends these fields, and the session's word; with `sure`, only once this sentence is ticked."""
+    def form(self, action: str, button: Html, *controls: Html | None, sure: str = "", **fields: str) -> Html:
+        """A button that sends what is in the controls, these fields, and the session's word; with `sure`, only once
+        this sentence is ticked."""
         hidden = {"form": self.form_token, **fields}.items()
         inputs = [tag("input", type="hidden", name=name, value=value) for name, value in hidden]
         if sure:
             tick = tag("input", type="checkbox", name="sure", value="yes", required=True)
             inputs.append(paragraph(tag("label", tick, " ", sure)))
-        return tag("form", *inputs, button, method="post", action=self.base + action)
+        return tag("form", *controls, *inputs, button, method="post", action=self.base + action)
 
 
 @dataclass(frozen=True)
 class Page:
-    """`changing` is the part that the page's script asks for again."""
+    """`changing` is the part that the page's script asks for again; `agreed`: not in answer to a form that failed."""
 
     title: str
     content: Html
     changing: Html | None = None
+    agreed: bool = True
 
 
 def bare(title: str, *children: str | None) -> str:
@@ -183,10 +181,12 @@ def bare(title: str, *children: str | None) -> str:
     return _document(title, tag("main", tag("h1", title), *children))
 
 
-def framed(page: Page, address: Address, *, party: str, current: str, waiting: int) -> str:
-    """A page of the console; `current` is its entry in the navigation."""
+def framed(
+    page: Page, address: Address, *, party: str, pages: Sequence[tuple[str, str]], current: str, waiting: int
+) -> str:
+    """A page of the console; `current` is its entry in the navigation, `waiting` are requests for a decision."""
     links = []
-    for path, name in PAGES:
+    for path, name in pages:
         count = tag("span", str(waiting), class_="count") if path == "requests" and waiting else None
         link = tag(
             "a",

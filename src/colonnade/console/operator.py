@@ -91,6 +91,13 @@ class JobSummary:
     def most(self) -> int:
         return sum(most for _, _, most in self.stages)
 
+    @property
+    def remaining(self) -> float | None:
+        """Seconds, if all requests of the plan come, at the pace since the decision."""
+        if self.decision is None or self.traffic.last is None or not self.answered:
+            return None
+        return (self.traffic.last - self.decision[1]) / self.answered * (self.most - self.answered)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:

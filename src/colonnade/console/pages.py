@@ -16,7 +16,7 @@ from colonnade.console.operator import JobSummary, OperatorService, Record, Spen
 from colonnade.durable import Row
 from colonnade.errors import ColonnadeError
 from colonnade.federation.transports.certificates import CERTIFICATE, read_certificate
-from colonnade.formatting import size, timestamp
+from colonnade.formatting import duration, size, timestamp
 from colonnade.privacy.accounting import Guarantee
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.ledger import DEFAULT_DELTA, spending_figure
@@ -299,6 +299,8 @@ def runs(service: OperatorService, address: Address) -> Page:
 
 def _progress(job: JobSummary) -> Html:
     progress = f"{job.answered:,} of at most {job.most:,} requests answered"
+    if job.state == "approved" and job.remaining is not None:
+        progress += f", at most about {duration(job.remaining)} left"
     return join(
         [
             progress_bar(job.answered, job.most, f"{job.name}: {progress}"),

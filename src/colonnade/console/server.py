@@ -20,25 +20,23 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any, ClassVar, Protocol
+from urllib.parse import parse_qs, urlsplit
 
-from colonnade.console import pages, requests
 from colonnade.console.layout import SECURITY_POLICY, Address, Page, bare, framed
-from colonnade.console.operator import OperatorService
+from colonnade.console.operators import Operators
 from colonnade.errors import BadArguments, ColonnadeError, NotApproved, RunError
 from colonnade.view.page import Html, join, paragraph, tag
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 IDLE = 8 * 3600.0
 """Seconds after which an unused session ends."""
-LARGEST_FORM = 16_384
+LARGEST_FORM, MOST_FIELDS = 16_384, 64
 WRONG = 1.0
 """Seconds that a wrong password costs."""
 HEADERS = {
@@ -71,13 +69,38 @@ class Session:
     used: float = field(default_factory=time.monotonic)
 
 
-class Console:
-    """The console of one party, until `close`. `said` prints a link for the operator each time the last was used."""
+class Site(Protocol):
+    """What a console shows and does: that of a party (`pages`) or of the coordinator (`coordinator`)."""
 
-    def __init__(
-        self, service: OperatorService, *, port: int = 0, said: Callable[[str], None] = lambda _: None
-    ) -> None:
-        self.service = service
+    pages: ClassVar[tuple[tuple[str, str], ...]]
+    """(address, name) of each page in the navigation."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def operators(self) -> Operators:
+        """Who must sign in; where there are none, the one-time link lets in."""
+        ...
+
+    def waiting(self) -> int:
+        """How many requests wait for a decision."""
+        ...
+
+    def content(self, address: Address, path: str, query: Mapping[str, str]) -> Page:
+        """A page, or `RunError` if there is none at this address."""
+        ...
+
+    def act(self, address: Address, action: str, fields: Mapping[str, str], by: str) -> str | Page:
+        """Do what a form asks: where to go next, or a page that says why it was not done. `RunError`: no such form."""
+        ...
+
+
+class Console:
+    """A site on this machine, until `close`. `said` prints a link for the operator each time the last was used."""
+
+    def __init__(self, site: Site, *, port: int = 0, said: Callable[[str], None] = lambda _: None) -> None:
+        self.site = site
         self.base = f"/{secrets.token_urlsafe(12)}/"
         self._said = said
         self._sessions: dict[str, Session] = {}
@@ -107,7 +130,7 @@ class Console:
     def new_link(self) -> str:
         """A link that lets one browser in, once; an earlier one that was not used is void. Where operators have
         passwords, the page on which they sign in."""
-        if self.service.operators.names:
+        if self.site.operators.names:
             return f"{self.origin}{self.base}"
         with self._lock:
             self._entrance = secrets.token_urlsafe(32)
@@ -127,7 +150,7 @@ class Console:
         """The new session's key. A wrong password takes a second, and only one is tried at a time."""
         with self._signing:
             try:
-                operator = self.service.operators.signed_in(name, password)
+                operator = self.site.operators.signed_in(name, password)
             except NotApproved:
                 time.sleep(WRONG)
                 raise
@@ -138,7 +161,7 @@ class Console:
 
     def enter(self, token: str) -> str | None:
         """The new session's key, if this is the link that is open and no operator has a password."""
-        if self.service.operators.names:
+        if self.site.operators.names:
             return None
         with self._lock:
             if not self._entrance or not hmac.compare_digest(token.encode(), self._entrance.encode()):
@@ -245,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
         if session is None:
             raise Refused(
                 HTTPStatus.UNAUTHORIZED,
-                "Open the link that colonnade party console printed on the terminal. Each link works once.",
+                "Open the link that the console printed on the terminal. Each link works once.",
             )
         return session
 
@@ -263,7 +286,7 @@ class _Handler(BaseHTTPRequestHandler):
         if urlsplit(self.path).path == f"{self.console.base}enter":
             self._enter()
             return
-        if self.console.service.operators.names and self.console.session(self._key()) is None:
+        if self.console.site.operators.names and self.console.session(self._key()) is None:
             self._path_known()
             self._send(HTTPStatus.UNAUTHORIZED, self._sign_in_page())
             return
@@ -273,7 +296,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _path_known(self) -> None:
         if not urlsplit(self.path).path.startswith(self.console.base):
-            raise Refused(HTTPStatus.UNAUTHORIZED, "Open the address that colonnade party console printed.")
+            raise Refused(HTTPStatus.UNAUTHORIZED, "Open the address that the console printed.")
 
     def _sign_in_page(self, complaint: str = "") -> str:
         def entry(label: str, name: str, kind: str, completion: str) -> Html:
@@ -289,7 +312,7 @@ class _Handler(BaseHTTPRequestHandler):
             action=f"{self.console.base}sign-in",
         )
         warning = paragraph(complaint, class_="warning", role="alert") if complaint else None
-        return bare(f"Console of {self.console.service.name}", warning, form)
+        return bare(f"Console of {self.console.site.name}", warning, form)
 
     def _sign_in(self) -> None:
         if self.headers.get("Origin") != self._own_origin():
@@ -315,47 +338,33 @@ class _Handler(BaseHTTPRequestHandler):
             )
         self._admit(key)
 
-    def _page(self, session: Session, path: str, query: dict[str, str], *, complaint: str | None = None) -> None:
-        service = self.console.service
-        address = Address(base=self.console.base, form_token=session.form_token)
-        status = HTTPStatus.OK if complaint is None else HTTPStatus.CONFLICT
+    def _page(self, session: Session, path: str, query: dict[str, str]) -> None:
+        address, status = self._address(session), HTTPStatus.OK
         try:
-            page = self._content(service, address, path, query, complaint)
+            page = self.console.site.content(address, path, query)
         except ColonnadeError as error:
             status = HTTPStatus.NOT_FOUND if isinstance(error, RunError) else HTTPStatus.INTERNAL_SERVER_ERROR
             page = Page("Not here", join([tag("h1", "Not here"), paragraph(str(error))]))
+        self._show(address, status, path, page)
+
+    def _address(self, session: Session) -> Address:
+        return Address(base=self.console.base, form_token=session.form_token)
+
+    def _show(self, address: Address, status: HTTPStatus, path: str, page: Page) -> None:
         if self.headers.get("X-Part") == "live":
             self._send(status, page.changing or "")
             return
-        try:
-            waiting = len(service.waiting())
-        except ColonnadeError:
-            waiting = 0
+        site = self.console.site
         current = path.partition("/")[0]
-        self._send(status, framed(page, address, party=service.name, current=current, waiting=waiting))
-
-    def _content(
-        self, service: OperatorService, address: Address, path: str, query: dict[str, str], complaint: str | None
-    ) -> Page:
-        current, _, rest = path.partition("/")
-        before = _row(query.get("before"))
-        if current == "requests" and rest:
-            return requests.request(service, address, unquote(rest), complaint=complaint)
-        if rest:
-            raise RunError("There is no such page.")
-        if current == "ledger":
-            return pages.ledger(service, address, before=before)
-        if current == "transcript":
-            return pages.transcript(service, address, job=query.get("job"), before=before)
-        simple = {"": pages.overview, "requests": requests.requests, "budget": pages.budget, "runs": pages.runs}
-        if current not in simple:
-            raise RunError("There is no such page.")
-        return simple[current](service, address)
+        self._send(
+            status,
+            framed(page, address, party=site.name, pages=site.pages, current=current, waiting=site.waiting()),
+        )
 
     # --- forms --------------------------------------------------------------------------------------------
 
     def _post(self) -> None:
-        if self.console.service.operators.names and urlsplit(self.path).path == f"{self.console.base}sign-in":
+        if self.console.site.operators.names and urlsplit(self.path).path == f"{self.console.base}sign-in":
             self._sign_in()
             return
         session = self._session()
@@ -375,14 +384,16 @@ class _Handler(BaseHTTPRequestHandler):
                     f"{self.console.cookie}=; Path={self.console.base}; HttpOnly; SameSite=Strict; Max-Age=0",
                 ),
             )
-        elif path == "decide" and fields.get("choice") in ("approve", "deny"):
-            approve = fields["choice"] == "approve"
-            decide = partial(self.console.service.decide, approve=approve, by=session.operator)
-            self._act(session, fields.get("job", ""), decide)
-        elif path == "end" and fields.get("sure") == "yes":
-            self._act(session, fields.get("job", ""), partial(self.console.service.end, by=session.operator))
+            return
+        address = self._address(session)
+        try:
+            done = self.console.site.act(address, path, fields, session.operator)
+        except RunError as error:
+            raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
+        if isinstance(done, Page):
+            self._show(address, HTTPStatus.OK if done.agreed else HTTPStatus.CONFLICT, path, done)
         else:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such form.")
+            self._redirect(done)
 
     def _form(self) -> dict[str, str]:
         kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
@@ -392,17 +403,7 @@ class _Handler(BaseHTTPRequestHandler):
         if int(length) > LARGEST_FORM:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is not a form of the console.")
         text = self.rfile.read(int(length)).decode("utf-8", errors="replace")
-        return {name: values[0] for name, values in parse_qs(text, max_num_fields=16).items()}
-
-    def _act(self, session: Session, job: str, act: Callable[[str], object]) -> None:
-        """What the operator wants of a job; a refusal is shown on its page."""
-        address = Address(base=self.console.base, form_token=session.form_token)
-        try:
-            act(job)
-        except ColonnadeError as error:
-            self._page(session, address.job(job).removeprefix(self.console.base), {}, complaint=str(error))
-            return
-        self._redirect(address.job(job))
+        return {name: values[0] for name, values in parse_qs(text, max_num_fields=MOST_FIELDS).items()}
 
     # --- answers ------------------------------------------------------------------------------------------
 
@@ -422,12 +423,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-def _row(text: str | None) -> int | None:
-    """The row that an address names."""
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 15:
-        raise RunError("an address names a row by its number; follow a link of the page instead.")
-    return int(text)

@@ -6,13 +6,15 @@ Times with a zone are taken to UTC; without one they are as they stand.
 
 A text is a date if it can be read in one way alone: the year first (2024-03-09, 2024/3/9, 20240309, with a time if
 there is one), or the month by its English name (9 Mar 2024, March 9, 2024). For 09/03/2024 a `date_format` must say
-which is the day.
+which is the day; several formats have " | " between them, and the first that fits a cell is taken.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Literal, get_args
 
@@ -24,6 +26,10 @@ Step = Literal["day", "month", "year", "hour", "minute", "second"]
 STEPS: tuple[str, ...] = get_args(Step)
 UNITS: dict[str, str] = {"day": "D", "month": "M", "year": "Y", "hour": "h", "minute": "m", "second": "s"}
 """Each step as numpy names it."""
+
+EITHER = " | "
+"""Between two formats of one column."""
+MOST_FORMATS = 3
 
 Times = NDArray[np.datetime64]
 """Whole seconds; NaT for a cell without a date."""
@@ -40,9 +46,9 @@ _DAY_OR_MONTH_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})(?:[T
 def parse_date(text: str, step: str = "day", date_format: str | None = None) -> datetime | None:
     """The moment that a text spells, in UTC if it names a zone; None if it is not a date, or not clearly one."""
     stripped = text.strip()
+    if date_format is not None:
+        return _in_format(stripped, date_format.split(EITHER))
     try:
-        if date_format is not None:
-            return _universal(datetime.strptime(stripped, date_format))
         if year_first := _YEAR_FIRST.fullmatch(stripped):
             year, _, month, day, hour, minute, second, zone = year_first.groups(default="0")
             moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
@@ -54,6 +60,13 @@ def parse_date(text: str, step: str = "day", date_format: str | None = None) -> 
     except ValueError:
         return None
     return _with_a_named_month(re.sub(r"[\s,.-]+", " ", stripped)) if re.search("[A-Za-z]{3}", stripped) else None
+
+
+def _in_format(text: str, formats: list[str]) -> datetime | None:
+    for form in formats:
+        with contextlib.suppress(ValueError):
+            return _universal(datetime.strptime(text, form))
+    return None
 
 
 def _with_a_named_month(text: str) -> datetime | None:
@@ -109,6 +122,25 @@ def likely_formats(text: str) -> tuple[str, ...]:
     return tuple(
         f"{first}{separator}{second}{separator}{year}{clock}" for first, second in (("%d", "%m"), ("%m", "%d"))
     )
+
+
+def wider_format(form: str | None, texts: Sequence[str]) -> str | None:
+    """The format with what these texts need besides, the day or the month first in all of them; None if there is none
+    of at most `MOST_FORMATS`. `form` is None for the year first, the only clear format that is widened."""
+    formats = [] if form is None else form.split(EITHER)
+    for text in texts:
+        if formats and _in_format(text.strip(), formats) is not None:
+            continue
+        shape = _YEAR_FIRST.fullmatch(text.strip())
+        dashes = shape is not None and shape[2] == "-" and shape[8] is None
+        clock = "" if shape is None or shape[5] is None else f" {'%H:%M:%S' if shape[7] else '%H:%M'}"
+        likely = (f"%Y-%m-%d{clock}",) if dashes else likely_formats(text)
+        leading = {own[:2] for own in formats} & {"%d", "%m"}
+        fitting = [own for own in likely if own[:2] in (leading or {"%d"}) or own.startswith("%Y")]
+        formats += fitting[:1]
+        if not fitting or len(formats) > MOST_FORMATS or _in_format(text.strip(), formats) is None:
+            return None
+    return EITHER.join(formats)
 
 
 # --- steps ----------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ The rules, in their order; the first that fits decides:
 | none filled, or all the same | left out |
 | dates, clearly or in one format | `date`, whole years; months if all days are firsts, minutes if there are times |
 | 0 and 1, or two values | `binary`; no, n, false, off before yes, y, true, on |
-| whole numbers, at most 10 different, each 20 times on average | `ordinal` |
-| numbers | `count` if all are whole and written so, else `continuous`; with the signs and unit of their cells |
+| numbers, as their cells write them | `count` if all are whole and written so, or there are 100; else `continuous` |
 | texts of more than 20 values, most of them once | left out: identifiers, or free text if long or with spaces |
 | other texts | `categorical`; `other` if there are more than 50 levels, of more than 200 the most frequent 199 |
 """
@@ -34,7 +33,7 @@ from colonnade.data.column import EXACT, Column, Columns, Kind, columns_text
 from colonnade.data.dates import Step
 from colonnade.data.encoding import MARKERS, normal_text, quoted_text
 from colonnade.data.keys import key_name, read_keys, with_key
-from colonnade.data.sources import Source, open_source, positions
+from colonnade.data.sources import Source, open_source
 from colonnade.data.summary import Summary
 from colonnade.errors import ColonnadeError, EmptyParty, KeyProblem
 from colonnade.formatting import number, share
@@ -43,7 +42,9 @@ from colonnade.view.render import Viewed
 
 ROWS = 16_384
 FEW_NUMBERS, OFTEN = 10, 20
-"""Whole numbers are ordinal if there are at most so many different ones, each so often on average."""
+"""Whole numbers keep their own bounds if there are at most so many different ones, each so often on average."""
+MANY_NUMBERS = 100
+"""So many floats that are all whole are integers, stored as floats."""
 FEW_TEXTS = 20
 """Texts of no more values than this are categories, however rare each is."""
 LONG_LIST, MOST_LEVELS = 50, 200
@@ -83,7 +84,7 @@ class DraftedTable:
     keyless: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Draft(Viewed):
     """What was found in the parties' tables, column by column. It shows the owner's own data: keep it at home."""
 
@@ -225,12 +226,15 @@ def _of_table(party: str, source: Source, key: str) -> tuple[DraftedTable, list[
     names = source.names()
     if key not in names:
         raise KeyProblem(f"{source.description} has no key column {key!r}; it has {', '.join(names)}.")
-    positions(names, names, source.description)  # refuses a name that comes twice
-    others = [name for name in names if name != key]
+    counts = Counter(names)
+    if counts[key] > 1:
+        raise KeyProblem(f"{source.description} has the key column {key!r} more than once; rename or drop one.")
+    others = [name for name in counts if name != key and counts[name] == 1]
+    twice = [name for name in counts if counts[name] > 1]
     summaries = {name: Summary() for name in others}
     hashes: list[NDArray[np.uint64]] = []
     rows = keyless = 0
-    for frame in source.chunks(names, rows=ROWS):
+    for frame in source.chunks([key, *others], rows=ROWS):
         keys, missing = read_keys(frame[key], where=f"party {party!r}, key {key!r}")
         hashes.append(_hashed(keys))
         rows, keyless = rows + len(frame), keyless + missing
@@ -242,6 +246,8 @@ def _of_table(party: str, source: Source, key: str) -> tuple[DraftedTable, list[
     findings = [_finding(party, name, summaries[name]) for name in others]
     if persons < rows - keyless:
         findings = _with_rules(findings, _changing(source, key, others, persons))
+    why = "the table has this name more than once; rename all but one to use them"
+    findings += [Finding(party=party, name=name, column=None, why=why, records=rows) for name in twice]
     return DraftedTable(party=party, rows=rows, persons=persons, keyless=keyless), findings
 
 
@@ -302,23 +308,25 @@ def _numbers(name: str, summary: Summary, meaning: tuple[str, ...]) -> Decision:
     missing = _missing(summary, meaning)
     spelled, as_written = _spelling(summary)
     levels = sorted(summary.levels)
-    # pandas stores integers with gaps as floats; floats without gaps are meant as such.
-    integers = summary.whole and (summary.empty > 0 or not summary.floating)
+    # pandas stores integers with gaps as floats, and some files all numbers; a few floats may be whole by chance.
+    integers = summary.whole and (summary.empty > 0 or not summary.floating or summary.numbers >= MANY_NUMBERS)
     whole = integers and max(abs(summary.lowest), abs(summary.highest)) < EXACT / 16
     if not spelled and (set(levels) == {0.0, 1.0} or (whole and len(levels) == 2 and _often(summary, 2))):
         column = Column(name=name, kind="binary", categories=tuple(map(int, levels)), draft=True, **missing)
         return column, "two whole numbers", f"Is {int(levels[1])} the event?"
-    if not spelled and whole and len(levels) <= FEW_NUMBERS and _often(summary, len(levels)):
-        column = Column(name=name, kind="ordinal", categories=tuple(map(int, levels)), draft=True, **missing)
-        why = f"whole numbers with {len(levels)} different values; their order counts, not their distance"
-        return column, why, 'Is the list complete? For a quantity write kind = "count" with lower and upper.'
-    if whole and not spelled and _compact_dates(summary):
+    few = not spelled and whole and len(levels) <= FEW_NUMBERS and _often(summary, len(levels))
+    if whole and not few and not spelled and _compact_dates(summary):
         return _compact(name, summary, missing)
-    lower, upper = round_outwards(summary.lowest, summary.highest, integers=whole)
+    # Each of a few values is many people's: the bounds are nobody's own.
+    lower, upper = (levels[0], levels[-1]) if few else round_outwards(summary.lowest, summary.highest, integers=whole)
     kind: Kind = "count" if whole else "continuous"
     column = Column(name=name, kind=kind, lower=lower, upper=upper, draft=True, **missing, **spelled)
     why = ("whole numbers" if whole else "numbers") + as_written + _meaning(meaning)
-    return column, why, f"Are {lower:,.12g} and {upper:,.12g} bounds that anyone may know?"
+    question = f"Are {lower:,.12g} and {upper:,.12g} bounds that anyone may know?"
+    if few:
+        codes = ", ".join(str(int(level)) for level in levels)
+        question += f' Are they codes, not quantities? Then write kind = "categorical" and categories = [{codes}].'
+    return column, why, question
 
 
 def _often(summary: Summary, levels: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from colonnade.data.dates import likely_formats, parse_date, read_dates
+from colonnade.data.dates import likely_formats, parse_date, read_dates, wider_format
 from colonnade.data.encoding import MARKERS, Spelling, likely_lines, read_numbers, read_spelled
 
 MOST_VALUES = 20_000
@@ -52,9 +52,9 @@ class Summary:
     lowest: float = np.inf
     highest: float = -np.inf
     whole: bool = True
-    """Are all numbers integers, and written so?"""
+    """Are all numbers integers?"""
     floating: bool = False
-    """Is the column of a floating-point type?"""
+    """Is the column of a floating-point type, or a number written with a point or an exponent?"""
     codes: bool = False
     """Has a number a zero before other digits?"""
     spelled: Counter[str] | None = field(default_factory=Counter)
@@ -141,7 +141,7 @@ class Summary:
                 self.spelled = self.spelled if len(self.spelled) <= MOST_SPELLED else None
             if len(texts) and self.spelling is None:
                 self.codes |= pc.any(pc.match_substring_regex(texts, _CODE)).as_py() is True
-                self.whole &= pc.any(pc.match_substring_regex(texts, _FRACTION)).as_py() is not True
+                self.floating |= pc.any(pc.match_substring_regex(texts, _FRACTION)).as_py() is True
         if len(self.levels) <= MOST_LEVELS:
             self.levels.update(np.unique(numbers).tolist()[: MOST_LEVELS + 1])
         self._keep(numbers)
@@ -157,6 +157,8 @@ class Summary:
         filled = [text for text in counts if text.strip().casefold() not in MARKERS]
         if not self.dates and not self.texts and filled:
             self.dates = {form: _Dates() for form in (None, *likely_formats(filled[0]))}
+        if self.dates and not any(all(parse_date(text, "day", form) for text in filled) for form in self.dates):
+            self._widen_dates(filled)
         for form in list(self.dates):
             moments = [parse_date(text, "day", form) for text in filled]
             known = [moment for moment in moments if moment is not None]
@@ -172,6 +174,15 @@ class Summary:
                 self.texts[text] += count
             else:
                 self.more_texts += count
+
+    def _widen_dates(self, filled: Sequence[str]) -> None:
+        """Where no one format fits: the formats so far, each with others that fit what it does not."""
+        earlier = [text for text in self.texts if text.strip().casefold() not in MARKERS]
+        for form, dates in list(self.dates.items()):
+            del self.dates[form]
+            wider = wider_format(form, [*earlier, *filled])
+            if wider is not None:
+                self.dates.setdefault(wider, dates)
 
     def _add_moments(self, form: str | None, moments: NDArray[Any]) -> None:
         dates = self.dates.setdefault(form, _Dates())

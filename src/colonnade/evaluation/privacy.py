@@ -18,7 +18,7 @@ from colonnade.privacy.accounting import Guarantee, advantage, guarantee
 from colonnade.privacy.cost import Cost, Relation, Unit
 from colonnade.privacy.wording import in_plain_words, pair
 from colonnade.view.blocks import Figure, Figures
-from colonnade.view.page import Html, join, listing, paragraph, section, table, tag
+from colonnade.view.page import Html, join, listing, paragraph, prose, section, table, tag
 from colonnade.view.render import render_blocks
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
@@ -147,7 +147,7 @@ def cards(entries: Iterable[tuple[str, Html]], **attributes: str) -> Html:
 def glance(plan: Plan, person: PersonTotal, quality: str) -> Html:
     assumed = paragraph(f"Missing blocks: {plan.missing_data}", class_="soft") if plan.missing_data else None
     entries = (
-        ("How good", join([paragraph(quality), assumed])),
+        ("How good", join([paragraph(prose(quality)), assumed])),
         ("Cost to a person", _cost_card(person)),
         ("Released", listing(_first(released(plan)))),
         ("Seen by", listing(_first(seen_by(plan)))),
@@ -183,7 +183,11 @@ def _cost_card(person: PersonTotal) -> Html:
         [
             paragraph(tag("strong", person.presence_sentence), " Apart from that:") if person.shown else None,
             paragraph(
-                tag("strong", f"epsilon {_rounded_up(zero_out)}, delta {zero_out.delta:g}"),
+                tag(
+                    "strong",
+                    f"epsilon {_rounded_up(zero_out)}, ",
+                    tag("span", f"delta {zero_out.delta:g}", class_="whole"),
+                ),
                 f" ({zero_out.relation}; {_rounded_up(replaced)} under replace).",
             ),
             paragraph(

@@ -29,12 +29,12 @@ from colonnade.evaluation.privacy import (
 from colonnade.federation.messages import Transcript
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import size, timestamp
+from colonnade.formatting import counted, size, timestamp
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.wording import in_plain_words, pair
 from colonnade.view.blocks import Figure, Section, Table, Text, View
-from colonnade.view.page import Html, folded, listing, page, paragraph, section, table, tag
+from colonnade.view.page import Html, folded, listing, page, paragraph, prose, section, table, tag
 from colonnade.view.render import render_blocks, render_section, render_warnings
 
 COMPARISON = "comparison.json"
@@ -118,10 +118,11 @@ def _plan_section(plan: Plan) -> Html:
     return section(
         "The plan",
         paragraph(
-            f"Agreed before any data was touched: {plan.rounds()} rounds in {len(plan.stages)} stages,"
+            f"Agreed before any data was touched: {counted(plan.rounds(), 'round')} in"
+            f" {counted(len(plan.stages), 'stage')},"
             f" method {plan.method} with {options}."
         ),
-        *(paragraph(note) for note in plan.notes),
+        *(paragraph(prose(note)) for note in plan.notes),
         folded("Requests and costs of each party", table(head, rows, label="Stages of the plan", numeric=(3,))),
     )
 

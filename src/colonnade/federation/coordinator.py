@@ -35,6 +35,7 @@ from colonnade.federation.job import Job, Progress, proposal, refusal
 from colonnade.federation.local import aligned_privately, set_up
 from colonnade.federation.messages import Reply, Request
 from colonnade.federation.method import Method, NoEstimate, Result
+from colonnade.federation.notebook import notebook_line
 from colonnade.federation.plan import Plan
 from colonnade.federation.policy import plan_of_steps
 from colonnade.federation.requester import Signer
@@ -385,7 +386,8 @@ class Federation(Viewed):
 
     @contextlib.contextmanager
     def _failing(self, plan: Plan, run: RunFolder, progress: Callable[[Progress], None] | None) -> Iterator[Job]:
-        """A job whose error is noted in its run folder."""
+        """A job whose error is noted in its run folder; a notebook shows its progress."""
+        line = notebook_line(plan.method) if progress is None else None
         job = Job(
             plan=plan,
             run=run,
@@ -393,7 +395,7 @@ class Federation(Viewed):
             facts=self.facts,
             roster=self.roster,
             timeout=self.timeout,
-            progress=progress,
+            progress=progress or line,
             signer=self._signer,
         )
         try:
@@ -403,6 +405,8 @@ class Federation(Viewed):
             raise
         finally:
             job.release()
+            if line is not None:
+                line.end()
 
     def run(
         self,

@@ -47,13 +47,6 @@ class Result(Viewed):
         if "__repr__" not in cls.__dict__:  # before `dataclass` puts one there that prints every number
             cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
 
-    def __repr__(self) -> str:
-        """What makes it unusable, then what it is."""
-        view = self.view()
-        return " ".join(
-            (*(f"WARNING: {warning}" for warning in view.warnings), f"<{type(self).__name__}: {view.title}>")
-        )
-
     def write(self, run: RunFolder) -> None:
         """Into the run folder: result.json and view.json. A result with files of its own writes them first."""
         run.write_json("result.json", {"kind": self.kind, **self.to_dict()})

@@ -61,6 +61,10 @@ class Plan(Viewed):
     def rounds(self) -> int:
         return sum(stage.rounds for stage in self.stages)
 
+    def bytes(self) -> int:
+        """The forecast of what crosses the coordinator's border."""
+        return sum(sum(stage.counts.values()) * stage.border_bytes for stage in self.stages)
+
     def total(
         self,
         *,

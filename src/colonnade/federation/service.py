@@ -29,6 +29,7 @@ from colonnade.federation.config import Consortium, CoordinatorFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import CURED_BY_RESUMING, Progress
 from colonnade.federation.method import Method
+from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST, read_certificate, sign
 from colonnade.federation.transports.network import Network
@@ -107,7 +108,13 @@ class Queue:
         return sorted(asked, key=lambda name: (asked[name], name))
 
     def job(self, name: str) -> dict[str, Any]:
+        """One that has not ended."""
         return self._read(self._file(name))
+
+    def ended(self, most: int = 20) -> list[str]:
+        """The jobs that ended last, the newest first."""
+        files = sorted((self.path / "ended").glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        return [path.stem for path in files[:most]]
 
     def end(self, name: str, *, failed: str = "") -> None:
         """Take a job out of the queue."""
@@ -147,6 +154,20 @@ class Queue:
     def _write(self, path: Path, stated: Mapping[str, Any]) -> None:
         with whole_file(path) as partial:
             partial.write_text(json.dumps(stated, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def planned(
+    file: CoordinatorFile, method: type[Method[Any]], options: Mapping[str, Any]
+) -> tuple[Method[Any], Plan | None]:
+    """A method for the consortium of a coordinator.toml, and its plan, which needs members that are connected and
+    records that are lined up (None: they are not yet)."""
+    consortium = Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY)
+    stated = {**options, "capacity": consortium.capacities()} if method.makes_cohort else options
+    ready = method.from_options(stated)
+    n = Queue(file.queue).status().get("n")
+    if n is None or (n == 1 and not method.makes_cohort):
+        return ready, None
+    return ready, ready.plan(consortium.facts(n), consortium.roster)
 
 
 class CoordinatorService:

@@ -157,6 +157,11 @@ class Stage:
     def rounds(self) -> int:
         return max(self.counts.values(), default=0)
 
+    @property
+    def border_bytes(self) -> int:
+        """The forecast of what one request takes across the coordinator's border: mail comes in and goes out again."""
+        return self.reply_bytes * (2 if self.recipients else 1)
+
     def arguments(self, party: str, number: int, later: Mapping[str, Any]) -> dict[str, Any]:
         """Of the request with this number at a party; refused if the plan does not have it."""
         requests = self.requests.get(party, ())
@@ -238,9 +243,12 @@ def stage(
     costs = {}
     for party, each in asked.items():
         public = Public(job=JOB, party=party, facts=facts, roster=roster)
-        objects = {id(arguments): arguments for arguments in each}
+        # Thousands of rounds ask with one and the same object: contents are compared once for each.
+        objects, seen = dict(zip(map(id, each), each, strict=True)), Counter(map(id, each))
         contents = {place: _digest(dict(arguments)) for place, arguments in objects.items()}
-        repeats = Counter(contents[id(arguments)] for arguments in each)
+        repeats: Counter[str] = Counter()
+        for place, content in contents.items():
+            repeats[content] += seen[place]
         distinct = {contents[place]: arguments for place, arguments in objects.items()}
         costs[party] = compose(
             step.price(public, step.check(arguments)).times(repeats[content]) for content, arguments in distinct.items()

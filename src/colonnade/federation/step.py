@@ -14,7 +14,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from colonnade.codec import bare, convert
@@ -71,7 +71,7 @@ class Step:
         return self.function.__module__
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments, if they match the signature by name and type."""
+        """The arguments, if they match the signature by name and type; those of a dataclass as such."""
         hints, wanted = _signature(self.function)
         unknown = sorted(set(arguments) - set(wanted))
         needed = [name for name, parameter in wanted.items() if parameter.default is inspect.Parameter.empty]
@@ -80,13 +80,16 @@ class Step:
             raise BadArguments(
                 f"step {self.name} takes {', '.join(wanted) or 'no arguments'}; unknown: {unknown}, absent: {absent}."
             )
+        checked = dict(arguments)
         for name, value in arguments.items():
             hint, where = hints.get(name, Any), f"argument {name!r} of step {self.name}"
-            convert(value, bare(hint), where, exact=True)
+            converted = convert(value, bare(hint), where, exact=True)
+            if is_dataclass(converted):
+                checked[name] = converted
             for size in getattr(hint, "__metadata__", ()):
                 if isinstance(size, Size):
                     size.check(value, where)
-        return dict(arguments)
+        return checked
 
     def price(self, public: Public, arguments: Mapping[str, Any]) -> Cost:
         """What a request with these arguments costs at `public.party`."""

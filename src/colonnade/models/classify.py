@@ -37,6 +37,7 @@ from colonnade.federation.options import (
     ViewOption,
 )
 from colonnade.federation.roster import Roster
+from colonnade.formatting import counted
 from colonnade.models.matrix import (
     ClipOption,
     SecondMoments,
@@ -277,7 +278,7 @@ class Classifier(Result):
 
     def view(self) -> View:
         event = f"{self.response} = {self.classes_[1]}"
-        title = f"{event}, explained by {len(self.features)} features"
+        title = f"{event}, explained by {counted(len(self.features), 'feature')}"
         ordered = sorted(zip(self.feature_names_, self.coef_[0], strict=True), key=lambda pair: -abs(pair[1]))
         head = ("feature", "coefficient")
         rows = (

@@ -19,14 +19,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 from numpy.typing import NDArray
 
-from colonnade.alignment.align import MOST_RECORDS, RELAYED, Aligning, AlignmentMethod, disclosure
-from colonnade.alignment.lists import Route, Routes, collect_places, listed_keys, only, routes, terms
+from colonnade.alignment.align import RELAYED, Aligning, AlignmentMethod, disclosure
+from colonnade.alignment.lists import Route, Routes, Terms, collect_places, listed_keys, only, routes
 from colonnade.errors import BadArguments, SecureError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -34,7 +34,7 @@ from colonnade.federation.method import method_class
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
-from colonnade.federation.step import Release, Size, step
+from colonnade.federation.step import Release, step
 from colonnade.privacy.cost import Free
 from colonnade.privacy.randomness import Randomness
 
@@ -90,8 +90,8 @@ class Signing(Aligning):
     def exchange_stages(self) -> tuple[Stage, ...]:
         check_star(self.routes)
         matcher = self.routes.matcher
-        signers = {party: [self.terms] for party in self.routes.parties if party != matcher}
-        own = {matcher: [self.terms]}
+        signers = {party: [self.arguments] for party in self.routes.parties if party != matcher}
+        own = {matcher: [self.arguments]}
         list_bytes = BITS // 8 * max(self.method.capacity.values())
         public: dict[str, Any] = {"facts": self.facts, "roster": self.roster}
         return (
@@ -142,102 +142,70 @@ def _pair(chosen: Routes, signer: str) -> tuple[Route, Route]:
 
 
 @step(cost=Free("a modulus made for this job"))
-def offer_key(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def offer_key(me: Party, *, terms: Terms) -> Release:
     """A signer makes a key for this job."""
-    check_star(routes(me.roster, include=include, matcher=matcher))
+    check_star(routes(me.roster, include=terms.include, matcher=terms.matcher))
     signer = Signer.generate()
     me.keep("signer", signer.to_list())
-    tag = terms(include, matcher, capacity, normalise, epsilon)
-    me.send(matcher, f"modulus {tag}", signer.modulus.to_bytes(width(signer.modulus), "big"))
+    me.send(terms.matcher, f"modulus {terms.digest}", signer.modulus.to_bytes(width(signer.modulus), "big"))
     return Release(None, "sealed: an RSA modulus made for this job")
 
 
 @step(cost=disclosure)
-def blind_keys(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def blind_keys(me: Party, *, terms: Terms) -> Release:
     """The matcher blinds its keys for each signer; dummies are random numbers."""
-    chosen = routes(me.roster, include=include, matcher=matcher)
-    forms, places = listed_keys(me, size=capacity[me.name], normalise=normalise, tell=chosen.tell)
-    tag = terms(include, matcher, capacity, normalise, epsilon)
-    for signer, raw in me.received(f"modulus {tag}").items():
+    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
+    forms, places = listed_keys(me, terms, tell=chosen.tell)
+    for signer, raw in me.received(f"modulus {terms.digest}").items():
         modulus = check_modulus(raw)
-        sent = [draw_unit(modulus, me.randomness) for _ in range(capacity[me.name])]
+        sent = [draw_unit(modulus, me.randomness) for _ in range(terms.capacity[me.name])]
         blinded, factors = blind(forms, modulus, domain=me.job, randomness=me.randomness)
         for place, number in zip(places.tolist(), blinded, strict=True):
             sent[place] = number
         me.keep(f"factors for {signer}", [raw, to_rows(factors, modulus), to_rows(blinded, modulus)])
-        me.send(signer, f"blinded {tag}", to_rows(sent, modulus))
+        me.send(signer, f"blinded {terms.digest}", to_rows(sent, modulus))
     return Release(None, "sealed: this party's keys, blinded, among dummies")
 
 
 @step(cost=disclosure)
-def sign_blinded(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def sign_blinded(me: Party, *, terms: Terms) -> Release:
     """A signer signs the matcher's list and sends the tags of its own keys, among dummies, in a random order."""
-    chosen = routes(me.roster, include=include, matcher=matcher)
+    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
     signer = Signer.from_list(me.recall("signer"))
-    tag = terms(include, matcher, capacity, normalise, epsilon)
-    blinded = from_rows(only(me, f"blinded {tag}", matcher), signer.modulus, count=capacity[matcher])
-    forms, places = listed_keys(me, size=capacity[me.name], normalise=normalise, tell=chosen.tell)
-    tags = np.frombuffer(me.randomness.bytes(TAG_BYTES * capacity[me.name]), dtype=np.uint8).copy()
+    blinded = from_rows(
+        only(me, f"blinded {terms.digest}", terms.matcher), signer.modulus, count=terms.capacity[terms.matcher]
+    )
+    forms, places = listed_keys(me, terms, tell=chosen.tell)
+    tags = np.frombuffer(me.randomness.bytes(TAG_BYTES * terms.capacity[me.name]), dtype=np.uint8).copy()
     tags = tags.reshape(-1, TAG_BYTES)
     tags[places] = np.frombuffer(b"".join(own_tags(forms, signer, domain=me.job)), dtype=np.uint8).reshape(
         -1, TAG_BYTES
     )
-    me.send(matcher, f"signed {tag}", to_rows([signer.sign(number) for number in blinded], signer.modulus))
-    me.send(matcher, f"tags {_pair(chosen, me.name)[1].number} {tag}", tags)
+    me.send(
+        terms.matcher, f"signed {terms.digest}", to_rows([signer.sign(number) for number in blinded], signer.modulus)
+    )
+    me.send(terms.matcher, f"tags {_pair(chosen, me.name)[1].number} {terms.digest}", tags)
     return Release(None, "sealed: blind signatures, and tags of this party's keys")
 
 
 @step(cost=RELAYED)
-def unblind_signed(
-    me: Party,
-    *,
-    include: str,
-    matcher: str,
-    capacity: Annotated[dict[str, int], Size(MOST_RECORDS, least=1)],
-    normalise: list[str],
-    epsilon: float | None,
-) -> Release:
+def unblind_signed(me: Party, *, terms: Terms) -> Release:
     """The matcher unblinds its own tags and puts them where `number` looks for them."""
-    chosen = routes(me.roster, include=include, matcher=matcher)
+    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
     collect_places(me)
-    tag = terms(include, matcher, capacity, normalise, epsilon)
     places = me.recall("places")
-    for signer, rows in me.received(f"signed {tag}").items():
+    for signer, rows in me.received(f"signed {terms.digest}").items():
         raw, factor_rows, blinded_rows = me.recall(f"factors for {signer}")
         modulus = check_modulus(raw)
-        signed = from_rows(rows, modulus, count=capacity[me.name])
+        signed = from_rows(rows, modulus, count=terms.capacity[me.name])
         factors, blinded = (from_rows(part, modulus, count=len(places)) for part in (factor_rows, blinded_rows))
         mine = unblind([signed[place] for place in places.tolist()], blinded, factors, modulus, domain=me.job)
-        tags = np.zeros((capacity[me.name], TAG_BYTES), dtype=np.uint8)
+        tags = np.zeros((terms.capacity[me.name], TAG_BYTES), dtype=np.uint8)
         tags[places] = np.frombuffer(b"".join(mine), dtype=np.uint8).reshape(-1, TAG_BYTES)
         own, other = _pair(chosen, signer)
         # `number` takes tags from the last hop of each route: the signer for the matcher's list, the matcher for its.
-        me.keep(f"tags {own.number} {tag}", tags)
-        me.keep(f"tags {other.number} {tag}", only(me, f"tags {other.number} {tag}", signer))
+        me.keep(f"tags {own.number} {terms.digest}", tags)
+        me.keep(f"tags {other.number} {terms.digest}", only(me, f"tags {other.number} {terms.digest}", signer))
     return Release(None, "nothing: the tags stay here")
 
 

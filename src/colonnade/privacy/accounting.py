@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache, reduce
@@ -141,16 +141,29 @@ def guarantee(
         return Guarantee(
             epsilon=math.inf, delta=delta, unit=unit, relation=relation, accountant="none", unbounded=without
         )
-    epsilons = {"pure": pure_sum(kinds)}
+    epsilons = dict(_epsilons(kinds, delta))
+    accountant = min(epsilons, key=epsilons.__getitem__)
+    return Guarantee(epsilon=epsilons[accountant], delta=delta, unit=unit, relation=relation, accountant=accountant)
+
+
+def _epsilons(kinds: Counter[Cost], delta: float) -> Iterator[tuple[str, float]]:
+    """(accountant, the epsilon that it proves), the cheapest first."""
+    yield "pure", pure_sum(kinds)
     if delta > 0:
         from dp_accounting import rdp
 
         curve = rdp_sum(kinds)
-        epsilons["rdp"] = float(rdp.compute_epsilon(ORDERS, curve, delta)[0])
+        yield "rdp", float(rdp.compute_epsilon(ORDERS, curve, delta)[0])
         if delta >= _PLD_SMALLEST_DELTA and has_pld(kinds, curve):
-            epsilons["pld"] = float(composed_pld(kinds).get_epsilon_for_delta(delta - _PLD_ROUNDING))
-    accountant = min(epsilons, key=epsilons.__getitem__)
-    return Guarantee(epsilon=epsilons[accountant], delta=delta, unit=unit, relation=relation, accountant=accountant)
+            yield "pld", float(composed_pld(kinds).get_epsilon_for_delta(delta - _PLD_ROUNDING))
+
+
+def keeps_within(
+    costs: Iterable[Cost], *, epsilon: float, delta: float, unit: Unit = "record", relation: Relation = "zero-out"
+) -> bool:
+    """Whether `guarantee` is at most `epsilon`; the accountants after the first that proves it are not asked."""
+    kinds, without = _composition(costs, unit, relation)
+    return not without and any(proved <= epsilon for _, proved in _epsilons(kinds, check_delta(delta)))
 
 
 def advantage(costs: Iterable[Cost], *, unit: Unit = "record", relation: Relation = "zero-out") -> float:
@@ -348,7 +361,7 @@ def calibrate(
     lowest, highest = bracket
 
     def enough(scale: float) -> bool:
-        return guarantee(make(scale), delta=delta, unit=unit, relation=relation).epsilon <= epsilon
+        return keeps_within(make(scale), epsilon=epsilon, delta=delta, unit=unit, relation=relation)
 
     low = high = min(max(1.0, lowest), highest)
     if enough(high):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from colonnade.privacy.accounting import calibrate, guarantee
+from colonnade.privacy.accounting import calibrate, keeps_within
 from colonnade.privacy.cost import Cost, Gaussian, Relation
 from colonnade.privacy.skellam import LARGEST_MU
 
@@ -155,7 +155,7 @@ def _solved(
         return [group.level(scale) for group in groups]
 
     def enough(levels: Sequence[float]) -> bool:
-        return guarantee(costs(levels), delta=delta, relation=relation).epsilon <= epsilon
+        return keeps_within(costs(levels), epsilon=epsilon, delta=delta, relation=relation)
 
     scale = calibrate(
         lambda scale: costs(levels(scale)), epsilon=epsilon, delta=delta, relation=relation, bracket=bracket

@@ -351,6 +351,8 @@ def _rounded(value: float | Fraction, towards: float) -> float:
 GRID = 1e-4
 _REACH = 14.0
 _LARGEST_CONSTANT = 1e-3
+MOST_SPARSE = 1000
+"""Losses that dp-accounting stores as a dict."""
 
 
 def oscillation(variance: float, reach: float) -> float:
@@ -372,6 +374,7 @@ def oscillation(variance: float, reach: float) -> float:
 def normal_losses(*, variance: float, delta_2: float, coordinates: int) -> PrivacyLossDistribution | None:
     """A dominating privacy loss of Skellam noise on integers of which a neighbour moves at most `coordinates`, by
     `delta_2` in L2; None where the comparison is too coarse."""
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution as Losses
 
     ratio = delta_2 / math.sqrt(variance)
@@ -391,7 +394,9 @@ def normal_losses(*, variance: float, delta_2: float, coordinates: int) -> Priva
     tail[0] = 1.0
     mass = -np.diff(tail)
     shift = math.ceil(constant / GRID)
-    losses = dict(zip(range(first + 1 + shift, last + 1 + shift), mass.tolist(), strict=True))
-    outside = float(tail[-1]) + beyond
-    distribution: Losses = Losses.create_from_rounded_probability(losses, min(1.0, outside), GRID)
+    lowest, outside = first + 1 + shift, min(1.0, float(tail[-1]) + beyond)
+    if mass.size > MOST_SPARSE:  # as the library would store it, without a dict of all losses on the way
+        return Losses(DensePLDPmf(GRID, lowest, mass, outside, pessimistic_estimate=True))
+    losses = dict(enumerate(mass.tolist(), lowest))
+    distribution: Losses = Losses.create_from_rounded_probability(losses, outside, GRID)
     return distribution

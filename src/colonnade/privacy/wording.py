@@ -44,7 +44,8 @@ def guarantee_dict(bound: Guarantee) -> dict[str, Any]:
 def in_plain_words(bound: Guarantee) -> str:
     """The definition of the guarantee with its numbers in it."""
     if bound.unbounded:
-        return f"There is no bound: {', '.join(bound.unbounded)} shows data as it is."
+        names = " and ".join(bound.unbounded)
+        return f"There is no bound: {names} {'show' if len(bound.unbounded) > 1 else 'shows'} data as it is."
     if not math.isfinite(bound.epsilon):
         return f"There is no finite bound at delta {bound.delta:g}."
     neighbour = {"zero-out": "held nothing", "replace": "held any other record's values"}[bound.relation]

@@ -11,6 +11,7 @@ as on any residues; only products of two elements need this module. Long ones ru
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from colonnade.errors import SecureError
 from colonnade.secure.field import Field, Residues, keyed_uniform, transpose
-from colonnade.secure.seeded import SEED_BYTES
+from colonnade.secure.seeded import SEED_BYTES, Term
 
 DEGREE = 3
 LARGEST_SUM = 1 << 20
@@ -170,16 +171,20 @@ class Extension:
         _project_rows(rows, columns, np.array(self.field.primes, dtype=np.int64), out)
         return out.reshape(*rows.shape[:2], *vectors.shape[2:])
 
-    def project_each(self, rows: Residues, vectors: Residues, which: NDArray[np.intp]) -> Residues:
-        """Each row (primes, n, w) times the vector over K of these, (primes, k, w, 3), that `which` (n,) names; 0 for
-        -1: (primes, n, 3)."""
-        fitting = rows.shape[1:] == (len(which), vectors.shape[2]) and which.max(initial=-1) < vectors.shape[1]
-        if not fitting or rows.shape[2] >= LARGEST_SUM:
-            raise SecureError(f"cannot project rows {rows.shape} on vectors {vectors.shape}.")
-        out = self.zeros(rows.shape[1:2])
-        columns = np.ascontiguousarray(np.swapaxes(vectors, 2, 3))
-        _project_each(rows, columns, which, np.array(self.field.primes, dtype=np.int64), out)
-        return out
+    def project_each(self, parts: Iterable[tuple[Term, slice]], vectors: Residues, which: NDArray[np.intp]) -> Residues:
+        """Each row times the vector over K of these, (primes, k, w, 3), that `which` (n,) names; 0 for -1:
+        (primes, n, 3). `parts` are terms of the rows, each with its columns."""
+        primes = np.array(self.field.primes, dtype=np.int64)
+        sums = np.zeros((len(primes), len(which), DEGREE), dtype=np.int64)
+        if which.max(initial=-1) >= vectors.shape[1] or vectors.shape[2] >= LARGEST_SUM:
+            raise SecureError(f"cannot project {len(which)} rows on vectors {vectors.shape}.")
+        for (factors, rows), columns in parts:
+            own = vectors[:, :, columns]
+            if rows.shape[1:] != (len(which), own.shape[2]) or len(rows) != len(primes) and rows.itemsize > 2:
+                raise SecureError(f"cannot project rows {rows.shape} on vectors {own.shape}.")
+            scaled = self.field.mul(own, np.array(factors, dtype=np.int32).reshape(-1, 1, 1, 1))
+            _add_projections(rows, np.ascontiguousarray(np.swapaxes(scaled, 2, 3)), which, sums)
+        return np.asarray(sums % primes[:, None, None]).astype(np.int32)
 
     def inner(self, a: Residues, b: Residues) -> Residues:
         """The inner product of two vectors over K, (primes, n, 3) each: (primes, 3)."""
@@ -302,13 +307,14 @@ def _project_rows(rows: Any, columns: Any, primes: Any, out: Any) -> None:
 
 
 @numba.njit(cache=True)
-def _project_each(rows: Any, columns: Any, which: Any, primes: Any, out: Any) -> None:
-    """The same with columns (primes, k, c, w) of which each row has its own."""
-    for k in range(len(primes)):
+def _add_projections(rows: Any, columns: Any, which: Any, sums: Any) -> None:
+    """sums += rows (primes or 1, n, w) times columns (primes, k, 3, w), of which each row has its own."""
+    for k in range(columns.shape[0]):
+        layer = k % rows.shape[0]
         for i in range(rows.shape[1]):
             if which[i] >= 0:
                 for c in range(columns.shape[2]):
                     total = np.int64(0)
                     for j in range(rows.shape[2]):
-                        total += np.int64(rows[k, i, j]) * np.int64(columns[k, which[i], c, j])
-                    out[k, i, c] = total % primes[k]
+                        total += np.int64(rows[layer, i, j]) * np.int64(columns[k, which[i], c, j])
+                    sums[k, i, c] += total

@@ -5,7 +5,7 @@ identity S, the recipient's R and a fresh ephemeral key E:
 
     secret = DH(E, R) || DH(S, R)
     key    = HKDF-SHA256(secret, info = label || E || S || R || context)
-    sealed = E || ChaCha20-Poly1305(key, nonce 0, plaintext, associated data = context)
+    sealed = E || AES-256-GCM(key, nonce 0, plaintext, associated data = context)
 
 E is fresh, so the key seals one message and a fixed nonce is safe. `context` says what the message is for (job,
 step, sequence number, ...); both sides must state the same. See `claim.md` for what is not promised.
@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from colonnade.errors import SealBroken, SecureError, StorageError
@@ -34,7 +34,7 @@ OVERHEAD = KEY_BYTES + 16
 #: The longest plaintext; the cipher library takes less than 2^31 bytes at once.
 LARGEST_PLAINTEXT = 2**31 - 1 - 16
 
-_SEAL_LABEL = b"colonnade seal v1"
+_SEAL_LABEL = b"colonnade seal v2"
 _PAIR_LABEL = b"colonnade pair key v1"
 _SIGN_LABEL = b"colonnade signing key v1"
 _NONCE = bytes(12)
@@ -127,7 +127,7 @@ def seal(sender: Identity, recipient: bytes, plaintext: bytes, *, context: bytes
     ephemeral = Identity.generate()
     secret = _exchange(ephemeral, recipient) + _exchange(sender, recipient)
     key = _derive(secret, _SEAL_LABEL + ephemeral.public + sender.public + recipient + context)
-    return ephemeral.public + ChaCha20Poly1305(key).encrypt(_NONCE, plaintext, context)
+    return ephemeral.public + AESGCM(key).encrypt(_NONCE, plaintext, context)
 
 
 def unseal(recipient: Identity, sender_public: bytes, sealed: bytes, *, context: bytes) -> bytes:
@@ -138,7 +138,7 @@ def unseal(recipient: Identity, sender_public: bytes, sealed: bytes, *, context:
     secret = _exchange(recipient, ephemeral) + _exchange(recipient, sender_public)
     key = _derive(secret, _SEAL_LABEL + ephemeral + sender_public + recipient.public + context)
     try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, body, context)
+        return AESGCM(key).decrypt(_NONCE, body, context)
     except InvalidTag:
         raise SealBroken(
             "the message does not open: it was changed, or sealed by, for or about something else; check both public "

@@ -316,13 +316,15 @@ def quantize(
 
 # --- rows in the order of the cohort, a range of it at a time, from a block in any order and of any size ---
 #
-# Shares travel by ranges of the cohort; the block has an order of its own. One range alone is put together in memory.
-# Otherwise an external bucket sort: the block is streamed **once**, each row is appended to the scratch file of its
-# range, and every range is read from one file. The files are in the party's own folder until the job closes; they are a
-# cache that is made again if it is lost.
+# Shares travel by ranges of the cohort; the block has an order of its own. One range alone, or several small ones, are
+# put together in memory. Otherwise an external bucket sort: the block is streamed **once**, each row is appended to the
+# scratch file of its range, and every range is read from one file. The files are in the party's own folder until the
+# job closes; they are a cache that is made again if it is lost.
 
 
 MOST_FILES = 256
+MOST_IN_MEMORY = 1 << 26
+"""Bytes of all ranges that are put together in memory, and remembered there, instead of in files."""
 
 Rows = Callable[[], Iterable[tuple[NDArray[np.int64], NDArray[Any]]]]
 """Streams (cohort rows, one row of values for each) of the whole block, in any order."""
@@ -340,26 +342,38 @@ class CohortRows:
     width: int
     dtype: type[np.integer[Any]]
     fill: int = 0
+    in_files: bool = False
+    """However few they are."""
 
     def range(self, me: Party, number: int, rows: Rows) -> NDArray[np.integer[Any]]:
         """The rows of one range; `rows` is asked for only if they are not in a file already."""
         start, stop = self.ranges[number]
-        out = np.full((stop - start, self.width), self.fill, dtype=self.dtype)
         if len(self.ranges) == 1:
-            for places, values in rows():
-                out[places] = values
-            return out
+            return self._all(rows)
+        if not self.in_files and self._bytes <= MOST_IN_MEMORY:
+            return np.array(me.remembered(self.label, self._bytes, lambda: self._all(rows))[start:stop])
         folder = me.scratch / hashlib.sha256(self.label.encode()).hexdigest()[:32]
         try:
             if not folder.is_dir():
                 self._sort(folder, rows)
             file = self._file(folder, start)
+            out = np.full((stop - start, self.width), self.fill, dtype=self.dtype)
             if file.exists():
                 for stored in _read(file, self._record):
                     inside = (stored["at"] >= start) & (stored["at"] < stop)
                     out[stored["at"][inside] - start] = stored["row"][inside]
         except OSError as error:
             raise StorageError(f"sorting rows in {me.scratch} failed ({error}); free disk space.") from error
+        return out
+
+    @property
+    def _bytes(self) -> int:
+        return self.ranges[-1][1] * self.width * np.dtype(self.dtype).itemsize
+
+    def _all(self, rows: Rows) -> NDArray[np.integer[Any]]:
+        out = np.full((self.ranges[-1][1], self.width), self.fill, dtype=self.dtype)
+        for places, values in rows():
+            out[places] = values
         return out
 
     @property

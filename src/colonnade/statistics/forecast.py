@@ -1,7 +1,8 @@
 """What the noise will do, in sentences for a plan: from n, the noise and stated assumptions, before anything is spent.
 
-The assumptions are public and kind: all records are at all parties, and columns are spread as stated. With less overlap
-the noise does more, so what is said not to work here does not work.
+Who has which record is not public, so a plan cannot know the overlap. What is said not to work does not work even if
+all records are at all parties; the epsilon that is then advised is enough if half of them are (`SHARED`). Columns are
+spread as stated.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ MOST_TRAINING = 0.1
 """On Bank, 0.04 (epsilon 8) was better than means, and 0.25 (epsilon 1) was not."""
 MARGIN = 1.4
 """On the noise of an advised epsilon: delta is split, and counts are released beside sums."""
+LARGEST = 20.0
+"""An epsilon beyond it is not advised where fewer columns do as well."""
+SHARED = 0.5
+"""The part of the records that parties have in common, where an epsilon is advised for joint moments."""
 
 
 def enough(epsilon: float, factor: float, delta: float = 1e-6) -> float:
@@ -34,10 +39,33 @@ def enough(epsilon: float, factor: float, delta: float = 1e-6) -> float:
     return _two_digits(t**2 / 2 + tail * t)
 
 
-def correlation_noise(noise_sd: float, n: int, deviation: float) -> float:
+def enough_if_shared(epsilon: float, excess: float) -> str:
+    """The advice where noise is so many times too large if all records are shared: noise in a moment of two parties
+    grows as one over the part that is."""
+    half, everything = enough(epsilon, excess / SHARED), enough(epsilon, excess)
+    return f"epsilon = {half:g} would be enough if half of the records are at all parties ({everything:g} if all are)"
+
+
+def fewer(columns: int, excess: float) -> int:
+    """Columns with which noise that is so many times too large is not: a record's norm, and with it the noise, grows as
+    their number, and the spectral norm of the noise as its root too."""
+    return max(int(columns * excess ** (-2 / 3)), 1)
+
+
+def correlation_noise(noise_sd: float, n: float, deviation: float) -> float:
     """The standard deviation of the noise in a correlation: a sum over n records of products of two columns, each with
     this standard deviation, carries noise_sd."""
     return noise_sd / (n * deviation**2)
+
+
+def excess_noise(*, noise_sd: float, n: float, deviation: float, columns: int, limit: float = 1.0) -> float:
+    """How many times too large the noise in a correlation matrix over n records is for an estimate.
+
+    A symmetric matrix of independent noise with deviation s in k columns has a spectral norm of about 2 s sqrt(k).
+    Where that exceeds the smallest eigenvalue of the correlations, what is left of these is noise; an estimator that
+    needs the noise to be a part of it says which (`limit`).
+    """
+    return 2 * correlation_noise(noise_sd, n, deviation) * math.sqrt(columns) / SMALLEST_EIGENVALUE / limit
 
 
 def correlations(
@@ -50,25 +78,34 @@ def correlations(
     epsilon: float | None,
     limit: float = 1.0,
 ) -> tuple[str, ...]:
-    """For estimates from a correlation matrix of so many columns; `spread` says in words what `deviation` assumes.
-
-    A symmetric matrix of independent noise with deviation s in k columns has a spectral norm of about 2 s sqrt(k).
-    Where that exceeds the smallest eigenvalue of the correlations, what is left of these is noise; an estimator that
-    needs the noise to be a part of it says which (`limit`).
-    """
+    """For estimates from a correlation matrix of so many columns; `spread` says in words what `deviation` assumes, and
+    `limit` which part of the smallest eigenvalue the noise may be (see `excess_noise`)."""
     sd = correlation_noise(noise_sd, n, deviation)
-    excess = 2 * sd * math.sqrt(columns) / SMALLEST_EIGENVALUE / limit
+    excess = excess_noise(noise_sd=noise_sd, n=n, deviation=deviation, columns=columns, limit=limit)
     told = (
         f"{FORECAST}: if all {n:,} records were at all parties and {spread}, privacy noise would move a correlation by"
         f" about {sd:.2g} (sampling alone: {1 / math.sqrt(n):.2g}).",
     )
-    if excess <= 1:
+    if excess <= SHARED:
         return told
-    advice = "" if epsilon is None else f" epsilon = {enough(epsilon, excess):g} would be enough, or"
+    if excess <= 1:
+        return (
+            *told,
+            f"{FORECAST}: an estimate bears the noise if at least {math.ceil(100 * excess)} % of the records are at all"
+            " parties; with fewer, take a larger epsilon or fewer columns.",
+        )
+    advice = "fewer columns"
+    if epsilon is not None:
+        advice = f"{enough_if_shared(epsilon, excess)}, or fewer columns"
+        if enough(epsilon, excess / SHARED) > LARGEST:
+            advice = (
+                f"keep at most {fewer(columns, excess / SHARED)} columns with columns=, since epsilon ="
+                f" {enough(epsilon, excess / SHARED):g}, which they all would need, protects hardly anyone"
+            )
     return (
         *told,
         f"{HOPELESS}: with {columns} columns the noise is {excess:.2g} times what an estimate can bear, even if all"
-        f" records are shared;{advice} fewer columns.",
+        f" records are shared; {advice}.",
     )
 
 

@@ -54,10 +54,10 @@ from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
-from colonnade.secure.claims import Factors, cross_weights, gram_factors, gram_weights, product_factors
+from colonnade.secure.claims import Factors, cross_weights, gram_weights, product_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, Field, Residues
-from colonnade.secure.seeded import Shape, Share, materialize
+from colonnade.secure.seeded import Shape, Share, Term, materialize, terms
 from colonnade.statistics import forecast
 from colonnade.statistics.features import (
     EMPTY_WORDS,
@@ -105,8 +105,9 @@ if TYPE_CHECKING:
 
 MAXIMUM_ENTRIES = 1 << 22
 """Entries opened in one round, unless `memory` asks for fewer; a larger job runs in several rounds."""
-MAXIMUM_MAIL = 1 << 28
-"""Bytes of one party's share that travel at a time, unless `memory` asks for fewer."""
+MAXIMUM_MAIL = 1 << 24
+"""Bytes of one party's share that travel at a time, unless `memory` asks for fewer. Messages of this size are copied in
+memory that the process has already; fresh pages for a larger one take longer than all of its arithmetic (measured)."""
 MOST_CELL_PATTERNS = 256
 """Patterns of presence and of empty cells together, where both are known; with more, "mask" becomes "drop"."""
 MAXIMUM_TEXT = 1 << 13
@@ -589,6 +590,7 @@ class MomentsLayout(SharedStatistic):
             ranges=ranges or self.chunks,
             width=self.width(me.name),
             dtype=np.int16 if self.gamma < 2**15 else np.int32,
+            in_files=self.in_little_memory,
         )
         return wanted.range(me, number, stream)
 
@@ -683,41 +685,38 @@ class MomentsLayout(SharedStatistic):
         return np.concatenate([weights(tile) for tile in self.rounds[number]], axis=1)
 
     def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
-        vectors = self._vectors(extension, seed)
-        if self.presence != "known" and not self.remembers(self._all_bytes):
-            yield from self._projected(me, extension, vectors[0])
-            return
         width = len(self.entries((True,) * (len(self.parties) + len(self.masked))))
         by_pattern = extension.zeros((len(self.masks), width))
-        for pattern, (mask, u) in enumerate(zip(self.masks, vectors, strict=True)):
+        for pattern, (mask, u) in enumerate(zip(self.masks, self._vectors(extension, seed), strict=True)):
             by_pattern[:, pattern, self.shown(mask)] = u
-        for columns, present in self._all_blocks(me, keep=True):
-            if present is None:
-                yield gram_factors(extension, columns, vectors[0])
-                continue
-            which = np.full(columns.shape[1], -1, dtype=np.intp)
-            for pattern, mask in enumerate(self.masks):
-                which[_matches(present, self.candidates if self.pooled else [mask])] = pattern
-            projected = extension.project_each(columns, by_pattern, which)
+        for records, parts, present in self._projectable(me):
+            which = np.zeros(records, dtype=np.intp)
+            if present is not None:
+                which[:] = -1
+                for pattern, mask in enumerate(self.masks):
+                    which[_matches(present, self.candidates if self.pooled else [mask])] = pattern
+            projected = extension.project_each(parts, by_pattern, which)
             yield Factors(projected, projected)
 
-    def _projected(self, me: Party, extension: Extension, u: Residues) -> Iterator[Factors]:
-        """x u for the columns of all parties, party by party: no array of all columns is made."""
+    def _projectable(self, me: Party) -> Iterator[tuple[int, Iterable[tuple[Term, slice]], NDArray[np.bool_] | None]]:
+        """Each block: how many records, terms of its columns, and which party has which record. Unless all columns are
+        remembered, party by party: no array of all of them is made."""
+        factors = [1] * len(self.field.primes)
+        if self.remembers(self._all_bytes):
+            for columns, present in self._all_blocks(me, keep=True):
+                yield columns.shape[1], [(Term(factors, columns), slice(None))], present
+            return
         first = 1 if self.constant and self.presence != "secret" else 0
         ends = list(itertools.accumulate(map(self.width, self.parties), initial=first))
-        constant = (
-            extension.scale(u[:, :1], extension.embed(self.field.encode(np.array(self.gamma)))) if first else None
-        )
-        for (start, stop), shares in zip(self.chunks, self._chunk_shares(me, keep=True), strict=True):
-            for block in range(Shape((stop - start,)).blocks):
-                parts = [
-                    extension.project(shares[party].block(block), u[:, low:high])
-                    for party, (low, high) in zip(self.parties, itertools.pairwise(ends), strict=True)
-                ]
-                total = functools.reduce(extension.add, parts)
-                if constant is not None:
-                    total = extension.add(total, np.broadcast_to(constant, total.shape))
-                yield Factors(total, total)
+
+        def parts(shares: Mapping[str, Share], block: int, records: int) -> Iterator[tuple[Term, slice]]:
+            if first:
+                yield Term(factors, self._constant(records)), slice(0, 1)
+            for party, columns in zip(self.parties, itertools.starmap(slice, itertools.pairwise(ends)), strict=True):
+                yield from ((term, columns) for term in terms(shares[party], block))
+
+        for shares, block, records, present in self._share_blocks(me, keep=True):
+            yield records, parts(shares, block, records), present
 
     def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
         tag = self.noise_tag(number)
@@ -806,6 +805,13 @@ class MomentsLayout(SharedStatistic):
 
     def _blocks(self, me: Party, *, keep: bool) -> Iterator[tuple[Residues, NDArray[np.bool_] | None]]:
         """Shares of all columns for a block of records, and which party has which of these, where that is known."""
+        for shares, block, records, present in self._share_blocks(me, keep=keep):
+            yield self._columns(shares, block, records), present
+
+    def _share_blocks(
+        self, me: Party, *, keep: bool
+    ) -> Iterator[tuple[dict[str, Share], int, int, NDArray[np.bool_] | None]]:
+        """The same as shares, with the number of a block in them and of its records."""
         masks = self._masks(me, keep=keep)
         for (start, stop), shares in zip(self.chunks, self._chunk_shares(me, keep=keep), strict=True):
             for block in range(Shape((stop - start,)).blocks):
@@ -814,7 +820,7 @@ class MomentsLayout(SharedStatistic):
                     first, last = start + rows.start, start + rows.stop
                     bits = np.unpackbits(masks[:, first // 8 : -(-last // 8)], axis=1, count=last - first)
                     present = bits.astype(bool)
-                yield self._columns(shares, block), present
+                yield shares, block, rows.stop - rows.start, present
 
     def _zero(self, tile: Tile) -> Product:
         """A share of nothing yet."""
@@ -838,13 +844,16 @@ class MomentsLayout(SharedStatistic):
                 right = used[:, :, slice(*tile.columns)]
                 products[tile] += gram(self.field, left) if tile.diagonal else cross(self.field, left, right)
 
-    def _columns(self, shares: Mapping[str, Share], block: int) -> Residues:
+    def _columns(self, shares: Mapping[str, Share], block: int, records: int) -> Residues:
         """The holder's shares of one block of records: the constant, which is its own share, and all columns."""
         parts = [shares[party].block(block) for party in self.parties]
         if self.constant and self.presence != "secret":
-            constant = self.field.encode(np.array([[self.gamma]]))
-            parts.insert(0, np.broadcast_to(constant, (len(constant), parts[0].shape[1], 1)))
+            parts.insert(0, self._constant(records))
         return np.concatenate(parts, axis=2)
+
+    def _constant(self, records: int) -> Residues:
+        constant = self.field.encode(np.array([[self.gamma]]))
+        return np.broadcast_to(constant, (len(constant), records, 1))
 
 
 # --- the same by two institutions alone -------------------------------------------------------------------

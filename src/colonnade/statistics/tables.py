@@ -350,7 +350,14 @@ class TablesLayout(CircuitStatistic):
     def shared_rows(self, me: Party, number: int) -> NDArray[np.int8]:
         """One-hot rows of one chunk of the cohort; zeros where something is missing."""
         parts = tuple(part for part in self.factors if part.party == me.name)
-        wanted = CohortRows(label=f"{self.tag}: codes", ranges=self.chunks, width=len(parts), dtype=np.int32, fill=-1)
+        wanted = CohortRows(
+            label=f"{self.tag}: codes",
+            ranges=self.chunks,
+            width=len(parts),
+            dtype=np.int32,
+            fill=-1,
+            in_files=self.in_little_memory,
+        )
         work, complete = PartCodes(parts, self.cells), self.filled(me.name)
         chunk = wanted.range(me, number, lambda: me.mapped(_columns(parts), work, filled=complete))
         one_hot = np.zeros((len(chunk), self.circuit.widths[me.name]), dtype=np.int8)

@@ -1,6 +1,7 @@
-"""What is drawn of a synthetic table: each column over its released marginal, and the associations of all pairs.
+"""What is drawn of a synthetic table: how near it is to what was released, each column over its released marginal, and
+the associations of all pairs.
 
-Both are post-processing: of rows that were drawn, and of what was released before.
+All are post-processing: of rows that were drawn, and of what was released before.
 """
 
 from __future__ import annotations
@@ -47,6 +48,39 @@ def column_figure(name: str, drawn: Mapping[str, Any], released: Mapping[str, An
     x, y = ("synthetic rows", "") if edges is None else (name, "synthetic rows")
     beside = "" if released is None else ", and the marginal that was released"
     return Figure(name=name, chart=chart, data=data, label=f"Synthetic rows of {name}{beside}", title=name, x=x, y=y)
+
+
+def agreement(drawn: Mapping[str, Any], released: Mapping[str, Any]) -> float:
+    """1 - the distance in total variation of a column's rows from its released marginal, in the cells of the latter."""
+    counts, shares = np.asarray(drawn["counts"], dtype=np.float64), np.asarray(released["shares"], dtype=np.float64)
+    if drawn["edges"] is None:
+        own = counts / max(counts.sum(), 1.0)
+        shares = np.append(shares, np.zeros(len(own) - len(shares)))
+    else:
+        inside = counts[: len(drawn["edges"]) - 1]
+        below = np.append(0.0, np.cumsum(inside)) / max(inside.sum(), 1.0)
+        own = np.diff(np.interp(released["edges"], drawn["edges"], below))
+    return 1.0 - 0.5 * float(np.abs(own - shares / max(shares.sum(), 1e-12)).sum())
+
+
+def score_figure(columns: Mapping[str, float], pairs: float | None) -> Figure:
+    """One score and its parts: the mean `agreement` of columns, and that of pairs if it was measured."""
+    shape = sum(columns.values()) / len(columns)
+    parts = {f"columns ({len(columns)})": shape, **({} if pairs is None else {"pairs": pairs})}
+    shown = {"score": sum(parts.values()) / len(parts), **parts}
+    worst = min(columns, key=lambda name: columns[name])
+    return Figure(
+        name="score",
+        chart="bars",
+        data={"labels": list(shown), "values": [100 * value for value in shown.values()], "whole": 100.0},
+        label="The score and its parts; the caption has the worst column",
+        title="How near the rows are to what was released",
+        x="agreement, in %",
+        caption="The score is the mean of its parts. Columns: 100 % less the distance (total variation) of the rows"
+        " from the noisy marginal that was released. "
+        + ("Pairs were not measured" if pairs is None else "Pairs: 100 % less the estimated error of a pair")
+        + f". The worst column is {worst}, {100 * columns[worst]:.0f} %. What was released is itself off by its noise.",
+    )
 
 
 def association_figure(rows: pd.DataFrame, columns: Columns, hidden: Pairs) -> Figure:

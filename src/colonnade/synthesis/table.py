@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.codec import convert
+from colonnade.data.aggregation import is_empty
 from colonnade.data.column import Column, Columns
 from colonnade.data.spreadsheet import restored, safe_frame
 from colonnade.durable import whole_file
@@ -25,8 +26,7 @@ from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
 from colonnade.statistics.cells import cells
-from colonnade.statistics.quantiles import quantiles
-from colonnade.synthesis.figures import PICTURED, association_figure, column_figure
+from colonnade.synthesis.figures import PICTURED, agreement, association_figure, column_figure, score_figure
 from colonnade.synthesis.inference import Estimator, combined
 from colonnade.synthesis.restrictions import conditioned, conditions
 from colonnade.view.blocks import Figure, Figures, Items, Section, Table, Text, View
@@ -38,9 +38,11 @@ TALLY_BINS = 20
 BATCH = 65_536
 """Rows that are drawn and written at once, so that a table larger than memory can be written."""
 MOSTLY_NOISE = "columns that are mostly noise"
+"""Of the details: these columns are named before anything else is said of the table."""
 TOO_FEW = "Too few records are shared"
 """What the note begins with that says which correlations were not measured."""
-"""Of the details: these columns are named before anything else is said of the table."""
+HEAPED = 0.1
+"""A value of a continuous column is named that at least so many rows have."""
 MOST_CHARTS = 60
 """Columns that the report draws."""
 INTERVALS = (
@@ -77,6 +79,14 @@ class Quality:
 
     sentence: str
     figures: Mapping[str, Any]
+
+    @property
+    def pairs(self) -> float | None:
+        """1 - the estimated distance of a table of two columns, or of a correlation, as a share of its range."""
+        if "2-way distance" in self.figures:
+            return max(1.0 - float(self.figures["2-way distance"]), 0.0)
+        error = self.figures.get("error of a correlation")
+        return None if error is None else max(1.0 - float(error) / 2, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -263,25 +273,25 @@ class SyntheticTable(Result):
             " domain. Use it like any table; more rows cost nothing.",
             style="lead",
         )
-        said = (Text(text=self.because),) if self.because else ()
+        said = (*((Text(text=self.because),) if self.because else ()), Text(text=INTERVALS, style="soft"))
         charts = tuple(
             column_figure(name, marginal, self.measured.get(name))
             for name, marginal in list(marginals.items())[:MOST_CHARTS]
         )
+        drawn = self.sample(min(self.rows, PICTURED))
         together: tuple[Figure, ...] = ()
         if len(self.columns) > 1:
-            together = (association_figure(self.sample(min(self.rows, PICTURED)), self.columns, self.hidden),)
+            together = (association_figure(drawn, self.columns, self.hidden),)
+        agreed = {name: agreement(marginals[name], own) for name, own in self.measured.items() if name in marginals}
+        score = (score_figure(agreed, None if self.quality is None else self.quality.pairs),) if agreed else ()
         rest = len(marginals) - MOST_CHARTS
         more = (Text(text=f"The other {rest} columns are in the table."),) if rest > 0 else ()
-        typical = tuple(
-            (name, self.columns[name].kind, _typical(self.columns[name], marginal))
-            for name, marginal in marginals.items()
-        )
+        typical = tuple((name, column.kind, _typical(column, drawn[name])) for name, column in self.columns.items())
         return View(
             title=title,
             warnings=self._warnings(),
             quality=self._quality(),
-            answer=(lead, *said, *together, *((Items(items=self.notes),) if self.notes else ())),
+            answer=(lead, *score, *said, *together, *((Items(items=self.notes),) if self.notes else ())),
             sections=(Section(title="The synthetic columns", blocks=(Figures(figures=charts), *more)),),
             terminal=(Table(title=title, head=("column", "kind", "most common, or the middle half"), rows=typical),),
         )
@@ -290,21 +300,24 @@ class SyntheticTable(Result):
         at_home = "Each party can compare its own columns at home, with `colonnade compare`."
         if self.quality is None:
             return f"Not measured here: across parties that would be one more release. {at_home}"
-        return f"{self.quality.sentence} {at_home} {INTERVALS}"
+        return f"{self.quality.sentence} {at_home}"
 
 
-def _typical(column: Column, marginal: Mapping[str, Any]) -> str:
-    """The three most common values, or the middle half."""
-    counts, edges = marginal["counts"], marginal["edges"]
-    total = sum(counts) or 1
-    if edges is None:
-        ordered = sorted(zip(marginal["labels"], counts, strict=True), key=lambda pair: -pair[1])[:3]
-        return ", ".join(f"{label} {100 * count / total:.0f} %" for label, count in ordered)
-    inside = np.asarray(counts[: len(edges) - 1], dtype=np.float64)
-    low, high = quantiles(inside, np.asarray(edges), np.array([0.25, 0.75]))
-    if column.whole:
-        low, high = np.floor(low), np.floor(high)
-    return f"{column.label(low)} to {column.label(high)}"
+def _typical(column: Column, cells: pd.Series[Any]) -> str:
+    """The three most common values; of numbers the middle half, and a value that many rows have."""
+    codes = replace(column, missing=True).clipped(cells)
+    codes = codes[~is_empty(codes)]
+    if not codes.size:
+        return "empty"
+    values, counts = np.unique(codes, return_counts=True)
+    labels = column.categories or {value: column.label(value) for value in values}
+    common = np.argsort(-counts, kind="stable")[:3]
+    frequent = [f"{labels[values[place]]} {100 * counts[place] / codes.size:.0f} %" for place in common]
+    if column.discrete:
+        return ", ".join(frequent)
+    low, high = np.quantile(codes, [0.25, 0.75], method="inverted_cdf")
+    heaped = counts.max() >= HEAPED * codes.size and not column.whole
+    return f"{column.label(low)} to {column.label(high)}" + (f"; {frequent[0]}" if heaped else "")
 
 
 def check_rows(rows: int) -> int:

@@ -70,7 +70,7 @@ class Figure:
                 the last bar is that of empty cells], [released: {counts, sd}, measured values beside drawn ones]
     histogram   counts, edges, [noise], [ticks: the edges as texts, such as dates], [released: {edges, counts, sd}]; a
                 count beyond the edges, that of empty cells, is not drawn
-    intervals   labels, centres, lows, highs, [name: of the estimate], [others: {what: values}]
+    intervals   labels, centres, lows, highs, [name: of the estimate], [others: {what: values or None}]
     dots        labels, series: {what: values}, [signed: true if zero is a line, not the end]
     paths       lambdas, paths: {name: coefficients}, chosen: the index of a lambda, names: those that were chosen
     upset       parties, patterns: who has the records, counts, [noise]

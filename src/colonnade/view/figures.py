@@ -38,6 +38,8 @@ MOST_ROWS = 24
 """A list of bars or intervals shows no more than this; the table has the rest."""
 MOST_CELLS = 40
 """Columns of a wide heat map; a narrow one has a third of them."""
+FEW_CELLS = 8
+"""With fewer columns than this its cells are squares."""
 MOST_PATTERNS = 15
 MOST_LABELLED = 10
 """Paths that are named at their ends."""
@@ -121,11 +123,17 @@ def plot(figure: Figure, *, ax: Axes | None = None) -> Display:
 
 def svg(figure: Figure, *, wide: bool = False) -> Html:
     """As an element of a page."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     width = WIDE if wide else NARROW
     with _styled(), io.StringIO() as file:
         ax = _axes(figure, width)
         _draw(figure, ax, width)
         canvas: Any = ax.get_figure()
+        # Laid out with this backend's measures, and no more when it is saved: that would draw everything twice.
+        FigureCanvasSVG(canvas)
+        canvas.get_layout_engine().execute(canvas)
+        canvas.set_layout_engine(None)
         canvas.savefig(
             file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
@@ -166,7 +174,7 @@ def _draw(figure: Figure, ax: Axes, width: float) -> None:
     ax.set_axisbelow(True)
     for axis, label in ((ax.xaxis, figure.x), (ax.yaxis, figure.y)):
         if label:
-            axis.set_label_text(_wrapped(label, 44 if width < WIDE else 90))
+            axis.set_label_text(_lines(label, 44 if width < WIDE else 90))
             axis.label.set_gid("axis-label")
 
 
@@ -238,7 +246,10 @@ def _shortened(label: str, most: int) -> str:
 
 def _wrapped(label: str, width: int) -> str:
     """In lines of about `width` characters, also at underscores; the middle of a very long name is left out."""
-    label = _shortened(label, LONGEST)
+    return _lines(_shortened(label, LONGEST), width)
+
+
+def _lines(label: str, width: int) -> str:
     # textwrap breaks at spaces: one after each underscore, taken out again.
     spaced = re.sub(r"([_/.])", "\\1\u200b ", label)
     lines = textwrap.wrap(spaced, width, break_long_words=True) or [""]
@@ -265,26 +276,17 @@ def _rows(ax: Axes, labels: Sequence[str], width: float, room: float = ROW) -> t
     rest = len(labels) - len(middles)
     if rest > 0:
         ax.text(
-            1.0, 0.0, f"and {rest:,} more in the table", ha="right", va="bottom", color=SOFT, transform=ax.transAxes
+            1.0, 0.01, f"and {rest:,} more in the table", ha="right", va="bottom", color=SOFT, transform=ax.transAxes
         )
     return middles, np.full(len(middles), 0.62 * ROW)
 
 
-def _compact(value: float) -> str:
-    """Of a count: 12,000 as 12k."""
-    for size, suffix in ((1e9, "bn"), (1e6, "m"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if suffix == 'k' else size):.3g}{suffix}"
+def _compact(value: float, largest: float | None = None) -> str:
+    """Of a count: 12,000 as 12k; on an axis in the unit of the `largest`."""
+    for least, size, suffix in ((1e9, 1e9, "bn"), (1e6, 1e6, "m"), (1e4, 1e3, "k")):
+        if value and abs(value if largest is None else largest) >= least:
+            return f"{value / size:.3g}{suffix}"
     return number(value)
-
-
-def _counts(ax: Axes, axis: str = "x") -> None:
-    """An axis of counts: few ticks, short numbers."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    chosen = ax.xaxis if axis == "x" else ax.yaxis
-    chosen.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=2))
-    chosen.set_major_formatter(FuncFormatter(lambda value, _: _compact(value)))
 
 
 # --- the charts ---------------------------------------------------------------------------------------------------
@@ -571,7 +573,7 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     down, across = np.tril_indices(len(labels), -1)
     values = matrix[down, across]
     squares = [[(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)] for x, y in zip(across, down, strict=True)]
-    tints = [(*to_rgb(BAR if value >= 0 else NOISE), 0.06 + 0.94 * min(abs(value), 1.0)) for value in values]
+    tints = [(*to_rgb(colour), opacity) for colour, opacity in map(_tint, values)]
     ax.add_collection(PolyCollection(squares, facecolors=tints, edgecolors=LINE, linewidths=0.4))
     hidden = unknown[down, across]
     ax.plot(
@@ -598,10 +600,17 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.tick_params(length=0)
     for spine in ax.spines.values():
         spine.set_visible(False)
-    entries = [("positive", _patch(BAR, 0.9)), ("negative", _patch(NOISE, 0.9))]
+    if len(labels) < FEW_CELLS:
+        ax.set_aspect("equal", anchor="W")
+    entries = [(f"{value:g}", _patch(*_tint(value))) for value in (-0.8, -0.3, 0.3, 0.8)]
     if hidden.any():
         entries.append(("hidden by noise", _mark("x", INK)))
     _key(ax, entries)
+
+
+def _tint(value: float) -> tuple[str, float]:
+    """(colour, opacity) of an association."""
+    return BAR if value >= 0 else NOISE, 0.06 + 0.94 * min(abs(float(value)), 1.0)
 
 
 def _most_cells(width: float) -> int:
@@ -712,6 +721,8 @@ def hundred(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     place, entries = 0, []
     looks = ((BAR, "o", False), (NOISE, "s", False), (EMPTY, "x", False))
     for (name, count), (colour, mark, hollow) in zip(data["counts"].items(), looks, strict=False):
+        if not count:  # marks of none, which are not clipped, would be laid out far away
+            continue
         spots = np.arange(place, place + count)
         ax.plot(spots % 20, spots // 20, mark, color=colour, markersize=8 if width < WIDE else 11, clip_on=False)
         entries.append((f"{count} {name}", _mark(mark, colour, hollow=hollow)))
@@ -780,8 +791,8 @@ def _count_axis(axis: Any) -> None:
     """Few ticks, short numbers."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=4, integer=True, min_n_ticks=2))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _compact(value)))
+    axis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10], integer=True, min_n_ticks=2))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _compact(value, max(axis.get_view_interval()))))
 
 
 def _number_axis(axis: Any, *, most: int) -> None:

@@ -43,6 +43,14 @@ def join(parts: Iterable[str | None]) -> Html:
     return Html("".join(part if isinstance(part, Html) else html.escape(part) for part in parts if part is not None))
 
 
+def prose(text: str) -> Html:
+    """A sentence with `code` in it."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # a backtick that opens nothing
+        return join([text])
+    return join(tag("code", part) if place % 2 else part for place, part in enumerate(parts))
+
+
 def paragraph(*children: str | None, **attributes: Attribute) -> Html:
     return tag("p", *children, **attributes)
 
@@ -160,6 +168,8 @@ figure.single { margin: 1rem 0; max-width: 52rem; } svg.wide-figure { max-width:
 details { margin: .5rem 0; } summary { cursor: pointer; font-size: .9rem; }
 summary:focus-visible, .wide:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }
 a { color: var(--bar); } a:focus-visible { outline: 2px solid var(--bar); outline-offset: 2px; }
+.whole { white-space: nowrap; }
+@media (max-width: 34rem) { table { font-size: .84rem; } th, td { padding-right: .5rem; } }
 code { font: .88em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
 @media print {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from colonnade.errors import BadArguments
 from colonnade.view.blocks import Block, Figure, Figures, Heading, Items, Section, Table, Text, View
 from colonnade.view.figures import Display, plot, svg
-from colonnade.view.page import Html, folded, join, listing, page, paragraph, section, table, tag
+from colonnade.view.page import Html, folded, join, listing, page, paragraph, prose, section, table, tag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +21,17 @@ class Viewed(ABC):
     @abstractmethod
     def view(self) -> View:
         """Title, answer, quality and details, as values."""
+
+    def __repr__(self) -> str:
+        """What makes it unusable, then what it is."""
+        view = self.view()
+        return " ".join(
+            (*(f"WARNING: {warning}" for warning in view.warnings), f"<{type(self).__name__}: {view.title}>")
+        )
+
+    def __str__(self) -> str:
+        """What a terminal shows of it."""
+        return view_text(self.view())
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -44,9 +55,30 @@ class Viewed(ABC):
         return notebook(self.view())
 
 
+def view_text(view: View) -> str:
+    """A view as plain text: what makes it unusable, what it is, how good it is, and the tables of a terminal."""
+    parts = [*(f"WARNING: {warning}" for warning in view.warnings), view.title, view.quality]
+    for block in view.tables():
+        parts += ["", *([block.title] if block.title != view.title else []), _table_text(block)]
+    return "\n".join(parts)
+
+
+def _table_text(block: Table) -> str:
+    rows = [block.head, *block.rows[: block.shown]]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(block.head))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if place in block.numeric else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
 def view_page(view: View) -> str:
     """A view as a page of its own."""
-    parts = (tag("h1", view.title), render_warnings(view), paragraph(view.quality, class_="soft"))
+    parts = (tag("h1", view.title), render_warnings(view), paragraph(prose(view.quality), class_="soft"))
     return page(view.title, *parts, render_blocks(view.answer), *map(render_section, view.sections))
 
 
@@ -71,9 +103,9 @@ def render_section(part: Section) -> Html:
 
 def _block(block: Block) -> Html:
     if isinstance(block, Text):
-        return paragraph(block.text, class_=None if block.style == "plain" else block.style)
+        return paragraph(prose(block.text), class_=None if block.style == "plain" else block.style)
     if isinstance(block, Items):
-        return listing(block.items) if block.items else join([])
+        return listing(map(prose, block.items)) if block.items else join([])
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Heading):

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from benchmarks.provenance_common import REPOSITORY, program_hash
 from benchmarks.real_tables import (
     SPOKEN,
     Call,
+    Line,
     Outcome,
     calls_for,
     chosen,
     command,
     cured,
-    keep_outcomes,
-    kept_outcomes,
+    keep_line,
+    kept_lines,
     verbs_of,
     write_tables,
 )
@@ -84,6 +86,7 @@ def test_every_messy_table_is_made(tmp_path: Path) -> None:
     [
         ("epsilon = 7.5 would be enough, or fewer columns.", {"--epsilon": "7.5"}),
         ("column 'b' does not vary in the records used; leave it out with columns=.", {"--columns": '["a", "c"]'}),
+        ("columns 'b', 'c' do not vary in the records used; leave them out with columns=.", {"--columns": '["a"]'}),
         ("the columns 'y', 'c' determine one another; leave out 'c' with columns=.", {"--columns": '["a", "b"]'}),
         ("one class has 3 records; leave columns out.", {"--columns": '["a"]'}),
     ],
@@ -103,14 +106,18 @@ def test_a_seed_chooses_the_tables_of_a_quick_run() -> None:
     assert sum(name in MESSY for name in chosen(5)) == 3
 
 
-def test_outcomes_are_kept_for_a_study_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_kept_with_the_code_that_made_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KEEP", raising=False)
-    own = [Outcome("survey", "init", "finished", ("a cure",), "said", 1.0)]
-    keep_outcomes("survey", own)
-    assert kept_outcomes(["survey"]) == {}
+    file = "benchmarks/real_tables.py"
+    outcomes = (Outcome("survey", "init", "finished", ("a cure",), "said", 1.0),)
+    line = Line(outcomes, "abc1234", {file: program_hash(REPOSITORY / file)})
+    keep_line("survey", line)
+    assert kept_lines(["survey"]) == {}
     monkeypatch.setenv("KEEP", str(tmp_path / "kept"))
-    keep_outcomes("survey", own)
-    assert kept_outcomes(["survey", "claims"]) == {"survey": own}
+    keep_line("survey", line)
+    assert kept_lines(["survey", "claims"]) == {"survey": line}
+    assert line.made_by == "abc1234"
+    assert Line(outcomes, "abc1234", {file: "another"}).made_by == "abc1234; changed since"
 
 
 def test_the_sentence_of_a_refusal_is_followed_not_the_plan_before_it() -> None:

@@ -24,6 +24,7 @@ from colonnade.cli import verbs
 from colonnade.cli.main import app
 from colonnade.codec import bare
 from colonnade.errors import BadArguments
+from colonnade.federation import spelling
 from colonnade.federation.options import Declared, Option
 
 METHODS = sorted(CATALOGUE.names)
@@ -56,7 +57,7 @@ def an_example(declared: Declared) -> Any:
 
 
 def example_of(hint: Any, option: Option) -> Any:
-    kind = verbs.members(hint)[0]
+    kind = spelling.members(hint)[0]
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         return inner[0]
@@ -142,7 +143,7 @@ def test_a_verb_with_nothing_but_what_it_must_have_is_the_class_with_that(
     spelled = [
         text
         for option, value in given_options.items()
-        for each in verbs.spell(value)
+        for each in spelling.spell(value)
         for text in (method.declared()[option].flag, each)
     ]
     done = CliRunner().invoke(app, [*words(name), "-f", "federation.toml", *spelled], catch_exceptions=False)
@@ -157,12 +158,12 @@ def test_a_verb_with_nothing_but_what_it_must_have_is_the_class_with_that(
 def test_every_default_and_every_choice_can_be_written_on_the_command_line(name: str) -> None:
     for option in CATALOGUE.load(name).declared().values():
         values = [] if option.default is MISSING or option.hint is bool else [option.default]
-        for kind in verbs.members(option.hint):
+        for kind in spelling.members(option.hint):
             values += list(typing.get_args(kind)) if typing.get_origin(kind) is Literal else []
         for value in values:
             if value != ():
-                given_text = verbs.spell(value)
-                read = verbs.read(option, given_text if verbs.repeated(option.hint) else given_text[0])
+                given_text = spelling.spell(value)
+                read = spelling.read(option, given_text if spelling.repeated(option.hint) else given_text[0])
                 assert read == value
                 assert type(read) is type(value) or isinstance(value, Mapping)
 
@@ -203,8 +204,8 @@ def test_what_is_spelled_is_read_back(hint: Any) -> None:
     @given(SHAPES[hint])
     @settings(max_examples=60, deadline=None)
     def check(value: Any) -> None:
-        texts = verbs.spell(value)
-        read = verbs.read(option, texts if verbs.repeated(hint) else texts[0])
+        texts = spelling.spell(value)
+        read = spelling.read(option, texts if spelling.repeated(hint) else texts[0])
         assert read == value
         assert type(read) is type(value)
 
@@ -227,7 +228,7 @@ def test_what_is_spelled_is_read_back(hint: Any) -> None:
     ids=str,
 )
 def test_what_people_write(hint: Any, texts: list[str], value: Any) -> None:
-    assert verbs.read(Declared("x", hint, Option("help"), None), texts) == value
+    assert spelling.read(Declared("x", hint, Option("help"), None), texts) == value
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_what_people_write(hint: Any, texts: list[str], value: Any) -> None:
 def test_what_states_no_value_is_refused_with_what_one_looks_like(hint: Any, form: str, text: str, says: str) -> None:
     option = Declared("x", hint, Option("help", form=form), None)
     with pytest.raises(BadArguments) as refusal:
-        verbs.read(option, [text] if verbs.repeated(hint) else text)
+        spelling.read(option, [text] if spelling.repeated(hint) else text)
     assert says in str(refusal.value)
 
 

@@ -155,6 +155,7 @@ def messy(rows: int = 600) -> pd.DataFrame:
             "numbered": [f"job {row % 30}" for row in range(rows)],
             "row number": np.arange(rows),
             "few whole": rng.integers(1, 6, rows),
+            "whole floats": rng.choice([9.0, 12.0, 14.0, 16.0, 17.0, 20.0], rows),
             "mostly zero": np.where(rng.random(rows) < 0.6, 0, np.exp(rng.normal(12, 3, rows))),
             "all empty": None,
             "constant": "x",
@@ -185,7 +186,8 @@ EXPECTED = {
     "zip": {"kind": "categorical"},
     "numbered": {"kind": "categorical", "other": None},
     "row number": {"kind": "count", "lower": 0.0, "upper": 600.0},
-    "few whole": {"kind": "ordinal", "categories": [1, 2, 3, 4, 5]},
+    "few whole": {"kind": "count", "lower": 1.0, "upper": 5.0},
+    "whole floats": {"kind": "count", "lower": 9.0, "upper": 20.0},
     "mostly zero": {"kind": "continuous"},
 }
 LEFT_OUT = {

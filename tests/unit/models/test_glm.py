@@ -208,6 +208,23 @@ def test_a_refusal_names_the_column_to_leave_out(spoil: Callable[[Array, Array],
         solve("binomial", evaluate, 4, columns=["a", "b", "c"])
 
 
+def test_a_category_in_which_the_response_is_always_the_same_is_named() -> None:
+    rng = np.random.default_rng(8)
+    x = np.column_stack([rng.normal(size=400), 50 + rng.normal(size=400), np.arange(400) < 6])
+    y = (x[:, 0] + rng.normal(size=400) > 0).astype(float)
+    y[:6] = 1.0
+    design, asked = np.column_stack([np.ones(400), x]), []
+
+    def evaluate(point: Array, limit: float) -> Evaluation:
+        asked.append(point)
+        mean = expit(np.clip(design @ point, -60, 60))
+        return Evaluation(design.T @ (y - mean), (design * (mean * (1 - mean))[:, None]).T @ design, 0.0)
+
+    with pytest.raises(NotEstimable, match="always the same in some category of 'town', .*; leave out 'town' with"):
+        solve("binomial", evaluate, 4, columns=["a", "b", "town"], indicators=[False, False, True])
+    assert len(asked) < 15, "no rounds for a coefficient that grows without end"
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

@@ -11,6 +11,7 @@ from scipy import stats
 from colonnade.errors import SecureError
 from colonnade.secure.extension import CONSTANTS, Extension, barycentric, cubic_constant, extrapolation, residue_inverse
 from colonnade.secure.field import PRIMES, Field, Residues
+from colonnade.secure.seeded import Term
 from support.cubic import Cubic, Element, roots
 
 K = Extension(Field(PRIMES[:3]))
@@ -98,7 +99,9 @@ def test_long_products_are_exact(extension: Extension) -> None:
     inner, combined = extension.inner(a, b), extension.combine(rows[..., 0], a)
     assert (extension.project(rows, vectors[:, :, 0]) == projected[:, :, 0]).all()
     which = np.arange(rows.shape[1]) % (vectors.shape[2] + 1) - 1
-    each = extension.project_each(rows, np.ascontiguousarray(vectors.swapaxes(1, 2)), which)
+    once = [1] * len(rows)
+    parts = [(Term(once, rows[:, :, :1]), slice(0, 1)), (Term(once, rows[:, :, 1:]), slice(1, w))]
+    each = extension.project_each(parts, np.ascontiguousarray(vectors.swapaxes(1, 2)), which)
     assert all((each[:, i] == (projected[:, i, k] if k >= 0 else 0)).all() for i, k in enumerate(which))
     for layer, oracle in enumerate(oracles(extension)):
         left, right = elements(a[layer]), elements(b[layer])

@@ -10,7 +10,15 @@ from scipy import stats
 from colonnade.data.column import Column, Columns
 from colonnade.statistics.cells import cells
 from colonnade.statistics.marginals import from_shares
-from colonnade.synthesis.figures import association_figure, associations, column_figure, cramers_v, released_shares
+from colonnade.synthesis.figures import (
+    agreement,
+    association_figure,
+    associations,
+    column_figure,
+    cramers_v,
+    released_shares,
+    score_figure,
+)
 
 COLUMNS = Columns(
     [
@@ -63,3 +71,21 @@ def test_a_released_marginal_is_scaled_to_the_rows() -> None:
     assert released["counts"] == pytest.approx([100.0, 60.0, 40.0])
     assert released["sd"] == pytest.approx(2.0)
     assert "released" not in column_figure("group", drawn, None).data
+
+
+def test_agreement_is_1_less_the_total_variation_in_the_released_cells() -> None:
+    """By hand: categories of 50, 30 and 20 % against 40, 40 and 20 %; half of the rows below 5 against 40 %."""
+    groups = {"counts": [50, 30, 20], "edges": None}
+    assert agreement(groups, {"shares": [0.4, 0.4, 0.2]}) == pytest.approx(0.9)
+    numbers = {"counts": [30, 20, 50], "edges": [0.0, 2.5, 5.0, 10.0]}
+    assert agreement(numbers, {"shares": [0.4, 0.6], "edges": [0.0, 5.0, 10.0]}) == pytest.approx(0.9)
+
+
+def test_the_score_is_the_mean_of_its_parts_and_names_the_worst_column() -> None:
+    figure = score_figure({"x": 0.9, "group": 0.7}, 0.96)
+    assert figure.data["labels"] == ["score", "columns (2)", "pairs"]
+    assert figure.data["values"] == pytest.approx([88.0, 80.0, 96.0])
+    assert "worst column is group, 70 %" in figure.caption
+    alone = score_figure({"x": 0.9}, None)
+    assert alone.data["values"] == pytest.approx([90.0, 90.0])
+    assert "Pairs were not measured" in alone.caption

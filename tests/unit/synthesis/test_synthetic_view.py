@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from colonnade.data.column import Column, Columns
-from colonnade.synthesis.table import SyntheticTable
+from colonnade.synthesis.table import SyntheticTable, _typical
 from colonnade.view.page import join
 from colonnade.view.render import render_blocks, render_section
 
@@ -47,8 +47,18 @@ def test_a_synthetic_table_is_shown_with_its_file_and_columns() -> None:
     assert "<sex>" not in page
 
 
-def test_the_middle_half_is_linear_within_cells() -> None:
-    """100 values in [0, 50), 300 in [50, 100): the quartiles are 50 and 50 + 50 * 200/300."""
+def test_the_middle_half_is_that_of_the_rows_and_heaped_values_are_named() -> None:
+    """100 values in [0, 50), 300 in [50, 100): the quartiles are the 100th and the 300th."""
     (table,) = TABLE.view().tables()
-    assert table.rows[0] == ("age", "continuous", f"50 to {50 + 50 * 200 / 300:.4g}")
+    assert table.rows[0] == ("age", "continuous", f"49.5 to {50 + 50 * 199 / 300:.4g}")
     assert table.rows[1] == ("<sex>", "binary", "m 62 %, f 38 %")
+    ages = pd.Series([0.0] * 70 + [20.0] * 5 + [50.0] * 25)
+    assert _typical(COLUMNS["age"], ages) == "0 to 20; 0 70 %"
+
+
+def test_print_shows_what_a_terminal_shows() -> None:
+    """The title once, how good the table is, then every column on a line."""
+    lines = str(TABLE).splitlines()
+    assert lines[0] == "A synthetic table of 400 rows and 2 columns"
+    assert "colonnade compare" in lines[1]
+    assert [line.split()[0] for line in lines[3:]] == ["column", "age", "<sex>"]

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +20,7 @@ from matplotlib.figure import Figure as Canvas
 from colonnade.errors import BadArguments
 from colonnade.view.blocks import ChartName, Figure, Figures, Section, Table, Text, View
 from colonnade.view.figures import CHARTS, COLOURS, HEIGHTS, MOST_ROWS, NARROW, WIDE, plot, svg
-from colonnade.view.page import CSS
+from colonnade.view.page import CSS, prose
 from colonnade.view.render import Viewed, notebook, render_blocks
 
 LONG = "a_very_long_name_of_a_column_that_nobody_would_type_twice"
@@ -99,6 +100,23 @@ def test_a_hundred_guesses_are_a_hundred_marks() -> None:
     assert [len(np.atleast_1d(line.get_xdata())) for line in ax.lines] == [50, 17, 33]
 
 
+def test_a_kind_of_guess_that_does_not_occur_leaves_the_others_their_room() -> None:
+    """Marks of none once squeezed the others into a corner: half of them are in each half of the picture."""
+    element = svg(drawn("hundred", counts={"coin": 50, "more": 50, "wrong": 0}))
+    places = [float(x) for x in re.findall(r'transform="translate\(([\d.]+) ', element)]
+    assert max(places) - min(places) > 0.8 * NARROW
+    assert "0 wrong" not in element
+
+
+def test_an_axis_says_all_its_words_in_one_unit_with_round_ticks() -> None:
+    label = "root mean squared error on hidden records (1: the declared range), which is a long label"
+    figure = replace(drawn("bars", labels=["a", "b"], values=[17_000.0, 6_000.0]), x=label)
+    for wide in (False, True):
+        element = svg(figure, wide=wide)
+        assert label in " ".join(re.findall(r"<text[^>]*>([^<]+)</text>", element))
+        assert all(f">{tick}</text>" in element for tick in ("0", "5k", "10k", "15k"))
+
+
 def test_blocks_are_as_high_as_their_records() -> None:
     """Two of three patterns have the first party's block, next to each other: one bar of 5 + 2 records."""
     patterns = [[True, False], [True, True], [False, True]]
@@ -149,6 +167,12 @@ def test_a_released_point_mass_has_a_width_that_can_be_drawn() -> None:
 def test_no_name_is_a_formula(name: str) -> None:
     element = svg(drawn("bars", labels=[name], values=[1.0]))
     assert html.escape(name) in element.replace("\n", "")
+
+
+def test_code_in_a_sentence_is_set_as_code() -> None:
+    assert prose("with `a < b` and more") == "with <code>a &lt; b</code> and more"
+    assert prose("one ` alone") == "one ` alone"
+    assert "<code>compare</code>" in render_blocks([Text(text="use `compare`")])
 
 
 def test_a_long_name_is_broken_and_not_cut() -> None:

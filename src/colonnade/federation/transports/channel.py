@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -83,8 +83,11 @@ class Reader(Protocol):
     async def read(self) -> Any: ...
 
 
-async def message(stream: Reader, end: object) -> tuple[int, bytes] | None:
-    """(exchange, bytes) of the next whole message, or None when the other side is done."""
+async def message(
+    stream: Reader, end: object, heard: Callable[[int], None] = lambda _: None
+) -> tuple[int, bytes] | None:
+    """(exchange, bytes) of the next whole message, or None when the other side is done. `heard` is told the bytes of
+    each part."""
     collected = bytearray()
     exchange: int | None = None
     size = 0
@@ -92,6 +95,7 @@ async def message(stream: Reader, end: object) -> tuple[int, bytes] | None:
         frame = await stream.read()
         if frame is end:
             return None
+        heard(len(frame.data))
         if exchange is None:
             exchange, size = frame.exchange, frame.size
             if size > DEFAULT.max_bytes:

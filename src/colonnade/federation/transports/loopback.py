@@ -60,12 +60,16 @@ class Loopback(Network):
         certificates.sign(authority, folder / REQUEST, folder / CERTIFICATE, role=role, days=3650)
         (folder / AUTHORITY).write_bytes((authority / AUTHORITY).read_bytes())
 
+    def dialled(self, party: str) -> int:
+        """The port at which a party's process reaches the coordinator."""
+        return self.port
+
     def _process(self, party: str) -> subprocess.Popen[bytes]:
         with self._starting:
             running = self._running.get(party)
             if running is None or running.poll() is not None:
                 command = [sys.executable, "-m", "colonnade.federation.transports.attend", str(self._homes[party])]
-                command += ["--coordinator", f"127.0.0.1:{self.port}"]
+                command += ["--coordinator", f"127.0.0.1:{self.dialled(party)}"]
                 command += ["--credentials", str(self._folder / f"party-{party}")]
                 environment = {**os.environ, **dict.fromkeys(THREAD_CAPS, "1")}
                 with private_file(self._homes[party] / "process.txt").open("ab") as log:

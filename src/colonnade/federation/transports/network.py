@@ -12,7 +12,7 @@ import datetime
 import logging
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +35,8 @@ T = TypeVar("T")
 _LOG = logging.getLogger("colonnade.network")
 GREETING_SECONDS = 10.0
 DRAIN_SECONDS = 2.0
+SLOWEST = 10_000
+"""Bytes a second."""
 _STOPPED: list[asyncio.AbstractEventLoop] = []
 
 
@@ -51,9 +53,17 @@ class _Connection:
         self._gone = asyncio.Event()
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._count = 0
+        self._heard: Callable[[int], None] | None = None
 
-    async def ask(self, data: bytes) -> bytes:
+    def heard(self, size: int) -> None:
+        """So many bytes of a message came."""
+        if self._heard is not None:
+            self._heard(size)
+
+    async def ask(self, data: bytes, passing: Callable[[int], None]) -> bytes:
+        """`passing` is called with the bytes of each part that passes, in either direction."""
         self._count += 1
+        self._heard = passing
         exchange = self._count
         answer = self._answers[exchange] = asyncio.get_running_loop().create_future()
         lost = asyncio.create_task(self._gone.wait())
@@ -62,6 +72,7 @@ class _Connection:
                 if self._gone.is_set():
                     raise _Gone
                 await self._context.write(part)
+                passing(len(part.data))
             await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise _Gone
@@ -76,6 +87,7 @@ class _Connection:
         except Exception as error:  # whatever gRPC raises when a stream breaks while it is written
             raise _Gone from error
         finally:
+            self._heard = None
             lost.cancel()
             self._answers.pop(exchange, None)
 
@@ -181,7 +193,7 @@ class Network:
             earlier.leave()
         self._announce()
         try:
-            while (received := await message(context, self._grpc.aio.EOF)) is not None:
+            while (received := await message(context, self._grpc.aio.EOF, connection.heard)) is not None:
                 connection.take(*received)
         except WireError as error:
             _LOG.warning("%r broke the protocol: %s", owner.name, error)
@@ -227,13 +239,23 @@ class Network:
         return self._run(self._exchange(party, data, timeout))
 
     async def _exchange(self, party: str, data: bytes, timeout: float) -> bytes:
-        deadline = time.monotonic() + timeout
+        """`timeout` counts from the last part of a message that passed, so that a large one may take long; but a line
+        must pass `SLOWEST` bytes a second."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         async with self._locks[party]:
             while True:
-                connection = await self._connection(party, min(self._patience, deadline - time.monotonic()))
+                connection = await self._connection(party, min(self._patience, deadline - loop.time()))
+
+                def passing(size: int) -> None:
+                    nonlocal deadline
+                    deadline = max(deadline, min(deadline + size / SLOWEST, loop.time() + timeout))
+                    if not clock.expired():
+                        clock.reschedule(deadline)
+
                 try:
-                    async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
-                        return await connection.ask(data)
+                    async with asyncio.timeout_at(deadline) as clock:
+                        return await connection.ask(data, passing)
                 except _Gone:
                     continue  # the same bytes again when it is back: an answered request is answered from the record
                 except TimeoutError:

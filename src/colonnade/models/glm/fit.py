@@ -102,14 +102,16 @@ class GeneralizedFit(Procedure[Regression]):
         columns = [feature.column for feature in self.layout.features]
         gaps = [name for name in dict.fromkeys(columns) if self.layout.facts.column(name).missing]
         unvaried = constant_response(self.layout.response, gaps)
-        solution = solve(self.family, evaluate, width, columns=columns, unvaried=unvaried)
-        meat, explained = self.errors.meat(job, solution.params)
-        return remarks, solution, robust_covariance(solution.bread, meat, explained)
+        indicators = [feature.category is not None for feature in self.layout.features]
+        solution = solve(self.family, evaluate, width, columns=columns, indicators=indicators, unvaried=unvaried)
+        meat, explained = self.errors.meat(job, solution.everywhere())
+        places = np.delete(np.arange(width), solution.absent)
+        return remarks, solution, robust_covariance(solution.bread, meat[np.ix_(places, places)], explained[places])
 
     def result(self, job: Job, remarks: Remarks, solution: Solution, cov: Matrix) -> GeneralizedRegression:
         """In the columns' own units."""
         layout = self.layout
-        held, facts = layout.features, layout.facts
+        held, facts = solution.used(layout.features), layout.facts
         centre, half = (np.array([getattr(feature, name) for feature in held]) for name in ("centre", "half"))
         own = Coefficients(
             names=tuple(feature.name for feature in held),
@@ -136,6 +138,7 @@ class GeneralizedFit(Procedure[Regression]):
             parties=layout.parties,
             patterns=patterns,
             cohort=facts.n,
+            dropped=tuple(feature.name for feature in layout.features if feature not in held),
             simulated=job.simulated,
             params=pd.Series(own.params, index=index, name="coef"),
             cov=pd.DataFrame(own.cov, index=index, columns=index),
@@ -154,7 +157,7 @@ class GeneralizedFit(Procedure[Regression]):
             method="Newton, score equations",
             covariance="robust (HC1), weights" if weighed else "robust (HC1)",
             unused="lack the response" if weighed else "lack the response or a block",
-            verdict=verdict(remarks, layout.width, weighed=weighed),
+            verdict=verdict(remarks, len(solution.params), weighed=weighed),
             basis=(
                 "robust (sandwich), with the estimation of the presence weights; valid if whether a record has all"
                 f" blocks depends on nothing but columns of {layout.response_party!r}."

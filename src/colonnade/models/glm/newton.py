@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from colonnade.errors import NotEstimable
+from colonnade.statistics.features import Feature
 from colonnade.statistics.gaussian_em import NEARLY_SINGULAR, Matrix, Vector, redundant
 
 Family = Literal["binomial", "poisson"]
@@ -31,6 +33,8 @@ SINGULAR = 1e-10
 """Smallest eigenvalue of the information in units of its diagonal; below it columns determine one another."""
 SATURATED = 1e-6
 """The sum of the weights, as a share of that at zero: below it the response is told by the covariates."""
+VANISHED = 1e-3
+"""Records by which a category's fitted variance counts; a maximum gives it the variance of the responses it has."""
 DETERMINED = 0.95
 """A correlation with the response at which a column alone leaves nothing to explain."""
 SETTLED = 1e-8
@@ -45,6 +49,9 @@ class Evaluation:
     bread: Matrix
     top: float
     """No record's predictor is larger."""
+
+    def only(self, places: NDArray[np.intp]) -> Evaluation:
+        return Evaluation(self.score[places], self.bread[np.ix_(places, places)], self.top)
 
 
 Evaluate = Callable[[Vector, float], Evaluation | None]
@@ -62,30 +69,54 @@ class Solution:
     null: Evaluation
     """At coefficients of zero: v-weighted moments of the columns, in units of the family's mu'(0)."""
     steps: int
+    absent: tuple[int, ...] = ()
+    """Of all coefficients, those of categories without a record: they are not in the model."""
+
+    def used(self, features: Sequence[Feature]) -> tuple[Feature, ...]:
+        """Those with a coefficient; the intercept comes before all of them."""
+        return tuple(feature for place, feature in enumerate(features, 1) if place not in self.absent)
+
+    def everywhere(self) -> Vector:
+        """The coefficients with a zero for each that is absent."""
+        out = np.zeros(len(self.params) + len(self.absent))
+        out[np.delete(np.arange(len(out)), self.absent)] = self.params
+        return out
 
 
 def solve(
-    family: Family, evaluate: Evaluate, width: int, *, columns: Sequence[str] = (), unvaried: str = ""
+    family: Family,
+    evaluate: Evaluate,
+    width: int,
+    *,
+    columns: Sequence[str] = (),
+    indicators: Sequence[bool] = (),
+    unvaried: str = "",
 ) -> Solution:
     """From the model without covariates. A step that leaves the range is halved.
 
     `columns` are those of the coefficients after the intercept, and `unvaried` is the sentence about a response that
-    does not vary, for refusals.
+    does not vary, for refusals. A category that no record has leaves the model, if it is among the `indicators`.
     """
     columns = ("", *(columns or map(str, range(1, width))))
-    point = np.zeros(width)
-    null = evaluate(point, math.inf)
+    null = evaluate(np.zeros(width), math.inf)
     if null is None:
         raise NotEstimable("the offset leaves the range of predictors; subtract a number from it, its mean say.")
+    empty = np.diag(null.bread) <= 0
+    absent = tuple(place for place, indicator in enumerate(indicators, 1) if indicator and empty[place])
+    if absent:
+        places = np.delete(np.arange(width), absent)
+        evaluate, null = _among(evaluate, places, width), null.only(places)
+        columns, indicators = [columns[place] for place in places], [indicators[place - 1] for place in places[1:]]
+    point = np.zeros(len(columns))
     point[0] = _intercept(family, null, unvaried)
     known = evaluate(point, math.inf)
     used = 2
     while known is not None and known.bread[0, 0] > SATURATED * null.bread[0, 0]:
-        _check_columns(known.bread, columns)
+        _check_columns(known.bread, columns, indicators)
         step = _solved(known.bread, known.score)
         distance = float(known.score @ step)
         if distance < SETTLED:
-            return Solution(point + step, known.bread, null, used)
+            return Solution(point + step, known.bread, null, used, absent)
         limit = known.top + STRIDE if family == "poisson" else math.inf
         known = None
         while known is None and used < MOST_ROUNDS and np.abs(step).max() > 1e-9:
@@ -101,6 +132,18 @@ def solve(
     )
 
 
+def _among(evaluate: Evaluate, places: NDArray[np.intp], width: int) -> Evaluate:
+    """Of the coefficients at these places; the others are zero."""
+
+    def evaluated(point: Vector, limit: float) -> Evaluation | None:
+        every = np.zeros(width)
+        every[places] = point
+        sums = evaluate(every, limit)
+        return None if sums is None else sums.only(places)
+
+    return evaluated
+
+
 def _separating(family: Family, null: Evaluation, point: Vector, columns: Sequence[str]) -> list[str]:
     """The columns that tell nearly all of the response by themselves; those of the largest coefficients, if none does.
 
@@ -110,7 +153,7 @@ def _separating(family: Family, null: Evaluation, point: Vector, columns: Sequen
     mean, lean = 4 * null.bread[0] / total, null.score / total
     variance = (spread / total - mean**2) * (0.25 - lean[0] ** 2)
     association = np.abs(lean - mean * lean[0]) / np.sqrt(np.maximum(variance, 1e-300))
-    sizes = np.abs(point * np.sqrt(np.maximum(spread, 0.0)))
+    sizes = np.abs(point) * np.sqrt(np.maximum(spread / total - mean**2, 0.0))
     association[0] = sizes[0] = 0.0
     alone = association > DETERMINED if family == "binomial" else np.zeros(len(columns), dtype=bool)
     chosen = alone if alone.any() else sizes >= sizes.max() / 2
@@ -131,9 +174,16 @@ def _intercept(family: Family, null: Evaluation, unvaried: str) -> float:
     return math.log(mean / (1 - mean))
 
 
-def _check_columns(bread: Matrix, columns: Sequence[str]) -> None:
-    """Refuse columns that do not vary, or that determine one another."""
-    scale = np.sqrt(np.diag(bread))
+def _check_columns(bread: Matrix, columns: Sequence[str], indicators: Sequence[bool]) -> None:
+    """Refuse categories that separate the response, and columns that do not vary or that determine one another."""
+    vanished = [columns[place] for place, own in enumerate(indicators, 1) if own and bread[place, place] < VANISHED]
+    if vanished:
+        listed = ", ".join(map(repr, dict.fromkeys(vanished)))
+        raise NotEstimable(
+            f"the response is always the same in some category of {listed}, whose coefficient grows without end; leave"
+            f" out {listed} with columns=, or list fewer categories, so that rare ones are other."
+        )
+    scale = np.sqrt(np.maximum(np.diag(bread), 0.0))
     flat = dict.fromkeys(columns[place] for place in np.flatnonzero(~(scale > 0)).tolist())
     if flat:
         listed = ", ".join(map(repr, flat))

@@ -7,6 +7,14 @@ average, delta standard deviations more than what its other values predict. The 
 
 d = delta sd_j e_j, with n_j the records that lack j and t the sum of their filled-in values: the coefficients follow.
 
+*Residuals by pattern.* The records of a pattern that shows the covariates O have the residual
+
+    e = y - E[y | x_O] = a' (z - mu),      a = (-Sigma_OO^-1 Sigma_Oy, 1),
+
+so their mean, their variance and their slope on the fitted value follow from the pattern's sums and products. If one
+law holds for all records, the mean and the slope are 0 and the variance is that of the law, in every pattern. Skewness
+and tails of residuals take third and fourth powers, which are not opened.
+
 *Independence between parties*, on which the VFEM paper rests: canonical correlations of the fitted law, with Bartlett's
 test at the number of records that both parties have.
 """
@@ -58,6 +66,52 @@ def lacking(
         if count:
             out[party] = Lacking(count, sums)
     return out
+
+
+def residuals_by_pattern(
+    data: PatternStatistics, fit: GaussianFit, owner: NDArray[np.intp], parties: Sequence[str], target: int
+) -> pd.DataFrame:
+    """One row for each pattern that shows the response, the largest first: `records at`, `records`, the `mean` of their
+    residuals and its `std err` (both in residual standard deviations of the fitted law), `sd` over that of the law, and
+    the `slope` of residuals on fitted values. Patterns of fewer records than covariates are left out."""
+    rows = []
+    for pattern in data.patterns:
+        place = np.flatnonzero(pattern.observed == target)
+        if not place.size or pattern.count <= len(pattern.observed):
+            continue
+        others = np.delete(pattern.observed, place)
+        slopes = np.linalg.solve(fit.sigma[np.ix_(others, others)], fit.sigma[others, target])
+        law = float(fit.sigma[target, target] - slopes @ fit.sigma[others, target])
+        residual, fitted = np.insert(-slopes, place, 1.0), np.insert(slopes, place, 0.0)
+        sums, products = pattern.about(fit.mu)
+        spread = products - np.outer(sums, sums) / pattern.count
+        variance, explained = float(residual @ spread @ residual), float(fitted @ spread @ fitted)
+        sd = float(np.sqrt(max(variance, 0.0) / pattern.count / law))
+        rows.append(
+            {
+                "records at": _shown_at(pattern.observed, owner, parties),
+                "records": round(pattern.count),
+                "mean": float(residual @ sums) / pattern.count / float(np.sqrt(law)),
+                "std err": sd / float(np.sqrt(pattern.count)),
+                "sd": sd,
+                "slope": float(residual @ spread @ fitted) / explained if explained > 0 else 0.0,
+            }
+        )
+    return pd.DataFrame(rows, columns=RESIDUAL_FIELDS).sort_values("records", ascending=False, kind="stable")
+
+
+RESIDUAL_FIELDS = ["records at", "records", "mean", "std err", "sd", "slope"]
+
+
+def _shown_at(observed: NDArray[np.intp], owner: NDArray[np.intp], parties: Sequence[str]) -> str:
+    """The parties whose columns a pattern shows; of some it may lack a part, where cells are empty."""
+    names = []
+    for place, party in enumerate(parties):
+        own = np.flatnonzero(owner == place)
+        share = np.isin(own, observed).mean() if own.size else 0.0
+        if share > 0:
+            names.append(party if share == 1 else f"{party} in part")
+    return " + ".join(names)
 
 
 def sensitivity(

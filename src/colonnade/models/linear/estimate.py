@@ -20,7 +20,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
-from colonnade.models.linear.diagnostics import lacking
+from colonnade.models.linear.diagnostics import lacking, residuals_by_pattern
 from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.models.linear.result import COMPLETE_CASES, Regression, Sample, missing_information
 from colonnade.models.matrix import columns_of
@@ -144,12 +144,16 @@ class Observed(Sample):
     data: PatternStatistics
 
     def regression(self, fit: GaussianFit, coefficients: Coefficients) -> Regression:
-        """With what is known of the records that lack a block."""
+        """With what is known of the records that lack a block, and of the residuals."""
         result = super().regression(fit, coefficients)
         owner = np.array([self.parties.index(feature.party) for feature in self.features])
         centre, half = (np.array([getattr(feature, name) for feature in self.features]) for name in ("centre", "half"))
         known = lacking(self.data, fit, owner, self.parties)
-        return replace(result, blocks={party: own.in_units(centre, half) for party, own in known.items()})
+        return replace(
+            result,
+            blocks={party: own.in_units(centre, half) for party, own in known.items()},
+            residuals=residuals_by_pattern(self.data, fit, owner, self.parties, self.target),
+        )
 
     @classmethod
     def of(cls, moments: MomentsResult, *, response: str, columns: Mapping[str, Column], gamma: int) -> Observed:
@@ -263,7 +267,7 @@ def complete_cases(observed: Observed) -> dict[str, pd.Series[float]]:
         return {}
     try:
         baseline = _baseline(observed, "complete-case")
-    except NotEstimable:
+    except (BadArguments, NotEstimable):  # the estimate beside which it would stand is there
         return {}
     return {COMPLETE_CASES: baseline.params, f"{COMPLETE_CASES} std err": baseline.bse}
 
@@ -292,7 +296,16 @@ def without_gaps(observed: Observed, kind: Missing) -> Observed:
     else:
         data = pooled(data)
     patterns = (((True,) * len(parties), round(data.n)),)
-    return replace(observed, data=data, features=features, dropped=dropped, parties=parties, patterns=patterns)
+    # A category that occurs, but in none of this table's records.
+    constant = np.array([feature.category is not None for feature in features]) & ~(data.available()[1] > 0)
+    return replace(
+        observed,
+        data=data.only(np.flatnonzero(~constant)),
+        features=tuple(itertools.compress(features, ~constant)),
+        dropped=(*dropped, *itertools.compress(data.names, constant)),
+        parties=parties,
+        patterns=patterns,
+    )
 
 
 def pooled(data: PatternStatistics) -> PatternStatistics:

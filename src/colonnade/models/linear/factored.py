@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve
 
 from colonnade.errors import NotEstimable
-from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.linear.gaussian import Coefficients, to_units
 from colonnade.models.matrix import consecutive
 from colonnade.models.private_scales import Clipping
 from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of, redundant
@@ -189,45 +189,83 @@ class Gradient:
     common: Matrix
 
 
-def regression(data: FactoredMoments, target: int) -> tuple[Factors, Coefficients, Matrix]:
-    """The law, the regression of column `target` (among w) on all other columns, and its sampling covariance alone.
+@dataclass(frozen=True, eq=False)
+class Standard:
+    """The regression of column `target` (among w) in units of the fitted deviations and about the mean of w, where the
+    formulas are short. `shift` takes (1, w, x) there; `contrast` is (-beta, 1), in the order of the columns.
 
-    Everything is computed in units of the fitted deviations and about the mean of w, where the formulas are short, and
-    carried back. The blocks x cannot be centred afterwards, since an absent one is zeros: let the features' centres be
-    near their means, or the products S_AB vary more than they need to.
+    The blocks x cannot be centred afterwards, since an absent one is zeros: let the features' centres be near their
+    means, or the products S_AB vary more than they need to.
     """
-    raw = factors(data)
-    check_factors(data, raw)
-    size, head = len(data.gram), data.head
-    mu, scale = raw.mu, np.sqrt(np.diag(raw.sigma))
-    shift = np.diag(np.concatenate([[1.0], 1 / scale]))
-    shift[1:head, 0] = -raw.mean / scale[: head - 1]
-    moved = data.moved(shift)
-    law = factors(moved)
-    sigma = law.sigma
-    others = np.delete(np.arange(size - 1), target)
-    inverse = cho_factor(sigma[np.ix_(others, others)])
-    beta = cho_solve(inverse, sigma[others, target])
-    v = np.zeros(size - 1)
-    v[others], v[target] = -beta, 1.0
-    gradient = _gradient(moved, law, v, others, cho_solve(inverse, np.eye(len(others))))
-    sampling = _sampling(moved, law, gradient)
-    noise = _noise(gradient.gram, shift) * data.gram_sd**2
-    noise += sum(_noise(pattern, shift[:head, :head]) for pattern in gradient.own.swapaxes(0, 1)) * data.own_sd**2
 
-    residual = float(v @ sigma @ v)
-    correction = law.count / (law.count - len(others) - 1)
-    sampled, total = (
-        Coefficients(
-            names=tuple(data.names[place] for place in others),
-            params=np.concatenate([[0.0], beta]),  # the intercept at the fitted means
+    raw: Factors
+    shift: Matrix
+    moved: FactoredMoments
+    law: Factors
+    others: NDArray[np.intp]
+    contrast: Vector
+    gradient: Gradient
+
+    @classmethod
+    def of(cls, data: FactoredMoments, target: int) -> Standard:
+        raw = factors(data)
+        check_factors(data, raw)
+        head = data.head
+        scale = np.sqrt(np.diag(raw.sigma))
+        shift = np.diag(np.concatenate([[1.0], 1 / scale]))
+        shift[1:head, 0] = -raw.mean / scale[: head - 1]
+        moved = data.moved(shift)
+        law = factors(moved)
+        others = np.delete(np.arange(len(scale)), target)
+        inverse = cho_factor(law.sigma[np.ix_(others, others)])
+        contrast = np.zeros(len(scale))
+        contrast[others], contrast[target] = -cho_solve(inverse, law.sigma[others, target]), 1.0
+        gradient = _gradient(moved, law, contrast, others, cho_solve(inverse, np.eye(len(others))))
+        return cls(raw, shift, moved, law, others, contrast, gradient)
+
+    def in_units(self, names: Sequence[str], target: int, cov: Matrix) -> Coefficients:
+        mu, scale = self.raw.mu, np.sqrt(np.diag(self.raw.sigma))
+        residual = float(self.contrast @ self.law.sigma @ self.contrast)
+        return Coefficients(
+            names=tuple(names[place] for place in self.others),
+            params=np.concatenate([[0.0], -self.contrast[self.others]]),  # the intercept at the fitted means
             cov=cov,
-            sigma2=correction * residual,
+            sigma2=self.correction * residual,
             rsquared=1.0 - residual,
-        ).in_units(mu[others], scale[others], (mu[target], scale[target]))
-        for cov in (correction * sampling, correction * sampling + noise)
-    )
-    return raw, total, sampled.cov
+        ).in_units(mu[self.others], scale[self.others], (mu[target], scale[target]))
+
+    @property
+    def correction(self) -> float:
+        return self.law.count / (self.law.count - len(self.others) - 1)
+
+
+def regression(data: FactoredMoments, target: int) -> tuple[Factors, Coefficients, Matrix]:
+    """The law, the regression of column `target` (among w) on all other columns, and its sampling covariance alone."""
+    standard = Standard.of(data, target)
+    sampling = standard.correction * _sampling(standard.moved, standard.law, standard.gradient)
+    shift, head = standard.shift, data.head
+    noise = _noise(standard.gradient.gram, shift) * data.gram_sd**2
+    own = standard.gradient.own.swapaxes(0, 1)
+    noise += sum(_noise(pattern, shift[:head, :head]) for pattern in own) * data.own_sd**2
+    sampled, total = (standard.in_units(data.names, target, cov) for cov in (sampling, sampling + noise))
+    return standard.raw, total, sampled.cov
+
+
+def influences(data: FactoredMoments, rows: Matrix, present: NDArray[np.bool_], target: int) -> Matrix:
+    """How much each of the rows (1 for each, and their presence in each block) moves the coefficients: its quadratic
+    form in the gradient at `data`, a row of coefficients for each."""
+    standard = Standard.of(data, target)
+    shown = np.column_stack([np.ones((len(rows), data.head)), np.repeat(present, data.widths, axis=1)])
+    moved = (np.column_stack([np.ones(len(rows)), rows]) * shown) @ standard.shift.T
+    own = moved[:, : data.head]
+    values = np.column_stack([((moved @ weights) * moved).sum(axis=1) for weights in standard.gradient.gram])
+    for mask, weights in zip(data.masks, standard.gradient.own.swapaxes(0, 1), strict=True):
+        chosen = (present == np.array(mask, dtype=bool)).all(axis=1)
+        part = own[chosen]
+        values[chosen] += np.column_stack([((part @ weight) * part).sum(axis=1) for weight in weights])
+    mu, scale = standard.raw.mu, np.sqrt(np.diag(standard.raw.sigma))
+    others = standard.others
+    return np.asarray(values @ to_units(mu[others], scale[others], scale[target]).T)
 
 
 def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np.intp], inverse: Matrix) -> Gradient:

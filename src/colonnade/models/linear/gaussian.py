@@ -27,13 +27,13 @@ class Coefficients:
 
         y = c_y + s_y (alpha + sum beta_j (x_j - c_j) / s_j) is affine, so nothing is approximate.
         """
-        back = _to_units(centre, scale, response[1])
+        back = to_units(centre, scale, response[1])
         params = back @ self.params
         params[0] += response[0]
         return replace(self, params=params, cov=back @ self.cov @ back.T, sigma2=self.sigma2 * response[1] ** 2)
 
 
-def _to_units(centre: Vector, scale: Vector, response: float) -> Matrix:
+def to_units(centre: Vector, scale: Vector, response: float) -> Matrix:
     """What takes (alpha, beta) of standard covariates and response to their own units, but for the response's mean."""
     slope = response / scale
     back = np.diag(np.concatenate([[response], slope]))
@@ -82,7 +82,7 @@ def standard_regression(data: PatternStatistics, fit: GaussianFit, target: int) 
         deviations=deviations,
         information=information,
         jacobian=jacobian,
-        to_units=_to_units(fit.mu[others], deviations[others], deviations[target]),
+        to_units=to_units(fit.mu[others], deviations[others], deviations[target]),
     )
 
 

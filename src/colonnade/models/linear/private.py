@@ -250,6 +250,12 @@ class PrivateFit(Procedure[Regression]):
             needed[a, b] = (COUNT_SDS * self.own_sd * math.sqrt(patterns), self.minimum_joint * features)
         return needed
 
+    def _excess(self, records: float) -> float:
+        """How many times too large the noise is over so many shared records."""
+        return forecast.excess_noise(
+            noise_sd=self.gram_sd, n=records, deviation=1 / SPAN, columns=len(self.features), limit=BEARABLE
+        )
+
     def _forecast_counts(self, epsilon: float) -> tuple[str, ...]:
         """How many records each pair of parties needs, and whether there can be so many."""
         needed, n = self._needed(), self.facts.n
@@ -262,8 +268,8 @@ class PrivateFit(Procedure[Regression]):
         ]
         if noisy > n:
             notes.append(
-                f"{forecast.HOPELESS}: the noise of a count is too large for {n:,} records; epsilon ="
-                f" {forecast.enough(epsilon, noisy / n):g} would be enough, or fewer parties."
+                f"{forecast.HOPELESS}: the noise of a count is too large for {n:,} records;"
+                f" {forecast.enough_if_shared(epsilon, noisy / n)}, or fewer parties."
             )
         elif wide > n:
             notes.append(f"{forecast.HOPELESS}: {self._fewer(n)}.")
@@ -332,7 +338,7 @@ class PrivateFit(Procedure[Regression]):
             sample.regression(fit, replace(coefficients, names=covariates, params=params, cov=cov)),
             nobs=min(round(law.count), self.facts.n),
             method="noisy moments, factored",
-            verdict="" if rough <= ROUGH else self._rough(rough),
+            verdict="" if rough <= ROUGH else self._rough(rough, data),
             covariance="delta, with noise",
             basis="delta method, sampling and privacy noise together; valid if whether a block is missing depends on"
             f" nothing but columns of {self.response_party!r}, and the columns are jointly Gaussian.",
@@ -342,8 +348,12 @@ class PrivateFit(Procedure[Regression]):
             ),
         )
 
-    def _rough(self, rough: float) -> str:
-        enough = forecast.enough(self.epsilon, rough / ROUGH)
+    def _rough(self, rough: float, data: FactoredMoments) -> str:
+        """The plan's rule for the records that are shared. Where it sees no excess, the columns are closer than it
+        assumes, and what was measured decides; that is not asked first, because noise makes an eigenvalue smaller."""
+        shared = min([float(joint[0, 0]) for joint in data.pairs().values()], default=float(self.facts.n))
+        excess = self._excess(shared)
+        enough = forecast.enough(self.epsilon, excess if excess > 1 else rough / ROUGH)
         return (
             f"{NOT_VALID}: these are estimates without valid intervals. The noise in the residual"
             f" correlations is {rough:.2g} of their smallest eigenvalue (at most {ROUGH}), and the standard errors are"

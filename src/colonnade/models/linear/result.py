@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from colonnade.codec import plain
 from colonnade.data.column import Column
@@ -18,7 +19,7 @@ from colonnade.errors import UnknownColumn
 from colonnade.federation.method import Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.formatting import number, share
+from colonnade.formatting import counted, number, share
 from colonnade.models.linear.diagnostics import DELTAS, Lacking, independence, sensitivity
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.inference import Inference, Prediction
@@ -30,6 +31,8 @@ from colonnade.view.blocks import Figure, Heading, Items, Section, Table, Text, 
 
 SHOWN_PATTERNS = 12
 SHOWN_COEFFICIENTS = 20
+FEWEST_RESIDUALS = 30
+"""Records of a pattern whose mean residual is drawn."""
 NOT_VALID = "Not valid for inference"
 """What a verdict begins with that takes the intervals away."""
 COMPLETE_CASES = "complete cases"
@@ -154,6 +157,8 @@ class Regression(Sample, Inference, Result):
     the variance from what is observed, both by the Gaussian likelihood."""
     blocks: Mapping[str, Lacking] = field(default_factory=dict)
     """What is known of the records that lack a party's block, in the columns' own units."""
+    residuals: pd.DataFrame | None = None
+    """Residuals by pattern of presence (`diagnostics.residuals_by_pattern`); None where no exact moments tell them."""
 
     def with_costs(self, plan: Plan, *, private: bool = False) -> Self:
         """With what was disclosed, and what it costs a person."""
@@ -392,7 +397,7 @@ class Regression(Sample, Inference, Result):
     # --- as a view --------------------------------------------------------------------------------------------
 
     def view(self) -> View:
-        title = f"{self.response}, explained by {len(self.params) - 1} features"
+        title = f"{self.response}, explained by {counted(len(self.params) - 1, 'feature')}"
         table = Table(
             title="Coefficients",
             head=("", "coef", "std err", self._letter, f"P>|{self._letter}|", "95 % from", "to"),
@@ -409,7 +414,10 @@ class Regression(Sample, Inference, Result):
                 table,
                 Text(text="Coefficients are per unit of a column, as it was declared.", style="soft"),
             ),
-            sections=(Section(title="Missing blocks", blocks=self._missing_blocks()),),
+            sections=(
+                Section(title="Missing blocks", blocks=self._missing_blocks()),
+                Section(title="Residuals", blocks=self._residuals()),
+            ),
             terminal=(replace(table, title=title, shown=None),),
             warnings=(self.verdict,) if self.verdict.startswith(NOT_VALID) else (),
         )
@@ -441,7 +449,8 @@ class Regression(Sample, Inference, Result):
         others = {}
         if self.beside is not None and COMPLETE_CASES in self.beside:
             beside = self.beside[COMPLETE_CASES].reindex(effects.index)
-            others[f"complete cases ({number(self.complete)} records)"] = (beside * deviation[effects.index]).tolist()
+            sizes = (beside * deviation[effects.index]).astype(object)
+            others[f"complete cases ({number(self.complete)} records)"] = sizes.where(sizes.notna(), None).tolist()
         return Figure(
             name="coefficients",
             chart="intervals",
@@ -456,7 +465,7 @@ class Regression(Sample, Inference, Result):
             label="Coefficients with intervals; the table has the numbers",
             title="Effect of one standard deviation of each feature",
             x=f"change of {self._unit}",
-            caption="The dashed line is zero.",
+            caption="Lines are 95 % intervals; the dashed one is zero.",
         )
 
     def _blocks_figure(self) -> Figure:
@@ -474,7 +483,8 @@ class Regression(Sample, Inference, Result):
             label="Which records have which party's block; the numbers are in the tables below",
             title="Which blocks are there",
             y="noisy number of records used" if self.noisy else "records used",
-            caption="A band is one pattern of presence, as high as it has records.",
+            caption="Each party with the number of its columns; a band is one pattern of presence, as high as it has"
+            " records.",
         )
 
     @property
@@ -506,6 +516,63 @@ class Regression(Sample, Inference, Result):
             Items(items=self.notes),
         )
 
+    def _residuals(self) -> tuple[Figure | Table | Text, ...]:
+        """What the opened moments tell of the residuals, and why there is no more."""
+        normality = (
+            "There is no plot of single residuals and no Q-Q plot: rows stay with their parties, and skewness and tails"
+            " take third and fourth powers of residuals, which are not among the moments that were opened."
+        )
+        if self.use_t:
+            normality += " The intervals come from groups of records and do not rest on normal residuals."
+        if self.residuals is None or len(self.residuals) < 2:
+            why = (
+                "All records that tell of residuals have the same blocks, so their mean is 0 by construction."
+                if self.residuals is not None
+                else self._unchecked
+            )
+            return (Text(text=why), Text(text=normality, style="soft"))
+        shown = self.residuals[self.residuals["records"] >= FEWEST_RESIDUALS].head(SHOWN_PATTERNS)
+        reach = norm.isf(0.025) * shown["std err"]
+        rows = tuple(
+            (who, number(count), f"{mean:+.3f}", f"{error:.3f}", f"{sd:.3f}", f"{slope:+.3f}")
+            for who, count, mean, error, sd, slope in self.residuals.itertuples(index=False, name=None)
+        )
+        table = Table(
+            title="Residuals by pattern",
+            head=("records at", "records", "mean", "std err", "sd over the fitted", "slope on the fitted value"),
+            rows=rows,
+            numeric=(1, 2, 3, 4, 5),
+            shown=SHOWN_PATTERNS,
+        )
+        if shown.empty:
+            return (table, Text(text=normality, style="soft"))
+        figure = Figure(
+            name="residuals",
+            chart="intervals",
+            data={
+                "labels": shown["records at"].tolist(),
+                "centres": shown["mean"].tolist(),
+                "lows": (shown["mean"] - reach).tolist(),
+                "highs": (shown["mean"] + reach).tolist(),
+                "name": "mean of the residuals, 95 % interval",
+            },
+            label="Mean residual of each pattern of presence with its interval; the table has the numbers",
+            title="Does one regression hold for all patterns?",
+            x="mean residual, in standard deviations",
+            caption="Residuals from what a pattern's records show. If one law holds for all, means are about 0,"
+            " deviations about 1 and slopes about 0; a mean far from 0 speaks against blocks missing at random."
+            f" Patterns of fewer than {FEWEST_RESIDUALS} records are in the table only.",
+            numbers=table,
+        )
+        return (figure, Text(text=normality, style="soft"))
+
+    @property
+    def _unchecked(self) -> str:
+        """Why nothing is known of residuals."""
+        if self.noisy:
+            return "Residuals were not checked: the fit uses up the noisy moments, and others would cost epsilon."
+        return "Residuals were not checked: the moments that were opened determine the fit and tell no more."
+
     # --- as data ----------------------------------------------------------------------------------------------
 
     def write(self, run: RunFolder) -> None:
@@ -532,5 +599,9 @@ class Regression(Sample, Inference, Result):
             "verdict": self.verdict or None,
             "weighted_by": self.weighted_by,
             "fmi": None if self.fmi is None else self.fmi.to_dict(),
-            "beside": None if self.beside is None else self.beside.to_dict(),
+            # A category that no complete record has is without a coefficient there.
+            "beside": None
+            if self.beside is None
+            else self.beside.astype(object).where(self.beside.notna(), None).to_dict(),
+            "residuals": None if self.residuals is None else self.residuals.to_dict("records"),
         }

@@ -217,7 +217,7 @@ class Selection(Result):
             label="Coefficients from the largest lambda to the smallest; chosen are"
             f" {', '.join(self.support) or 'none'}",
             title="Coefficient paths",
-            caption="Each line is a column; the chosen ones are named. The dashed line is the chosen lambda.",
+            caption="Each line is a column; the chosen ones are named. The vertical line is the chosen lambda.",
             x="lambda, from strong to weak penalty",
             y=f"effect on {what} across the column's range",
         )

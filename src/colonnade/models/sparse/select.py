@@ -491,11 +491,11 @@ class PathFromFit(Path):
             largest=solver.largest,
             response=layout.response,
             scale=(0.0, 1.0),
-            features=layout.features,
+            features=solution.used(layout.features),
             nobs=remarks.counts[-1],
             rounds=solution.steps,
             notes=(
-                verdict(remarks, layout.width, weighed=True),
+                verdict(remarks, len(solution.params), weighed=True),
                 "The path minimises the Wald distance from the fit without a penalty, plus the penalty. Objective and"
                 f" deviance are of that distance; BIC counts {records:,.0f} records, which the weighed ones are worth.",
                 *filter(None, [traced.ended]),

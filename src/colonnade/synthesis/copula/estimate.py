@@ -297,12 +297,8 @@ def _shared_records(moments: MomentsResult, used: list[int]) -> tuple[Reals, Rea
     return present.T @ (moments.counts[used, None] * present), present.T @ present
 
 
-def gaussian_moments(moments: MomentsResult, used: list[int], pairs: Available) -> tuple[Reals, Reals]:
-    """Mean and covariance of the scores of the whole cohort, by EM from available pairs on.
-
-    With noise a Gram matrix may be indefinite, and the likelihood then has no top: eigenvalues are kept above a floor
-    in each step, which the noise of a correlation decides.
-    """
+def pattern_statistics(moments: MomentsResult, used: list[int]) -> PatternStatistics:
+    """Counts, sums and Gram matrices of these patterns."""
     names = tuple(feature.name for feature in moments.features)
     patterns = tuple(
         Pattern(
@@ -313,7 +309,16 @@ def gaussian_moments(moments: MomentsResult, used: list[int], pairs: Available) 
         )
         for k in used
     )
-    data = PatternStatistics(names, patterns)
+    return PatternStatistics(names, patterns)
+
+
+def gaussian_moments(moments: MomentsResult, used: list[int], pairs: Available) -> tuple[Reals, Reals]:
+    """Mean and covariance of the scores of the whole cohort, by EM from available pairs on.
+
+    With noise a Gram matrix may be indefinite, and the likelihood then has no top: eigenvalues are kept above a floor
+    in each step, which the noise of a correlation decides.
+    """
+    data = pattern_statistics(moments, used)
     mean, covariance = pairs.mean, pairs.covariance
     typical = max(float(np.median(np.diag(covariance))), 1e-6)
     floor = typical * (LARGEST_FLOOR if moments.noise_sd else 1e-6)

@@ -1,0 +1,236 @@
+"""Do the intervals of a private `Regress` cover? Designs and real tables of `intervals_common.py`, n = 50,000.
+
+Epsilon 3, 10 and 30, delta 1e-6; nothing missing, MCAR and MAR in the response (half of each block). The releases are
+simulated on pooled records with the method's own plan, bounds and noise levels (`vfem_private.released`;
+`tests/oracle/test_regress_private.py` shows that the federation releases the same).
+
+**Chosen on, judged on.** Options were chosen on `CHOSEN_ON` with seeds below 1,000; `JUDGED_ON` judges.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from benchmarks.intervals_common import SHAPES, Cell, Mechanism, Records, bootstrap, presence, simulated
+from benchmarks.vfem_private import released
+from colonnade.data.column import Column, Columns
+from colonnade.errors import NotEstimable
+from colonnade.federation.coordinator import Federation
+from colonnade.models.linear.private import PrivateFit
+from colonnade.models.linear.regress import Regress
+from colonnade.models.linear.result import NOT_VALID, Regression
+
+Array = NDArray[np.float64]
+N, DELTA = 50_000, 1e-6
+EPSILONS = (3.0, 10.0, 30.0)
+MECHANISMS: tuple[Mechanism, ...] = ("none", "mcar", "mar-y")
+CHOSEN_ON = ("gaussian", "lognormal", "zero-inflated", "half-binary", "heavy tails", "Adult", "Bank")
+JUDGED_ON = ("ACS", "rand_hie")
+
+
+def drawn(design: str, rng: np.random.Generator, n: int = N) -> Records:
+    return simulated(design, rng, n) if design in SHAPES else bootstrap(design, rng, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """The columns' public domains: those of a large draw, a quarter wider for simulated columns."""
+
+    names: tuple[str, ...]
+    columns: Columns
+    held: dict[str, list[str]]
+
+    def rows(self, records: Records, present: NDArray[np.bool_]) -> dict[str, Array]:
+        """{column: encoded values}, NaN where a record is not there."""
+        others = records.others.copy()
+        others[~present[:, records.block]] = np.nan
+        table = np.column_stack([records.own, others, records.response])
+        rows = {}
+        for name, values in zip(self.names, table.T, strict=True):
+            column = self.columns[name]
+            if column.discrete:
+                low, high = np.nanmin(values), np.nanmax(values)
+                rows[name] = (values - low) / (high - low)
+            else:
+                rows[name] = np.clip(values, column.lower, column.upper)
+        return rows
+
+    def truth(self, records: Records) -> Array:
+        """Slopes per unit of the encoded columns."""
+        table = np.column_stack([records.own, records.others])
+        slopes = records.truth[1:].copy()
+        for place, column in enumerate(self.columns.values()):
+            if column.discrete:
+                slopes[place] *= np.ptp(table[:, place])
+        return slopes
+
+
+@cache
+def declared(design: str) -> Declared:
+    records = drawn(design, np.random.default_rng(987), 200_000)
+    table = np.column_stack([records.own, records.others, records.response])
+    names = (*(f"x{place}" for place in range(table.shape[1] - 1)), "y")
+    columns = []
+    for name, values in zip(names, table.T, strict=True):
+        if len(np.unique(values[:5000])) <= 2:
+            columns.append(Column(name=name, kind="binary", categories=("no", "yes")))
+        else:
+            wider = 0.25 * np.ptp(values) if design in SHAPES else 0.0
+            columns.append(
+                Column(
+                    name=name,
+                    kind="continuous",
+                    lower=float(np.floor(values.min() - wider)),
+                    upper=float(np.ceil(values.max() + wider)),
+                )
+            )
+    own = records.own.shape[1]
+    held = {"holder": [*names[:own], "y"]}
+    for block in range(int(records.block.max()) + 1):
+        held[f"party{block}"] = [names[own + place] for place in np.flatnonzero(records.block == block)]
+    return Declared(names, Columns(columns), held)
+
+
+@cache
+def procedure(design: str, epsilon: float, n: int = N) -> PrivateFit:
+    """The plan for a cohort of n, without any record."""
+    own = declared(design)
+    cells = {
+        column.name: ["no", "yes", "no"] if column.discrete else [column.lower, column.upper, column.upper]
+        for column in own.columns.values()
+    }
+    blocks = {
+        party: pd.DataFrame({"id": ["a", "b", "c"], **{name: cells[name] for name in names}})
+        for party, names in own.held.items()
+    }
+    with (
+        tempfile.TemporaryDirectory() as home,
+        Federation.local(
+            blocks, key="id", columns=own.columns, home=Path(home) / "h", runs=Path(home) / "r"
+        ) as federation,
+    ):
+        method = Regress(response="y", epsilon=epsilon, delta=DELTA)
+        fit = method.procedure(replace(federation.facts, n=n), federation.roster)
+    assert isinstance(fit, PrivateFit)
+    return fit
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One fit: slopes and errors; None if it was refused. `scale`: what a slope's unit is worth, for errors."""
+
+    slopes: Array | None
+    errors: Array | None
+    truth: Array
+    warned: bool
+    seconds: float
+
+
+def run(design: str, mechanism: Mechanism, epsilon: float, seed: int) -> Run:
+    rng = np.random.default_rng([seed, len(design), MECHANISMS.index(mechanism), int(epsilon)])
+    records = drawn(design, rng)
+    own = declared(design)
+    rows = own.rows(records, presence(Cell(design, mechanism), records, rng))
+    fit = procedure(design, epsilon)
+    truth = own.truth(records)
+    start = time.process_time()
+    try:
+        result: Regression = fit.result(*released(fit, rows, rng))
+    except NotEstimable as refusal:
+        print(design, mechanism, epsilon, refusal, flush=True)
+        return Run(None, None, truth, True, time.process_time() - start)
+    names = list(own.names[:-1])
+    return Run(
+        result.params[names].to_numpy(float),
+        result.bse[names].to_numpy(float),
+        truth,
+        result.verdict.startswith(NOT_VALID),
+        time.process_time() - start,
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Over the runs of a cell: `bias` is the root mean square of (mean error / mean SE) over the slopes, `error` that
+    of (error / SE) over slopes and runs."""
+
+    runs: int
+    refused: int
+    warned: int
+    mean: float
+    worst: float
+    ratio: float
+    bias: float
+    error: float
+    width: float
+    rmse: float
+    seconds: float
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], spread: Array) -> Outcome:
+        kept = [run for run in runs if run.slopes is not None]
+        refused, warned = len(runs) - len(kept), sum(run.warned for run in runs)
+        seconds = float(np.mean([run.seconds for run in runs]))
+        if len(kept) < 2:
+            return cls(len(runs), refused, warned, *[np.nan] * 7, seconds)
+        slopes, errors = (np.array([getattr(run, name) for run in kept]) for name in ("slopes", "errors"))
+        away = slopes - np.array([run.truth for run in kept])
+        inside = np.mean(np.abs(away) <= 1.959964 * errors, axis=0)
+        return cls(
+            len(runs),
+            refused,
+            warned,
+            float(inside.mean()),
+            float(inside.min()),
+            float(np.sqrt(np.mean(errors.mean(axis=0) ** 2 * spread**2) / np.mean(away.var(axis=0, ddof=1) * spread**2))),
+            float(np.sqrt(np.mean((away.mean(axis=0) / errors.mean(axis=0)) ** 2))),
+            float(np.sqrt(np.mean((away / errors) ** 2))),
+            float(np.mean(errors.mean(axis=0) * spread)),
+            float(np.sqrt(np.mean((away * spread) ** 2))),
+            seconds,
+        )
+
+
+HEAD = "cell | runs refused warned | mean worst | SE/sd bias/SE err/SE | SE rmse (of response sds) | s"
+
+
+def spread_of(design: str) -> Array:
+    records = drawn(design, np.random.default_rng(987), 20_000)
+    return records.spread / np.where([c.discrete for c in declared(design).columns.values()][:-1], np.ptp(np.column_stack([records.own, records.others]), axis=0), 1.0)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """intervals_private.py REPETITIONS FIRST_SEED DESIGNS MECHANISMS EPSILONS (with commas)."""
+    count, first = int(arguments[0]), int(arguments[1])
+    designs = arguments[2].split(",") if len(arguments) > 2 else CHOSEN_ON
+    mechanisms = arguments[3].split(",") if len(arguments) > 3 else MECHANISMS
+    epsilons = [float(text) for text in arguments[4].split(",")] if len(arguments) > 4 else EPSILONS
+    print(HEAD, flush=True)
+    for design in designs:
+        for mechanism in mechanisms:
+            for epsilon in epsilons:
+                runs = [run(design, mechanism, epsilon, first + seed) for seed in range(count)]
+                out = Outcome.of(runs, spread_of(design))
+                print(
+                    f"{design}, {mechanism}, {epsilon:g} | {out.runs} {out.refused} {out.warned} | {out.mean:.3f}"
+                    f" {out.worst:.2f} | {out.ratio:.2f} {out.bias:.2f} {out.error:.2f} | {out.width:.4f}"
+                    f" {out.rmse:.4f} | {out.seconds:.2f}",
+                    flush=True,
+                )
+    return 0
+
+
+if __name__ == "__main__":
+    with threadpool_limits(limits=1):
+        sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,52 @@
+"""A run of each kind of result, small and quick: for the tests of reports in a browser, and for pictures of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import colonnade as co
+from colonnade import papers
+from colonnade.data.simulated import five_institutions
+from colonnade.federation.coordinator import Federation
+
+NUMBERS = ("capital", "roa", "inspections", "profit_growth")
+FEW = ("capital", "profit_growth")
+SQUARE = co.Polynomial.of([(0.5, {"roa": 2}), (-1.0, {"roa": 1, "capital": 1})])
+ALLOWED = ("presence", "exact-moments", "presence-to-coordinator", "split-training", "completion-quality")
+CASES: dict[str, Any] = {
+    "describe": lambda: co.Describe(epsilon=1.0, delta=1e-6),
+    "copula": lambda: co.Synthesize(model="copula", epsilon=3.0, delta=1e-6, columns=NUMBERS),
+    "field": lambda: co.Synthesize(model="field", epsilon=4.0, columns=("scale", "removed", "penalty_1")),
+    "vcds": lambda: papers.VCDS(epsilon=1.0, accounting="nominal", columns=("capital", "roa")),
+    "regress": lambda: co.Regress(response="profit_growth", columns=NUMBERS),
+    "regress private": lambda: co.Regress(response="profit_growth", columns=FEW, epsilon=10.0),
+    "select": lambda: co.Select(response="profit_growth", columns=NUMBERS),
+    "complete": lambda: co.Complete(imputer="mean", parties=("market",)),
+    "pca": lambda: co.PCA(n_components=2, epsilon=4.0, delta=1e-6, columns=("capital", "roa", "fines")),
+    "classify": lambda: co.Classify(response="failed", epsilon=4.0, columns=("capital", "roa")),
+    "moments": lambda: co.Moments(epsilon=4.0, columns=("capital", "roa", "scale")),
+    "tables": lambda: co.Tables(tables=(("region",), ("scale", "removed")), epsilon=2.0),
+    "polynomial": lambda: co.PolynomialSum(polynomial=SQUARE, epsilon=8.0),
+    "coverage": lambda: co.PresenceTotal(epsilon=1.0),
+}
+"""{what: the method that is run}."""
+
+
+@contextlib.contextmanager
+def firms(folder: Path) -> Iterator[Federation]:
+    """Five institutions that allow what these methods ask for."""
+    example = five_institutions(3000, seed=5)
+    with Federation.local(
+        example.blocks,
+        key=example.key,
+        columns=example.columns,
+        organisations=example.organisations,
+        home=folder / "home",
+        runs=folder / "runs",
+        allow=ALLOWED,
+        seed=1,
+    ) as federation:
+        yield federation
