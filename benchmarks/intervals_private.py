@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.intervals_common import SHAPES, Cell, Mechanism, Records, bootstrap, presence, simulated
+from benchmarks.intervals_common import SHAPES, TABLES, Cell, Mechanism, Records, bootstrap, presence, simulated
 from benchmarks.vfem_private import released
 from colonnade.data.column import Column, Columns
 from colonnade.errors import NotEstimable
@@ -45,61 +45,71 @@ def drawn(design: str, rng: np.random.Generator, n: int = N) -> Records:
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """The columns' public domains: those of a large draw, a quarter wider for simulated columns."""
+    """The columns with public domains, those of a large draw, a quarter wider for simulated columns; and the name of
+    each feature in the order of the records, the response last."""
 
     names: tuple[str, ...]
     columns: Columns
     held: dict[str, list[str]]
 
     def rows(self, records: Records, present: NDArray[np.bool_]) -> dict[str, Array]:
-        """{column: encoded values}, NaN where a record is not there."""
+        """{column or feature: encoded values}, NaN where a record is not there."""
         others = records.others.copy()
         others[~present[:, records.block]] = np.nan
         table = np.column_stack([records.own, others, records.response])
-        rows = {}
+        rows: dict[str, Array] = {}
         for name, values in zip(self.names, table.T, strict=True):
-            column = self.columns[name]
-            if column.discrete:
+            column = self.columns[column_of(name)]
+            if column.kind == "categorical":
+                assert column.categories is not None
+                code = column.categories.index(name.partition("[")[2].removesuffix("]"))
+                rows[column.name] = rows.get(column.name, 0.0) + code * values
+                rows[name] = values
+            elif column.discrete:
                 low, high = np.nanmin(values), np.nanmax(values)
                 rows[name] = (values - low) / (high - low)
             else:
                 rows[name] = np.clip(values, column.lower, column.upper)
         return rows
 
-    def truth(self, records: Records) -> Array:
-        """Slopes per unit of the encoded columns."""
+    def unit(self, records: Records) -> Array:
+        """How much of a covariate one unit of its encoded column is."""
         table = np.column_stack([records.own, records.others])
-        slopes = records.truth[1:].copy()
-        for place, column in enumerate(self.columns.values()):
-            if column.discrete:
-                slopes[place] *= np.ptp(table[:, place])
-        return slopes
+        discrete = [self.columns[column_of(name)].discrete for name in self.names[:-1]]
+        return np.where(discrete, np.ptp(table, axis=0), 1.0)
+
+
+def column_of(feature: str) -> str:
+    return feature.partition("[")[0]
 
 
 @cache
 def declared(design: str) -> Declared:
     records = drawn(design, np.random.default_rng(987), 200_000)
     table = np.column_stack([records.own, records.others, records.response])
-    names = (*(f"x{place}" for place in range(table.shape[1] - 1)), "y")
-    columns = []
+    if design in SHAPES:
+        names = (*(f"x{place}" for place in range(table.shape[1] - 1)), "y")
+    else:
+        parts = TABLES[design]()[1]
+        names = (*(str(name) for part in parts for name in part.columns), "y")
+    columns: dict[str, Column] = {}
     for name, values in zip(names, table.T, strict=True):
-        if len(np.unique(values[:5000])) <= 2:
-            columns.append(Column(name=name, kind="binary", categories=("no", "yes")))
+        own = column_of(name)
+        if name != own:
+            listed = [other.partition("[")[2].removesuffix("]") for other in names if other.startswith(f"{own}[")]
+            columns[own] = Column(name=own, kind="categorical", categories=("(first)", *listed))
+        elif len(np.unique(values[:5000])) <= 2:
+            columns[own] = Column(name=own, kind="binary", categories=("no", "yes"))
         else:
             wider = 0.25 * np.ptp(values) if design in SHAPES else 0.0
-            columns.append(
-                Column(
-                    name=name,
-                    kind="continuous",
-                    lower=float(np.floor(values.min() - wider)),
-                    upper=float(np.ceil(values.max() + wider)),
-                )
-            )
-    own = records.own.shape[1]
-    held = {"holder": [*names[:own], "y"]}
+            low, high = float(np.floor(values.min() - wider)), float(np.ceil(values.max() + wider))
+            columns[own] = Column(name=own, kind="continuous", lower=low, upper=high)
+    first = records.own.shape[1]
+    held = {"holder": [*dict.fromkeys(map(column_of, names[:first])), "y"]}
     for block in range(int(records.block.max()) + 1):
-        held[f"party{block}"] = [names[own + place] for place in np.flatnonzero(records.block == block)]
-    return Declared(names, Columns(columns), held)
+        mine = [column_of(names[first + place]) for place in np.flatnonzero(records.block == block)]
+        held[f"party{block}"] = list(dict.fromkeys(mine))
+    return Declared(names, Columns(columns.values()), held)
 
 
 @cache
@@ -107,7 +117,9 @@ def procedure(design: str, epsilon: float, n: int = N) -> PrivateFit:
     """The plan for a cohort of n, without any record."""
     own = declared(design)
     cells = {
-        column.name: ["no", "yes", "no"] if column.discrete else [column.lower, column.upper, column.upper]
+        column.name: [*(column.categories or (column.lower, column.upper)), *[column.upper] * 3][:3]
+        if not column.discrete
+        else [*(column.categories or ()), *(column.categories or ())][:3]
         for column in own.columns.values()
     }
     blocks = {
@@ -143,7 +155,7 @@ def run(design: str, mechanism: Mechanism, epsilon: float, seed: int) -> Run:
     own = declared(design)
     rows = own.rows(records, presence(Cell(design, mechanism), records, rng))
     fit = procedure(design, epsilon)
-    truth = own.truth(records)
+    truth = records.truth[1:] * own.unit(records)
     start = time.process_time()
     try:
         result: Regression = fit.result(*released(fit, rows, rng))
@@ -206,8 +218,9 @@ HEAD = "cell | runs refused warned | mean worst | SE/sd bias/SE err/SE | SE rmse
 
 
 def spread_of(design: str) -> Array:
+    """What one unit of a slope is worth, in standard deviations of the response."""
     records = drawn(design, np.random.default_rng(987), 20_000)
-    return records.spread / np.where([c.discrete for c in declared(design).columns.values()][:-1], np.ptp(np.column_stack([records.own, records.others]), axis=0), 1.0)
+    return np.asarray(records.spread / declared(design).unit(records))
 
 
 def main(arguments: Sequence[str]) -> int:

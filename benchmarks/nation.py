@@ -160,7 +160,7 @@ def measure(records: int) -> Size:
             assert np.abs(errors).max() < 7, "the result is further from the truth than its noise can take it"
             assert errors.std() > 0.5, "the result has less noise than it states"
             disk = spool.largest
-            explain = Regress(response=EXPLAINED, columns=(*COEFFICIENTS, EXPLAINED), epsilon=1.0)
+            explain = Regress(response=EXPLAINED, columns=(*COEFFICIENTS, EXPLAINED), epsilon=4.0)
             fit, regression = watched.measured(lambda: explain.fit(federation))
             truth = pd.Series(COEFFICIENTS)
             z = ((fit.params[truth.index] - truth) / fit.bse[truth.index]).abs().max()

@@ -62,8 +62,8 @@ METHODS = ("draws", "MICE", "complete cases")
 def drawn_tables(
     rows: Array, places: Sequence[Sequence[NDArray[np.intp]]], draws: int, generator: np.random.Generator
 ) -> list[Array]:
-    """`draws` completed tables of pooled records. `places` are, for each party in the order in which they are completed,
-    the columns' places; NaN is missing, block by block."""
+    """`draws` completed tables of pooled records. `places` are the columns' places of each party, in the order in which
+    they are completed; NaN is missing, block by block."""
     present = np.column_stack([~np.isnan(rows[:, own[0][0]]) for own in places])
     data = PatternStatistics.of_rows(rows, [str(place) for place in range(rows.shape[1])])
     fit = fit_gaussian(data)
@@ -225,7 +225,7 @@ def study(cell: Cell, simulations: int) -> CellResult:
             seconds[method] += time.process_time() - start
             bounds, truth = np.asarray(fit.conf_int())[1:][varies], records.truth[1:][varies]
             inside[method].append((bounds[:, 0] <= truth) & (truth <= bounds[:, 1]))
-            widths[method].append(((bounds[:, 1] - bounds[:, 0]) * records.spread[varies]))
+            widths[method].append((bounds[:, 1] - bounds[:, 0]) * records.spread[varies])
             errors[method].append((np.asarray(fit.params)[1:][varies] - truth) * records.spread[varies])
     full = {method: [own for own in inside[method] if len(own) == len(records.truth) - 1] for method in METHODS}
     return CellResult(
@@ -281,10 +281,10 @@ def main() -> int:
     page = Page("pooled-imputation", "Multiple imputation: do pooled intervals cover?")
     page.say((__doc__ or "").split("\n\n", 1)[0].replace("\n", " "))
     page.say(
-        f"{N} records of a simulated design, {N_REAL} of a bootstrap; {DRAWS} draws each. statsmodels' MICE: {MICE_BURN}"
-        f" rounds before the first table, {MICE_SKIP + 1} between two. Coverage is of 95 % intervals of all slopes, ± its"
-        " standard error over simulations; worst is the coefficient that is covered least. Widths and RMSE are of slopes"
-        " times the deviation of their column over that of the response."
+        f"{N} records of a simulated design, {N_REAL} of a bootstrap; {DRAWS} draws each. statsmodels' MICE:"
+        f" {MICE_BURN} rounds before the first table, {MICE_SKIP + 1} between two. Coverage is of 95 % intervals of all"
+        " slopes, ± its standard error over simulations; worst is the coefficient that is covered least. Widths and"
+        " RMSE are of slopes times the deviation of their column over that of the response."
     )
     joined = os.environ.get("JOIN", "")
     if joined:

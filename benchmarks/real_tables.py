@@ -1,6 +1,6 @@
 """Tables as institutions have them: `colonnade init --yes`, then every verb that fits, and refusals' cures followed.
 
-Nine messy data sets made by code (`real_tables_common.py`) and every public table beside the repository, its columns
+Ten messy data sets made by code (`real_tables_common.py`) and every public table beside the repository, its columns
 split over three parties. Each data set has a process and a folder of its own; verbs are called as on the command
 line, without any file but those that `init` wrote. First `--plan`; if that says "This will not work", its advice is
 followed. A refusal's cure is followed by rules that know nothing of the data: the line to paste, the epsilon that
@@ -40,7 +40,7 @@ from typing import Any
 
 from benchmarks.common import Page, quick
 from benchmarks.provenance_common import changed_files, commit, loaded_code
-from benchmarks.real_tables_common import KEY, MESSY, Tables, public_names, tables_of
+from benchmarks.real_tables_common import CSV, KEY, MESSY, Tables, public_names, tables_of
 
 CURES = 5
 WIDE, CHOSEN = 24, 12
@@ -91,7 +91,7 @@ def write_tables(tables: Tables, folder: Path) -> list[str]:
     """As CSV files; what `init` is told."""
     folder.mkdir(parents=True, exist_ok=True)
     for party, frame in tables.items():
-        frame.to_csv(folder / f"{party}.csv", index=False)
+        frame.to_csv(folder / f"{party}.csv", index=False, **frame.attrs.get(CSV, {}))
     return [str(folder / f"{party}.csv") for party in tables]
 
 

@@ -1,6 +1,7 @@
 """Messy tables as institutions have them, made by code, and the public tables split by columns.
 
 A data set is {party: data frame} whose cells are texts, numbers and dates as they stand in a file; the key is `id`.
+What a frame's `attrs` say under `CSV` is how its file is written: separator, encoding.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from benchmarks.common import DATA, load
 
 Tables = dict[str, pd.DataFrame]
 KEY = "id"
+CSV = "csv"
 PARTIES = ("first", "second", "third")
 
 
@@ -149,6 +151,65 @@ def few_records(n: int, rng: np.random.Generator) -> Tables:
     return tables
 
 
+def stays(n: int, rng: np.random.Generator) -> Tables:
+    """Hospital stays with times, dates in two formats and ICD codes of many levels; a bank's transactions, many for a
+    person and negative, with separators, encodings and signs of another country; a school register with percentages,
+    a name that comes twice, classes such as 7 and 7a, and several words for an empty cell."""
+    people, illness = np.arange(n) + 100_000, rng.normal(size=n)
+
+    def european(value: float, digits: int = 2) -> str:
+        return f"{value:,.{digits}f}".translate(str.maketrans(",.", ".,"))
+
+    who = np.repeat(np.arange(n), rng.integers(1, 4, n))
+    rows = len(who)
+    admitted = pd.Timestamp("2021-01-01") + pd.to_timedelta(rng.integers(0, 1_500_000, rows), unit="min")
+    days = rng.gamma(2, 2 + np.exp(0.3 * illness[who]))
+    discharged = admitted + pd.to_timedelta((days * 1440).astype(int), unit="min")
+    hospital = pd.DataFrame({KEY: people[who], "admitted": admitted.strftime("%d.%m.%Y %H:%M")})
+    hospital["discharged"] = np.where(
+        rng.random(rows) < 0.5, discharged.strftime("%d.%m.%Y"), discharged.strftime("%Y-%m-%d")
+    )
+    hospital["ICD-10"] = [f"{chr(65 + k // 40)}{k % 40 + 10}.{k % 7}" for k in np.minimum(rng.zipf(1.25, rows), 600)]
+    hospital["ward"] = rng.choice(["ICU", "surgery", "internal", "n/a"], rows, p=[0.1, 0.4, 0.45, 0.05])
+    hospital["costs"] = [f"{value:,.2f}" for value in 800 * days * np.exp(0.2 * rng.normal(size=rows))]
+    hospital["emergency"] = rng.choice(["Y", "N", "?"], rows, p=[0.4, 0.55, 0.05])
+    marker = np.exp(1 + illness[who] + rng.normal(size=rows)).round(1).astype(str)
+    hospital["CRP"] = np.where(rng.random(rows) < 0.2, "-", np.where(rng.random(rows) < 0.1, "<0.5", marker))
+
+    payers = np.flatnonzero(rng.random(n) < 0.8)
+    payer = np.repeat(payers, 1 + rng.poisson(8, len(payers)))
+    bank = pd.DataFrame({KEY: people[payer], "amount": [f"{european(v)} €" for v in rng.normal(50, 400, len(payer))]})
+    bank["booked"] = dates(rng, len(payer), "2022-01-01", 700).dt.strftime("%d.%m.%y")
+    bank["channel"] = rng.choice(["online", "branch", "ATM"], len(payer))
+    bank["IBAN"] = [f"DE{k}" for k in rng.integers(10**15, 10**16, len(payer))]
+    bank["overdraft"] = rng.choice(["ja", "nein"], len(payer), p=[0.2, 0.8])
+    bank.attrs[CSV] = {"sep": ";", "encoding": "utf-8-sig"}
+
+    pupil = np.flatnonzero(rng.random(n) < 0.9)
+    born = dates(rng, len(pupil), "1995-01-01", 6000)
+    grade = 3 + 0.6 * illness[pupil]
+    school = pd.DataFrame({KEY: people[pupil]})
+    school["geboren"] = np.where(
+        rng.random(len(pupil)) < 0.7, born.dt.strftime("%d.%m.%Y"), born.dt.strftime("%d/%m/%Y")
+    )
+    school["Fehlquote"] = [f"{european(value, 1)} %" for value in np.clip(rng.gamma(2, 3, len(pupil)), 0, 100)]
+    school["Klasse"] = [
+        f"{year}{letter}"
+        for year, letter in zip(rng.integers(5, 11, len(pupil)), rng.choice(["", "a", "b"], len(pupil)), strict=True)
+    ]
+    school["Mathe"] = np.where(
+        rng.random(len(pupil)) < 0.1, "n/a", np.clip(grade.round(), 1, 6).astype(int).astype(str)
+    )
+    school["Förderung"] = rng.choice(["ja", "nein", "unbekannt", "-"], len(pupil), p=[0.2, 0.7, 0.05, 0.05])
+    school["Größe"] = np.where(
+        rng.random(len(pupil)) < 0.04, ".", [f"{european(v)} m" for v in rng.normal(1.6, 0.15, len(pupil))]
+    )
+    school.insert(3, "Note", [european(value, 1) for value in grade])
+    school.insert(4, "Note", school["Note"], allow_duplicates=True)
+    school.attrs[CSV] = {"sep": ";", "encoding": "latin-1"}
+    return {"hospital": hospital, "bank": bank, "school": school}
+
+
 MESSY: dict[str, Callable[[int, np.random.Generator], Tables]] = {
     "survey": survey,
     "claims": claims,
@@ -159,6 +220,7 @@ MESSY: dict[str, Callable[[int, np.random.Generator], Tables]] = {
     "200 levels": levels,
     "empty and constant": empty_and_constant,
     "few records": few_records,
+    "stays": stays,
 }
 
 

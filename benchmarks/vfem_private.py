@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +33,14 @@ from colonnade.models.linear.factored import FactoredMoments
 from colonnade.models.linear.gaussian import regression
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.regress import Regress
-from colonnade.models.private_scales import NORM_BINS, NORM_REACH, Clipping, cells_of_lengths
+from colonnade.models.private_scales import NORM_BINS, NORM_REACH, Clipping, Spread, cells_of_lengths
+from colonnade.privacy.randomness import SimulatedRandomness
+from colonnade.statistics.adaptive import AdaptiveMarginal, Axis, release
 from colonnade.statistics.cells import cells
-from colonnade.statistics.describe import DEPTH
+from colonnade.statistics.describe import adaptive_rounds
 from colonnade.statistics.features import Feature
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
-from colonnade.statistics.quantiles import dyadic_counts
+from colonnade.statistics.marginals import Marginal
 
 Array = NDArray[np.float64]
 N, EPSILON, DELTA = 100_000, 3.0, 1e-6
@@ -68,20 +71,25 @@ def shape(method: Regress, n: int, held: dict[str, list[str]], columns: Columns)
 
 def released(
     made: PrivateFit, rows: dict[str, Array], rng: np.random.Generator, *, noise: bool = True
-) -> tuple[FactoredMoments, Clipping, list[Feature]]:
+) -> tuple[FactoredMoments, Clipping, list[Feature], list[Marginal]]:
     """The four releases from pooled columns (NaN where a record is not there; the response holder has all)."""
     on = 1.0 if noise else 0.0
     level = made.levels
-    counts = {}
+    spread: dict[str, Spread] = {}
+    randomness = SimulatedRandomness(int(rng.integers(2**31)))
+    rounds = adaptive_rounds("gaussian", level["spread"])
+    rounds = rounds if noise else replace(rounds, scale=0.0)
+    n = len(next(iter(rows.values())))
     for column in itertools.chain(*made.columns.values()):
-        values = rows[column.name]
-        exact = cells(column, bins=2**DEPTH).count(values[~np.isnan(values)])
+        values = rows[column.name][~np.isnan(rows[column.name])]
         if column.discrete:
-            counts[column.name] = exact + on * level["spread"] * rng.standard_normal(len(exact))
+            exact = cells(column, bins=2).count(values)
+            spread[column.name] = exact + on * level["spread"] * rng.standard_normal(len(exact))
             continue
-        tree = dyadic_counts(exact).astype(float)
-        counts[column.name] = tree + on * level["spread"] * np.sqrt(DEPTH) * rng.standard_normal(len(tree))
-    standard = made.standard(counts)
+        axis, ordered = Axis.of(column), np.sort(values)
+        counted = release(partial(axis.count, ordered), axis, n=n, rounds=rounds, randomness=randomness)
+        spread[column.name] = AdaptiveMarginal.of(counted, axis, n=n, rounds=rounds)
+    standard = made.standard(spread)
     lengths = {}
     for party in made.parties:
         mine = [one.within(*standard[one.name]) for one in made.features if one.party == party]
@@ -102,6 +110,7 @@ def released(
     grams = [own[(masks == np.array(mask)).all(axis=1)] for mask in made.masks]
     return made.assembled(
         ranged,
+        spread,
         _noisy(extended.T @ extended, on * made.gram_sd, rng),
         np.array([_noisy(part.T @ part, on * made.own_sd, rng) for part in grams]),
     )

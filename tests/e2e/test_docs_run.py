@@ -272,8 +272,8 @@ def test_pages_are_sound_in_a_browser(browser: Browser, site: Path, where: str) 
             watched.open(site / where)
             assert watched.sideways() <= 0
             watched.sound()  # before axe, which the browser complains about where a page has scripts of its own
-            if not (dark and where == "reference/api.html"):  # long, and of the same theme
-                assert watched.violations() == []
+            # The reference has thousands of entries with the same marks: the contrast of three of each is computed.
+            assert watched.violations(repeated="dl.py ~ dl.py ~ dl.py ~ dl.py") == []
 
 
 # --- docstrings ----------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import colonnade as co
+from colonnade.alignment.align import blind
+from colonnade.alignment.lists import MOST_RECORDS
 from colonnade.errors import BadArguments, ColonnadeError
 from colonnade.federation import step as steps
 from colonnade.federation.catalogue import CATALOGUE
@@ -143,6 +145,17 @@ def test_every_whole_number_of_a_step_is_a_counter_or_has_bounds() -> None:
                 with pytest.raises(BadArguments):
                     size.check(example, argument)
     assert bounded > 10
+
+
+@pytest.mark.parametrize("capacity", [0, -1, MOST_RECORDS + 1, 1.5, True])
+def test_the_capacities_of_an_alignment_have_bounds(capacity: Any) -> None:
+    """They come in one argument with the other terms, as a dataclass."""
+    terms = {"include": "union", "matcher": "a", "capacity": {"a": 9, "b": 9}, "normalise": [], "epsilon": None}
+    assert blind.check({"terms": terms})["terms"].digest
+    with pytest.raises(BadArguments, match="capacity"):
+        blind.check({"terms": {**terms, "capacity": {"a": 9, "b": capacity}}})
+    with pytest.raises(BadArguments, match="further"):
+        blind.check({"terms": {**terms, "further": 1}})
 
 
 def holds_integers(hint: Any) -> bool:

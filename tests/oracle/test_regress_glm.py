@@ -234,25 +234,28 @@ def test_what_is_refused(tmp_path: Path) -> None:
             fit(tmp_path / response, frame, response=response, family=family, offset=offset)
 
 
-@pytest.mark.parametrize(("response", "family"), [("claims", "gaussian"), ("sued", "binomial")])
-def test_a_category_that_no_complete_record_has_leaves_the_model(tmp_path: Path, response: str, family: str) -> None:
-    """'b' is with 5 records that the bank lacks, 'c' is with none: a regression has no use for a refusal there."""
+def with_a_rare_kind(without_bank: slice, without_tax: slice) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], Columns]:
+    """'b' is with the first 10 records, 'c' with none."""
     frame = table(400, seed=3)
-    rng = np.random.default_rng(1)
-    frame["kind"] = np.where(np.arange(400) < 5, "b", rng.choice(["a", "d"], 400))
+    frame["kind"] = np.where(np.arange(400) < 10, "b", np.random.default_rng(1).choice(["a", "d"], 400))
     kind = Column(name="kind", kind="categorical", categories=("a", "b", "c", "d"))
-    blocks = {"court": frame[["id", "u", "kind", "sued", "claims"]], "bank": frame[["id", "v"]][5:]}
-    blocks["tax"] = frame[["id", "w"]]
-    columns = Columns([*(COLUMNS[name] for name in ("u", "v", "w", "sued", "claims")), kind])
+    blocks = {"court": frame[["id", "u", "kind", "sued", "claims"]]}
+    blocks["bank"] = frame[["id", "v"]].drop(frame.index[without_bank])
+    blocks["tax"] = frame[["id", "w"]].drop(frame.index[without_tax])
+    return frame, blocks, Columns([*(COLUMNS[name] for name in ("u", "v", "w", "sued", "claims")), kind])
+
+
+@pytest.mark.parametrize(("response", "family"), [("claims", "gaussian"), ("sued", "binomial")])
+def test_a_category_that_no_complete_record_has_is_no_refusal(tmp_path: Path, response: str, family: str) -> None:
+    frame, blocks, columns = with_a_rare_kind(slice(0, 5), slice(5, 10))
     allow = ("presence", "exact-scores", "exact-moments")
     with Federation.local(blocks, key="id", columns=columns, allow=allow, runs=tmp_path) as opened:
         result = Regress(response=response, family=family, columns=("u", "kind", "v", "w")).fit(opened)
     if family == "binomial":
-        complete = numbers(frame[5:]).assign(d=(frame["kind"] == "d").astype(float))
-        pooled = sm.GLM(
-            complete["sued"], sm.add_constant(complete[["u", "d", "v", "w"]]), family=sm.families.Binomial()
-        )
-        np.testing.assert_allclose(result.params, pooled.fit(tol=1e-12).params, atol=0.05)  # weighed for 5 of 400
+        complete = numbers(frame[10:]).assign(d=(frame["kind"] == "d").astype(float))
+        design = sm.add_constant(complete[["u", "d", "v", "w"]])
+        pooled = sm.GLM(complete["sued"], design, family=sm.families.Binomial()).fit(tol=1e-12)
+        np.testing.assert_allclose(result.params, pooled.params, atol=0.1)  # weighed for 10 of 400
         assert result.dropped == ("kind[b]", "kind[c]")
         assert list(result.params.index) == ["const", "u", "kind[d]", "v", "w"]
     else:
@@ -261,3 +264,14 @@ def test_a_category_that_no_complete_record_has_leaves_the_model(tmp_path: Path,
         assert np.isnan(result.beside.loc["kind[b]", "complete cases"])
         assert np.isfinite(result.beside["complete cases"].drop("kind[b]")).all()
     assert "Left out, since no record used has the category: kind" in result.summary()
+
+
+def test_a_category_that_is_never_with_a_block_is_named(tmp_path: Path) -> None:
+    _, blocks, columns = with_a_rare_kind(slice(0, 10), slice(0, 3))
+    allow = ("presence", "exact-moments")
+    with Federation.local(blocks, key="id", columns=columns, allow=allow, runs=tmp_path) as opened:
+        result, _ = opened.run(Regress(response="claims", columns=("u", "kind", "v", "w")))
+        alone = Regress(response="claims", columns=("u", "kind", "v"), missing="single").fit(opened)
+    assert "kind[b]" in alone.params
+    assert "'kind' (or a category) does not vary in the records that another party has too" in result.reason
+    assert "leave out 'kind' with columns=" in result.reason

@@ -65,7 +65,8 @@ class Column:
     lower, upper, categories, missing, draft, cuts, scale : as above.
     description : what it is, for people.
     from_, to, step, date_format : of a date: its range as ISO text, the step ("day" by default, "month", "year",
-        "hour", "minute", "second"), and how the cells are written where that is not clear ("%d/%m/%Y").
+        "hour", "minute", "second"), and how the cells are written where that is not clear ("%d/%m/%Y", or several
+        formats with " | " between them).
     decimal, thousands, unit : how numbers are written, where not as 1234.5.
     below, above : "limit" to take a cell such as "<0.1" or ">500" as that limit of detection.
     other : the category that a value which is not listed becomes.

@@ -53,7 +53,7 @@ BINS = 20
 PERSONS = 20_000
 """Persons with several rows that are looked at to see what changes from row to row."""
 
-NEGATIVE = frozenset({"no", "n", "false", "f", "0", "off", "negative", "absent", "never"})
+NEGATIVE = frozenset({"no", "n", "false", "f", "0", "off", "negative", "absent", "never", "nein", "non", "nee", "nej"})
 LEVELS_TOO = frozenset({"none", "unknown", "missing"})
 """Words that mean an empty cell among numbers, and may be a level among texts."""
 
@@ -261,6 +261,7 @@ def _finding(party: str, name: str, summary: Summary) -> Finding:
     except ColonnadeError as error:  # a name or a value that no declaration can hold
         column, why, confirm = None, str(error), ""
     figure = None if column is None else _figure(column, summary)
+    marked = sum(summary.texts[text] for text in (None if column is None else column.empty) or ())
     return Finding(
         party=party,
         name=name,
@@ -268,7 +269,7 @@ def _finding(party: str, name: str, summary: Summary) -> Finding:
         why=why,
         confirm=confirm,
         records=summary.records,
-        empty=summary.empty,
+        empty=summary.empty + marked,
         figure=figure,
     )
 

@@ -112,6 +112,7 @@ class Federation(Viewed):
         self._signer = signer
         self._origin = origin
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._allowed: tuple[str, ...] = ()
         self._greeted = False
 
     def __repr__(self) -> str:
@@ -269,6 +270,7 @@ class Federation(Viewed):
             remarks=_about_keys(spec, Path(home), aligned),
         )
         federation._scratch = scratch
+        federation._allowed = spec.allow
         return federation
 
     def __enter__(self) -> Self:
@@ -340,7 +342,8 @@ class Federation(Viewed):
             raise self._not_allowed(plan, refusals)
 
     def _not_allowed(self, plan: Plan, refusals: Sequence[ColonnadeError]) -> UnboundedNotAllowed:
-        """Every name that a party lacks, as the line to paste."""
+        """Every name that a party lacks, and the line to paste: it keeps what is allowed already, as it takes the place
+        of the line before."""
         leaves = {
             str(leaf["name"]): str(leaf["discloses"])
             for cost in plan.costs()
@@ -349,13 +352,13 @@ class Federation(Viewed):
         }
         said = " ".join(map(str, refusals))
         lacking = [name for name in leaves if f'"{name}"' in said] or list(leaves)
-        names = ", ".join(f'"{name}"' for name in lacking)
+        names = ", ".join(f'"{name}"' for name in dict.fromkeys((*self._allowed, *leaves)))
         shown = "; ".join(f"{name}: {leaves[name]}" for name in lacking)
-        line = f"allow = [{names}]"
         where = (
-            f"each party that accepts this writes {line} under [policy] in its party.toml"
+            f"each party that accepts this writes allow = [{names}] under [policy] in its party.toml, with what stands"
+            " there already"
             if self._signer is not None
-            else f"write {line} at the top of federation.toml, or give Federation.local allow=[{names}]"
+            else f"write allow = [{names}] at the top of federation.toml, or give Federation.local allow=[{names}]"
         )
         who = "1 party refuses" if len(refusals) == 1 else f"{len(refusals)} parties refuse"
         return UnboundedNotAllowed(

@@ -38,7 +38,6 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import JOB, Stage
 from colonnade.federation.transports import Transport
-from colonnade.federation.wire import digest
 from colonnade.privacy.cost import Cost, Relation
 
 ROUND_BYTES = 1 << 16
@@ -258,13 +257,14 @@ class Job:
     def _exchanged(self, requests: Mapping[str, Request]) -> tuple[dict[str, Reply], list[Exception]]:
         """Send to all at once; wait for all, so that no party is left in the middle of a round."""
 
-        def exchanged(party: str, data: bytes) -> tuple[bytes, str]:
+        def exchanged(party: str, data: bytes) -> tuple[bytes, Reply]:
             answer = self._transport.exchange(party, data, timeout=self._timeout)
-            return answer, digest(answer)
+            reply = Reply.decode(answer)
+            reply.hashed  # noqa: B018  here, while others still answer
+            return answer, reply
 
         encoded = {party: request.encode() for party, request in requests.items()}
         futures = {party: self._pool.submit(exchanged, party, data) for party, data in encoded.items()}
-        hashes = {party: digest(data) for party, data in encoded.items()}  # while the parties work
         replies: dict[str, Reply] = {}
         failures: list[Exception] = []
         for party, future in futures.items():
@@ -274,18 +274,17 @@ class Job:
                 direction="out",
                 kind=request.kind,
                 payload=encoded.pop(party),
-                hashed=hashes[party],
+                hashed=request.hashed,
                 **place,  # type: ignore[arg-type]
             )
             try:
-                data, hashed = future.result()
-                reply = Reply.decode(data)
+                data, reply = future.result()
             except Exception as error:
                 self.transcript.record(sent)
                 failures.append(error)
                 continue
             kind = "error" if reply.error else "reply"
-            got = Message(direction="in", kind=kind, payload=data, hashed=hashed, **place)  # type: ignore[arg-type]
+            got = Message(direction="in", kind=kind, payload=data, hashed=reply.hashed, **place)  # type: ignore[arg-type]
             self.transcript.record(sent, got)
             self._bytes += len(sent.payload) + len(data)
             if reply.error:

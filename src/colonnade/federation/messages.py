@@ -57,6 +57,10 @@ class Mail:
         """Of the sealed bytes. Two seals of the same message differ, so it says nothing about what is inside."""
         return digest(self.sealed)
 
+    def outline(self) -> dict[str, Any]:
+        """`to_dict` with the digest of the sealed bytes in their place."""
+        return {**self.to_dict(), "sealed": self.hashed}
+
 
 def digest_of(letters: Iterable[Mail]) -> bytes:
     """Of several messages: their tags and sealed bytes."""
@@ -74,6 +78,15 @@ class Request:
     mail: Sequence[Mail] = ()
 
     def encode(self) -> bytes:
+        return self._encoded([mail.to_dict() for mail in self.mail])
+
+    @cached_property
+    def hashed(self) -> str:
+        """The digest of this message with the digest of each letter in the place of its sealed bytes, so that these are
+        hashed once, wherever they go. A digest is text and sealed bytes are not: no other message is written alike."""
+        return digest(self._encoded([mail.outline() for mail in self.mail]))
+
+    def _encoded(self, mail: list[dict[str, Any]]) -> bytes:
         return wire.encode(
             {
                 "kind": self.kind,
@@ -82,7 +95,7 @@ class Request:
                 "stage": self.stage,
                 "step": self.step,
                 "arguments": dict(self.arguments),
-                "mail": [mail.to_dict() for mail in self.mail],
+                "mail": mail,
             }
         )
 
@@ -110,7 +123,15 @@ class Reply:
     error: str = ""
 
     def encode(self) -> bytes:
-        return wire.encode({"value": self.value, "mail": [mail.to_dict() for mail in self.mail], "error": self.error})
+        return self._encoded([mail.to_dict() for mail in self.mail])
+
+    @cached_property
+    def hashed(self) -> str:
+        """As that of a request."""
+        return digest(self._encoded([mail.outline() for mail in self.mail]))
+
+    def _encoded(self, mail: list[dict[str, Any]]) -> bytes:
+        return wire.encode({"value": self.value, "mail": mail, "error": self.error})
 
     @classmethod
     def decode(cls, data: bytes) -> Reply:

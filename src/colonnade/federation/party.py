@@ -74,6 +74,8 @@ from colonnade.secure.sealed import Identity
 
 COORDINATOR = "coordinator"
 HOUR = 3600.0
+UNREADABLE = "unreadable"
+"""The kind of a request that cannot be decoded."""
 
 
 class Party(Workplace):
@@ -159,7 +161,7 @@ class Party(Workplace):
         with self._one_at_a_time:
             if self._closed:
                 return Reply(error=PartyLost.code).encode()
-            request = Request(kind="unreadable", arguments={})
+            request = Request(kind=UNREADABLE, arguments={})
             try:
                 self._end_old_jobs()
                 request = Request.decode(data)
@@ -204,7 +206,7 @@ class Party(Workplace):
         letters: Sequence[Mail] = (),
         hashes: tuple[str, str] = ("", ""),
     ) -> None:
-        """`hashes` are those of request and reply, where they are known: a large message is hashed once."""
+        """`hashes` are those of request and reply, where they are known."""
 
         def message(direction: Literal["in", "out"], kind: str, payload: bytes, **more: Any) -> Message:
             place = {"peer": COORDINATOR, "job": request.job, "seq": request.seq, "step": request.step}
@@ -212,7 +214,9 @@ class Party(Workplace):
 
         sealed = "sealed: only the recipient can read it"
         self.transcript.record(
-            message("in", request.kind, data, hashed=hashes[0]),
+            message(
+                "in", request.kind, data, hashed=hashes[0] or ("" if request.kind == UNREADABLE else request.hashed)
+            ),
             *(
                 message("out", "mail", m.sealed, peer=m.recipient, tag=m.tag, discloses=sealed, hashed=m.hashed)
                 for m in letters
@@ -360,7 +364,7 @@ class Party(Workplace):
             raise AwaitingApproval(f"job {request.job} waits for this party's operator.")
         self._check_not_ended(request.job)
 
-        hashed = wire.digest(data)
+        hashed = request.hashed
         answered = self.store.reply(request.job, request.seq)
         if answered is not None:
             return self._replay(request, data, hashed, answered.request, answered.reply)
@@ -423,7 +427,8 @@ class Party(Workplace):
             raise ReplayMismatch(f"request {request.seq} of job {request.job} was answered before for other content.")
         if reply is None:
             raise NotApproved(f"job {request.job} is closed and its replies are forgotten; start a new one.")
-        self._record(request, data, reply, kind="replay", discloses="the same bytes as before", hashes=(hashed, ""))
+        hashes = (hashed, Reply.decode(reply).hashed)
+        self._record(request, data, reply, kind="replay", discloses="the same bytes as before", hashes=hashes)
         return reply
 
     def _source(self, job: str, stage: Stage, number: int) -> Randomness:
@@ -445,14 +450,15 @@ class Party(Workplace):
         return SimulatedRandomness(simulated[0], f"{self.name}/{simulated[1]}/{stage.name}/{number}")
 
     def _commit(self, request: Request, data: bytes, hashed: str, release: Release, cost: Cost, work: Work) -> bytes:
-        reply = Reply(value=release.value, mail=work.outbox).encode()
+        answer = Reply(value=release.value, mail=work.outbox)
+        reply = answer.encode()
         with self.database.transaction():
             self._check_not_ended(request.job)  # by the operator, while the step ran
             for name, value in work.kept.items():
                 self.store.keep(request.job, name, value)
             self.store.add_letters(request.job, work.letters)
             self.store.add_sent(request.job, work.sent)
-            stored = self.store.add_reply(request.job, request.seq, hashed, reply)
+            self.store.add_reply(request.job, request.seq, hashed, reply)
             self._record(
                 request,
                 data,
@@ -461,7 +467,7 @@ class Party(Workplace):
                 discloses=release.discloses,
                 cost=cost,
                 letters=work.outbox,
-                hashes=(hashed, stored),
+                hashes=(hashed, answer.hashed),
             )
         return reply
 

@@ -107,6 +107,9 @@ class Plan(Viewed):
     def __repr__(self) -> str:
         return f"<Plan of {self.method}: {self.rounds()} rounds in {len(self.stages)} stages, {self.total()}>"
 
+    def __str__(self) -> str:
+        return self.text()
+
     def view(self) -> View:
         """What leaves whom, who sees it and what it costs, for a notebook."""
         rows = tuple(

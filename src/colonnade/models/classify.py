@@ -29,7 +29,6 @@ from colonnade.federation.options import (
     Gamma,
     Option,
     OptionalEpsilon,
-    Presence,
     RelationOption,
     Response,
     Tile,
@@ -40,6 +39,7 @@ from colonnade.federation.roster import Roster
 from colonnade.formatting import counted
 from colonnade.models.matrix import (
     ClipOption,
+    PresenceOption,
     SecondMoments,
     columns_of,
     empty_text,
@@ -116,13 +116,7 @@ class Classify(BinaryOptions):
 
     epsilon: OptionalEpsilon = 1.0
     delta: Delta = 1e-6
-    presence: Annotated[
-        Presence,
-        Option(
-            "ignore takes an absent block as zeros; secret and known average each product over the records that have"
-            " both blocks, and known shows the share holders who has which record."
-        ),
-    ] = "ignore"
+    presence: PresenceOption = "ignore"
     view: ViewOption = "client"
     relation: RelationOption = "zero-out"
     ridge: Annotated[

@@ -32,6 +32,13 @@ ClipOption = Annotated[
         form="PARTY=NORM",
     ),
 ]
+PresenceOption = Annotated[
+    Presence,
+    Option(
+        "ignore takes an absent block as zeros; secret and known average each product over the records that have both"
+        " blocks, and known shows the share holders who has which record."
+    ),
+]
 
 
 def norm_bounds(facts: PublicFacts, names: Sequence[str] | None, clip: Clip | None = None) -> dict[str, float]:

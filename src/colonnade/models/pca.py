@@ -29,7 +29,6 @@ from colonnade.federation.options import (
     Memory,
     Option,
     OptionalEpsilon,
-    Presence,
     RelationOption,
     Tile,
     Verify,
@@ -38,6 +37,7 @@ from colonnade.federation.options import (
 from colonnade.federation.roster import Roster
 from colonnade.models.matrix import (
     ClipOption,
+    PresenceOption,
     columns_of,
     empty_text,
     feature_matrix,
@@ -93,13 +93,7 @@ class PCA(Method["PrincipalComponents"]):
             only={"centre": (True,)},
         ),
     ] = True
-    presence: Annotated[
-        Presence,
-        Option(
-            "ignore takes an absent block as zeros; secret and known average each product over the records that have"
-            " both blocks, and known shows the share holders who has which record."
-        ),
-    ] = "secret"
+    presence: PresenceOption = "secret"
     view: ViewOption = "client"
     relation: RelationOption = "zero-out"
     tile: Tile = 2048

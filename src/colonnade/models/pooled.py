@@ -238,10 +238,11 @@ def pool(results: Sequence[Any], *, df_complete: float | None = None) -> Pooled:
 
     Example
     -------
-    >>> import statsmodels.api as sm
-    >>> fits = [sm.OLS(table["y"], sm.add_constant(table[["x"]])).fit() for table in tables]
-    >>> co.pool(fits).tidy()["term"].tolist()
-    ['const', 'x']
+    >>> import pandas as pd
+    >>> from types import SimpleNamespace as Fit
+    >>> fits = [Fit(params=pd.Series({"x": slope}), cov_params=[[0.04]], nobs=90) for slope in (1.0, 1.2, 0.8)]
+    >>> co.pool(fits).bse.round(3).to_dict()
+    {'x': 0.306}
     """
     fits = list(results)
     if len(fits) < 2:

@@ -26,14 +26,18 @@ from colonnade.federation.step import Public, Release, step
 from colonnade.privacy.calibration import Calibration, Gaussians, Releases, Skellams
 from colonnade.privacy.cost import Cost, Gaussian, Relation
 from colonnade.privacy.noise import discrete_gaussian
-from colonnade.statistics.describe import DEPTH, marginal, tree_leaves
+from colonnade.statistics.adaptive import AdaptiveMarginal, most_counts
+from colonnade.statistics.describe import DEPTH, ROUNDS, adaptive_marginal, marginal, tree_leaves
 from colonnade.statistics.features import EMPTY, Feature, design_chunks, has_level
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import colluders
+from colonnade.statistics.marginals import Marginal, from_shares
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, later_ranges
 from colonnade.statistics.quantiles import quantiles
 
 Counts = NDArray[np.float64]
+Spread = Counts | AdaptiveMarginal
+"""What is known of a column: noisy counts of its values, of a tree of its range, or of cells that were refined."""
 Ranges = dict[str, tuple[float, float]]
 """{feature: the ends of what is mapped to [-1, 1]}"""
 
@@ -46,7 +50,8 @@ class Scales:
 
     `columns` are the columns of each party, `noiseless` is the layout of the moments without noise and ranges. `shares`
     of the budget (as 1 / noise multiplier squared) are those of "spread", "norms", other local releases, which happen
-    once, and "moments".
+    once, and "moments". With `adaptive` the spread of a numeric column is its distribution, tails and point masses
+    included, instead of a tree.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Scales:
         delta: float,
         view: View = "client",
         relation: Relation = "zero-out",
+        adaptive: bool = False,
     ) -> None:
         noiseless.check()
         counts = {"spread": sum(map(len, columns.values())), "norms": len(columns)}
@@ -80,9 +86,12 @@ class Scales:
         self.spread = planned(
             "spread",
             marginal,
-            {party: [_marginal(column, self.levels["spread"]) for column in own] for party, own in columns.items()},
+            {
+                party: [_marginal(column, self.levels["spread"], adaptive=adaptive) for column in own]
+                for party, own in columns.items()
+            },
             discloses="noisy counts of a column's public cells",
-            reply_bytes=8 << (DEPTH + 1),
+            reply_bytes=8 * most_counts(ROUNDS["gaussian"]) if adaptive else 8 << (DEPTH + 1),
         )
         self.norms = planned(
             "norms",
@@ -93,22 +102,30 @@ class Scales:
             later={"layout": later_ranges(layout)},
         )
         self.stages = (self.spread, self.norms)
+        self.adaptive = adaptive
 
-    def ask_spread(self, job: Job) -> dict[str, Counts]:
-        """{column: noisy counts}; a column of every party at a time."""
-        counts: dict[str, Counts] = {}
+    def ask_spread(self, job: Job) -> dict[str, Spread]:
+        """{column: what its noisy counts say}; a column of every party at a time."""
+        spread: dict[str, Spread] = {}
         for turn in range(self.spread.rounds):
             for party, noisy in job.ask(self.spread).items():
-                counts[self.columns[party][turn].name] = np.asarray(noisy, dtype=np.float64)
-        return counts
+                column = self.columns[party][turn]
+                if self.adaptive and not column.discrete:
+                    spread[column.name] = adaptive_marginal(
+                        column, noisy, n=job.facts.n, noise="gaussian", level=self.levels["spread"]
+                    )
+                else:
+                    spread[column.name] = np.asarray(noisy, dtype=np.float64)
+        return spread
 
-    def empty_text(self, spread: Mapping[str, Counts]) -> str:
+    def empty_text(self, spread: Mapping[str, Spread]) -> str:
         """How many cells of each column are empty: the last count of a column that may have some."""
         listed = [column for own in self.columns.values() for column in own if column.missing]
         if not listed:
             return ""
-        counts = ", ".join(f"{column.name} {max(round(spread[column.name][-1]), 0):,}" for column in listed)
-        most = max(1.0 if column.discrete else math.sqrt(DEPTH) for column in listed) * self.levels["spread"]
+        counts = ", ".join(f"{column.name} {max(round(_empty(spread[column.name])), 0):,}" for column in listed)
+        exact = [column.discrete or self.adaptive for column in listed]
+        most = (1.0 if all(exact) else math.sqrt(DEPTH)) * self.levels["spread"]
         return (
             f"Empty cells of records that a party has (noise with standard deviation of at most {most:.3g}): {counts}."
         )
@@ -119,34 +136,55 @@ class Scales:
         return {party: np.asarray(noisy, dtype=np.float64) for party, noisy in lengths.items()}
 
 
-def _marginal(column: Column, level: float) -> dict[str, Any]:
-    shape = "histogram" if column.discrete else "tree"
+def _empty(spread: Spread) -> float:
+    return spread.empty if isinstance(spread, AdaptiveMarginal) else float(spread[-1])
+
+
+def _marginal(column: Column, level: float, *, adaptive: bool) -> dict[str, Any]:
+    shape = "histogram" if column.discrete else "adaptive" if adaptive else "tree"
     return {"column": column.name, "shape": shape, "bins": 2, "noise": "gaussian", "level": level}
 
 
 # --- what follows from the counts -------------------------------------------------------------------------
 
 
-def centre_and_deviation(column: Column, feature: Feature, counts: Counts) -> tuple[float, float]:
+def centre_and_deviation(column: Column, feature: Feature, spread: Spread) -> tuple[float, float]:
     """Where a feature lies and how far it spreads, from noisy counts; in its own units, never a deviation of 0.
 
     Numeric columns: the median, and half the way from the 16th to the 84th percentile (or a quarter of that from 2.5 to
     97.5 where many values are equal). Listed values: mean and deviation of the codes, or of the indicator.
     """
     if column.discrete:
-        # The last count of a column that may have empty cells is theirs: a level of its own, or no value.
-        codes = np.arange(len(counts), dtype=np.float64)
-        if column.missing:
-            codes[-1] = EMPTY
-            counts = counts if has_level(column) else counts * (codes != EMPTY)
-        weights = np.maximum(counts, 0.0)
-        weights /= max(weights.sum(), 1e-300)
-        values = codes if feature.category is None else (codes == feature.category).astype(np.float64)
-        mean = float(weights @ values)
-        return mean, max(math.sqrt(max(float(weights @ (values - mean) ** 2), 0.0)), 0.05 * feature.half)
+        law = listed_values(column, feature, spread)
+        mean = float(law.probabilities @ law.points)
+        return mean, max(math.sqrt(float(law.probabilities @ (law.points - mean) ** 2)), 0.05 * feature.half)
     levels = np.array([0.025, 0.16, 0.5, 0.84, 0.975])
-    low, left, middle, right, high = quantiles(*tree_leaves(column, counts), levels)
+    if isinstance(spread, AdaptiveMarginal):
+        low, left, middle, right, high = spread.marginal.quantile(levels)
+    else:
+        low, left, middle, right, high = quantiles(*tree_leaves(column, spread), levels)
     return float(middle), max(float(right - left) / 2, float(high - low) / 4, feature.half / 500)
+
+
+def listed_values(column: Column, feature: Feature, spread: Spread) -> Marginal:
+    """The distribution of a discrete column's codes, or of one of its indicators."""
+    assert not isinstance(spread, AdaptiveMarginal)
+    codes = np.arange(len(spread), dtype=np.float64)
+    if column.missing:  # the last count is that of empty cells: a level of its own, or no value
+        codes[-1] = EMPTY
+    valued = codes != EMPTY if not has_level(column) else np.ones(len(codes), dtype=bool)
+    weights = np.maximum(spread[valued], 0.0)
+    weights /= max(weights.sum(), 1e-300)
+    if feature.category is None:
+        return from_shares(codes[valued], weights)
+    share = float(weights @ (codes[valued] == feature.category))
+    return from_shares(np.array([0.0, 1.0]), np.array([1 - share, share]))
+
+
+def feature_law(column: Column, feature: Feature, spread: Spread) -> Marginal:
+    """The distribution of a feature in its own units: value = centre + half * feature."""
+    law = spread.marginal if isinstance(spread, AdaptiveMarginal) else listed_values(column, feature, spread)
+    return replace(law, points=(law.points - feature.centre) / feature.half)
 
 
 def length_quantile(lengths: Counts, width: int, share: float) -> float:

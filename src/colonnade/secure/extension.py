@@ -180,7 +180,7 @@ class Extension:
             raise SecureError(f"cannot project {len(which)} rows on vectors {vectors.shape}.")
         for (factors, rows), columns in parts:
             own = vectors[:, :, columns]
-            if rows.shape[1:] != (len(which), own.shape[2]) or len(rows) != len(primes) and rows.itemsize > 2:
+            if rows.shape[1:] != (len(which), own.shape[2]) or (len(rows) != len(primes) and rows.itemsize > 2):
                 raise SecureError(f"cannot project rows {rows.shape} on vectors {own.shape}.")
             scaled = self.field.mul(own, np.array(factors, dtype=np.int32).reshape(-1, 1, 1, 1))
             _add_projections(rows, np.ascontiguousarray(np.swapaxes(scaled, 2, 3)), which, sums)

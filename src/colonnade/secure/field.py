@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numba
@@ -64,6 +64,7 @@ def primes_for(bits: int) -> tuple[int, ...]:
     )
 
 
+@cache
 def is_prime(number: int) -> bool:
     """Trial division: enough for numbers below 2^21."""
     return number >= 2 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))

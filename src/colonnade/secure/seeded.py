@@ -237,7 +237,7 @@ class Term(NamedTuple):
 
 
 def terms(share: Share, number: int) -> list[Term]:
-    """Terms whose sum is one block of a share. That of a dealer is made of its integers and of streams: where only a few
+    """Terms whose sum is one block of a share. A dealer's own is made of its integers and of streams: where only a few
     combinations of the columns are wanted, those of the terms are found sooner than every entry of the share."""
     if isinstance(share, DealtShare) and isinstance(share.dealing, Dealing) and share.dealing.values.itemsize <= 2:
         field, shape, seeds = share.field, share.shape, share.dealing.seeds

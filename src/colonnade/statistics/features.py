@@ -22,6 +22,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,26 @@ def constant_response(response: str, gaps: Sequence[str]) -> str:
 def by_rule(rules: Mapping[str, EmptyRule], rule: EmptyRule) -> tuple[str, ...]:
     """The columns of one rule."""
     return tuple(name for name, used in rules.items() if used == rule)
+
+
+class FilledRecords:
+    """A layout without masks of cells: an empty cell makes its record count as absent at its party."""
+
+    facts: PublicFacts
+
+    @property
+    def used(self) -> Sequence[Feature]:
+        """All that is read."""
+        raise NotImplementedError
+
+    @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The columns in which an empty cell makes a record count as absent."""
+        return by_rule(empty_rules(self.used, self.facts, "drop"), "drop")
+
+    def present(self, me: Party) -> NDArray[np.bool_]:
+        """For each row of the cohort, whether this party has the record with all cells that must be filled."""
+        return me.present_with([name for name in self.filled if name in me.block.columns])
 
 
 @dataclass(frozen=True, eq=False)

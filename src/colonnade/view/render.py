@@ -58,7 +58,7 @@ class Viewed(ABC):
 def view_text(view: View) -> str:
     """A view as plain text: what makes it unusable, what it is, how good it is, and the tables of a terminal."""
     parts = [*(f"WARNING: {warning}" for warning in view.warnings), view.title, view.quality]
-    for block in view.tables():
+    for block in view.tables() or [block for block in view.answer if isinstance(block, Table)]:
         parts += ["", *([block.title] if block.title != view.title else []), _table_text(block)]
     return "\n".join(parts)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from colonnade.data import Block, Column, Columns, FrameSource
 from colonnade.data.draft import Draft, draft, round_outwards
-from colonnade.errors import DraftDomain, DuplicateColumn, EmptyParty, KeyProblem
+from colonnade.errors import DraftDomain, EmptyParty, KeyProblem
 from colonnade.view.render import view_page
 
 IDS = pd.Series([1, 2, 3, 4], name="id")
@@ -121,8 +121,16 @@ def test_what_cannot_be_drafted() -> None:
         draft(frame, key="firm")
     with pytest.raises(EmptyParty, match="no records"):
         draft(frame.iloc[:0], key="id")
-    with pytest.raises(DuplicateColumn, match=r"a\.b"):
-        draft(pd.concat([frame, frame[["a.b"]]], axis=1), key="id")
+    with pytest.raises(KeyProblem, match="the key column 'id' more than once"):
+        draft(pd.concat([frame, frame[["id"]]], axis=1), key="id")
+
+
+def test_a_name_that_comes_twice_is_left_out_and_the_rest_loads(tmp_path: Path) -> None:
+    pd.concat([mixed_frame(), mixed_frame()[["a.b"]]], axis=1).to_csv(tmp_path / "twice.csv", index=False)
+    columns = draft({"p": tmp_path / "twice.csv"}, key="id").confirmed()
+    assert list(columns) == ["flag", 'the "sector"']
+    assert "more than once; rename all but one" in columns.ignore["a.b"]
+    assert len(Block.open("p", tmp_path / "twice.csv", key="id", columns=columns).keys) == 4
 
 
 # --- messy tables: nothing stops a draft, and what it drafts admits the table -----------------------------------
@@ -243,6 +251,37 @@ def test_a_date_whose_day_and_month_cannot_be_told_apart_is_drafted_with_a_doubt
     (finding,) = draft(frame, key="id").findings
     assert finding.column.date_format == "%d/%m/%Y"
     assert "could also be month first" in finding.confirm
+
+
+@pytest.mark.parametrize("rows", [4, 2])
+@pytest.mark.parametrize(
+    ("cells", "form"),
+    [
+        (["13.02.2020", "03/04/2020", "05.06.2020", "2020-08-07"], "%d.%m.%Y | %d/%m/%Y | %Y-%m-%d"),
+        (["2020-02-13 10:20", "2020-02-14 11:00", "05.06.2020", "n/a"], "%Y-%m-%d %H:%M | %d.%m.%Y"),
+        (["12/31/2020", "2020-02-13", "05/06/2020", "07/08/2020"], "%m/%d/%Y | %Y-%m-%d"),
+    ],
+)
+def test_dates_in_several_formats(
+    cells: list[str], form: str, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("colonnade.data.draft.ROWS", rows)
+    frame = pd.DataFrame({"id": IDS, "x": cells})
+    (finding,) = draft(frame, key="id").findings
+    assert finding.column is not None
+    assert finding.column.date_format == form
+    assert f"written as {form}" in finding.why
+    again = Columns.from_toml_text(draft(frame, key="id").to_toml(confirmed=True))["x"]
+    days = again.decode(again.encode(frame["x"]))
+    assert str(days.iloc[2]).startswith("2020-05-06" if form.startswith("%m") else "2020-06-05")
+
+
+def test_cells_that_mean_empty_count_as_empty() -> None:
+    frame = pd.DataFrame({"id": IDS, "x": ["n/a", "1", "", "30"], "y": ["nein", "ja", "-", "ja"]})
+    numbers, words = draft(frame, key="id").findings
+    assert (numbers.empty, words.empty) == (2, 1)
+    assert words.column is not None
+    assert words.column.categories == ("nein", "ja"), "the second is the event"
 
 
 def test_two_parties_with_one_name_have_one_owner() -> None:

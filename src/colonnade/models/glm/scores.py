@@ -40,7 +40,7 @@ from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.secure.bgw import Product, cross, gram, lift, multiply, open_product, recombine, reshare
 from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.secure.seeded import materialize
-from colonnade.statistics.features import Feature, by_rule, design, empty_rules, features, stochastic_round
+from colonnade.statistics.features import Feature, FilledRecords, design, features, stochastic_round
 from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.joint import (
     JointStages,
@@ -78,7 +78,7 @@ LEAST_LOG_MEAN, LARGEST_LOG_MEAN = -10.0, 16.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreLayout(SharedStatistic):
+class ScoreLayout(FilledRecords, SharedStatistic):
     """`columns` are the covariates. Rounds differ in the `adaptive` fields: their number, the coefficients (intercept
     first, of features), and the range of each party's part of the predictor.
 
@@ -174,14 +174,6 @@ class ScoreLayout(SharedStatistic):
     def width(self) -> int:
         """Coefficients."""
         return 1 + len(self.features)
-
-    @cached_property
-    def filled(self) -> tuple[str, ...]:
-        """The columns in which an empty cell makes a record count as absent at its party: weights are of blocks."""
-        return by_rule(empty_rules(self.used, self.facts, "drop"), "drop")
-
-    def present(self, me: Party) -> NDArray[np.bool_]:
-        return me.present_with([name for name in self.filled if name in me.block.columns])
 
     @cached_property
     def chunks(self) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,7 +24,7 @@ from colonnade.models.linear.diagnostics import lacking, residuals_by_pattern
 from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.models.linear.result import COMPLETE_CASES, Regression, Sample, missing_information
 from colonnade.models.matrix import columns_of
-from colonnade.statistics.features import constant_response, empty_rules, features
+from colonnade.statistics.features import Feature, constant_response, empty_rules, features
 from colonnade.statistics.gaussian_em import GaussianFit, Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
@@ -192,7 +192,28 @@ class Observed(Sample):
 
     def fitted(self) -> GaussianFit:
         """The maximum likelihood law; a refusal names columns to leave out."""
+        alone = never_together(self.data, self.features, self.response)
+        if alone:
+            listed = ", ".join(map(repr, alone))
+            raise BadArguments(
+                f"{listed} (or a category) does not vary in the records that another party has too, so nothing tells"
+                f" how their columns are related; leave out {listed} with columns=, or list fewer categories, so that"
+                " rare ones are other."
+            )
         return fit_gaussian(self.data, columns=[feature.column for feature in self.features], keep=self.response)
+
+
+def never_together(data: PatternStatistics, features: Sequence[Feature], response: str) -> list[str]:
+    """Columns of a feature that does not vary in the records that show some other party's block: their covariance is in
+    no pattern, and the likelihood is flat along it."""
+    owner = np.array([feature.party for feature in features])
+    alone: dict[str, None] = {}
+    for party in dict.fromkeys(owner.tolist()):
+        beside = [pattern for pattern in data.patterns if (owner[pattern.observed] == party).any()]
+        variance = PatternStatistics(data.names, tuple(beside)).available()[1]
+        flat = ~(variance > 0) & (owner != party)
+        alone |= dict.fromkeys(feature.column for feature in itertools.compress(features, flat))
+    return [name for name in alone if name != response]
 
 
 def check_joint_records(moments: MomentsResult, minimum: int, *, pairs: bool = True) -> None:

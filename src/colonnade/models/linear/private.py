@@ -42,7 +42,9 @@ from colonnade.models.private_scales import (
     Counts,
     Ranges,
     Scales,
+    Spread,
     centre_and_deviation,
+    feature_law,
     length_quantile,
     stretched,
 )
@@ -51,6 +53,7 @@ from colonnade.privacy.noise import discrete_gaussian
 from colonnade.statistics import forecast
 from colonnade.statistics.features import Feature, design_chunks, features, integer_bounds, quantize
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
+from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import MomentsLayout, later_ranges
 from colonnade.statistics.shares import received_from
 
@@ -125,7 +128,7 @@ class PrivateFit(Procedure[Regression]):
             pooled=True,
             verify=verify,
         )
-        self.scales = Scales(self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta)
+        self.scales = Scales(self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta, adaptive=True)
         self.layout, self.levels, self.moments = self.scales.layout, self.scales.levels, self.scales.moments
         self.gram_sd = math.sqrt(2 * self.layout.mu) / self.gamma**2
         sensitivity = own_sensitivity(self.gamma, self.bounds[self.response_party])
@@ -191,16 +194,16 @@ class PrivateFit(Procedure[Regression]):
             job.ask(self.presence)
         own = job.ask(self.own, layout=layout.to_dict())[self.response_party]
         gram = self.moments.run(job, ranges=ranges).grams[0]
-        releases = self.assembled(layout.features, gram, np.asarray(own, dtype=np.float64) / self.gamma**2)
+        releases = self.assembled(layout.features, spread, gram, np.asarray(own, dtype=np.float64) / self.gamma**2)
         result = self.result(*releases, simulated=job.simulated).with_costs(job.plan, private=True)
         empty = self.scales.empty_text(spread)
         return replace(result, remarks=(*result.remarks, empty)) if empty else result
 
-    def standard(self, counts: Mapping[str, Counts]) -> Ranges:
+    def standard(self, spread: Mapping[str, Spread]) -> Ranges:
         """{feature: centre -+ deviation} from noisy counts of each column."""
         ranges = {}
         for feature in self.features:
-            centre, deviation = centre_and_deviation(self.facts.column(feature.column), feature, counts[feature.column])
+            centre, deviation = centre_and_deviation(self.facts.column(feature.column), feature, spread[feature.column])
             ranges[feature.name] = (centre - deviation, centre + deviation)
         return ranges
 
@@ -213,10 +216,10 @@ class PrivateFit(Procedure[Regression]):
         return stretched(self.facts, self.features, standard, stretch)
 
     def assembled(
-        self, ranged: Sequence[Feature], gram: Matrix, own: Matrix
-    ) -> tuple[FactoredMoments, Clipping, list[Feature]]:
-        """The moments, and the features in their order, the response holder's first; a pair of parties seldom together
-        is refused."""
+        self, ranged: Sequence[Feature], spread: Mapping[str, Spread], gram: Matrix, own: Matrix
+    ) -> tuple[FactoredMoments, Clipping, list[Feature], list[Marginal]]:
+        """The moments, and the features in their order, the response holder's first, with their distributions; a pair
+        of parties seldom together is refused."""
         parties = (self.response_party, *self.others)
         order = [place for party in parties for place, feature in enumerate(ranged) if feature.party == party]
         ordered = [ranged[place] for place in order]
@@ -239,7 +242,8 @@ class PrivateFit(Procedure[Regression]):
             not self.facts.column(feature.column).discrete and feature.half < declared[feature.name] * (1 - 1e-9)
             for feature in ordered
         ]
-        return data, Clipping(np.array(narrowed), tuple(self.bounds[party] for party in parties)), ordered
+        laws = [feature_law(self.facts.column(feature.column), feature, spread[feature.column]) for feature in ordered]
+        return data, Clipping(np.array(narrowed), tuple(self.bounds[party] for party in parties)), ordered, laws
 
     def _needed(self) -> dict[tuple[int, int], tuple[float, int]]:
         """For each pair of the other parties, how many joint records the noise needs, and how many the features."""
@@ -301,6 +305,7 @@ class PrivateFit(Procedure[Regression]):
         data: FactoredMoments,
         clipping: Clipping,
         ranged: Sequence[Feature],
+        laws: Sequence[Marginal],
         *,
         simulated: bool = False,
         draws: int = DRAWS,

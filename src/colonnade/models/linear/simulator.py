@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtr
+from scipy.special import expit, ndtr, ndtri
 
-from colonnade.models.linear.factored import FactoredMoments, Factors, factors, influences
+from colonnade.models.linear.factored import FactoredMoments, factors, influences
 from colonnade.models.matrix import consecutive
 from colonnade.models.private_scales import Clipping
 from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
 from colonnade.statistics.marginals import Marginal
 
-DRAWS = 60_000
+DRAWS = 50_000
 STEPS = 6
 """Of the search for the law: the moments are then matched up to Monte Carlo error."""
 FLOOR = 0.02
@@ -36,61 +36,90 @@ LEAST_NOISE = 0.05
 """Of the response's variance: the smallest residual variance of the index."""
 ALWAYS = 0.995
 """A block that so many records have counts as never missing."""
+RARE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """What the simulation says of the estimate, in the features' units.
+    """What the simulation says of the estimate, in the features' units; intercept and slopes.
 
-    bias : of the intercept and slopes. response : how the estimated slopes move with the true ones.
-    sampling : their covariance without noise. unmatched : the largest difference of a correlation that is left.
+    clipping, missing : the bias of clipping alone, and what missing blocks add to it.
+    response : how the estimated slopes move with the true ones.
+    sampling : the covariance without noise.
+    unmatched : the largest difference of a correlation that is left.
     """
 
-    bias: Vector
+    clipping: Vector
+    missing: Vector
     response: Matrix
     sampling: Matrix
     unmatched: float
 
 
+@dataclass(frozen=True, eq=False)
+class Law:
+    """Of the rows: correlations of the latent scores, the index of the response, and what is added to the scores of a
+    categorical column's levels, the largest of which is the level (the first level has 0)."""
+
+    latent: Matrix
+    slopes: Vector
+    added: Vector
+
+
 def simulate(
-    data: FactoredMoments,
-    clipping: Clipping,
-    marginals: Sequence[Marginal],
-    target: int,
-    *,
-    draws: int = DRAWS,
+    data: FactoredMoments, clipping: Clipping, marginals: Sequence[Marginal], target: int, *, draws: int = DRAWS
 ) -> Simulated:
     """`marginals` are those of the features in the order of the data, in the features' units."""
     wanted = factors(data)
-    width = len(marginals)
-    others = np.delete(np.arange(width), target)
+    others = np.delete(np.arange(len(marginals)), target)
+    inner = np.ix_(others, others)
+    blocks = consecutive((data.n_own, *data.widths))
     rng = np.random.default_rng(0)  # post-processing: it protects nobody
-    normal = rng.standard_normal((draws, width))
+    normal = rng.standard_normal((draws, len(marginals)))
     uniform = rng.random((draws, len(data.widths)))
-    slopes = _slopes(wanted.sigma, target)
-    latent = correlation_of(_positive(correlation_of(wanted.sigma)[np.ix_(others, others)]))
-    goal = correlation_of(wanted.sigma)
-    block = np.repeat(np.arange(-1, len(data.widths)), (data.n_own, *data.widths))
     present = np.ones((draws, len(data.widths)), dtype=bool)
+    goal, slopes = correlation_of(wanted.sigma), _slopes(wanted.sigma, target)
+    levels = _levels(data, target)
+    free = np.ones(goal.shape, dtype=bool)
+    for places in levels:
+        free[np.ix_(places, places)] = False
+    law = Law(correlation_of(_positive(np.where(free, goal, np.eye(len(goal)))[inner])), slopes, np.zeros(len(goal)))
     for step in range(STEPS):
-        rows = _rows(normal, latent, slopes, marginals, target, others, block, present)
-        clipped = clipping(rows, consecutive((data.n_own, *data.widths)))
+        rows, law = _rows(
+            law,
+            normal,
+            marginals,
+            target,
+            levels,
+            np.column_stack([np.ones((draws, data.n_own), dtype=bool), np.repeat(present, data.widths, axis=1)]),
+        )
+        clipped = clipping(rows, blocks)
         present = _presence(data, clipped[:, : data.n_own], uniform)
-        law = factors(_moments(data, clipped, present))
-        reached = correlation_of(law.sigma)
-        off = goal - reached
+        moments = _moments(data, clipped, present)
+        reached = factors(moments)
+        off = goal - correlation_of(reached.sigma)
         if step + 1 < STEPS:
-            latent = correlation_of(_positive(latent + off[np.ix_(others, others)]))
-            slopes = slopes + _slopes(wanted.sigma, target) - _slopes(law.sigma, target)
-    simulated = _moments(data, clipped, present)
-    estimated = _coefficients(law.mu, law.sigma, target)
-    true = _coefficients(rows.mean(axis=0), np.cov(rows.T, ddof=0), target)
+            law = replace(
+                law,
+                latent=correlation_of(_positive(law.latent + (off * free)[inner])),
+                slopes=law.slopes + slopes - _slopes(reached.sigma, target),
+            )
+    true, cut = (_coefficients(matrix.mean(axis=0), np.cov(matrix.T, ddof=0), target) for matrix in (rows, clipped))
+    values = influences(moments, clipped, present, target)
     return Simulated(
-        bias=estimated - true,
+        clipping=cut - true,
+        missing=_coefficients(reached.mu, reached.sigma, target) - cut,
         response=_response(rows, clipped, target, others),
-        sampling=_sampling(simulated, clipped, present, target, wanted.count),
+        sampling=np.asarray(np.cov(values.T) * draws**2 / wanted.count),
         unmatched=float(np.abs(off).max()),
     )
+
+
+def _levels(data: FactoredMoments, target: int) -> list[NDArray[np.intp]]:
+    """The features of each categorical column."""
+    columns = np.array(data.columns or data.names)
+    groups = [np.flatnonzero(columns == name) for name in dict.fromkeys(columns.tolist())]
+    return [places for places in groups if len(places) > 1 and target not in places]
 
 
 def _slopes(sigma: Matrix, target: int) -> Vector:
@@ -109,31 +138,42 @@ def _positive(matrix: Matrix) -> Matrix:
 
 
 def _rows(
+    law: Law,
     normal: Matrix,
-    latent: Matrix,
-    slopes: Vector,
     marginals: Sequence[Marginal],
     target: int,
-    others: NDArray[np.intp],
-    block: NDArray[np.intp],
-    present: NDArray[np.bool_],
-) -> Matrix:
-    """Rows whose marginals are the released ones among the rows that have the block: the level of a score is its rank
-    among those that had the block with the law before."""
-    rows = np.empty_like(normal)
-    scores = ndtr(normal[:, others] @ np.linalg.cholesky(latent).T)
-    for score, place in zip(scores.T, others, strict=True):
-        if block[place] >= 0 and not present[:, block[place]].all():
-            shown = np.sort(score[present[:, block[place]]])
-            score = np.interp(score, shown, (np.arange(len(shown)) + 0.5) / len(shown))
-        rows[:, place] = marginals[place].quantile(score)
-    ranks = (np.arange(len(rows)) + 0.5) / len(rows)
-    response = marginals[target].quantile(ranks)
-    index = (rows[:, others] - rows[:, others].mean(axis=0)) @ slopes
+    levels: Sequence[NDArray[np.intp]],
+    shown: NDArray[np.bool_],
+) -> tuple[Matrix, Law]:
+    """Rows whose marginals are the released ones among the rows that show the column: the level of a score is its rank
+    among those that did with the law before. The law comes back with what its levels needed."""
+    others = np.delete(np.arange(len(marginals)), target)
+    rows, scores = np.empty_like(normal), np.empty_like(normal)
+    scores[:, others] = normal[:, others] @ np.linalg.cholesky(law.latent).T
+    added = law.added.copy()
+    for places in levels:
+        share = np.array([marginals[place].probabilities[-1] for place in places]).clip(RARE, 1 - RARE)
+        seen = shown[:, places[0]]
+        for _ in range(5):
+            utility = np.column_stack([np.zeros(len(rows)), scores[:, places] + added[places]])
+            choice = utility.argmax(axis=1)
+            reached = np.bincount(choice[seen], minlength=len(places) + 1)[1:] / seen.sum()
+            added[places] += ndtri(share) - ndtri(reached.clip(RARE, 1 - RARE))
+        for number, place in enumerate(places, start=1):
+            rows[:, place] = marginals[place].points[(choice == number).astype(np.intp)]
+    for place in np.setdiff1d(others, np.concatenate([*levels, np.array([], dtype=np.intp)])):
+        if shown[:, place].all():
+            rank = ndtr(scores[:, place])
+        else:
+            known = np.sort(scores[shown[:, place], place])
+            rank = np.interp(scores[:, place], known, (np.arange(len(known)) + 0.5) / len(known))
+        rows[:, place] = marginals[place].quantile(rank)
+    response = marginals[target].quantile((np.arange(len(rows)) + 0.5) / len(rows))
+    index = (rows[:, others] - rows[:, others].mean(axis=0)) @ law.slopes
     variance = response.var()
     index += np.sqrt(max(variance - index.var(), LEAST_NOISE * variance)) * normal[:, target]
     rows[np.argsort(index, kind="stable"), target] = response
-    return rows
+    return rows, replace(law, added=added)
 
 
 def _presence(data: FactoredMoments, own: Matrix, uniform: Matrix) -> NDArray[np.bool_]:
@@ -175,10 +215,3 @@ def _response(rows: Matrix, clipped: Matrix, target: int, others: NDArray[np.int
     whole, cut = (matrix - matrix.mean(axis=0) for matrix in (rows, clipped))
     inner = np.linalg.solve(cut[:, others].T @ cut[:, others], cut[:, others].T @ whole[:, others])
     return np.asarray(inner * float(cut[:, target] @ whole[:, target]) / float(whole[:, target] @ whole[:, target]))
-
-
-def _sampling(
-    simulated: FactoredMoments, clipped: Matrix, present: NDArray[np.bool_], target: int, count: float
-) -> Matrix:
-    values = influences(simulated, clipped, present, target)
-    return np.asarray(np.cov(values.T) * len(values) ** 2 / count)

@@ -55,7 +55,7 @@ from colonnade.secure.bgw import (
 )
 from colonnade.secure.field import BATCH_ROWS, Field, Residues, primes_for
 from colonnade.secure.seeded import Shape
-from colonnade.statistics.features import Feature, by_rule, design, empty_rules, features, stochastic_round
+from colonnade.statistics.features import Feature, FilledRecords, design, features, stochastic_round
 from colonnade.statistics.gaussian_em import Matrix
 from colonnade.statistics.joint import SharedStatistic, colluders, multiply_shares, share_rows
 from colonnade.statistics.shares import (
@@ -91,7 +91,7 @@ LANE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedLayout(SharedStatistic):
+class WeightedLayout(FilledRecords, SharedStatistic):
     """`names` are the covariates, then the response; `groups` of records, runs of them or of whole `clusters`.
 
     The response holder shares (1, its columns, one weight for each pair of the others), the others their columns.
@@ -141,14 +141,9 @@ class WeightedLayout(SharedStatistic):
     def own_features(self, party: str) -> list[Feature]:
         return [feature for feature in self.features if feature.party == party]
 
-    @cached_property
-    def filled(self) -> tuple[str, ...]:
-        """The columns in which an empty cell makes a record count as absent at its party: weights are of blocks."""
-        return by_rule(empty_rules(self.features, self.facts, "drop"), "drop")
-
-    def present(self, me: Party) -> NDArray[np.bool_]:
-        """For each row of the cohort, whether this party has the record with all cells that must be filled."""
-        return me.present_with([name for name in self.filled if name in me.block.columns])
+    @property
+    def used(self) -> list[Feature]:
+        return self.features
 
     @cached_property
     def parties(self) -> tuple[str, ...]:

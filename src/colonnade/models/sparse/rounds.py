@@ -44,7 +44,7 @@ from colonnade.models.sparse.path import (
     unit_loss,
 )
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
-from colonnade.statistics.features import Feature, by_rule, constant_response, design, empty_rules, features
+from colonnade.statistics.features import Feature, FilledRecords, constant_response, design, features
 from colonnade.statistics.joint import binding, once
 from colonnade.statistics.secure_sum import SecureSum, masked_release, unmask
 
@@ -65,7 +65,7 @@ FEWEST = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundLayout:
+class RoundLayout(FilledRecords):
     """What is fitted: `columns` are the covariates. Every member computes the rest alike from public facts."""
 
     facts: PublicFacts
@@ -132,15 +132,9 @@ class RoundLayout:
         """Where a party's features are among all."""
         return np.flatnonzero([feature.party == party for feature in self.features])
 
-    @cached_property
-    def filled(self) -> tuple[str, ...]:
-        """The columns in which an empty cell makes a record count as absent at its party: a residual has no mask."""
-        used = (*self.features, *features(self.facts, (self.response,)))
-        return by_rule(empty_rules(used, self.facts, "drop"), "drop")
-
-    def present(self, me: Party) -> NDArray[np.bool_]:
-        """For each row of the cohort, whether this party has the record with all cells that must be filled."""
-        return me.present_with([name for name in self.filled if name in me.block.columns])
+    @property
+    def used(self) -> tuple[Feature, ...]:
+        return (*self.features, *features(self.facts, (self.response,)))
 
     @cached_property
     def total(self) -> SecureSum:

@@ -30,7 +30,7 @@ from colonnade.errors import BadArguments, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
 from colonnade.papers.vfem.model import BlockParameters, own_moments
-from colonnade.statistics.features import Feature, by_rule, empty_rules, features
+from colonnade.statistics.features import Feature, FilledRecords, features
 from colonnade.statistics.features import design as cohort_features
 from colonnade.statistics.gaussian_em import Matrix, PatternStatistics, Vector
 
@@ -47,7 +47,7 @@ FLAT = 1e-8
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(FilledRecords):
     """The public shape of a job: covariates, response, who has what. `names` end with the response."""
 
     facts: PublicFacts
@@ -69,10 +69,9 @@ class Design:
         """Of covariates and response, party by party."""
         return features(self.facts, self.names)
 
-    @cached_property
-    def filled(self) -> tuple[str, ...]:
-        """The columns in which an empty cell makes a record count as absent at its party."""
-        return by_rule(empty_rules(self.features, self.facts, "drop"), "drop")
+    @property
+    def used(self) -> list[Feature]:
+        return self.features
 
     @property
     def covariates(self) -> list[Feature]:

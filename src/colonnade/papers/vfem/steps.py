@@ -57,9 +57,8 @@ BOUND = 2.0**13
 def announce(me: Party, *, names: list[str]) -> Release:
     """Tell the other data parties, sealed, which records are here."""
     design = Design.of(me.facts, names)
-    present = me.present_with([name for name in design.filled if name in me.block.columns])
     for party in design.parties:
-        me.send(party, MASK, np.packbits(present))
+        me.send(party, MASK, np.packbits(design.present(me)))
     return Release(None, "nothing: the masks travel sealed")
 
 
