@@ -159,7 +159,7 @@ class Scene:
             if exchange.request.kind != "ask":
                 self.fields[exchange.request.kind] |= set(Reply.decode(exchange.answer).value)
             if exchange.request.kind == "propose":
-                self.options = exchange.request.arguments["plan"]["options"]
+                self.drawn_from = drawn_from(exchange.request)
         self.letters = Counter(
             letter_key(letter) for answer in self.answers.values() for letter in Reply.decode(answer).mail
         )
@@ -227,6 +227,11 @@ def named_jobs(job: str) -> Iterator[None]:
         yield
     finally:
         run_folder.RunFolder.create = classmethod(original)  # type: ignore[method-assign]
+
+
+def drawn_from(proposal: Request) -> tuple[Any, Any]:
+    """What the noise of a simulation is a function of, beside the party and the request."""
+    return proposal.arguments["seed"], proposal.arguments["plan"]["options"]
 
 
 def _dump(party: Party) -> sqlite3.Connection:
@@ -348,9 +353,9 @@ class Witness:
             self._answer(name, request, answer, reply)
         elif reply.mail or set(reply.value) - self.scene.fields[request.kind]:
             self.learned(f"{name} answered {request.kind} with letters, or with more than in the honest run")
-        elif request.kind == "propose" and request.arguments["plan"]["options"] != self.scene.options:
-            # Taken with other options, on which no stage depends (the rows of a table, say): a simulation draws other
-            # noise for them, so that bytes differ from here on.
+        elif request.kind == "propose" and drawn_from(request) != self.scene.drawn_from:
+            # Taken with another seed, or with other options, on which no stage depends (the rows of a table, say): a
+            # simulation draws other noise for them, so that bytes differ from here on.
             self.loose = True
         return reply
 

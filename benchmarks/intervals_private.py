@@ -205,7 +205,9 @@ class Outcome:
             warned,
             float(inside.mean()),
             float(inside.min()),
-            float(np.sqrt(np.mean(errors.mean(axis=0) ** 2 * spread**2) / np.mean(away.var(axis=0, ddof=1) * spread**2))),
+            float(
+                np.sqrt(np.mean(errors.mean(axis=0) ** 2 * spread**2) / np.mean(away.var(axis=0, ddof=1) * spread**2))
+            ),
             float(np.sqrt(np.mean((away.mean(axis=0) / errors.mean(axis=0)) ** 2))),
             float(np.sqrt(np.mean((away / errors) ** 2))),
             float(np.mean(errors.mean(axis=0) * spread)),

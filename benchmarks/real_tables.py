@@ -56,6 +56,8 @@ class Call:
     options: Mapping[str, str | list[str]] = field(default_factory=dict)
     others: tuple[str, ...] = ()
     """The columns that it uses if it names none."""
+    instead: tuple[Mapping[str, str | list[str]], ...] = ()
+    """Options with another response."""
 
     def arguments(self) -> list[str]:
         stated = [(flag, value) for flag, values in self.options.items() for value in _listed(values)]
@@ -154,10 +156,11 @@ def calls_for(columns: Mapping[str, Mapping[str, Any]]) -> list[Call]:
             Call("polynomial-sum", {"--polynomial": json.dumps({"outputs": [[[1.0, {response: 2}]]]})}),
         ]
     if binary:
+        instead = tuple(explaining(name) for name in binary[1:])
         calls += [
-            Call("classify", {"--epsilon": "4", **explaining(binary[0])}),
-            Call("regress", {"--family": "binomial", **explaining(binary[0])}),
-            Call("select", {"--family": "binomial", **explaining(binary[0])}),
+            Call("classify", {"--epsilon": "4", **explaining(binary[0])}, instead=instead),
+            Call("regress", {"--family": "binomial", **explaining(binary[0])}, instead=instead),
+            Call("select", {"--family": "binomial", **explaining(binary[0])}, instead=instead),
         ]
     pair = (listed + numeric)[:2]
     if len(pair) == 2:
@@ -213,6 +216,13 @@ def _without(match: re.Match[str], call: Call) -> Call | None:
     return call.having(columns=json.dumps(names)) if names and len(names) < len(_named(call)) else None
 
 
+def _another_response(match: re.Match[str], call: Call) -> Call | None:
+    if not call.instead:
+        return None
+    rest = {flag: value for flag, value in call.options.items() if flag not in ("--response", "--columns")}
+    return replace(call, options={**rest, **call.instead[0]}, instead=call.instead[1:])
+
+
 def _larger(match: re.Match[str], call: Call) -> Call:
     return call.having(epsilon=f"{3 * float(str(call.options['--epsilon'])):g}")
 
@@ -227,6 +237,7 @@ RULES: tuple[Rule, ...] = (
     (r"use Select\(solver='moments'\)", lambda match, call: call.having(solver="moments")),
     (r"keep at most (\d+) columns", lambda match, call: _keep(int(match.group(1)), call)),
     (r"(allow|take) a larger epsilon|raise epsilon", _larger),
+    (r"choose another response", _another_response),
     (r"fewer columns|leave columns out|leave columns or a party out|choose (them with )?columns=", _fewer_columns),
 )
 """(what a sentence says, what the call is then); the first that fits is followed."""

@@ -3,8 +3,8 @@
 - CPU seconds of all members and the coordinator, with `verify` and without, in turns in one run; the ratio of the
   smallest is at most 1.3 for the jobs of `sqm` (moments of 195,666 records and 117 columns, as `PCA` takes them), of
   `mrf` (a Markov random field of Adult) and of `vfem` (`Regress` on 166,207 records of five parties). Starting
-  processes, loading blocks and the first run, which compiles kernels, do not count. A small job is shown beside them:
-  what it pays are five more rounds of messages.
+  processes, loading blocks and the first run, which compiles kernels, do not count. A small job pays for five more
+  rounds of messages: at most half a CPU second more. (Changed on 2026-11-17 after earlier runs: it had no limit.)
 - Bytes over the coordinator's border, with and without.
 - Each kind of message of a verification with one number changed, a thousand times: all must be found. The chance that
   a false claim is accepted is argued to be below 2^-50 for each prime, and so below 2^-40 for a job
@@ -41,18 +41,20 @@ from colonnade.statistics.moments import Moments
 from colonnade.statistics.tables import Tables
 
 LIMIT = 1.3
+SMALL_LIMIT = 0.5
+"""CPU seconds that a small job may take more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A job: `method(verify)` in a federation, whose CPU seconds `clock` reads. It `counts` if the limit is for it."""
+    """A job: `method(verify)` in a federation, whose CPU seconds `clock` reads; a `small` one has its own limit."""
 
     name: str
     federation: Federation
     method: Callable[[bool], Method[Any]]
     clock: Callable[[], float] = time.process_time
     repetitions: int = 2
-    counts: bool = True
+    small: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
             name=f"field of Adult, {data.n:,} x {len(data.columns)}",
             federation=federation,
             method=lambda verify: field_method(data, epsilon=0.8, verify=verify),
-            repetitions=1,
+            repetitions=2,
         )
 
     def regress(n: int, **options: Any) -> Callable[[], Kind]:
@@ -133,7 +135,7 @@ def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
                 name=f"Regress{words}, {n:,} x {len(data.names) + 1}",
                 federation=federation,
                 method=lambda verify: Regress(response="y", verify=verify, **options),
-                repetitions=1,
+                repetitions=3,
             )
 
         return kind
@@ -147,7 +149,7 @@ def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
             federation=federation,
             method=lambda verify: Tables(tables=tables, epsilon=1.0, verify=verify),
             repetitions=5,
-            counts=False,
+            small=True,
         )
 
     large = 40_000 if quick() else vfem.RECORDS
@@ -171,26 +173,31 @@ def caught_by_kind(trials: int) -> dict[str, int]:
 def main() -> int:
     page = Page("verify", "Verification: what it costs and what it finds", command="make bench NAME=verify")
     page.say(f"{machine()}. Load average at the start {os.getloadavg()[0]:.1f}; one thread for linear algebra.")
-    rows, ratios = [], []
+    rows, ratios, good = [], [], True
     with tempfile.TemporaryDirectory() as folder:
         for make in kinds(Path(folder), opened := ExitStack()):
             with opened:
                 kind = make()
                 with_it, without = measured(kind).values()
-            ratio = with_it.least / without.least
-            ratios += [ratio] if kind.counts else []
+            ratio, more = with_it.least / without.least, with_it.least - without.least
+            good &= more <= SMALL_LIMIT if kind.small else ratio <= LIMIT
+            ratios += [] if kind.small else [ratio]
             row = [
                 kind.name,
                 with_it.shown,
                 without.shown,
                 f"{ratio:.2f}",
-                f"{LIMIT}" if kind.counts else "",
+                f"{SMALL_LIMIT} s more" if kind.small else f"{LIMIT}",
                 f"{with_it.traffic / 1e6:.2f}",
                 f"{without.traffic / 1e6:.2f}",
             ]
             print(" | ".join(row), flush=True)
             rows.append(row)
-    page.say("CPU seconds: the smallest run, of which the ratio is, to the largest. Traffic in MB.")
+    page.say(
+        "CPU seconds: the smallest run, of which the ratio is, to the largest. Traffic in MB. The first three jobs are"
+        " those of `sqm`, `mrf` and `vfem`; their own pages have no such ratio. **Changed after earlier runs**: a small"
+        " job had no limit. It has one in CPU seconds now: five rounds of messages take as long as a small job itself."
+    )
     page.table(["job", "CPU s, verified", "CPU s, not", "ratio", "limit", "MB, verified", "MB, not"], rows)
     trials = 100 if quick() else 1000
     caught = caught_by_kind(trials)
@@ -200,7 +207,7 @@ def main() -> int:
         [[words, f"{caught[kind]:,} of {trials:,}", "below 2^-40"] for kind, words in KINDS.items()],
     )
     total, worst = sum(caught.values()), max(ratios)
-    good = worst <= LIMIT and total == trials * len(KINDS)
+    good &= total == trials * len(KINDS)
     return page.finish(good, worst_ratio=f"{worst:.2f}", found=f"{total}/{trials * len(KINDS)}")
 
 

@@ -96,7 +96,7 @@ def released(
         scaled = np.column_stack([(rows[one.name] - one.centre) / one.half / NORM_REACH for one in mine])
         scaled = np.clip(scaled[~np.isnan(scaled[:, 0])], -1, 1)
         lengths[party] = cells_of_lengths(scaled) + on * level["norms"] * rng.standard_normal(NORM_BINS)
-    ranged = replace(made.layout, ranges=made.final(standard, lengths)).features
+    ranged = replace(made.layout, ranges=made.final(standard, spread, lengths)).features
     blocks, present = [], {}
     for party in made.parties:
         mine = [one for one in ranged if one.party == party]

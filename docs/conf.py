@@ -49,6 +49,9 @@ html_show_sphinx = False
 def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Our docstrings are plain text with `code` and indented examples; this says the same in reStructuredText."""
     text = "\n".join(lines)
+    if not hasattr(obj, "declared"):  # a method's parameters are made from its options, as napoleon wants them
+        text = PARAMETERS.sub(lambda section: _terms(section[1]), text)
+    text = re.sub(r"^Returns\n-+\n", ".. rubric:: Returns\n\n", text, flags=re.MULTILINE)  # a sentence, and no type
     text = re.sub(r"(?<![`:])`([^`\n]+)`(?!`)", r"``\1``", text)  # `code`
     text = re.sub(r"(?<!\*)\*\*(?!\w)", r"\\*\\*", text)  # a power, not bold
     text = re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", text)  # a fitted attribute such as coef_
@@ -60,6 +63,21 @@ def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, line
             marked += ["::", ""]
         marked.append(line)
     lines[:] = marked
+
+
+PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def _terms(text: str) -> str:
+    """`a, b : what they are` as a list of terms: napoleon would take the description for a type, and name it twice."""
+    listed = re.sub(r"^(\w+(?:, \w+)*) : (.*(?:\n    .*)*)", _term, text, flags=re.MULTILINE)
+    return f".. rubric:: Parameters\n\n{listed}"
+
+
+def _term(entry: re.Match[str]) -> str:
+    names = ", ".join(f"``{name}``" for name in entry[1].split(", "))
+    described = " ".join(entry[2].split())
+    return f"{names}\n    {described}"
 
 
 def _in_section(lines: list[str]) -> bool:

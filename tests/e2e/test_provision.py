@@ -235,6 +235,10 @@ def test_the_service_renews_its_own_certificate(tmp_path: Path) -> None:
     service._later("described", "waits for bank to connect")
     assert service._due["described"][1] == 2.0
 
+    service.queue.ask(Describe(epsilon=1.0), name="other")
+    service._end("other", "")  # what a job waits for may be the end of another
+    assert service._due == {"described": (0.0, 2.0, "waits for bank to connect")}
+
 
 def test_a_consortium_that_cannot_be(tmp_path: Path) -> None:
     file = written(tmp_path)

@@ -20,7 +20,7 @@ from colonnade.federation.method import NoEstimate
 from colonnade.models.classify import solve_moments
 from colonnade.models.linear.result import Regression
 from colonnade.models.matrix import SecondMoments
-from colonnade.statistics.forecast import FORECAST, HOPELESS, classes
+from colonnade.statistics.forecast import FORECAST, HOPELESS, choice, classes, fewer
 
 N = 3000
 
@@ -88,6 +88,9 @@ def test_an_epsilon_that_protects_hardly_anyone_is_not_advised(tmp_path: Path) -
             if note.startswith(HOPELESS)
         )
     assert re.search(r"keep at most \d columns with columns=, since epsilon = \d+, which", warning)
+    listed = ["town"] * 40 + ["sex", "age"] + ["region"] * 5
+    assert fewer(listed, 2.0) == "leave out 'town' with columns= (about 29 features would do)"
+    assert fewer(listed, 20.0) == "leave out 'town', 'region' with columns= (about 6 features would do)"
 
 
 def test_the_forecast_noise_of_a_correlation_is_that_of_the_result(tmp_path: Path) -> None:
@@ -215,3 +218,23 @@ def test_a_classifier_that_noise_hides_is_refused_with_an_epsilon(tmp_path: Path
     assert warning.startswith(HOPELESS)
     assert re.search(r"epsilon = [\d.]+ would be enough, or fewer columns", warning)
     assert len(classes(noise_sd=30.0, n=1000, features=30, epsilon=0.5)) == 1
+
+
+@pytest.mark.parametrize(("noise", "n"), [(0.0, 1000), (0.05, 3000), (0.2, 3000)])
+def test_a_column_is_chosen_from_the_correlation_on_that_the_plan_says(noise: float, n: int) -> None:
+    """BIC of one column against none, over the exact records that the noisy ones are worth."""
+    (said,) = choice(noise=noise, n=n)
+    least = float(re.search(r"above (?:about )?([\d.]+)", said).group(1))  # type: ignore[union-attr]
+    worth = n / (1 + n * noise**2)
+    for factor, chosen in ((0.9, False), (1.1, True)):
+        assert (worth * np.log(1 - (factor * least) ** 2) + np.log(worth) < 0) == chosen
+
+
+def test_an_empty_choice_is_known_before_anything_is_spent(tmp_path: Path) -> None:
+    with consortium(tmp_path, 1) as federation:
+        plan = federation.plan(co.Select(response="a0", epsilon=0.05))
+        assert any(note.startswith(HOPELESS) and "empty choice" in note for note in plan.notes)
+        assert federation.run(plan)[0].support == ()
+        rich = federation.plan(co.Select(response="a0", epsilon=20.0))
+        assert any("BIC will choose a column by itself" in note for note in rich.notes)
+        assert federation.run(rich)[0].support

@@ -3,6 +3,7 @@ indicators, shares of no polynomial, false answers, coins that were not bound. H
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from colonnade.federation.stage import SEALED
 from colonnade.models.linear.combined import NOT_WEIGHTED
 from colonnade.models.linear.regress import Regress
 from colonnade.papers.vfem.method import VFEM
+from colonnade.secure.field import BATCH_ROWS
 from colonnade.statistics import joint, shares, verified
 from colonnade.statistics.circuit import CircuitStatistic
 from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout, MomentsResult
@@ -105,6 +107,27 @@ def test_rows_in_chunks_are_verified_in_pieces(federation: Federation, monkeypat
     stages = TableComputation(layout, "client", delta=1e-6)
     with federation.open(plan_of_stages("tables", stages.stages)) as job, pytest.raises(VerificationFailed):
         stages.run(job)
+
+
+@pytest.mark.parametrize("method", [GRAM, PATTERNS])
+def test_moments_in_little_memory_are_proven_from_the_terms_of_shares(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, method: Moments
+) -> None:
+    """All columns together are remembered in a small job only."""
+    layout = replace(method.layout(federation.facts, federation.roster), records=BATCH_ROWS)
+    assert not layout.remembers(0)
+    combine = MomentsLayout.combine
+
+    def wrong(self: Any, me: Party, number: int) -> Any:
+        return changed(combine(self, me, number), int(me.name == "clinic"))
+
+    for honest in (True, False):
+        if not honest:
+            monkeypatch.setattr(MomentsLayout, "combine", wrong)
+        stages = MomentComputation(layout, "client")
+        lie = contextlib.nullcontext() if honest else pytest.raises(VerificationFailed)
+        with federation.open(plan_of_stages("moments", stages.stages)) as job, lie:
+            stages.run(job)
 
 
 def test_several_openings_are_proven_before_the_first(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:

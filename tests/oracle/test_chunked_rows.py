@@ -10,9 +10,11 @@ import pytest
 
 import colonnade as co
 from colonnade.data.column import Column, Columns
-from colonnade.errors import UnsafeRequest
+from colonnade.errors import PartyLost, UnsafeRequest
 from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
+from colonnade.federation.job import Progress
+from colonnade.federation.party import Party
 from colonnade.secure.field import BATCH_ROWS
 from colonnade.statistics import circuit, features, moments
 from support.asking import asking
@@ -118,3 +120,33 @@ def test_nothing_opens_before_every_chunk_has_come(tmp_path: Path, monkeypatch: 
         with pytest.raises(UnsafeRequest), federation.open(plan) as job:
             job.ask(stages.share)
             job.ask(asking(stages.share_more, **{party: {"number": 3} for party in federation.roster.names}))
+
+
+def test_a_resumed_job_goes_on_at_the_range_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party is lost before the third range, and its process with what it remembered: no range is shared twice."""
+    monkeypatch.setattr(moments, "MAXIMUM_MAIL", 1)
+    shared: list[tuple[str, int]] = []
+    share = moments.MomentsLayout.share
+
+    def counted(layout: moments.MomentsLayout, me: Party, number: int) -> None:
+        if (me.name, number) == ("court", 2) and ("court", 2) not in lost:
+            lost.append(("court", 2))
+            raise PartyLost("the process was killed")
+        share(layout, me, number)
+        shared.append((me.name, number))
+
+    lost: list[tuple[str, int]] = []
+    monkeypatch.setattr(moments.MomentsLayout, "share", counted)
+    blocks, method = gridded(), co.Moments(epsilon=None, presence="secret", gamma=GAMMA)
+    with open_federation(tmp_path, blocks) as federation, pytest.raises(PartyLost):
+        federation.run(method, name="run")
+    reports: list[Progress] = []
+    with open_federation(tmp_path, blocks) as federation:
+        result, _ = federation.resume(tmp_path / "runs" / "run", progress=reports.append)
+    left = [report.bytes_left for report in reports]
+    assert left == sorted(left, reverse=True), "what is left only shrinks"
+    assert left[0] > 0.6 * reports[-1].bytes, "two of three ranges are forecast when the first has come"
+    assert (left[-1], reports[-1].remaining) == (0, 0.0)
+    assert sorted(shared) == [(party, number) for party in sorted(PARTIES) for number in range(3)]
+    truth = pooled(blocks)[list(result.entries[0])].fillna(0.0).to_numpy()
+    assert np.array_equal(result.grams[0], truth.T @ truth)

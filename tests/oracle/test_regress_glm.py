@@ -275,3 +275,15 @@ def test_a_category_that_is_never_with_a_block_is_named(tmp_path: Path) -> None:
     assert "kind[b]" in alone.params
     assert "'kind' (or a category) does not vary in the records that another party has too" in result.reason
     assert "leave out 'kind' with columns=" in result.reason
+
+
+def test_a_response_with_fewer_events_than_coefficients_is_refused_at_once(tmp_path: Path) -> None:
+    frame = table(120, seed=4)
+    frame["sued"] = np.where(np.arange(120) < 4, "yes", "no")
+    blocks = {party: frame[["id", *names]] for party, names in HELD.items()}
+    with Federation.local(blocks, key="id", columns=COLUMNS, allow=ALLOW, runs=tmp_path) as opened:
+        result, _ = opened.run(Regress(response="sued", columns=tuple(NAMES), family="binomial"))
+    assert result.reason == (
+        "'sued' is of its rarer class in 4 of 120 records that are used, fewer than the 5 coefficients; keep at most 3"
+        " columns with columns=, or choose another response."
+    )

@@ -26,7 +26,7 @@ from colonnade.errors import BadArguments, NotEstimable, SchemaError, UnsafeRequ
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.run_folder import RunFolder
-from colonnade.models.private_scales import cells_of_lengths
+from colonnade.models.private_scales import NORM_REACH, cells_of_lengths
 from colonnade.models.sparse.moments import log_odds
 from colonnade.models.sparse.private import ScaledMoments
 from colonnade.models.sparse.select import PathFromMoments, Select
@@ -476,6 +476,17 @@ def test_epsilon_selects_the_right_columns_where_noise_is_small(tmp_path: Path) 
     assert fit.predict(far)[0] == pytest.approx(fit.params["const"] + 6.0 * fit.params["x0"], rel=1e-9)
 
 
+def test_rare_events_are_explained_through_moments_too(tmp_path: Path) -> None:
+    """3 % events: least squares knows how little they vary, so that chance and signal are weighed on one scale."""
+    table, rng = related_table(6000, seed=4), np.random.default_rng(4)
+    eta = -4.2 + 0.8 * table["x0"] + 0.8 * table["x4"]
+    table["event"] = np.where(rng.random(len(table)) < expit(eta), "yes", "no")
+    assert 0.02 < (table["event"] == "yes").mean() < 0.05
+    with selection_federation(tmp_path, table, seed=7) as parties:
+        asked = Select(family="binomial", response="event", columns=COVARIATES, solver="moments")
+        assert set(asked.fit(parties).support) == {"x0", "x4"}
+
+
 def test_standardised_and_clipped_moments_give_back_the_coefficients(parties: Federation) -> None:
     """Without noise, on pooled records: scales from exact counts, rows clipped here, least squares from sklearn.
 
@@ -508,7 +519,7 @@ def test_standardised_and_clipped_moments_give_back_the_coefficients(parties: Fe
         lengths = {}
         for party in shape.columns:
             mine = [one.within(*standard[one.name]) for one in shape.features if one.party == party]
-            scaled = np.column_stack([(encoded[one.column] - one.centre) / one.half / 4 for one in mine])
+            scaled = np.column_stack([(encoded[one.column] - one.centre) / one.half / NORM_REACH for one in mine])
             lengths[party] = cells_of_lengths(np.clip(scaled, -1, 1)).astype(float)
         final = shape.final(standard, lengths)
         known = [one.within(*final[one.name]) for one in shape.features]

@@ -29,19 +29,19 @@ def test_our_claims_stand_and_papers_fall(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bug", "attacks"),
+    ("name", "bug", "attacks", "effort"),
     [
-        ("describe", "noise/1.4", 3),
-        ("describe", "noise/10", 4),  # one run is attacked only where it can notice the bug
-        ("regress", "forgotten-split", 1),
-        ("complete", "noise/1.4", 1),
-        ("fedpsg", "noise/1.4", 1),
-        ("vertimrf", "noise/1.4", 1),
-        ("presence-total", "silent-member", 1),
+        ("describe", "noise/1.4", 3, 1.0),
+        ("describe", "noise/10", 4, 0.3),  # one run is attacked only where it can notice the bug
+        ("regress", "forgotten-split", 1, 1.0),
+        ("complete", "noise/1.4", 1, 1.0),
+        ("fedpsg", "noise/1.4", 1, 1.0),
+        ("vertimrf", "noise/1.4", 1, 1.0),
+        ("presence-total", "silent-member", 1, 1.0),
     ],
 )
-def test_planted_bugs_are_found_by_every_attack_that_is_run(name: str, bug: str, attacks: int) -> None:
-    found = list(audit_method(name, planted=Planted.parse(bug), seed=4))
+def test_planted_bugs_are_found_by_every_attack_that_is_run(name: str, bug: str, attacks: int, effort: float) -> None:
+    found = list(audit_method(name, planted=Planted.parse(bug), effort=effort, seed=4))
     assert [one.verdict for one in found] == ["found"] * attacks
     assert all(one.power is None or one.power > 0.999 for one in found)
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from colonnade.cli.main import app
+from colonnade.console.coordinator import CoordinatorSite
 from colonnade.evaluation.report import write_report
 from support.browser import DESK, PHONE, Watched, launched
+from support.consortium import provisioned
 from support.operators import busy_party, served
 from support.reports import CASES, firms
 
@@ -49,6 +51,35 @@ def console_pictures(browser: Browser, images: Path) -> None:
             seen.open(console.new_link())
             seen.open(f"{console.origin}{console.base}runs")
             seen.page.screenshot(path=images / "console-runs-dark-phone.png")
+
+
+def coordinator_pictures(browser: Browser, images: Path, folder: Path) -> None:
+    """Asking for a job: the form and the plan that it leads to, for the documentation in part."""
+    with tempfile.TemporaryDirectory() as root:
+        site = CoordinatorSite(provisioned(Path(root)))
+        name = site.queue.put("describe", {"epsilon": 1.0}, name="describe-march")
+        progress = {"stage": "moments", "rounds": 3, "of": 12, "bytes": 10, "seconds": 60.0}
+        site.queue.tell({"n": 5000, "jobs": {name: {"state": "running", "sentence": "", "progress": progress}}})
+        with served(site) as (console, _):
+            for width in (DESK, PHONE):
+                for dark in (False, True):
+                    with Watched(browser, width=width, dark=dark) as seen:
+                        page = seen.open(console.new_link())
+                        named = f"{width}{'-dark' if dark else ''}.png"
+                        page.screenshot(path=folder / f"console-jobs-{named}", full_page=True)
+                        seen.open(f"{console.origin}{console.base}ask")
+                        page.screenshot(path=folder / f"console-methods-{named}", full_page=True)
+                        seen.open(f"{console.origin}{console.base}ask/synthesize")
+                        page.get_by_label("epsilon").fill("4")
+                        page.get_by_text("More options").click()
+                        page.screenshot(path=folder / f"console-form-{named}", full_page=True)
+                        page.get_by_role("button", name="Show the plan").click()
+                        page.screenshot(path=folder / f"console-plan-{named}", full_page=True)
+            with Watched(browser, width=900, height=760) as seen:
+                page = seen.open(console.new_link())
+                seen.open(f"{console.origin}{console.base}ask/synthesize")
+                page.get_by_label("epsilon").fill("4")
+                page.screenshot(path=images / "console-ask.png")
 
 
 def demo_pictures(browser: Browser, demo: Path, images: Path) -> None:
@@ -112,6 +143,7 @@ def main(images: Path, folder: Path) -> None:
             every_picture(browser, {"demo": demo / "index.html", **reports}, folder)
             every_picture(browser, every_kind(Path(root)), folder)
             console_pictures(browser, images)
+            coordinator_pictures(browser, images, folder)
 
 
 if __name__ == "__main__":

@@ -107,13 +107,13 @@ class OwnRows:
         filled = [places for places, gone in zip(self.places, lost, strict=True) if not gone]
         known = np.concatenate([*filled, np.zeros(0, dtype=np.intp)])
         chosen = []
-        for column in lost.nonzero()[0]:
+        for column in lost.nonzero()[0].tolist():
             places = self.places[column]
             wanted = expected.drawn[np.ix_(rows, places)] + off[:, known] @ _toward(left, known, places)
             slopes = _toward(left_estimated, known, places)
             offered = expected.estimated[np.ix_(donors, places)] + given[:, known] @ slopes
             rest = left_estimated[np.ix_(places, places)] - left_estimated[np.ix_(places, known)] @ slopes
-            match = nearest(*_whitened(rest, wanted, offered), generator)
+            match = nearest(_whitened(rest, wanted), _whitened(rest, offered), generator)
             chosen.append(donors[match])
             off[:, places] = self.features[np.ix_(donors[match], places)] - expected.drawn[np.ix_(rows, places)]
             known = np.concatenate([known, places])
@@ -130,11 +130,11 @@ def _toward(left: Reals, known: Places, places: Places) -> Reals:
     return np.asarray(linalg.solve(among + ridge * np.eye(len(known)), left[np.ix_(known, places)], assume_a="pos"))
 
 
-def _whitened(rest: Reals, *rows: Reals) -> tuple[Reals, ...]:
+def _whitened(rest: Reals, rows: Reals) -> Reals:
     """Rows in units of what is left of them; of one feature the unit does not matter."""
     ridge = 1e-6 * max(float(np.trace(rest)) / len(rest), 1e-12)
     root = linalg.cholesky(rest + ridge * np.eye(len(rest)), lower=True)
-    return tuple(linalg.solve_triangular(root, own.T, lower=True).T for own in rows)
+    return np.asarray(linalg.solve_triangular(root, rows.T, lower=True).T)
 
 
 def nearest(wanted: Reals, offered: Reals, generator: np.random.Generator) -> Places:

@@ -148,6 +148,11 @@ class CompletionMethod(Method[Completion]):
         """Does a party need what trains networks?"""
         return self.imputer in self.trained or self.label is not None
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Columns that a completed table has of its own."""
+        return (COHORT_ROW,)
+
     # --- with the public facts -------------------------------------------------------------------------------------
 
     def targets(self, facts: PublicFacts) -> tuple[str, ...]:
@@ -169,7 +174,7 @@ class CompletionMethod(Method[Completion]):
             raise BadArguments(f"label must be a column with categories, and {self.label!r} has none.")
         columns = {name: column for party in facts.columns.values() for name, column in party.items()}
         flags = {f"{name}{GENERATED}" for name in columns}
-        taken = [name for name in columns if name in (COHORT_ROW, DRAW) or name in flags]
+        taken = [name for name in columns if name in self.written or name in flags]
         if taken:
             raise SchemaError(
                 f"a completed table has a column {taken[0]!r} of its own; rename the party's, or leave it out of its"
@@ -236,6 +241,10 @@ class Complete(CompletionMethod):
                 "draws completes every party, so that the k-th tables of all of them are one complete table; leave"
                 " parties= and label= out."
             )
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        return (COHORT_ROW,) if self.draws is None else (COHORT_ROW, DRAW)
 
     def missing_data(self) -> str:
         return f"{assumed(self.imputer)} {ONE_VALUE if self.draws is None else SEVERAL_VALUES}"

@@ -179,7 +179,7 @@ class Column:
 
     def clipped(self, values: pd.Series[Any]) -> NDArray[Any]:
         """As `encode`, but never refuses: a number is clipped into the bounds, anything else counts as empty."""
-        return self.read(values)[0]
+        return self._codes(values)[0] if self.discrete else self._within(self.numbers(values)[0])
 
     def read(self, values: pd.Series[Any]) -> tuple[NDArray[Any], Faults]:
         """The clipped codes, and what `encode` would refuse. `colonnade.data.encoding` has the rules."""
@@ -208,13 +208,16 @@ class Column:
 
     def _numbers(self, values: pd.Series[Any]) -> Reading:
         numbers, unreadable, limited = self.numbers(values)
-        codes = np.clip(np.rint(numbers) if self.kind == "count" else numbers, self.lower, self.upper)
+        codes = self._within(numbers)
         outside = ~np.isnan(numbers) & (codes != numbers)
         mended = {"limited": limited}
         if self.clip:
             mended["clipped"] = int(outside.sum())
             outside = np.zeros(len(values), dtype=np.bool_)
         return codes, np.isnan(numbers) & ~unreadable, unreadable, outside, mended
+
+    def _within(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.clip(np.rint(numbers) if self.kind == "count" else numbers, self.lower, self.upper)
 
     def numbers(self, values: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
         """What the cells say, in the bounds or not: numbers, or steps since `from`; which are filled and say none; and

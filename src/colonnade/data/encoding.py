@@ -153,6 +153,8 @@ def read_numbers(values: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[n
     if isinstance(dtype, pd.StringDtype):
         return _read_text(pa.array(values, from_pandas=True))
     numeric = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
+    if isinstance(dtype, np.dtype) and dtype.kind in "fiu":
+        return values.to_numpy(dtype=np.float64), np.zeros(len(values), dtype=np.bool_)
     if numeric and not pd.api.types.is_complex_dtype(dtype):
         return values.to_numpy(dtype=np.float64, na_value=np.nan), np.zeros(len(values), dtype=np.bool_)
     cells = [_read_number(cell) for cell in values.to_numpy(dtype=object)]

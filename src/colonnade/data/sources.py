@@ -510,7 +510,9 @@ def _frames(batches: Iterable[Any], names: Sequence[str], rows: int) -> Iterator
 
 
 def _frame(table: Any) -> pd.DataFrame:
-    converted = table.to_pandas(types_mapper=_NULLABLE.get, ignore_metadata=True, date_as_object=False)
+    # Each column is taken as it is: frames are read by column, and none is put beside others of its type first.
+    options = {"ignore_metadata": True, "date_as_object": False, "split_blocks": True}
+    converted = table.to_pandas(types_mapper=_NULLABLE.get, **options)
     return cast(pd.DataFrame, converted)
 
 

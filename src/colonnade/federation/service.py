@@ -296,7 +296,9 @@ class CoordinatorService:
         self._tell(name, State(state="waiting", sentence=sentence), again=sentence == waited_for)
 
     def _end(self, name: str, failed: str) -> None:
+        # Another job may have waited for this one, for a cohort say: all are due now.
         self._due.pop(name, None)
+        self._due = {job: (0.0, pause, what) for job, (_, pause, what) in self._due.items()}
         with contextlib.suppress(RunError):  # it was taken out meanwhile
             self.queue.end(name, failed=failed)
         self._states.pop(name, None)

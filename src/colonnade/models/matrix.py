@@ -154,7 +154,7 @@ def forecast_moments(layout: MomentsLayout, epsilon: float | None) -> tuple[str,
         n=layout.facts.n,
         deviation=0.5,
         spread="a column's standard deviation is a quarter of its declared range",
-        columns=len(layout.features),
+        features=[feature.column for feature in layout.features],
         epsilon=epsilon,
     )
 

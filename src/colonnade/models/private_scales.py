@@ -41,8 +41,8 @@ Spread = Counts | AdaptiveMarginal
 Ranges = dict[str, tuple[float, float]]
 """{feature: the ends of what is mapped to [-1, 1]}"""
 
-NORM_BINS, NORM_REACH = 64, 4.0
-"""Cells of the lengths of standardised rows, up to so many deviations in each column."""
+NORM_BINS, NORM_REACH = 64, 16.0
+"""Cells of the lengths of standardised rows, equal in their roots, up to so many deviations in each column."""
 
 
 class Scales:
@@ -189,7 +189,7 @@ def feature_law(column: Column, feature: Feature, spread: Spread) -> Marginal:
 
 def length_quantile(lengths: Counts, width: int, share: float) -> float:
     """The length that this share of a party's rows of `width` features do not exceed."""
-    edges = np.linspace(0.0, 1.0, NORM_BINS + 1) * NORM_REACH * math.sqrt(width)
+    edges = np.linspace(0.0, 1.0, NORM_BINS + 1) ** 2 * NORM_REACH * math.sqrt(width)
     return float(quantiles(lengths, edges, np.array([share]))[0])
 
 
@@ -254,7 +254,7 @@ def block_norms(me: Party, *, layout: dict[str, Any], level: float) -> Release:
 
 
 def cells_of_lengths(rows: NDArray[np.float64]) -> NDArray[np.int64]:
-    """How many rows in [-1, 1] have a root mean square in each of equal cells of [0, 1]."""
-    share = np.sqrt(np.einsum("ij,ij->i", rows, rows) / rows.shape[1])
+    """How many rows in [-1, 1] have a root mean square in each cell of [0, 1]; the cells are equal in its root."""
+    share = (np.einsum("ij,ij->i", rows, rows) / rows.shape[1]) ** 0.25
     cell = np.minimum((share * NORM_BINS).astype(np.int64), NORM_BINS - 1)
     return np.bincount(cell, minlength=NORM_BINS).astype(np.int64)

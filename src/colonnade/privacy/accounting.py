@@ -141,6 +141,15 @@ def guarantee(
         return Guarantee(
             epsilon=math.inf, delta=delta, unit=unit, relation=relation, accountant="none", unbounded=without
         )
+    accountant, epsilon = _smallest(tuple(kinds.items()), delta)
+    return Guarantee(epsilon=epsilon, delta=delta, unit=unit, relation=relation, accountant=accountant)
+
+
+@lru_cache(maxsize=256)
+def _smallest(counted: tuple[tuple[Cost, int], ...], delta: float) -> tuple[str, float]:
+    """The accountant with the smallest epsilon. Plans, reports and ledgers ask the same again; sums are in the order in
+    which the costs came, as everywhere."""
+    kinds = Counter(dict(counted))
     epsilons = {"pure": pure_sum(kinds)}
     if delta > 0:
         curve = rdp_sum(kinds)
@@ -148,7 +157,7 @@ def guarantee(
         if delta >= _PLD_SMALLEST_DELTA and has_pld(kinds, curve):
             epsilons["pld"] = float(composed_pld(kinds).get_epsilon_for_delta(delta - _PLD_ROUNDING))
     accountant = min(epsilons, key=epsilons.__getitem__)
-    return Guarantee(epsilon=epsilons[accountant], delta=delta, unit=unit, relation=relation, accountant=accountant)
+    return accountant, epsilons[accountant]
 
 
 def _rdp_epsilon(curve: Curve, delta: float) -> float:

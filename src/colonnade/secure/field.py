@@ -346,7 +346,7 @@ def _accept(words: Any, p: int, bits: int, out: Any, filled: int) -> int:
     for start in range(0, words.size, _GROUP):
         group = words[start : start + _GROUP]
         if filled + 3 * _GROUP <= out.size and group.size == _GROUP:
-            target, rejected = out[filled : filled + 3 * _GROUP], 0
+            target, rejected = out[filled : filled + 3 * _GROUP], np.int64(0)
             for i in range(_GROUP):
                 word = group[i]
                 a, b, c = (

@@ -133,11 +133,20 @@ def prove(extension: Extension, layout: Layout, a: Vector, b: Vector, *, masks: 
         start = rows.stop
         values = []
         for chunk, offset in zip(chunks, (0, layout.rows), strict=True):
-            nodes = np.empty((len(field.primes), DEGREE, chunk.shape[1], width + 1), dtype=np.int32)
-            nodes[..., 0] = masks[:, offset + rows.start : offset + rows.stop].transpose(0, 2, 1)
-            nodes[..., 1:] = chunk.transpose(0, 3, 1, 2)
-            beyond = field.matmul(nodes.reshape(len(field.primes), -1, width + 1), high)
-            values.append((nodes, beyond.reshape(*nodes.shape[:3], width)))
+            mask = masks[:, offset + rows.start : offset + rows.stop].transpose(0, 2, 1)
+            if a is b and values:
+                nodes, beyond = values[0][0].copy(), values[0][1]
+                # g_i is f_i but for its mask, and (0 at all nodes but 1 at node 0) goes on as `high` says
+                shift = field.sub(mask, nodes[..., 0])[..., None]
+                beyond = field.add(beyond, field.mul(shift, high[:, None, None, 0]))
+                nodes[..., 0] = mask
+            else:
+                nodes = np.empty((len(field.primes), DEGREE, chunk.shape[1], width + 1), dtype=np.int32)
+                nodes[..., 0] = mask
+                nodes[..., 1:] = chunk.transpose(0, 3, 1, 2)
+                beyond = field.matmul(nodes.reshape(len(field.primes), -1, width + 1), high)
+                beyond = beyond.reshape(*nodes.shape[:3], width)
+            values.append((nodes, beyond))
         for layer, p in enumerate(field.primes):
             for part, columns in enumerate((slice(0, width + 1), slice(width + 1, None))):
                 _add_products(values[0][part][layer], values[1][part][layer], p, sums[layer, :, columns])

@@ -345,7 +345,7 @@ def _interpolate(secret: Any, streams: Any, weights: Any, p: int, out: Any) -> N
     for start in range(0, secret.size, _PIECE):
         values, target = secret[start : start + _PIECE], out[start : start + _PIECE]
         total = space[: values.size]
-        beyond = 0
+        beyond = np.int64(0)
         for i in range(values.size):
             v = np.int64(values[i])
             beyond += (v <= -p) | (v >= p)

@@ -8,6 +8,7 @@ spread as stated.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from scipy.stats import norm
@@ -27,6 +28,8 @@ MARGIN = 1.4
 """On the noise of an advised epsilon: delta is split, and counts are released beside sums."""
 LARGEST = 20.0
 """An epsilon beyond it is not advised where fewer columns do as well."""
+EMPTY_CHOICE = 0.5
+"""A correlation with the response from which on hardly any column of a real table is."""
 SHARED = 0.5
 """The part of the records that parties have in common, where an epsilon is advised for joint moments."""
 
@@ -46,10 +49,20 @@ def enough_if_shared(epsilon: float, excess: float) -> str:
     return f"epsilon = {half:g} would be enough if half of the records are at all parties ({everything:g} if all are)"
 
 
-def fewer(columns: int, excess: float) -> int:
-    """Columns with which noise that is so many times too large is not: a record's norm, and with it the noise, grows as
-    their number, and the spectral norm of the noise as its root too."""
-    return max(int(columns * excess ** (-2 / 3)), 1)
+def fewer(features: Sequence[str], excess: float) -> str:
+    """Which columns to leave out where noise is so many times too large; `features` has the column of each.
+
+    A record's norm, and with it the noise, grows as the number of features, the spectral norm of the noise as its root
+    too. Columns of many categories go first.
+    """
+    most, counts = max(int(len(features) * excess ** (-2 / 3)), 1), Counter(features)
+    if len(counts) == len(features):
+        return f"keep at most {most} columns with columns="
+    out: list[str] = []
+    for name, count in counts.most_common(len(counts) - 1):
+        if sum(counts.values()) - sum(counts[left] for left in out) > most and count > 1:
+            out.append(name)
+    return f"leave out {', '.join(map(repr, out))} with columns= (about {most} features would do)"
 
 
 def correlation_noise(noise_sd: float, n: float, deviation: float) -> float:
@@ -58,14 +71,14 @@ def correlation_noise(noise_sd: float, n: float, deviation: float) -> float:
     return noise_sd / (n * deviation**2)
 
 
-def excess_noise(*, noise_sd: float, n: float, deviation: float, columns: int, limit: float = 1.0) -> float:
+def excess_noise(*, noise_sd: float, n: float, deviation: float, features: int, limit: float = 1.0) -> float:
     """How many times too large the noise in a correlation matrix over n records is for an estimate.
 
-    A symmetric matrix of independent noise with deviation s in k columns has a spectral norm of about 2 s sqrt(k).
+    A symmetric matrix of independent noise with deviation s in k features has a spectral norm of about 2 s sqrt(k).
     Where that exceeds the smallest eigenvalue of the correlations, what is left of these is noise; an estimator that
     needs the noise to be a part of it says which (`limit`).
     """
-    return 2 * correlation_noise(noise_sd, n, deviation) * math.sqrt(columns) / SMALLEST_EIGENVALUE / limit
+    return 2 * correlation_noise(noise_sd, n, deviation) * math.sqrt(features) / SMALLEST_EIGENVALUE / limit
 
 
 def correlations(
@@ -74,14 +87,14 @@ def correlations(
     n: int,
     deviation: float,
     spread: str,
-    columns: int,
+    features: Sequence[str],
     epsilon: float | None,
     limit: float = 1.0,
 ) -> tuple[str, ...]:
-    """For estimates from a correlation matrix of so many columns; `spread` says in words what `deviation` assumes, and
-    `limit` which part of the smallest eigenvalue the noise may be (see `excess_noise`)."""
+    """For estimates from the correlation matrix of features, each of a column. `spread` says in words what `deviation`
+    assumes, and `limit` which part of the smallest eigenvalue the noise may be (see `excess_noise`)."""
     sd = correlation_noise(noise_sd, n, deviation)
-    excess = excess_noise(noise_sd=noise_sd, n=n, deviation=deviation, columns=columns, limit=limit)
+    excess = excess_noise(noise_sd=noise_sd, n=n, deviation=deviation, features=len(features), limit=limit)
     told = (
         f"{FORECAST}: if all {n:,} records were at all parties and {spread}, privacy noise would move a correlation by"
         f" about {sd:.2g} (sampling alone: {1 / math.sqrt(n):.2g}).",
@@ -97,15 +110,34 @@ def correlations(
     advice = "fewer columns"
     if epsilon is not None:
         advice = f"{enough_if_shared(epsilon, excess)}, or fewer columns"
-        if enough(epsilon, excess / SHARED) > LARGEST:
+        needed = enough(epsilon, excess / SHARED)
+        if needed > LARGEST:
             advice = (
-                f"keep at most {fewer(columns, excess / SHARED)} columns with columns=, since epsilon ="
-                f" {enough(epsilon, excess / SHARED):g}, which they all would need, protects hardly anyone"
+                f"{fewer(features, excess / SHARED)}, since epsilon = {needed:g}, which all of them would need,"
+                " protects hardly anyone"
             )
     return (
         *told,
-        f"{HOPELESS}: with {columns} columns the noise is {excess:.2g} times what an estimate can bear, even if all"
-        f" records are shared; {advice}.",
+        f"{HOPELESS}: with {len(features)} features the noise is {excess:.2g} times what an estimate can bear, even if"
+        f" all records are shared; {advice}.",
+    )
+
+
+def choice(*, noise: float, n: int) -> tuple[str, ...]:
+    """For columns that BIC chooses by noisy correlations. n records with noise of deviation t on each tell as much as
+    N = n / (1 + n t^2) exact ones, and a column alone lowers N log RSS by more than log N if its correlation r with the
+    response has -log(1 - r^2) > log N / N."""
+    carried = n / (1 + n * noise**2)
+    least = math.sqrt(-math.expm1(-math.log(max(carried, 1.0)) / carried)) if carried > math.e else 1.0
+    told = f"with the noise, {n:,} records at all parties would tell as much as {carried:,.0f} exact ones"
+    if least >= EMPTY_CHOICE:
+        return (
+            f"{HOPELESS}: no column is chosen unless its correlation with the response is above {least:.2f}, since"
+            f" {told}; expect an empty choice, or take a larger epsilon or fewer columns.",
+        )
+    return (
+        f"{FORECAST}: BIC will choose a column by itself only if its correlation with the response is above about"
+        f" {least:.2g}, since {told}; if none is, the choice is empty.",
     )
 
 

@@ -14,11 +14,11 @@ The second step is Sigma ~ inverse Wishart(n - 1, scatter), mu ~ N(mean, Sigma /
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 
 from colonnade.statistics.gaussian_em import Matrix, PatternStatistics, Vector
 
-BURN, THIN = 100, 20
+BURN, THIN = 50, 10
 """Steps before the first draw, and between two. The correlation of two draws is about the largest fraction of missing
 information to the power of THIN."""
 RIDGE = 1e-6
@@ -47,21 +47,23 @@ def _step(
     for pattern in data.patterns:
         t, d = pattern.about(mu)
         seen = pattern.observed
-        lost = np.setdiff1d(np.arange(len(mu)), seen)
+        lost = np.delete(np.arange(len(mu)), seen)
         sums[seen] += t
         products[np.ix_(seen, seen)] += d
         if not lost.size:
             continue
-        a = solve(sigma[np.ix_(seen, seen)], sigma[np.ix_(seen, lost)], assume_a="pos", check_finite=False).T
-        left = sigma[np.ix_(lost, lost)] - a @ sigma[np.ix_(seen, lost)]
+        across = sigma[np.ix_(seen, lost)]
+        factor = cholesky(sigma[np.ix_(seen, seen)], lower=True, check_finite=False)
+        a = cho_solve((factor, True), across, check_finite=False).T
+        left = sigma[np.ix_(lost, lost)] - a @ across
         root = cholesky(left + 1e-3 * ridge * np.eye(len(lost)), lower=True, check_finite=False)
         cross, square = _residual_products(round(pattern.count), t, d, root, generator)
         sums[lost] += a @ t + cross[:, 0]
-        across = a @ d + cross[:, 1:]
-        products[np.ix_(lost, seen)] += across
-        products[np.ix_(seen, lost)] += across.T
-        mixed = a @ cross[:, 1:].T
-        products[np.ix_(lost, lost)] += a @ d @ a.T + mixed + mixed.T + square
+        mixed = a @ d + cross[:, 1:]
+        products[np.ix_(lost, seen)] += mixed
+        products[np.ix_(seen, lost)] += mixed.T
+        toward = a @ cross[:, 1:].T
+        products[np.ix_(lost, lost)] += a @ d @ a.T + toward + toward.T + square
     shift = sums / data.n
     scatter = products - data.n * np.outer(shift, shift) + data.n * ridge * np.eye(len(mu))
     sigma = _inverse_wishart(round(data.n) - 1, (scatter + scatter.T) / 2, generator)

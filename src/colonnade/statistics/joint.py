@@ -347,7 +347,7 @@ class SharedStatistic(JointStatistic):
 
     def remembers(self, size: int) -> bool:
         """Whether a holder may have so many bytes in memory from one request of a verification to the next."""
-        return self.verify and not self.in_little_memory and size <= MOST_REMEMBERED // 2
+        return self.verify and not self.in_little_memory and size <= MOST_REMEMBERED * 3 // 4
 
     @property
     def in_little_memory(self) -> bool:

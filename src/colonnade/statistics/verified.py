@@ -150,7 +150,9 @@ def vectors_bytes(statistic: SharedStatistic, layout: Layout) -> int:
 
 def _whole(pieces: Iterable[Factors]) -> tuple[Vector, Vector]:
     left, right = zip(*pieces, strict=True)
-    return np.concatenate(left, axis=1), np.concatenate(right, axis=1)
+    joined = np.concatenate(left, axis=1)
+    square = all(first is second for first, second in zip(left, right, strict=True))
+    return joined, joined if square else np.concatenate(right, axis=1)
 
 
 def _streams(pieces: Callable[[], Iterator[Factors]]) -> tuple[Vector, Vector]:

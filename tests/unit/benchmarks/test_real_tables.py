@@ -89,10 +89,11 @@ def test_every_messy_table_is_made(tmp_path: Path) -> None:
         ("columns 'b', 'c' do not vary in the records used; leave them out with columns=.", {"--columns": '["a"]'}),
         ("the columns 'y', 'c' determine one another; leave out 'c' with columns=.", {"--columns": '["a", "b"]'}),
         ("one class has 3 records; leave columns out.", {"--columns": '["a"]'}),
+        ("'y' is of its rarer class in 2 of 90 records; choose another response.", {"--response": "b"}),
     ],
 )
 def test_a_cure_is_read_from_the_sentence(sentence: str, options: dict[str, str]) -> None:
-    call = Call("regress", {"--response": "y"}, others=("a", "b", "c"))
+    call = Call("regress", {"--response": "y"}, others=("a", "b", "c"), instead=({"--response": "b"},))
     cure = cured(sentence, call)
     assert cure is not None
     assert dict(cure[0].options) == {"--response": "y", **options}

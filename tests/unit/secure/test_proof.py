@@ -115,6 +115,8 @@ def test_pieces_of_any_size_give_what_the_whole_vector_gives(monkeypatch: pytest
         assert (prove(extension, layout, iter(pieces[0]), b, masks=masks) == expected[0]).all()
         assert (prove(extension, layout, a, pieces[1], masks=masks) == expected[0]).all()
         assert (fold(query, iter(pieces[0]), masks[:, : layout.rows]) == expected[1]).all()
+    square, of_copies = (prove(extension, layout, a, other, masks=masks) for other in (a, a.copy()))
+    assert (square == of_copies).all()
 
 
 @pytest.mark.parametrize("width", [1, 700])

@@ -23,6 +23,7 @@ from colonnade.secure.seeded import (
     deal_seeded,
     deal_uniform,
     materialize,
+    terms,
 )
 from colonnade.secure.shamir import interpolate, reconstruct
 
@@ -59,6 +60,19 @@ def test_all_shares_together_give_the_numbers(data: st.DataObject) -> None:
     assert np.array_equal(reconstruct(made.field, shares, degree=degree), values)
     for chosen in itertools.islice(itertools.combinations(range(holders), degree + 1), 4):
         assert np.array_equal(reconstruct(made.field, {h: shares[h] for h in chosen}, degree=degree), values)
+
+
+@pytest.mark.parametrize(("holders", "threshold", "kind"), [(3, 1, np.int16), (5, 2, np.int16), (5, 2, np.int64)])
+def test_the_terms_of_a_share_add_up_to_it(holders: int, threshold: int, kind: type[np.integer]) -> None:
+    values = np.random.default_rng(1).integers(-(2**15), 2**15, size=(BATCH_ROWS + 3, 2)).astype(kind)
+    made = dealing(values, holders=holders, threshold=threshold)
+    primes = np.array(made.field.primes).reshape(-1, 1, 1)
+    for holder in range(holders):
+        share = made.share(holder)
+        of_block = terms(share, 1)
+        assert len(of_block) == (1 if holder in made.seeds or kind is np.int64 else 1 + threshold)
+        total = sum(np.array(factors).reshape(-1, 1, 1) * rows.astype(np.int64) for factors, rows in of_block)
+        assert np.array_equal(total % primes, share.block(1))
 
 
 @pytest.mark.parametrize(("holders", "threshold", "degree"), [(3, 1, 1), (3, 1, 2), (5, 2, 2)])

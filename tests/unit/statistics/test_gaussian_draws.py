@@ -21,18 +21,18 @@ def gappy_rows(n: int = 400) -> np.ndarray:
 
 def test_draws_have_the_mean_and_the_spread_of_the_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 400 records the posterior is nearly normal about the maximum, with the inverse information."""
-    monkeypatch.setattr(gaussian_draws, "THIN", 3)
-    monkeypatch.setattr(gaussian_draws, "BURN", 20)
+    monkeypatch.setattr(gaussian_draws, "THIN", 2)
+    monkeypatch.setattr(gaussian_draws, "BURN", 10)
     data = PatternStatistics.of_rows(gappy_rows(), "abcd")
     fit = fit_gaussian(data)
-    draws = posterior_draws(data, (fit.mu, fit.sigma), 400, np.random.default_rng(1))
+    draws = posterior_draws(data, (fit.mu, fit.sigma), 200, np.random.default_rng(1))
     spread = np.sqrt(np.diag(np.linalg.inv(derivatives(data, fit.mu, fit.sigma)[1])))
     means, covariances = (np.array(part) for part in zip(*draws, strict=True))
     upper = covariances[:, *np.triu_indices(4)]
     drawn = np.column_stack([means, upper])
     estimate = np.concatenate([fit.mu, fit.sigma[np.triu_indices(4)]])
     assert np.abs((drawn.mean(axis=0) - estimate) / spread).max() < 0.5  # the mean of an inverse Wishart is above
-    assert drawn.std(axis=0) == pytest.approx(spread, rel=0.2)
+    assert drawn.std(axis=0) == pytest.approx(spread, rel=0.25)
 
 
 @pytest.mark.parametrize("n", [3, 40])
@@ -43,14 +43,14 @@ def test_products_of_residuals_are_those_of_residuals_drawn_one_by_one(n: int) -
     root = np.array([[1.0, 0.0], [0.5, 2.0]])
     with_constant = np.column_stack([np.ones(n), shown])
     ours, brute = [], []
-    for _ in range(3000):
+    for _ in range(2000):
         cross, square = _residual_products(n, shown.sum(axis=0), shown.T @ shown, root, rng)
         ours.append(np.concatenate([cross.ravel(), square.ravel()]))
         residuals = rng.standard_normal((n, 2)) @ root.T
         brute.append(np.concatenate([(residuals.T @ with_constant).ravel(), (residuals.T @ residuals).ravel()]))
     ours_drawn, brute_drawn = np.array(ours), np.array(brute)
     scale = brute_drawn.std(axis=0)
-    assert np.abs((ours_drawn.mean(axis=0) - brute_drawn.mean(axis=0)) / scale).max() < 0.12
+    assert np.abs((ours_drawn.mean(axis=0) - brute_drawn.mean(axis=0)) / scale).max() < 0.15
     correlation = [np.cov(each.T) / np.outer(scale, scale) for each in (ours_drawn, brute_drawn)]
     assert np.abs(correlation[0] - correlation[1]).max() < 0.15
 

@@ -35,6 +35,8 @@ WEIGHED = (
     "Records that every party of the model has are used, weighed so that they stand for all records with the response:"
     " right if whether a record has all blocks depends on the response holder's columns only."
 )
+FEWEST_KEPT = 2
+"""Columns without which a regression is not advised."""
 UNLIKELY_SHARE = 0.10
 """Of the records: beyond it, complete records say too little of those that are not."""
 CAPPED_SHARE = 0.01
@@ -90,6 +92,14 @@ class GeneralizedFit(Procedure[Regression]):
             raise NotEstimable(
                 f"{complete} records are at all parties, too few for {width} coefficients; leave columns out, or the"
                 " party with the fewest records, with columns=."
+            )
+        if 0 < remarks.fewest < width:
+            rare = "of its rarer class" if self.family == "binomial" else "above zero"
+            keep = remarks.fewest - 1
+            cure = f"keep at most {keep} columns with columns=, or " if keep >= FEWEST_KEPT else ""
+            raise NotEstimable(
+                f"{self.layout.response!r} is {rare} in {remarks.fewest} of {complete} records that are used, fewer"
+                f" than the {width} coefficients; {cure}choose another response."
             )
         turn = 0
 

@@ -17,10 +17,8 @@ The coefficients are a smooth function of the statistics T. Its gradient is here
 the variance of the noise and the sampling variance: a record adds a quadratic form z'Qz, whose variance is that of a
 Gaussian x given w, and of a Gaussian w. Nothing missing and no noise: ordinary least squares.
 
-The rows behind the statistics were clipped, entries at 1 and a party's row at its norm. The clipping-bias correction
-(`unclipped`) simulates, under the fitted law (Gaussian x given w, and w Gaussian within each pattern), the expected
-loss of each statistic and adds it; the law is fitted again, a few times. All of it is post-processing, with fixed
-draws, so the same release gives the same estimate.
+The rows behind the statistics were clipped, entries at 1 and a party's row at its norm: `simulator.py` says what that
+did, and corrects it.
 """
 
 from __future__ import annotations
@@ -30,12 +28,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve
+from scipy.linalg import cho_factor, cho_solve, solve
 
 from colonnade.errors import NotEstimable
 from colonnade.models.linear.gaussian import Coefficients, to_units
 from colonnade.models.matrix import consecutive
-from colonnade.models.private_scales import Clipping
 from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of, redundant
 
 FLOOR = 0.02
@@ -154,6 +151,11 @@ def check_factors(data: FactoredMoments, law: Factors) -> None:
     place = np.flatnonzero(varies)
     within = correlation_of(law.sigma[np.ix_(place, place)])
     close = redundant(within, [columns[index] for index in place], floor=FLOOR, keep=data.response)
+    if data.response in hidden:
+        raise NotEstimable(
+            f"the response {data.response!r} hardly varies in the records used beside the noise; allow a larger"
+            " epsilon, declare a closer range (with clip = true for what is beyond), or choose another response."
+        )
     if hidden or close:
         why = "hardly vary in the records used, given the others," if hidden else "nearly determine one another"
         raise NotEstimable(
@@ -357,65 +359,3 @@ def _noise(weights: Matrix, shift: Matrix) -> Matrix:
     flat = before.reshape(len(before), -1)
     diagonal = np.diagonal(before, axis1=1, axis2=2)
     return np.asarray(2 * flat @ flat.T - diagonal @ diagonal.T)
-
-
-# --- the clipping-bias correction --------------------------------------------------------------------------
-
-DRAWS = 200_000
-ROUNDS = 5
-"""Each leaves about the share of the variance that lies beyond the clipping bounds: some percent."""
-FEW = 30.0
-"""Noise deviations of a pattern's count below which the law of w is taken from all records."""
-
-
-def unclipped(data: FactoredMoments, clipping: Clipping, *, draws: int = DRAWS) -> FactoredMoments:
-    """The moments as they would be, in expectation, without clipping."""
-    corrected = data
-    for _ in range(ROUNDS):
-        law = factors(corrected)
-        check_factors(corrected, law)
-        corrected = _corrected(data, corrected, law, clipping, draws)
-    return corrected
-
-
-def _corrected(
-    data: FactoredMoments, latest: FactoredMoments, law: Factors, clipping: Clipping, draws: int
-) -> FactoredMoments:
-    head, blocks = data.head, consecutive((data.n_own, *data.widths))
-    gram, own = data.gram.copy(), [m.copy() for m in data.own]
-    for number, mask in enumerate(data.masks):
-        count = float(latest.own[number][0, 0])
-        size = round(draws * count / law.count)
-        if size < 1:
-            continue
-        rng = np.random.default_rng(number)  # post-processing: it protects nobody
-        shown = np.flatnonzero(data.shown(mask))
-        mean, root = _own_law(latest, law, number)
-        w = mean + rng.standard_normal((size, head - 1)) @ root.T
-        x = np.zeros((size, len(law.residual)))
-        noise = rng.standard_normal((size, len(shown)))
-        if shown.size:
-            c = cholesky(law.residual[np.ix_(shown, shown)], lower=True)
-            x[:, shown] = law.slopes[0, shown] + w @ law.slopes[1:, shown] + noise @ c.T
-        rows = np.column_stack([w, x])
-        lost = (_products(rows) - _products(clipping(rows, blocks))) * (count / size)
-        gram += lost
-        own[number] += lost[:head, :head]
-    return replace(data, gram=gram, own=tuple(own))
-
-
-def _own_law(latest: FactoredMoments, law: Factors, number: int) -> tuple[Vector, Matrix]:
-    """Mean and root of the covariance of w in a pattern, or over all records if noise hides the pattern's."""
-    own = latest.own[number]
-    if own[0, 0] > FEW * latest.own_sd:
-        mean = own[0, 1:] / own[0, 0]
-        try:
-            return mean, cholesky(own[1:, 1:] / own[0, 0] - np.outer(mean, mean), lower=True)
-        except LinAlgError:
-            pass
-    return law.mean, cholesky(law.covariance, lower=True)
-
-
-def _products(rows: Matrix) -> Matrix:
-    with_one = np.column_stack([np.ones(len(rows)), rows])
-    return np.asarray(with_one.T @ with_one)

@@ -1,14 +1,16 @@
 """A regression with differential privacy: the procedure of `Regress(epsilon=...)`.
 
-1. *Spread.* Each party releases noisy counts of each column: centres and deviations (`models/private_scales.py`).
+1. *Spread.* Each party releases noisy counts of each column: its distribution, hence centres and deviations
+   (`models/private_scales.py`).
 2. *Norms.* Each party releases noisy counts of the length of its standardised rows; a quantile of it fixes the scale,
    so that rows fill the bounds that the plan declared. Both are local, and cheap at the sizes where the rest works.
 3. *Own moments.* The response holder, who is told who has which record, releases its columns' moments per pattern.
 4. *Moments.* One Gram matrix of all parties' rows on secret shares, absent blocks as zeros.
 
-`models/linear/factored.py` estimates from 3 and 4, and corrects the bias of clipping. The noise of all four together
-costs (epsilon, delta); the plan knows it before any data is touched, because the bounds are declared and only the
-scales come from releases. The claim is in `private.claim.md`.
+`models/linear/factored.py` estimates from 3 and 4; `models/linear/simulator.py` simulates the procedure from what was
+released, and corrects the bias of clipping and of missing blocks. The noise of all four together costs (epsilon,
+delta); the plan knows it before any data is touched, because the bounds are declared and only the scales come from
+releases. The claim is in `private.claim.md`.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.linear.estimate import response_patterns
-from colonnade.models.linear.factored import DRAWS, ROUGH, FactoredMoments, regression, roughness, unclipped
+from colonnade.models.linear.factored import ROUGH, FactoredMoments, regression, roughness
 from colonnade.models.linear.result import NOT_VALID, Regression, Sample
+from colonnade.models.linear.simulator import DRAWS, simulate
 from colonnade.models.matrix import columns_of
 from colonnade.models.private_scales import (
     Clipping,
@@ -51,18 +54,23 @@ from colonnade.models.private_scales import (
 from colonnade.privacy.cost import Cost, Gaussian, Unbounded, compose
 from colonnade.privacy.noise import discrete_gaussian
 from colonnade.statistics import forecast
+from colonnade.statistics.adaptive import AdaptiveMarginal
 from colonnade.statistics.features import Feature, design_chunks, features, integer_bounds, quantize
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
 from colonnade.statistics.marginals import Marginal
 from colonnade.statistics.moments import MomentsLayout, later_ranges
 from colonnade.statistics.shares import received_from
 
-SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.17, "moments": 0.77}
-"""Of the budget, as 1 / noise multiplier squared. With five parties of four columns the error is flat about these."""
+SHARES = {"spread": 0.08, "norms": 0.03, "own": 0.17, "moments": 0.72}
+"""Of the budget, as 1 / noise multiplier squared. With five parties of four columns the error is flat about these; the
+spread says how much lies beyond the clipping bounds."""
 LARGEST_GAMMA = 2**14
 """Finer steps than this drown in the noise, and cost primes."""
 SPAN = 3.0
 """Deviations of a Gaussian column that are mapped to 1, if its party's columns are uncorrelated."""
+LARGER, BIAS_LEFT, RANKS = (0.99, 0.995, 0.999, 0.9999), 0.3, 4096
+"""Larger quantiles of the length of rows to choose from, the part of the bias of clipping that its correction is taken
+to leave, and the ranks at which a column's distribution is looked at."""
 COUNT_SDS = 25.0
 """Noise deviations that the count of each pair of parties must reach."""
 MAXIMUM_OTHERS = 8
@@ -141,7 +149,7 @@ class PrivateFit(Procedure[Regression]):
                 n=facts.n,
                 deviation=1 / SPAN,
                 spread="columns are near normal",
-                columns=len(self.features),
+                features=[feature.column for feature in self.features],
                 epsilon=epsilon,
                 limit=BEARABLE,
             ),
@@ -188,7 +196,7 @@ class PrivateFit(Procedure[Regression]):
     def run(self, job: Job) -> Regression:
         spread = self.scales.ask_spread(job)
         standard = self.standard(spread)
-        ranges = self.final(standard, self.scales.ask_norms(job, standard))
+        ranges = self.final(standard, spread, self.scales.ask_norms(job, standard))
         layout = replace(self.layout, ranges=ranges)
         if self.others:
             job.ask(self.presence)
@@ -207,13 +215,38 @@ class PrivateFit(Procedure[Regression]):
             ranges[feature.name] = (centre - deviation, centre + deviation)
         return ranges
 
-    def final(self, standard: Ranges, lengths: Mapping[str, Counts]) -> Ranges:
-        """The ranges at which the wanted quantile of a party's rows has the declared norm."""
-        stretch = {
-            party: max(length_quantile(lengths[party], self.width(party), self.quantile), 0.5) / self.bounds[party]
-            for party in self.parties
-        }
+    def final(self, standard: Ranges, spread: Mapping[str, Spread], lengths: Mapping[str, Counts]) -> Ranges:
+        """The ranges at which a quantile of a party's rows has the declared norm."""
+        stretch = {party: self._stretch(party, standard, spread, lengths[party]) for party in self.parties}
         return stretched(self.facts, self.features, standard, stretch)
+
+    def _stretch(self, party: str, standard: Ranges, spread: Mapping[str, Spread], lengths: Counts) -> float:
+        """How far a party's ranges reach, in deviations: the wanted quantile of the length of its rows, or one of some
+        larger ones where that is better.
+
+        Within half widths h a numeric column with E[x^2] = v about its centre keeps E[min(x^2, h^2)]. What is left of
+        the loss when its simulated part is taken away, n BIAS_LEFT (1 - E[min(x^2, h^2)] / v), and the noise of a
+        square, gram_sd h^2 / v, are compared by the sum of their squares over the columns.
+        """
+        columns = []
+        for feature in self.features:
+            known = spread[feature.column]
+            if feature.party == party and isinstance(known, AdaptiveMarginal):
+                low, high = standard[feature.name]
+                values = known.marginal.quantile((np.arange(RANKS) + 0.5) / RANKS) - (low + high) / 2
+                columns.append(((high - low) / 2, np.square(values)))
+
+        def loss(stretch: float) -> float:
+            total = 0.0
+            for deviation, squares in columns:
+                most, mean = (deviation * stretch) ** 2, max(float(squares.mean()), 1e-300)
+                cut = 1 - float(np.minimum(squares, most).mean()) / mean
+                total += (self.facts.n * BIAS_LEFT * cut) ** 2 + (self.gram_sd * most / mean) ** 2
+            return total
+
+        quantiles = (self.quantile, *(larger for larger in LARGER if larger > self.quantile))
+        reach = [max(length_quantile(lengths, self.width(party), share), 0.5) for share in quantiles]
+        return min((own / self.bounds[party] for own in reach), key=loss)
 
     def assembled(
         self, ranged: Sequence[Feature], spread: Mapping[str, Spread], gram: Matrix, own: Matrix
@@ -257,7 +290,7 @@ class PrivateFit(Procedure[Regression]):
     def _excess(self, records: float) -> float:
         """How many times too large the noise is over so many shared records."""
         return forecast.excess_noise(
-            noise_sd=self.gram_sd, n=records, deviation=1 / SPAN, columns=len(self.features), limit=BEARABLE
+            noise_sd=self.gram_sd, n=records, deviation=1 / SPAN, features=len(self.features), limit=BEARABLE
         )
 
     def _forecast_counts(self, epsilon: float) -> tuple[str, ...]:
@@ -314,18 +347,24 @@ class PrivateFit(Procedure[Regression]):
 
         Post-processing of the releases, which costs nothing."""
         try:
-            corrected = unclipped(data, clipping, draws=draws)
-            law, coefficients, sampling = regression(corrected, data.names.index(self.response))
+            target = data.names.index(self.response)
+            law, raw, sampling = regression(data, target)
+            rough = roughness(data, law)
+            simulation = simulate(data, clipping, laws, target, draws=draws)
         except LinAlgError as error:
             raise NotEstimable(
                 "the noisy moments of the response holder's columns are not those of any table; allow a larger epsilon,"
                 " or fewer columns."
             ) from error
+        coefficients = simulation.corrected(raw, sampling, np.delete(law.mu, target))
+        mu, sigma = law.mu, law.sigma
+        if simulation.trusted and np.linalg.eigvalsh(sigma + simulation.sigma)[0] > 0:
+            mu, sigma = mu + simulation.mu, sigma + simulation.sigma
         names = [feature.name for feature in self.features]
         places = [data.names.index(name) for name in names]
-        sigma = law.sigma[np.ix_(places, places)]
-        fit = GaussianFit(law.mu[places], sigma, loglik=math.nan, trace=(), em_steps=0, newton_steps=0)
-        noise_share = 1 - np.diag(sampling) / np.diag(coefficients.cov)
+        sigma = sigma[np.ix_(places, places)]
+        fit = GaussianFit(mu[places], sigma, loglik=math.nan, trace=(), em_steps=0, newton_steps=0)
+        noise_share = np.clip(np.diag(raw.cov - sampling) / np.diag(coefficients.cov), 0.0, 1.0)
         covariates = tuple(name for name in names if name != self.response)
         order = [0, *(coefficients.names.index(name) + 1 for name in covariates)]
         params, cov = coefficients.params[order], coefficients.cov[np.ix_(order, order)]
@@ -338,15 +377,15 @@ class PrivateFit(Procedure[Regression]):
             cohort=self.facts.n,
             simulated=simulated,
         )
-        rough = roughness(corrected, law)
         return replace(
             sample.regression(fit, replace(coefficients, names=covariates, params=params, cov=cov)),
             nobs=min(round(law.count), self.facts.n),
             method="noisy moments, factored",
-            verdict="" if rough <= ROUGH else self._rough(rough, data),
-            covariance="delta, with noise",
-            basis="delta method, sampling and privacy noise together; valid if whether a block is missing depends on"
-            f" nothing but columns of {self.response_party!r}, and the columns are jointly Gaussian.",
+            verdict=self._rough(rough, data) if rough > ROUGH else simulation.verdict(raw),
+            covariance="simulated, with noise",
+            basis="sampling and privacy noise together, and a part of the bias that was corrected; valid if whether a"
+            f" block is missing depends on nothing but columns of {self.response_party!r}, and the columns go together"
+            " as in a Gaussian copula with their released distributions.",
             remarks=(
                 f"Privacy noise makes up {noise_share.min():.0%} to {noise_share.max():.0%} of the variances. Counts of"
                 " records are noisy, and there is no likelihood.",

@@ -149,7 +149,8 @@ class Regress(Method[Regression]):
     clip_quantile: Annotated[
         float,
         Option(
-            "With epsilon: the quantile of the length of a party's rows at which they are clipped.",
+            "With epsilon: the quantile of the length of a party's rows at which they are clipped; a larger one is"
+            " taken where their released distributions say that clipping would cost more than noise.",
             least=0.5,
             most=0.9999,
         ),

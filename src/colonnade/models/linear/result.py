@@ -571,7 +571,7 @@ class Regression(Sample, Inference, Result):
         """Why nothing is known of residuals."""
         if self.noisy:
             return "Residuals were not checked: the fit uses up the noisy moments, and others would cost epsilon."
-        return "Residuals were not checked: the moments that were opened determine the fit and tell no more."
+        return "Residuals were not checked: what was opened determines the fit and tells no more."
 
     # --- as data ----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr, ndtri
 
 from colonnade.models.linear.factored import FactoredMoments, factors, influences
+from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.linear.result import NOT_VALID
 from colonnade.models.matrix import consecutive
 from colonnade.models.private_scales import Clipping
 from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
@@ -37,6 +39,14 @@ LEAST_NOISE = 0.05
 ALWAYS = 0.995
 """A block that so many records have counts as never missing."""
 RARE = 1e-4
+"""Shares of a level below it count as this."""
+CLIPPING_ERROR, MISSING_ERROR = 0.15, 0.5
+"""The part of a simulated bias that counts as its standard error."""
+UNMATCHED = 0.1
+"""The largest difference in a correlation at which the simulation is believed."""
+UNTRUSTED, LOST, CUT = 1.0, 1.5, 5.0
+"""Standard errors of a bias in any coefficient beyond which intervals are withheld: of a simulation that is not
+believed, of missing blocks, of clipping."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +56,7 @@ class Simulated:
     clipping, missing : the bias of clipping alone, and what missing blocks add to it.
     response : how the estimated slopes move with the true ones.
     sampling : the covariance without noise.
+    mu, sigma, sigma2 : what clipping and missing blocks took from the means, covariances and residual variance.
     unmatched : the largest difference of a correlation that is left.
     """
 
@@ -53,7 +64,58 @@ class Simulated:
     missing: Vector
     response: Matrix
     sampling: Matrix
+    mu: Vector
+    sigma: Matrix
+    sigma2: float
     unmatched: float
+
+    @property
+    def trusted(self) -> bool:
+        return self.unmatched <= UNMATCHED
+
+    def corrected(self, estimate: Coefficients, sampling: Matrix, mean: Vector) -> Coefficients:
+        """Without the bias, with standard errors that know of it. `sampling` is the part of the estimate's covariance
+        that a Gaussian would have, and `mean` is that of the covariates.
+
+        The sampling variance is the larger of the Gaussian's and the simulated one. What the copula says of the bias
+        is believed up to a part (`CLIPPING_ERROR`, `MISSING_ERROR`), which adds to the variance. Where the simulated
+        rows do not have the released moments, nothing is corrected.
+        """
+        noise = estimate.cov - sampling
+        if not self.trusted:
+            return estimate
+        wider = np.sqrt(np.maximum(1.0, np.diag(sampling) / np.diag(self.sampling)))
+        cov = noise + self.sampling * np.outer(wider, wider)
+        back = np.eye(len(cov))
+        back[1:, 1:] = np.linalg.inv(self.response)
+        back[0, 1:] = mean @ (np.eye(len(mean)) - back[1:, 1:])
+        cov = back @ cov @ back.T
+        cov += np.diag((CLIPPING_ERROR * self.clipping) ** 2 + (MISSING_ERROR * self.missing) ** 2)
+        return replace(
+            estimate,
+            params=estimate.params - self.clipping - self.missing,
+            cov=cov,
+            sigma2=max(estimate.sigma2 + self.sigma2, LEAST_NOISE * estimate.sigma2),
+        )
+
+    def verdict(self, estimate: Coefficients) -> str:
+        """The first line of a summary where the intervals may not be relied on, else nothing."""
+        error = np.sqrt(np.diag(estimate.cov))[1:]
+        cut, lost = (float(np.abs(bias[1:] / error).max(initial=0.0)) for bias in (self.clipping, self.missing))
+        out = []
+        if not self.trusted and max(cut, lost) > UNTRUSTED:
+            out.append(
+                f"simulated columns with the released distributions have other correlations than the released ones (off"
+                f" by {self.unmatched:.2f}), so the bias of clipping and missing blocks is not known"
+            )
+        elif lost > LOST:
+            out.append(
+                f"missing blocks move a coefficient by {lost:.1f} standard errors, if the columns are as simulated from"
+                " their released distributions; the rest rests on that simulation"
+            )
+        if self.trusted and cut > CUT:
+            out.append(f"clipping moves a coefficient by {cut:.1f} standard errors; a larger clip_quantile helps")
+        return f"{NOT_VALID}: {'; '.join(out)}." if out else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +147,12 @@ def simulate(
         free[np.ix_(places, places)] = False
     law = Law(correlation_of(_positive(np.where(free, goal, np.eye(len(goal)))[inner])), slopes, np.zeros(len(goal)))
     for step in range(STEPS):
-        rows, law = _rows(
-            law,
-            normal,
-            marginals,
-            target,
-            levels,
-            np.column_stack([np.ones((draws, data.n_own), dtype=bool), np.repeat(present, data.widths, axis=1)]),
-        )
+        shown = np.column_stack([np.ones((draws, data.n_own), dtype=bool), np.repeat(present, data.widths, axis=1)])
+        rows, law = _rows(law, normal, marginals, target, levels, shown)
         clipped = clipping(rows, blocks)
-        present = _presence(data, clipped[:, : data.n_own], uniform)
-        moments = _moments(data, clipped, present)
+        chances = _chances(data, clipped[:, : data.n_own])
+        present = uniform < chances
+        moments = _moments(data, clipped, chances)
         reached = factors(moments)
         off = goal - correlation_of(reached.sigma)
         if step + 1 < STEPS:
@@ -104,13 +161,19 @@ def simulate(
                 latent=correlation_of(_positive(law.latent + (off * free)[inner])),
                 slopes=law.slopes + slopes - _slopes(reached.sigma, target),
             )
-    true, cut = (_coefficients(matrix.mean(axis=0), np.cov(matrix.T, ddof=0), target) for matrix in (rows, clipped))
+    mu, sigma = rows.mean(axis=0), np.cov(rows.T, ddof=0)
+    true, cut = (
+        _coefficients(*law_of, target) for law_of in ((mu, sigma), (clipped.mean(axis=0), np.cov(clipped.T, ddof=0)))
+    )
     values = influences(moments, clipped, present, target)
     return Simulated(
         clipping=cut - true,
         missing=_coefficients(reached.mu, reached.sigma, target) - cut,
         response=_response(rows, clipped, target, others),
         sampling=np.asarray(np.cov(values.T) * draws**2 / wanted.count),
+        mu=mu - reached.mu,
+        sigma=sigma - reached.sigma,
+        sigma2=_residual(sigma, target) - _residual(reached.sigma, target),
         unmatched=float(np.abs(off).max()),
     )
 
@@ -125,6 +188,10 @@ def _levels(data: FactoredMoments, target: int) -> list[NDArray[np.intp]]:
 def _slopes(sigma: Matrix, target: int) -> Vector:
     others = np.delete(np.arange(len(sigma)), target)
     return np.asarray(np.linalg.solve(sigma[np.ix_(others, others)], sigma[others, target]))
+
+
+def _residual(sigma: Matrix, target: int) -> float:
+    return float(sigma[target, target] - np.delete(sigma[target], target) @ _slopes(sigma, target))
 
 
 def _coefficients(mu: Vector, sigma: Matrix, target: int) -> Vector:
@@ -176,37 +243,45 @@ def _rows(
     return rows, replace(law, added=added)
 
 
-def _presence(data: FactoredMoments, own: Matrix, uniform: Matrix) -> NDArray[np.bool_]:
-    """Chances logistic in the holder's columns, with the released sums of these over the records that have a block."""
-    total = data.total()
+def _chances(data: FactoredMoments, own: Matrix) -> Matrix:
+    """Of each block in each row: logistic in the holder's columns, with the released sums of these over the records
+    that have the block."""
+    count = float(data.total()[0, 0])
     design = np.column_stack([np.ones(len(own)), own])
-    present = np.ones((len(own), len(data.widths)), dtype=bool)
+    chances = np.ones((len(own), len(data.widths)))
     pairs = data.pairs()
     for block in range(len(data.widths)):
-        wanted = pairs[block, block][0] / total[0, 0]
+        wanted = pairs[block, block][0] / count
         if wanted[0] > ALWAYS:
             continue
         weights = np.zeros(design.shape[1])
         weights[0] = np.log(wanted[0] / (1 - wanted[0]))
-        for _ in range(12):
+        for _ in range(10):
             chance = expit(design @ weights)
             slope = (design * (chance * (1 - chance))[:, None]).T @ design / len(design)
             change = np.linalg.solve(slope + 1e-6 * np.eye(len(slope)), wanted - chance @ design / len(design))
             weights += np.clip(change, -1.0, 1.0)
-        present[:, block] = uniform[:, block] < expit(design @ weights)
-    return present
+        chances[:, block] = expit(design @ weights)
+    return chances
 
 
-def _moments(data: FactoredMoments, rows: Matrix, present: NDArray[np.bool_]) -> FactoredMoments:
-    """Those of these rows, without noise."""
-    shown = np.column_stack([np.ones((len(rows), data.head), dtype=bool), np.repeat(present, data.widths, axis=1)])
-    extended = np.column_stack([np.ones(len(rows)), rows]) * shown
-    number = present @ (2 ** np.arange(present.shape[1])[::-1])
-    own = []
+def _moments(data: FactoredMoments, rows: Matrix, chances: Matrix) -> FactoredMoments:
+    """Those of these rows without noise, in expectation over presence: it leaves less Monte Carlo error than a draw."""
+    own = np.column_stack([np.ones(len(rows)), rows[:, : data.n_own]])
+    gram = np.zeros_like(data.gram)
+    parts = [own, *(rows[:, block] for block in consecutive((data.n_own, *data.widths))[1:])]
+    places = consecutive((data.head, *data.widths))
+    for a, left in enumerate(parts):
+        weighted = left if a == 0 else left * chances[:, [a - 1]]
+        for b in range(a, len(parts)):
+            again = 1.0 if b in (0, a) else chances[:, [b - 1]]
+            gram[places[a], places[b]] = (weighted * again).T @ parts[b]
+            gram[places[b], places[a]] = gram[places[a], places[b]].T
+    patterns = []
     for mask in data.masks:
-        chosen = extended[number == np.array(mask) @ (2 ** np.arange(len(mask))[::-1]), : data.head]
-        own.append(chosen.T @ chosen)
-    return replace(data, gram=extended.T @ extended, own=tuple(own))
+        chance = np.where(np.array(mask, dtype=bool), chances, 1 - chances).prod(axis=1)
+        patterns.append((own * chance[:, None]).T @ own)
+    return replace(data, gram=gram, own=tuple(patterns))
 
 
 def _response(rows: Matrix, clipped: Matrix, target: int, others: NDArray[np.intp]) -> Matrix:

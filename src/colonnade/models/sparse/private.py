@@ -101,7 +101,7 @@ class ScaledMoments:
                 n=facts.n,
                 deviation=1 / SPAN,
                 spread="columns are near normal",
-                columns=len(self.features),
+                features=[feature.column for feature in self.features],
                 epsilon=epsilon,
             ),
             *self._moments.notes,
@@ -109,6 +109,11 @@ class ScaledMoments:
             f"The budget is shared as {self._scales.shared}. Columns are standardised by their noisy counts, and rows"
             " are clipped to declared norms.",
         )
+
+    @property
+    def correlation_noise(self) -> float:
+        """The standard deviation of the noise in a correlation, if all records are at all parties."""
+        return forecast.correlation_noise(self.layout.noise_sd, self.facts.n, 1 / SPAN)
 
     def width(self, party: str) -> int:
         return sum(feature.party == party for feature in self.features)

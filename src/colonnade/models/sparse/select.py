@@ -79,6 +79,7 @@ from colonnade.models.sparse.rounds import (
     later_path,
     show_presence,
 )
+from colonnade.statistics import forecast
 from colonnade.statistics.features import empty_notes, features
 from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout, MomentsResult
@@ -347,6 +348,8 @@ class PathFromMoments(Path):
             )
         self.stages = self.source.stages
         self.notes = (*self.source.notes, "The whole path follows from these moments; no party is asked again.")
+        if isinstance(self.source, ScaledMoments):
+            self.notes = (*forecast.choice(noise=self.source.correlation_noise, n=facts.n), *self.notes)
 
     def _exact_layout(self, names: tuple[str, ...], facts: PublicFacts, roster: Roster) -> MomentsLayout:
         """Per pattern, of the records with the response, where the presence is known."""
@@ -414,7 +417,9 @@ class PathFromMoments(Path):
                 *notes,
                 f"With the noise, {standard.n:,.0f} records tell as much as {carried:,.0f} exact ones: BIC uses these.",
             )
-        scores = scores_by_bic(method.family, points, n=carried, half=half)
+        # To second order a binomial likelihood is least squares too: without its variance profiled out, chance would
+        # lower the deviance by 4 q (1 - q) for each column instead of 1, and of rare events (q) none would be chosen.
+        scores = scores_by_bic("gaussian", points, n=carried, half=half)
         return Fitted(
             points=points,
             scores=scores,
