@@ -15,8 +15,9 @@ plan without "This will not work" there may be some (the forecast is kind), at m
 
 The rules were written from the refusals of first runs with 300 to 400 records. QUICK=1 takes 300 records in place of
 4,000, of three messy tables and one public one, which a printed SEED chooses. TABLES="survey;adult" runs some of them.
-KEEP=FOLDER keeps the outcomes of each table there, with the code that made them, and goes on from them: the page says
-of each line which commit it is of, and whether that code has changed since.
+KEEP=FOLDER keeps the outcomes of each table there, with the code that made them, and goes on from those of the present
+code; with STALE=1 from those of other code too, and the page says of each line which commit made it and whether that
+code has changed since.
 """
 
 from __future__ import annotations
@@ -346,7 +347,7 @@ def kept_lines(names: Sequence[str]) -> dict[str, Line]:
     folder = os.environ.get("KEEP")
     files = {data: Path(folder) / f"{data}.json" for data in names} if folder else {}
     plain = {data: json.loads(file.read_text()) for data, file in files.items() if file.is_file()}
-    return {
+    lines = {
         data: Line(
             tuple(Outcome(**{**own, "cures": tuple(own["cures"])}) for own in line["outcomes"]),
             line["commit"],
@@ -354,6 +355,8 @@ def kept_lines(names: Sequence[str]) -> dict[str, Line]:
         )
         for data, line in plain.items()
     }
+    stale = os.environ.get("STALE") == "1"
+    return {data: line for data, line in lines.items() if stale or not changed_files(line.code)}
 
 
 def keep_line(data: str, line: Line) -> None:

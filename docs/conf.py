@@ -21,6 +21,7 @@ from sphinx.errors import ExtensionError
 import colonnade
 from colonnade.cli.verbs import help_of
 from colonnade.federation.catalogue import CATALOGUE, Entry
+from colonnade.federation.method import Result
 from colonnade.federation.options import Declared
 from colonnade.federation.spelling import form_of
 
@@ -35,7 +36,7 @@ myst_heading_anchors = 3
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 
@@ -51,6 +52,8 @@ def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, line
     text = "\n".join(lines)
     if not hasattr(obj, "declared"):  # a method's parameters are made from its options, as napoleon wants them
         text = PARAMETERS.sub(lambda section: _terms(section[1]), text)
+    if what in ("attribute", "property"):
+        text = text.replace(": ", " – ", 1)  # napoleon would take what stands before a colon for a type
     text = re.sub(r"^Returns\n-+\n", ".. rubric:: Returns\n\n", text, flags=re.MULTILINE)  # a sentence, and no type
     text = re.sub(r"(?<![`:])`([^`\n]+)`(?!`)", r"``\1``", text)  # `code`
     text = re.sub(r"(?<!\*)\*\*(?!\w)", r"\\*\\*", text)  # a power, not bold
@@ -83,6 +86,11 @@ def _term(entry: re.Match[str]) -> str:
 def _in_section(lines: list[str]) -> bool:
     """Inside a numpydoc section (Parameters, Returns ...), whose items are indented by right."""
     return any(re.fullmatch(r"-{3,}", line.strip()) for line in lines[-40:])
+
+
+def no_signature(app: Any, what: str, name: str, obj: Any, options: Any, signature: Any, returned: Any) -> Any:
+    """A result is what `fit` returns; no one makes it by hand."""
+    return ("", None) if what == "class" and issubclass(obj, Result) else None
 
 
 def from_the_catalogue(app: Any, docname: str, source: list[str]) -> None:
@@ -168,8 +176,9 @@ def run_notebook(path: Path) -> str:
     commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": folder}})
+        plain = {"TERM": "dumb", "COLUMNS": "110", "OMP_NUM_THREADS": "1"}
         try:
-            client.execute(env={**os.environ, "PATH": commands, "OMP_NUM_THREADS": "1"})
+            client.execute(env={**os.environ, "PATH": commands, **plain})
         except CellExecutionError as error:
             raise ExtensionError(f"{path.name}: {error.ename}: {error.evalue}") from error
     return "\n\n".join(text for cell in notebook.cells for text in _cell(cell))
@@ -179,7 +188,11 @@ def _cell(cell: Any) -> Iterable[str]:
     if cell.cell_type != "code":
         yield cell.source
         return
-    yield f"```python\n{cell.source}\n```"
+    shell = cell.source.startswith("!")
+    yield f"```sh\n{cell.source[1:]}\n```" if shell else f"```python\n{cell.source}\n```"
+    printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+    if printed.strip():
+        yield f"```text\n{ANSI.sub('', printed).strip()}\n```"
     for output in cell.outputs:
         data = output.get("data", {})
         if "image/png" in data:
@@ -189,13 +202,11 @@ def _cell(cell: Any) -> Iterable[str]:
             table = re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.DOTALL)
             table = table.replace('<table border="1" class="dataframe">', '<table class="docutils">')
             yield _raw(f'<div class="table-wrapper">{table}</div>' if "<table class" in table else table)
-        else:
-            text = ANSI.sub("", output.get("text") or data.get("text/plain", "")).rstrip()
-            if text:
-                yield f"```text\n{text}\n```"
+        elif "text/plain" in data:
+            yield f"```text\n{data['text/plain']}\n```"
 
 
-ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+ANSI = re.compile(r"\x1b\[[?0-9;]*[A-Za-z]|\r(?!\n)")
 
 
 def _raw(text: str) -> str:
@@ -213,3 +224,4 @@ def setup(app: Any) -> None:
     app.connect("source-read", list_the_rest)
     app.connect("build-finished", reachable)
     app.connect("autodoc-process-docstring", plain_docstring, priority=400)
+    app.connect("autodoc-process-signature", no_signature)

@@ -15,6 +15,7 @@ from benchmarks.pooled_imputation import drawn_tables
 import colonnade as co
 from colonnade.completion.layout import COHORT_ROW
 from colonnade.completion.result import Completion
+from colonnade.completion.split import training
 from colonnade.errors import BadArguments, NotEstimable
 
 ALLOW = ("presence", "linear-predictors", "completion-quality", "exact-moments")
@@ -55,8 +56,12 @@ def three_parties(n: int = 900) -> tuple[dict[str, pd.DataFrame], co.Columns]:
 @pytest.fixture(scope="module")
 def completion(tmp_path_factory: pytest.TempPathFactory) -> tuple[Completion, dict[str, pd.DataFrame], co.Columns]:
     blocks, columns = three_parties()
-    home = tmp_path_factory.mktemp("home")
-    with co.Federation.local(blocks, key="id", columns=columns, allow=ALLOW, seed=2, home=home) as federation:
+    options: dict[str, Any] = {"allow": ALLOW, "seed": 2, "home": tmp_path_factory.mktemp("home")}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        co.Federation.local(blocks, key="id", columns=columns, **options) as federation,
+    ):
+        patch.setattr(training, "CHUNK", 256)  # four messages for each party
         return co.Complete(imputer="mice", draws=DRAWS).fit(federation), blocks, columns
 
 

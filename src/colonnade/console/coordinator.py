@@ -32,14 +32,14 @@ from colonnade.federation.spelling import form_of, members, read, repeated, spel
 from colonnade.federation.transports.certificates import AUTHORITY
 from colonnade.formatting import duration
 from colonnade.statistics.forecast import HOPELESS
-from colonnade.view.page import Html, folded, join, paragraph, section, table, tag
+from colonnade.view.page import Html, folded, join, paragraph, prose, section, table, tag
 
 FIRST = ("epsilon", "delta", "response", "columns", "model", "n_components")
 """Options that are shown at once, with those that must be given; the others are folded."""
 MARK = "option."
 """Before the name of an option in a form."""
 BADGES = {"running": "good", "waiting": "wait", "failed": "bad"}
-NOT_SERVED = "No coordinator serves this queue: run and leave running colonnade coordinator serve"
+NOT_SERVED = "No coordinator serves this queue; start one with colonnade coordinator serve"
 LATER = "The plan is made when all members are connected and their records are lined up; the job waits until then."
 
 
@@ -202,22 +202,24 @@ def _field(declared: Declared, text: str) -> Html:
         "required": declared.default is MISSING,
     }
     choices = _choices(declared.hint)
+    stated = declared.default not in (MISSING, None, (), {}, "")
+    usual = " ".join(spell(declared.default)) if stated else ""
     if choices:
-        blank = () if declared.default is MISSING else ("",)
-        entries = [tag("option", choice, value=choice, selected=choice == text) for choice in (*blank, *choices)]
-        control = tag("select", *entries, **common)
+        blank = [] if declared.default is MISSING else [tag("option", f"by default {usual or 'none'}", value="")]
+        entries = [tag("option", choice, value=choice, selected=choice == text) for choice in choices]
+        control = tag("select", *blank, *entries, **common)
     elif repeated(declared.hint):
-        control = tag("textarea", text, rows="2", placeholder=form_of(declared), **common)
+        control = tag("textarea", text, rows="2", placeholder=usual or form_of(declared), **common)
     else:
         names = "columns" if declared.option.reads else None
-        control = tag("input", value=text, placeholder=form_of(declared), list=names, **common)
+        control = tag("input", value=text, placeholder=usual or form_of(declared), list=names, **common)
     help_text = [declared.option.help]
     if declared.option.range:
         help_text.append(f"{declared.option.range[0].upper()}{declared.option.range[1:]}.")
     if declared.default is MISSING:
         help_text.append("Must be given.")
-    elif declared.default not in (None, (), {}, ""):
-        help_text.append(f"By default {' '.join(spell(declared.default))}.")
+    elif usual and not choices:
+        help_text.append(f"By default {usual}.")
     return tag(
         "div",
         tag("label", declared.name, for_=key),
@@ -262,7 +264,7 @@ def _planned(
         person = PersonTotal.of(plan.costs(), delta=plan.delta)
         parts += [
             glance(plan, person, "Known when it has run; the notes say what to expect."),
-            section("Notes of the plan", *(paragraph(note) for note in plan.notes if note not in hopeless)),
+            section("Notes of the plan", *(paragraph(prose(note)) for note in plan.notes if note not in hopeless)),
             folded("The whole plan", tag("pre", plan.text())),
         ]
     parts.append(

@@ -85,6 +85,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--panel); 
   border-radius: 6px; padding: .75rem; font: .85rem/1.45 ui-monospace, "DejaVu Sans Mono", monospace; }
 td .soft { font-size: .9em; } .pager { display: flex; gap: 1.5rem; }
 main footer { border-top: 1px solid var(--line); padding-top: .75rem; }
+.glance { max-width: none; } .glance dt { color: inherit; }
 .field { margin: .9rem 0; max-width: 44rem; } .field label { display: block; font-weight: 600; }
 .field p { margin: .15rem 0; }
 .field input, .field select, .field textarea { font: inherit; width: 100%; padding: .4rem .55rem;

@@ -50,6 +50,8 @@ FEW_TEXTS = 20
 LONG_LIST, MOST_LEVELS = 50, 200
 LONG_TEXT = 40
 BINS = 20
+PICTURES = 150
+"""On a page; each takes about a tenth of a second to draw."""
 PERSONS = 20_000
 """Persons with several rows that are looked at to see what changes from row to row."""
 
@@ -172,7 +174,13 @@ class Draft(Viewed):
         rows = tuple((finding.name, finding.why, finding.confirm) for finding in mine)
         figures = tuple(finding.figure for finding in mine if finding.figure is not None)
         reasons = Table(title=f"Guesses of {party}", head=("column", "guessed because", "to confirm"), rows=rows)
-        return Section(title=party, blocks=(reasons, Figures(figures=figures)) if figures else (reasons,))
+        blocks: list[Block] = [reasons]
+        most = max(PICTURES // len(self.tables), 1)
+        if len(figures) > most:
+            blocks.append(Text(text=f"Pictures of the first {most} of {number(len(figures))} columns."))
+        if figures:
+            blocks.append(Figures(figures=figures[:most]))
+        return Section(title=party, blocks=tuple(blocks))
 
 
 SAID_YES = (

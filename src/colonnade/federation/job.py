@@ -40,14 +40,11 @@ from colonnade.federation.stage import JOB, Stage
 from colonnade.federation.transports import Transport
 from colonnade.privacy.cost import Cost, Relation
 
-ROUND_BYTES = 1 << 16
-"""A round takes about as long as this many bytes: 50 ms at 10 Mbit/s."""
-
 
 @dataclass(frozen=True)
 class Progress:
     """How far a job is: rounds, bytes on the coordinator's border, seconds. `bytes_left` is what the plan forecasts for
-    the requests that are left, and `remaining` an estimate from both."""
+    the requests that are left; `remaining` is the larger of two estimates, by rounds and by bytes."""
 
     stage: str
     rounds: int
@@ -58,8 +55,9 @@ class Progress:
 
     @property
     def remaining(self) -> float | None:
-        left = self.bytes_left + ROUND_BYTES * (self.of - self.rounds)
-        return self.seconds / (self.bytes + ROUND_BYTES * self.rounds) * left if self.rounds else None
+        if not self.rounds:
+            return None
+        return self.seconds * max((self.of - self.rounds) / self.rounds, self.bytes_left / max(self.bytes, 1))
 
 
 def proposal(plan: Plan, roster: Roster, facts: PublicFacts, seed: int | None) -> dict[str, Any]:

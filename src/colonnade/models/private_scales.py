@@ -160,7 +160,7 @@ def centre_and_deviation(column: Column, feature: Feature, spread: Spread) -> tu
         return mean, max(math.sqrt(float(law.probabilities @ (law.points - mean) ** 2)), 0.05 * feature.half)
     levels = np.array([0.025, 0.16, 0.5, 0.84, 0.975])
     if isinstance(spread, AdaptiveMarginal):
-        low, left, middle, right, high = spread.marginal.quantile(levels)
+        low, left, middle, right, high = numeric_law(spread).quantile(levels)
     else:
         low, left, middle, right, high = quantiles(*tree_leaves(column, spread), levels)
     return float(middle), max(float(right - left) / 2, float(high - low) / 4, feature.half / 500)
@@ -181,9 +181,15 @@ def listed_values(column: Column, feature: Feature, spread: Spread) -> Marginal:
     return from_shares(np.array([0.0, 1.0]), np.array([1 - share, share]))
 
 
+def numeric_law(spread: AdaptiveMarginal) -> Marginal:
+    """The distribution of a numeric column. A count a is the step [a, a + 1) of its axis, with its middle at a."""
+    law = spread.marginal
+    return replace(law, points=law.points - 0.5) if spread.axis.whole else law
+
+
 def feature_law(column: Column, feature: Feature, spread: Spread) -> Marginal:
     """The distribution of a feature in its own units: value = centre + half * feature."""
-    law = spread.marginal if isinstance(spread, AdaptiveMarginal) else listed_values(column, feature, spread)
+    law = numeric_law(spread) if isinstance(spread, AdaptiveMarginal) else listed_values(column, feature, spread)
     return replace(law, points=(law.points - feature.centre) / feature.half)
 
 

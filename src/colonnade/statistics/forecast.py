@@ -30,6 +30,8 @@ LARGEST = 20.0
 """An epsilon beyond it is not advised where fewer columns do as well."""
 EMPTY_CHOICE = 0.5
 """A correlation with the response from which on hardly any column of a real table is."""
+FEWEST_KEPT = 3
+"""Features with which an estimate is still worth asking for."""
 SHARED = 0.5
 """The part of the records that parties have in common, where an epsilon is advised for joint moments."""
 
@@ -50,12 +52,15 @@ def enough_if_shared(epsilon: float, excess: float) -> str:
 
 
 def fewer(features: Sequence[str], excess: float) -> str:
-    """Which columns to leave out where noise is so many times too large; `features` has the column of each.
+    """Which columns to leave out where noise is so many times too large, or nothing if hardly any could stay;
+    `features` has the column of each.
 
     A record's norm, and with it the noise, grows as the number of features, the spectral norm of the noise as its root
     too. Columns of many categories go first.
     """
     most, counts = max(int(len(features) * excess ** (-2 / 3)), 1), Counter(features)
+    if most < FEWEST_KEPT:
+        return ""
     if len(counts) == len(features):
         return f"keep at most {most} columns with columns="
     out: list[str] = []
@@ -111,11 +116,9 @@ def correlations(
     if epsilon is not None:
         advice = f"{enough_if_shared(epsilon, excess)}, or fewer columns"
         needed = enough(epsilon, excess / SHARED)
-        if needed > LARGEST:
-            advice = (
-                f"{fewer(features, excess / SHARED)}, since epsilon = {needed:g}, which all of them would need,"
-                " protects hardly anyone"
-            )
+        fitting = fewer(features, excess / SHARED)
+        if needed > LARGEST and fitting:
+            advice = f"{fitting}, since epsilon = {needed:g}, which all of them would need, protects hardly anyone"
     return (
         *told,
         f"{HOPELESS}: with {len(features)} features the noise is {excess:.2g} times what an estimate can bear, even if"

@@ -7,6 +7,7 @@ All are post-processing: of rows that were drawn, and of what was released befor
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -51,8 +52,13 @@ def column_figure(name: str, drawn: Mapping[str, Any], released: Mapping[str, An
 
 
 def agreement(drawn: Mapping[str, Any], released: Mapping[str, Any]) -> float:
-    """1 - the distance in total variation of a column's rows from its released marginal, in the cells of the latter."""
+    """1 - a bound on the distance of a column's rows from the records, in total variation over the released cells.
+
+    By the triangle inequality: the distance of the rows from the released marginal, and that of the marginal from the
+    records, of which noise with deviation sd in each of m shares makes m sd sqrt(2 / pi) / 2 on average.
+    """
     counts, shares = np.asarray(drawn["counts"], dtype=np.float64), np.asarray(released["shares"], dtype=np.float64)
+    noise = 0.5 * len(shares) * float(released["sd"]) * math.sqrt(2 / math.pi)
     if drawn["edges"] is None:
         own = counts / max(counts.sum(), 1.0)
         shares = np.append(shares, np.zeros(len(own) - len(shares)))
@@ -60,26 +66,32 @@ def agreement(drawn: Mapping[str, Any], released: Mapping[str, Any]) -> float:
         inside = counts[: len(drawn["edges"]) - 1]
         below = np.append(0.0, np.cumsum(inside)) / max(inside.sum(), 1.0)
         own = np.diff(np.interp(released["edges"], drawn["edges"], below))
-    return 1.0 - 0.5 * float(np.abs(own - shares / max(shares.sum(), 1e-12)).sum())
+    distance = 0.5 * float(np.abs(own - shares / max(shares.sum(), 1e-12)).sum())
+    return max(1.0 - distance - noise, 0.0)
 
 
-def score_figure(columns: Mapping[str, float], pairs: float | None) -> Figure:
-    """One score and its parts: the mean `agreement` of columns, and that of pairs if it was measured."""
-    shape = sum(columns.values()) / len(columns)
-    parts = {f"columns ({len(columns)})": shape, **({} if pairs is None else {"pairs": pairs})}
+def score_figure(columns: Mapping[str, float], pairs: float | None, measured: float) -> Figure:
+    """One score and its parts: the mean `agreement` of columns, and that of pairs, of which a share was `measured`."""
+    parts = {f"columns ({len(columns)})": sum(columns.values()) / len(columns)}
+    if pairs is not None:
+        parts["pairs"] = measured * pairs
     shown = {"score": sum(parts.values()) / len(parts), **parts}
     worst = min(columns, key=lambda name: columns[name])
+    told = (
+        f"Pairs: 100 % less the estimated error of a pair; {measured:.0%} of them were measured, others count nothing."
+        if pairs is not None
+        else "Pairs were not measured."
+    )
     return Figure(
         name="score",
         chart="bars",
         data={"labels": list(shown), "values": [100 * value for value in shown.values()], "whole": 100.0},
-        label="The score and its parts; the caption has the worst column",
-        title="How near the rows are to what was released",
+        label="The score and its parts; the caption says how they are computed",
+        title="How near the rows are to the records, as estimated",
         x="agreement, in %",
-        caption="The score is the mean of its parts. Columns: 100 % less the distance (total variation) of the rows"
-        " from the noisy marginal that was released. "
-        + ("Pairs were not measured" if pairs is None else "Pairs: 100 % less the estimated error of a pair")
-        + f". The worst column is {worst}, {100 * columns[worst]:.0f} %. What was released is itself off by its noise.",
+        caption="The mean of its parts, from released numbers alone. Columns: 100 % less the distance (total variation)"
+        f" of the rows from the released marginals and that of its noise; the worst is {worst}"
+        f" ({100 * columns[worst]:.0f} %). {told} What the model leaves out is not in it.",
     )
 
 

@@ -283,7 +283,11 @@ class SyntheticTable(Result):
         if len(self.columns) > 1:
             together = (association_figure(drawn, self.columns, self.hidden),)
         agreed = {name: agreement(marginals[name], own) for name, own in self.measured.items() if name in marginals}
-        score = (score_figure(agreed, None if self.quality is None else self.quality.pairs),) if agreed else ()
+        every = len(self.columns) * (len(self.columns) - 1) / 2
+        score: tuple[Figure, ...] = ()
+        if agreed:
+            pairs = None if self.quality is None else self.quality.pairs
+            score = (score_figure(agreed, pairs, 1 - len(self.hidden) / max(every, 1)),)
         rest = len(marginals) - MOST_CHARTS
         more = (Text(text=f"The other {rest} columns are in the table."),) if rest > 0 else ()
         typical = tuple((name, column.kind, _typical(column, drawn[name])) for name, column in self.columns.items())

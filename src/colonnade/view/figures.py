@@ -38,6 +38,9 @@ MOST_ROWS = 24
 """A list of bars or intervals shows no more than this; the table has the rest."""
 MOST_CELLS = 40
 """Columns of a wide heat map; a narrow one has a third of them."""
+NUMBERED, SIGN_SHOWN = 26.0, 0.1
+"""Pixels of a cell that has room for its number; in a smaller one a dash marks a value this far below zero, since
+colours alone do not print in grey."""
 FEW_CELLS = 8
 """With fewer columns than this its cells are squares."""
 MOST_PATTERNS = 15
@@ -579,7 +582,8 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.plot(
         across[hidden] + 0.5, down[hidden] + 0.5, "x", color=INK, markersize=max(2.0, 0.35 * _cell(len(labels), width))
     )
-    if _cell(len(labels), width) >= 26:
+    signed = (values <= -SIGN_SHOWN) & ~hidden & (_cell(len(labels), width) < NUMBERED)
+    if _cell(len(labels), width) >= NUMBERED:
         for x, y, value, crossed in zip(across, down, values, hidden, strict=True):
             if not crossed:
                 ax.text(
@@ -600,9 +604,12 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     ax.tick_params(length=0)
     for spine in ax.spines.values():
         spine.set_visible(False)
+    ax.plot(across[signed] + 0.5, down[signed] + 0.5, "_", color=INK, markersize=0.4 * _cell(len(labels), width))
     if len(labels) < FEW_CELLS:
         ax.set_aspect("equal", anchor="W")
     entries = [(f"{value:g}", _patch(*_tint(value))) for value in (-0.8, -0.3, 0.3, 0.8)]
+    if signed.any():
+        entries.append(("negative", _mark("_", INK)))
     if hidden.any():
         entries.append(("hidden by noise", _mark("x", INK)))
     _key(ax, entries)

@@ -118,7 +118,12 @@ def test_lines_are_kept_with_the_code_that_made_them(tmp_path: Path, monkeypatch
     keep_line("survey", line)
     assert kept_lines(["survey", "claims"]) == {"survey": line}
     assert line.made_by == "abc1234"
-    assert Line(outcomes, "abc1234", {file: "another"}).made_by == "abc1234; changed since"
+    other = Line(outcomes, "abc1234", {file: "another"})
+    assert other.made_by == "abc1234; changed since"
+    keep_line("survey", other)
+    assert kept_lines(["survey"]) == {}, "it is run again"
+    monkeypatch.setenv("STALE", "1")
+    assert kept_lines(["survey"]) == {"survey": other}
 
 
 def test_the_sentence_of_a_refusal_is_followed_not_the_plan_before_it() -> None:

@@ -276,6 +276,15 @@ def test_dates_in_several_formats(
     assert str(days.iloc[2]).startswith("2020-05-06" if form.startswith("%m") else "2020-06-05")
 
 
+def test_a_wide_table_has_pictures_of_its_first_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colonnade.data.draft.PICTURES", 6)
+    frames = {party: pd.DataFrame({"id": IDS, **{f"{party}{k}": [1, 0, 1, 0] for k in range(5)}}) for party in "ab"}
+    page = view_page(draft(frames, key="id").view())
+    assert page.count("Pictures of the first 3 of 5 columns.") == 2
+    assert page.count("<svg") == 6
+    assert "b4" in page
+
+
 def test_cells_that_mean_empty_count_as_empty() -> None:
     frame = pd.DataFrame({"id": IDS, "x": ["n/a", "1", "", "30"], "y": ["nein", "ja", "-", "ja"]})
     numbers, words = draft(frame, key="id").findings

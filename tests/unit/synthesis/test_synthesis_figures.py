@@ -73,19 +73,23 @@ def test_a_released_marginal_is_scaled_to_the_rows() -> None:
     assert "released" not in column_figure("group", drawn, None).data
 
 
-def test_agreement_is_1_less_the_total_variation_in_the_released_cells() -> None:
+def test_agreement_is_1_less_the_total_variation_in_the_released_cells_and_that_of_the_noise() -> None:
     """By hand: categories of 50, 30 and 20 % against 40, 40 and 20 %; half of the rows below 5 against 40 %."""
     groups = {"counts": [50, 30, 20], "edges": None}
-    assert agreement(groups, {"shares": [0.4, 0.4, 0.2]}) == pytest.approx(0.9)
+    assert agreement(groups, {"shares": [0.4, 0.4, 0.2], "sd": 0.0}) == pytest.approx(0.9)
     numbers = {"counts": [30, 20, 50], "edges": [0.0, 2.5, 5.0, 10.0]}
-    assert agreement(numbers, {"shares": [0.4, 0.6], "edges": [0.0, 5.0, 10.0]}) == pytest.approx(0.9)
+    assert agreement(numbers, {"shares": [0.4, 0.6], "edges": [0.0, 5.0, 10.0], "sd": 0.0}) == pytest.approx(0.9)
+    noise = np.random.default_rng(1).normal(0.0, 0.01, size=(20_000, 3))
+    expected = 0.5 * np.abs(noise).sum(axis=1).mean()
+    assert agreement(groups, {"shares": [0.5, 0.3, 0.2], "sd": 0.01}) == pytest.approx(1 - expected, abs=2e-4)
 
 
-def test_the_score_is_the_mean_of_its_parts_and_names_the_worst_column() -> None:
-    figure = score_figure({"x": 0.9, "group": 0.7}, 0.96)
+def test_the_score_is_the_mean_of_its_parts_and_pairs_that_were_not_measured_count_nothing() -> None:
+    figure = score_figure({"x": 0.9, "group": 0.7}, 0.96, 0.5)
     assert figure.data["labels"] == ["score", "columns (2)", "pairs"]
-    assert figure.data["values"] == pytest.approx([88.0, 80.0, 96.0])
-    assert "worst column is group, 70 %" in figure.caption
-    alone = score_figure({"x": 0.9}, None)
+    assert figure.data["values"] == pytest.approx([64.0, 80.0, 48.0])
+    assert "the worst is group (70 %)" in figure.caption
+    assert "50% of them were measured" in figure.caption
+    alone = score_figure({"x": 0.9}, None, 1.0)
     assert alone.data["values"] == pytest.approx([90.0, 90.0])
     assert "Pairs were not measured" in alone.caption

@@ -132,6 +132,17 @@ def test_a_heat_map_marks_what_the_noise_hides() -> None:
     assert np.asarray(crosses.get_xydata()).tolist() == [[0.5, 2.5]]
 
 
+def test_a_heat_map_shows_the_sign_without_colour() -> None:
+    """By its numbers where they fit, by a dash otherwise."""
+    matrix = np.full((20, 20), 0.3)
+    matrix[7, 2] = matrix[2, 7] = -0.4
+    few = svg(drawn("heatmap", labels=list("abcdefgh"), matrix=matrix[:8, :8].tolist()), wide=True)
+    assert "-.40" in few
+    ax = plot(drawn("heatmap", labels=[f"x{place}" for place in range(20)], matrix=matrix.tolist())).ax_
+    dashes = next(line for line in ax.lines if line.get_marker() == "_")
+    assert np.asarray(dashes.get_xydata()).tolist() == [[2.5, 7.5]]
+
+
 def test_many_rows_leave_the_rest_to_the_table() -> None:
     element = svg(intervals([float(place) for place in range(40)]))
     assert f"and {40 - MOST_ROWS} more in the table" in element

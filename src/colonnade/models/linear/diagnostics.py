@@ -11,9 +11,10 @@ d = delta sd_j e_j, with n_j the records that lack j and t the sum of their fill
 
     e = y - E[y | x_O] = a' (z - mu),      a = (-Sigma_OO^-1 Sigma_Oy, 1),
 
-so their mean, their variance and their slope on the fitted value follow from the pattern's sums and products. If one
-law holds for all records, the mean and the slope are 0 and the variance is that of the law, in every pattern. Skewness
-and tails of residuals take third and fourth powers, which are not opened.
+so their mean, their variance and their slope on the fitted value follow from the pattern's sums and products. If the
+pattern is independent of the response given x_O, the mean and the slope are 0 and the variance is that of the law.
+Missing at random does not imply it: presence may depend on the response, which is observed. Skewness and tails of
+residuals take third and fourth powers, which are not opened.
 
 *Independence between parties*, on which the VFEM paper rests: canonical correlations of the fitted law, with Bartlett's
 test at the number of records that both parties have.

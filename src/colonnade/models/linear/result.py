@@ -557,11 +557,12 @@ class Regression(Sample, Inference, Result):
                 "name": "mean of the residuals, 95 % interval",
             },
             label="Mean residual of each pattern of presence with its interval; the table has the numbers",
-            title="Does one regression hold for all patterns?",
+            title="Residuals by pattern of presence",
             x="mean residual, in standard deviations",
-            caption="Residuals from what a pattern's records show. If one law holds for all, means are about 0,"
-            " deviations about 1 and slopes about 0; a mean far from 0 speaks against blocks missing at random."
-            f" Patterns of fewer than {FEWEST_RESIDUALS} records are in the table only.",
+            caption="From what a pattern's records show. Where which blocks are missing has nothing more to do with the"
+            " response, means are about 0, deviations about 1 and slopes about 0. Where it has, complete cases mislead;"
+            " this fit allows for it as far as values that are there decide it (missing at random), which no residual"
+            f" can show. Patterns of fewer than {FEWEST_RESIDUALS} records are in the table only.",
             numbers=table,
         )
         return (figure, Text(text=normality, style="soft"))

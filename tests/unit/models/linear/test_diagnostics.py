@@ -50,7 +50,7 @@ def test_residuals_from_moments_are_those_of_the_rows() -> None:
 
 
 def test_a_pattern_with_another_mean_stands_out() -> None:
-    """Missing not at random: where b is missing, y is half a standard deviation higher."""
+    """Where b is missing, y is more than half a standard deviation higher."""
     checks = checked(table(shift=0.8))[0].set_index("records at")
     assert checks.loc["bank + shop", "mean"] > 5 * checks.loc["bank + shop", "std err"]
 
