@@ -8,8 +8,9 @@ regressed by least squares and pooled by `pool`; complete cases are least square
 MICE takes 37 CPU seconds for one of the gaussian tables, nearly all in formulas: `chained_tables` is its algorithm in
 numpy (`tests/unit/benchmarks/test_pooled_imputation.py` compares the two).
 
-**Chosen on, judged on.** The number of donors and the law of the draws were fixed before the first run, on Adult and
-Bank nothing had to be changed; ACS and rand_hie judge. The seeds are the same for all methods of a cell.
+**Chosen on, judged on.** The number of donors, who may be one, and the law of the draws were fixed before the first
+run, and no result has changed them. Adult and Bank may serve to choose others; ACS and rand_hie judge. The seeds are
+the same for all methods of a cell.
 
 **Criterion** (17 November 2026, before the first run but for two simulations of one gaussian cell that were timed).
 In the gaussian cells a mean coverage from 93 to 97 %, Monte Carlo error (two standard errors) included. In every other

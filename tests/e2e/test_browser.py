@@ -64,9 +64,7 @@ def test_a_page_that_is_too_wide_is_measured(browser: Browser, tmp_path: Path) -
 
 
 def test_a_text_that_leaves_its_box_is_found(browser: Browser, tmp_path: Path) -> None:
-    with shown(
-        browser, tmp_path, '<p style="width: 60px">a_name_that_cannot_be_broken</p><p>fits</p>'
-    ) as seen:
+    with shown(browser, tmp_path, '<p style="width: 60px">a_name_that_cannot_be_broken</p><p>fits</p>') as seen:
         assert seen.overflowing() == ["p a_name_that_cannot_be_broken"]
 
 

@@ -160,8 +160,8 @@ def test_the_influence_of_a_record_is_the_derivative_of_the_estimate() -> None:
 
 @pytest.mark.parametrize("skewed", [False, True])
 def test_what_clipping_took_is_given_back(skewed: bool) -> None:
-    """A tenth of the rows and more are clipped: a bias of many standard errors falls to a third and less, and within 3 of
-    the errors that are told, for Gaussian and for skewed covariates."""
+    """A tenth of the rows and more are clipped: a bias of many standard errors falls to a third and less, and within
+    3 of the errors that are told, for Gaussian and for skewed covariates."""
     rows, there = sample(60_000, np.random.default_rng(3), mechanism="mcar" if skewed else "mar")
     if skewed:
         noise = rows[:, TARGET] - TRUTH[0] - rows[:, [0, 2, 3, 4]] @ TRUTH[1:]

@@ -194,12 +194,12 @@ def sound(browser: Browser, report: Path, *, thorough: bool = False) -> None:
             page.set_viewport_size({"width": width, "height": 900})
             page.emulate_media(color_scheme=scheme)
             assert watched.sideways() <= 0
-            assert watched.figures() == []
-            assert watched.overflowing() == []
+            assert not (wrong := watched.figures()), wrong
+            assert not (wide := watched.overflowing()), wide
             if (width, scheme) == (DESK, "light"):
-                assert watched.violations() == []
+                assert not (broken := watched.violations()), broken
             elif thorough or (width, scheme) == (PHONE, "dark"):
-                assert watched.violations(rules=BY_WINDOW) == []
+                assert not (broken := watched.violations(rules=BY_WINDOW)), broken
             if (width, scheme) in ((DESK, "light"), (PHONE, "dark")):
                 page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
                 assert watched.sideways() <= 0

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from colonnade.cli.main import app
+from colonnade.federation.transports.processes import MEMORY
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -33,6 +34,11 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert (
         "ProtectSystme" in subprocess.run([*command, str(broken)], capture_output=True, text=True, check=False).stderr
     )
+
+
+def test_the_units_state_the_memory_settings_of_party_processes() -> None:
+    for member in ("party", "coordinator"):
+        assert f"GLIBC_TUNABLES={MEMORY}\n" in (DEPLOY / f"colonnade-{member}.service").read_text()
 
 
 def test_the_verbs_that_the_units_and_the_container_call_exist() -> None:

@@ -6,6 +6,7 @@ data changes with the data; the column's declaration says what the text means (`
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from collections import Counter
@@ -144,8 +145,17 @@ class CSVSource:
         )
 
     def names(self) -> list[str]:
-        with _reading(self.description), self._open() as reader:
-            return list(reader.schema.names)
+        # Only the first row: Arrow would find out the type of every column of a block.
+        encoding = "utf-8-sig" if self._encoding == "utf-8" else self._encoding
+        with (
+            _reading(self.description),
+            pa.input_stream(str(self._path)) as file,
+            io.TextIOWrapper(io.BufferedReader(file), encoding=encoding, newline="") as text,
+        ):
+            header = next((row for row in csv.reader(text, delimiter=self._separator) if row), None)
+        if header is None:
+            raise _unreadable(self.description, "it is empty")
+        return header
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         positions(self.names(), names, self.description)
@@ -522,7 +532,7 @@ def _frame(table: Any) -> pd.DataFrame:
 def _reading(description: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException, UnicodeError, LookupError) as error:
+    except (OSError, pa.ArrowException, UnicodeError, LookupError, csv.Error) as error:
         raise _unreadable(description, str(error)) from None
 
 

@@ -131,7 +131,10 @@ class ComponentsOfMoments(Procedure["PrincipalComponents"]):
         ).layout(facts, roster)
         width = len(self.layout.features)
         if method.n_components > width:
-            raise BadArguments(f"{width} features have no {method.n_components} components; ask for fewer.")
+            raise BadArguments(
+                f"{width} features have no {method.n_components} components; ask for n_components={width} or fewer"
+                f" (`--n-components {width}`)."
+            )
         self.moments = MomentComputation(self.layout, method.view)
         self.stages = self.moments.stages
         self.notes = (

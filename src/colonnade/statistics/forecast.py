@@ -52,13 +52,15 @@ def enough_if_shared(epsilon: float, excess: float) -> str:
 
 
 def fewer(features: Sequence[str], excess: float) -> str:
-    """Which columns to leave out where noise is so many times too large, or nothing if hardly any could stay;
-    `features` has the column of each.
+    """The advice where noise is so many times too large: a record's norm, and with it the noise, grows as the number of
+    features, and the spectral norm of the noise as its root too."""
+    return at_most(features, int(len(features) * excess ** (-2 / 3)))
 
-    A record's norm, and with it the noise, grows as the number of features, the spectral norm of the noise as its root
-    too. Columns of many categories go first.
-    """
-    most, counts = max(int(len(features) * excess ** (-2 / 3)), 1), Counter(features)
+
+def at_most(features: Sequence[str], most: int) -> str:
+    """Which columns to leave out so that about so many features stay, or nothing if hardly any would; `features` has
+    the column of each. Columns of many categories go first."""
+    counts = Counter(features)
     if most < FEWEST_KEPT:
         return ""
     if len(counts) == len(features):

@@ -593,7 +593,7 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
                     ha="center",
                     va="center",
                     fontsize=9,
-                    color=INK if abs(value) < 0.5 else PANEL,
+                    color=INK if abs(value) < 0.7 else PANEL,
                 )
     ax.set_xlim(0, max(len(labels) - 1, 1))
     ax.set_ylim(max(len(labels), 2), 1)
@@ -612,7 +612,7 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         entries.append(("negative", _mark("_", INK)))
     if hidden.any():
         entries.append(("hidden by noise", _mark("x", INK)))
-    _key(ax, entries)
+    _key(ax, entries, columns=min(len(entries), 3) if width < WIDE and len(entries) > 4 else len(entries))
 
 
 def _tint(value: float) -> tuple[str, float]:

@@ -89,7 +89,13 @@ def table(
             *(tag("td", cell, class_=side(column)) for column, cell in enumerate(rest, start=1)),
         )
 
-    top = tag("tr", *(tag("th", cell, scope="col", class_=side(column)) for column, cell in enumerate(head)))
+    top = tag(
+        "tr",
+        *(
+            tag("th", cell, scope="col", class_=side(column)) if cell else tag("td")  # a heading says something
+            for column, cell in enumerate(head)
+        ),
+    )
     inner = tag("table", tag("thead", top), tag("tbody", *map(body, rows)))
     return tag("div", inner, class_="wide", role="region", aria_label=label, tabindex="0")
 
@@ -157,7 +163,7 @@ tbody th { font-weight: 600; } tbody th, td { overflow-wrap: break-word; }
   align-items: start; }
 figure { margin: 0; padding: .75rem; background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
   min-width: 0; break-inside: avoid; }
-figure h4 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
+figure .title { margin: 0; font-weight: 700; overflow-wrap: anywhere; }
 figcaption { font-size: .85rem; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; margin: .5rem 0; }
 svg.drawn { max-width: 30rem; stroke-linejoin: round; }

@@ -142,7 +142,7 @@ def _figure(figure: Figure, *, wide: bool = False) -> Html:
         numbers = folded("Numbers", _table(figure.numbers), note)
     return tag(
         "figure",
-        tag("h4", figure.title) if figure.title else None,
+        paragraph(figure.title, class_="title") if figure.title else None,
         svg(figure),
         svg(figure, wide=True) if wide else None,
         tag("figcaption", figure.caption) if figure.caption else None,

@@ -89,6 +89,7 @@ def test_every_messy_table_is_made(tmp_path: Path) -> None:
         ("columns 'b', 'c' do not vary in the records used; leave them out with columns=.", {"--columns": '["a"]'}),
         ("the columns 'y', 'c' determine one another; leave out 'c' with columns=.", {"--columns": '["a", "b"]'}),
         ("one class has 3 records; leave columns out.", {"--columns": '["a"]'}),
+        ("2 features have no 5 components (`--n-components 2`).", {"--n-components": "2"}),
         ("'y' is of its rarer class in 2 of 90 records; choose another response.", {"--response": "b"}),
     ],
 )

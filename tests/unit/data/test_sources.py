@@ -155,6 +155,21 @@ def test_csv_separator_and_encoding(tmp_path: Path) -> None:
     assert open_source(tmp_path / "t.tsv").names() == ["id", "x"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252"])
+def test_the_names_of_a_csv_file_are_those_that_arrow_reads(tmp_path: Path, encoding: str) -> None:
+    """They are read without it, which would look at every cell to find out types."""
+    file = tmp_path / "t.csv"
+    file.write_bytes('\r\n" id ";größe;"a ""b"";\nc";;größe\r\n1;2;3;4;5\r\n'.encode(encoding))
+    stated = "cp1252" if encoding == "cp1252" else "utf-8"
+    read = pa.csv.ReadOptions(encoding=stated.replace("utf-8", "utf8"))
+    parse = pa.csv.ParseOptions(delimiter=";", newlines_in_values=True)
+    with pa.csv.open_csv(file, read_options=read, parse_options=parse) as reader:
+        assert CSVSource(file, separator=";", encoding=stated).names() == reader.schema.names
+    file.write_text("")
+    with pytest.raises(SourceError, match="cannot be read"):
+        CSVSource(file).names()
+
+
 def test_a_ragged_csv_row_is_refused_and_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,x\n1,2\nsecret\n")
     with pytest.raises(SourceError, match="Row #3: Expected 2 columns, got 1") as caught:

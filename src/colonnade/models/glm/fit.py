@@ -26,6 +26,7 @@ from colonnade.models.linear.propensity import CAP
 from colonnade.models.linear.result import Regression
 from colonnade.models.matrix import columns_of
 from colonnade.statistics.features import constant_response, empty_notes, features
+from colonnade.statistics.forecast import at_most
 from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.verified import NOT_VERIFIED
 
@@ -35,8 +36,6 @@ WEIGHED = (
     "Records that every party of the model has are used, weighed so that they stand for all records with the response:"
     " right if whether a record has all blocks depends on the response holder's columns only."
 )
-FEWEST_KEPT = 2
-"""Columns without which a regression is not advised."""
 UNLIKELY_SHARE = 0.10
 """Of the records: beyond it, complete records say too little of those that are not."""
 CAPPED_SHARE = 0.01
@@ -95,8 +94,8 @@ class GeneralizedFit(Procedure[Regression]):
             )
         if 0 < remarks.fewest < width:
             rare = "of its rarer class" if self.family == "binomial" else "above zero"
-            keep = remarks.fewest - 1
-            cure = f"keep at most {keep} columns with columns=, or " if keep >= FEWEST_KEPT else ""
+            fewer = at_most([feature.column for feature in self.layout.features], remarks.fewest - 1)
+            cure = f"{fewer}, or " if fewer else ""
             raise NotEstimable(
                 f"{self.layout.response!r} is {rare} in {remarks.fewest} of {complete} records that are used, fewer"
                 f" than the {width} coefficients; {cure}choose another response."

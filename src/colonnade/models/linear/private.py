@@ -68,7 +68,7 @@ LARGEST_GAMMA = 2**14
 """Finer steps than this drown in the noise, and cost primes."""
 SPAN = 3.0
 """Deviations of a Gaussian column that are mapped to 1, if its party's columns are uncorrelated."""
-LARGER, BIAS_LEFT, RANKS = (0.99, 0.995, 0.999, 0.9999), 0.3, 4096
+LARGER, BIAS_LEFT, RANKS = (0.99, 0.995, 0.999, 0.9999), 0.1, 4096
 """Larger quantiles of the length of rows to choose from, the part of the bias of clipping that its correction is taken
 to leave, and the ranks at which a column's distribution is looked at."""
 COUNT_SDS = 25.0
@@ -239,7 +239,8 @@ class PrivateFit(Procedure[Regression]):
         def loss(stretch: float) -> float:
             total = 0.0
             for deviation, squares in columns:
-                most, mean = (deviation * stretch) ** 2, max(float(squares.mean()), 1e-300)
+                # A column may lie at its centre: then the smallest ranges are the best.
+                most, mean = (deviation * stretch) ** 2, max(float(squares.mean()), 1e-9 * deviation**2)
                 cut = 1 - float(np.minimum(squares, most).mean()) / mean
                 total += (self.facts.n * BIAS_LEFT * cut) ** 2 + (self.gram_sd * most / mean) ** 2
             return total

@@ -28,6 +28,7 @@ from colonnade.models.private_scales import (
     Counts,
     Ranges,
     Scales,
+    Spread,
     centre_and_deviation,
     domain_of,
     length_quantile,
@@ -123,7 +124,7 @@ class ScaledMoments:
         ranges = self.final(standard, self._scales.ask_norms(job, standard))
         return self._moments.run(job, ranges=ranges), self.clipped(ranges)
 
-    def standard(self, counts: Mapping[str, Counts]) -> Ranges:
+    def standard(self, counts: Mapping[str, Spread]) -> Ranges:
         """{feature: centre -+ deviation} from noisy counts of each column.
 
         An indicator stays at 0 where its category is not, since products of two indicators must stay 0: its deviation
