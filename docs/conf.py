@@ -146,13 +146,15 @@ def list_the_rest(app: Any, docname: str, source: list[str]) -> None:
 
 
 def reachable(app: Any, exception: Exception | None) -> None:
-    """What the theme leaves out: levels of the captions, and keyboard access to what scrolls sideways."""
+    """What the theme leaves out: levels of the captions, names of the sides, and keyboard access to what scrolls."""
     if exception is not None or app.builder.name != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         text = re.sub(r'role="heading"(?! aria-level)', 'role="heading" aria-level="2"', text)
         text = re.sub(r"<pre>", '<pre tabindex="0">', text)
+        text = text.replace('<aside class="sidebar-drawer"', '<aside aria-label="All pages" class="sidebar-drawer"')
+        text = text.replace('<aside class="toc-drawer', '<aside aria-label="This page" class="toc-drawer')
         text = re.sub(r'(<div class="table-wrapper[^"]*")>', r'\1 tabindex="0" role="region" aria-label="Table">', text)
         path.write_text(text, encoding="utf-8")
 

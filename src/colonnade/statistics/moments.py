@@ -107,7 +107,7 @@ MAXIMUM_ENTRIES = 1 << 22
 """Entries opened in one round, unless `memory` asks for fewer; a larger job runs in several rounds."""
 MAXIMUM_MAIL = 1 << 24
 """Bytes of one party's share that travel at a time, unless `memory` asks for fewer. Messages of this size are copied in
-memory that the process has already; fresh pages for a larger one take longer than all of its arithmetic (measured)."""
+memory that the process has already; a byte of a message of 61 MB took 1.4 to 1.7 times as long (measured)."""
 MOST_CELL_PATTERNS = 256
 """Patterns of presence and of empty cells together, where both are known; with more, "mask" becomes "drop"."""
 MAXIMUM_TEXT = 1 << 13

@@ -220,7 +220,7 @@ def test_a_category_in_which_the_response_is_always_the_same_is_named() -> None:
         mean = expit(np.clip(design @ point, -60, 60))
         return Evaluation(design.T @ (y - mean), (design * (mean * (1 - mean))[:, None]).T @ design, 0.0)
 
-    with pytest.raises(NotEstimable, match="always the same in some category of 'town', .*; leave out 'town' with"):
+    with pytest.raises(NotEstimable, match=r"always the same in some category of 'town', .*; leave out 'town' with"):
         solve("binomial", evaluate, 4, columns=["a", "b", "town"], indicators=[False, False, True])
     assert len(asked) < 15, "no rounds for a coefficient that grows without end"
 
