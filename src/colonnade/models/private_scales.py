@@ -193,6 +193,18 @@ def feature_law(column: Column, feature: Feature, spread: Spread) -> Marginal:
     return replace(law, points=(law.points - feature.centre) / feature.half)
 
 
+def redrawn(spread: Mapping[str, Spread], times: int) -> list[dict[str, Spread]]:
+    """What is known of the columns as it might be with other noise. Counts of listed values are taken as they are."""
+    generator = np.random.default_rng(1)  # post-processing: it protects nobody
+    return [
+        {
+            name: known.redrawn(generator) if isinstance(known, AdaptiveMarginal) else known
+            for name, known in spread.items()
+        }
+        for _ in range(times)
+    ]
+
+
 def length_quantile(lengths: Counts, width: int, share: float) -> float:
     """The length that this share of a party's rows of `width` features do not exceed."""
     edges = np.linspace(0.0, 1.0, NORM_BINS + 1) ** 2 * NORM_REACH * math.sqrt(width)

@@ -715,6 +715,11 @@ class AdaptiveMarginal:
         shares[-1] = 1.0
         return Marginal(knots, shares)
 
+    def redrawn(self, generator: np.random.Generator) -> AdaptiveMarginal:
+        """As it might be with other noise: each cell that stood out moves by its own noise."""
+        moved = self.fitted + np.where(self.fitted > 0, self.sds * generator.standard_normal(self.fitted.size), 0.0)
+        return replace(self, fitted=np.maximum(moved, 0.0))
+
     def quantile(self, levels: ArrayLike) -> Reals:
         """Values of the column, integers for a count."""
         values = self.marginal.quantile(levels)

@@ -38,7 +38,7 @@ from colonnade.federation.step import Public, Release, step
 from colonnade.models.linear.estimate import response_patterns
 from colonnade.models.linear.factored import ROUGH, FactoredMoments, regression, roughness
 from colonnade.models.linear.result import NOT_VALID, Regression, Sample
-from colonnade.models.linear.simulator import DRAWS, simulate
+from colonnade.models.linear.simulator import DRAWS, REDRAWN, simulate
 from colonnade.models.matrix import columns_of
 from colonnade.models.private_scales import (
     Clipping,
@@ -50,6 +50,7 @@ from colonnade.models.private_scales import (
     feature_law,
     length_quantile,
     numeric_law,
+    redrawn,
     stretched,
 )
 from colonnade.privacy.cost import Cost, Gaussian, Unbounded, compose
@@ -251,9 +252,9 @@ class PrivateFit(Procedure[Regression]):
 
     def assembled(
         self, ranged: Sequence[Feature], spread: Mapping[str, Spread], gram: Matrix, own: Matrix
-    ) -> tuple[FactoredMoments, Clipping, list[Feature], list[Marginal]]:
-        """The moments, and the features in their order, the response holder's first, with their distributions; a pair
-        of parties seldom together is refused."""
+    ) -> tuple[FactoredMoments, Clipping, list[Feature], list[list[Marginal]]]:
+        """The moments, and the features in their order, the response holder's first, with their distributions as
+        released, and as they might be with other noise; a pair of parties seldom together is refused."""
         parties = (self.response_party, *self.others)
         order = [place for party in parties for place, feature in enumerate(ranged) if feature.party == party]
         ordered = [ranged[place] for place in order]
@@ -276,7 +277,10 @@ class PrivateFit(Procedure[Regression]):
             not self.facts.column(feature.column).discrete and feature.half < declared[feature.name] * (1 - 1e-9)
             for feature in ordered
         ]
-        laws = [feature_law(self.facts.column(feature.column), feature, spread[feature.column]) for feature in ordered]
+        laws = [
+            [feature_law(self.facts.column(feature.column), feature, known[feature.column]) for feature in ordered]
+            for known in (spread, *redrawn(spread, REDRAWN))
+        ]
         return data, Clipping(np.array(narrowed), tuple(self.bounds[party] for party in parties)), ordered, laws
 
     def _needed(self) -> dict[tuple[int, int], tuple[float, int]]:
@@ -339,7 +343,7 @@ class PrivateFit(Procedure[Regression]):
         data: FactoredMoments,
         clipping: Clipping,
         ranged: Sequence[Feature],
-        laws: Sequence[Marginal],
+        laws: Sequence[Sequence[Marginal]],
         *,
         simulated: bool = False,
         draws: int = DRAWS,
@@ -351,7 +355,7 @@ class PrivateFit(Procedure[Regression]):
             target = data.names.index(self.response)
             law, raw, sampling = regression(data, target)
             rough = roughness(data, law)
-            simulation = simulate(data, clipping, laws, target, draws=draws)
+            simulation = simulate(data, clipping, laws[0], target, redrawn=laws[1:], draws=draws)
         except LinAlgError as error:
             raise NotEstimable(
                 "the noisy moments of the response holder's columns are not those of any table; allow a larger epsilon,"

@@ -30,6 +30,8 @@ from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
 from colonnade.statistics.marginals import Marginal
 
 DRAWS = 50_000
+REDRAWN, FEWER = 8, 4
+"""Times that the released distributions get other noise, and how many times fewer rows each of these has."""
 STEPS = 6
 """Of the search for the law: the moments are then matched up to Monte Carlo error."""
 FLOOR = 0.02
@@ -58,6 +60,7 @@ class Simulated:
     sampling : the covariance without noise.
     mu, sigma, sigma2 : what clipping and missing blocks took from the means, covariances and residual variance.
     unmatched : the largest difference of a correlation that is left.
+    noise : the covariance of the bias that the noise of the released distributions makes.
     """
 
     clipping: Vector
@@ -68,6 +71,7 @@ class Simulated:
     sigma: Matrix
     sigma2: float
     unmatched: float
+    noise: Matrix
 
     @property
     def trusted(self) -> bool:
@@ -78,8 +82,10 @@ class Simulated:
         that a Gaussian would have, and `mean` is that of the covariates.
 
         The sampling variance is the larger of the Gaussian's and the simulated one. What the copula says of the bias
-        is believed up to a part (`CLIPPING_ERROR`, `MISSING_ERROR`), which adds to the variance. Where the simulated
-        rows do not have the released moments, nothing is corrected.
+        is believed up to a part (`CLIPPING_ERROR`, `MISSING_ERROR`), which adds to the variance. A bias b whose noise
+        has variance v is taken away by the part (1 - v / b^2)+, its size without noise; the rest of b, and the noise of
+        what was taken, add to the variance. Where the simulated rows do not have the released moments, nothing is
+        corrected.
         """
         noise = estimate.cov - sampling
         if not self.trusted:
@@ -91,9 +97,12 @@ class Simulated:
         back[0, 1:] = mean @ (np.eye(len(mean)) - back[1:, 1:])
         cov = back @ cov @ back.T
         cov += np.diag((CLIPPING_ERROR * self.clipping) ** 2 + (MISSING_ERROR * self.missing) ** 2)
+        bias = self.clipping + self.missing
+        believed = np.maximum(1 - np.diag(self.noise) / np.maximum(bias**2, np.finfo(float).tiny), 0.0)
+        cov += self.noise * np.outer(believed, believed) + np.diag(((1 - believed) * bias) ** 2)
         return replace(
             estimate,
-            params=estimate.params - self.clipping - self.missing,
+            params=estimate.params - believed * bias,
             cov=cov,
             sigma2=max(estimate.sigma2 + self.sigma2, LEAST_NOISE * estimate.sigma2),
         )
@@ -129,9 +138,26 @@ class Law:
 
 
 def simulate(
-    data: FactoredMoments, clipping: Clipping, marginals: Sequence[Marginal], target: int, *, draws: int = DRAWS
+    data: FactoredMoments,
+    clipping: Clipping,
+    released: Sequence[Marginal],
+    target: int,
+    *,
+    redrawn: Sequence[Sequence[Marginal]] = (),
+    draws: int = DRAWS,
 ) -> Simulated:
-    """`marginals` are those of the features in the order of the data, in the features' units."""
+    """`released` are the distributions of the features in the order of the data, in the features' units; `redrawn` are
+    the same as they might be with other noise, from which the noise of the bias is known."""
+    estimated = _simulated(data, clipping, released, target, draws)
+    if len(redrawn) < 2:
+        return estimated
+    others = [_simulated(data, clipping, laws, target, draws // FEWER) for laws in redrawn]
+    return replace(estimated, noise=np.cov(np.array([other.clipping + other.missing for other in others]).T))
+
+
+def _simulated(
+    data: FactoredMoments, clipping: Clipping, marginals: Sequence[Marginal], target: int, draws: int
+) -> Simulated:
     wanted = factors(data)
     others = np.delete(np.arange(len(marginals)), target)
     inner = np.ix_(others, others)
@@ -175,6 +201,7 @@ def simulate(
         sigma=sigma - reached.sigma,
         sigma2=_residual(sigma, target) - _residual(reached.sigma, target),
         unmatched=float(np.abs(off).max()),
+        noise=np.zeros((len(true), len(true))),
     )
 
 
