@@ -399,7 +399,7 @@ def test_terminal_asks_first_and_shows_progress(tmp_path: Path) -> None:
     code, shown = _on_a_terminal(command, "y\n")
     assert code == 0
     # Three rounds: the presence counts, then two columns of the parties that have two.
-    assert re.search(r"marginals.*round 3 of 3, [\d.]+ kB, 0 s left", shown)
+    assert re.search(r"marginals.*round 3 of 3, [\d.]+ kB, 0 B and about 0 s left", shown)
 
 
 def _on_a_terminal(command: list[str], answer: str) -> tuple[int, str]:

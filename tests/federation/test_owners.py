@@ -78,7 +78,8 @@ def test_the_matcher_cannot_be_asked_for_less_noise_than_was_paid(tmp_path: Path
             raising = plan.stage("raise")
             for _ in range(raising.rounds):
                 job.ask(raising)
-            number = asking(plan.stage("number"), holder={"epsilon": EPSILON})
+            terms = plan.stage("number").requests["holder"][0]["terms"]
+            number = asking(plan.stage("number"), holder={"terms": {**terms, "epsilon": EPSILON}})
             with pytest.raises(UnsafeRequest):
                 job.ask(number, parties=["holder"])
         with federation.open(plan) as job:

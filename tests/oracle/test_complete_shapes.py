@@ -133,7 +133,7 @@ def test_a_drawn_column_is_held_against_a_random_record_and_another_against_its_
 
     told = {**one(0.35), "columns": {"drawn": one(0.35), "filled": one(0.35), "good": one(0.2), "bad": one(0.5)}}
     common: dict[str, Any] = {"n": 9, "missing": {}, "histories": {}, "downstream": {}, "cost": "", "simulated": True}
-    parties = {"right": {"quality": told}}
+    parties = {"right": {"quality": told, "completed": 1, "cells": 0}}
 
     def failing(imputer: str, *chosen: str) -> dict[str, tuple[str, ...]]:
         options = {"imputer": imputer, "n_correlated": len(chosen)}

@@ -35,9 +35,10 @@ from colonnade.models.linear.factored import (
     regression,
     roughness,
 )
+from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.regress import Regress
-from colonnade.models.linear.simulator import simulate
+from colonnade.models.linear.simulator import CLIPPING_ERROR, Simulated, simulate
 from colonnade.models.private_scales import Clipping
 from colonnade.privacy.accounting import guarantee
 from colonnade.statistics.marginals import Marginal
@@ -182,6 +183,27 @@ def test_what_clipping_took_is_given_back(skewed: bool) -> None:
     assert before.max() > 4
     assert after.max() < before.max() / 3
     assert np.all(np.abs(back.params - whole.params) < 3 * np.sqrt(np.diag(back.cov)))
+
+
+def test_a_bias_is_believed_as_far_as_its_noise_lets_it() -> None:
+    """Of a bias b with noise variance v the part (1 - v / b^2)+ is taken away; the rest is in the standard error."""
+    none, eye = np.zeros(3), np.eye(3)
+    simulated = Simulated(
+        clipping=np.array([0.0, 2.0, 2.0]),
+        missing=none,
+        response=np.eye(2),
+        sampling=0.01 * eye,
+        mu=none,
+        sigma=np.zeros((3, 3)),
+        sigma2=0.0,
+        unmatched=0.0,
+        noise=np.diag([0.0, 1.0, 9.0]),
+    )
+    raw = Coefficients(("a", "b"), np.array([0.0, 5.0, 5.0]), 0.01 * eye, 1.0, 0.5)
+    back = simulated.corrected(raw, 0.01 * eye, np.zeros(2))
+    np.testing.assert_allclose(back.params, [0.0, 5.0 - 0.75 * 2, 5.0])
+    part = (CLIPPING_ERROR * 2) ** 2
+    np.testing.assert_allclose(np.diag(back.cov), [0.01, 0.01 + part + 0.75**2 + 0.5**2, 0.01 + part + 2.0**2])
 
 
 def test_noise_that_drowns_the_covariance_is_refused() -> None:

@@ -13,7 +13,7 @@ The m tables of all parties have the cohort's rows as their common key: the k-th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ from colonnade.errors import NotEstimable
 from colonnade.federation.job import Job
 from colonnade.federation.party import Party
 from colonnade.federation.stage import Later
-from colonnade.federation.step import Public, Release, step
+from colonnade.federation.step import Public, Release, Size, step
 from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.statistics.features import EMPTY, Feature, features
 from colonnade.statistics.gaussian_draws import posterior_draws
@@ -49,6 +49,7 @@ from colonnade.synthesis.copula.estimate import available, gaussian_moments, pat
 
 DRAWN = "draws"
 """What a party keeps of its draws."""
+MOST_DRAWS = 1_000
 MAPS = Later(
     "finite matrices of the planned shapes for each pattern of presence and each draw; the coordinator computes them"
     " from the moments, which no party can check",
@@ -244,7 +245,7 @@ def drawn_part(
     *,
     target: str,
     before: list[str],
-    draws: int,
+    draws: Annotated[int, Size(MOST_DRAWS)],
     maps: dict[str, Any],
     members: list[str],
     masking: Masking,
@@ -282,7 +283,7 @@ def complete_draws(
     me: Party,
     *,
     before: list[str],
-    draws: int,
+    draws: Annotated[int, Size(MOST_DRAWS)],
     law: dict[str, Any],
     validation: float,
     seed: int,

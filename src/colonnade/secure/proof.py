@@ -131,7 +131,7 @@ def prove(extension: Extension, layout: Layout, a: Vector, b: Vector, *, masks: 
     for chunks in pairs:
         rows = slice(start, start + chunks[0].shape[1])
         start = rows.stop
-        values = []
+        values: list[tuple[Residues, Residues]] = []
         for chunk, offset in zip(chunks, (0, layout.rows), strict=True):
             mask = masks[:, offset + rows.start : offset + rows.stop].transpose(0, 2, 1)
             if a is b and values:

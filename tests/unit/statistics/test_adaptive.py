@@ -249,3 +249,14 @@ def test_short_lists_of_values_need_no_rounds() -> None:
     assert not listed(number(0, 64, kind="count"))
     assert not listed(number(0, 1))
     assert listed(Column(name="x", kind="binary", categories=("no", "yes")))
+
+
+def test_a_distribution_with_other_noise_moves_by_its_noise_and_has_no_new_cells() -> None:
+    column = Column(name="x", kind="continuous", lower=0.0, upper=200.0)
+    marginal = fitted(column, np.random.default_rng(8).lognormal(0, 1, 20_000), Rounds(4, "gaussian", 40.0))
+    generator = np.random.default_rng(2)
+    again = np.array([marginal.redrawn(generator).fitted for _ in range(400)])
+    large = marginal.fitted > 4 * marginal.sds
+    assert large.sum() > 5
+    np.testing.assert_allclose(again.std(axis=0)[large], marginal.sds[large], rtol=0.15)
+    assert not again[:, marginal.fitted == 0].any()

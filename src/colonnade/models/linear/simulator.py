@@ -32,8 +32,8 @@ from colonnade.statistics.marginals import Marginal
 DRAWS = 50_000
 REDRAWN, FEWER = 8, 4
 """Times that the released distributions get other noise, and how many times fewer rows each of these has."""
-STEPS = 6
-"""Of the search for the law: the moments are then matched up to Monte Carlo error."""
+STEPS, STEPS_NEAR = 6, 3
+"""Of the search for the law, from afar and from near: the moments are then matched up to Monte Carlo error."""
 FLOOR = 0.02
 """Smallest eigenvalue of the copula's correlations."""
 LEAST_NOISE = 0.05
@@ -148,16 +148,22 @@ def simulate(
 ) -> Simulated:
     """`released` are the distributions of the features in the order of the data, in the features' units; `redrawn` are
     the same as they might be with other noise, from which the noise of the bias is known."""
-    estimated = _simulated(data, clipping, released, target, draws)
+    estimated, law = _simulated(data, clipping, released, target, draws)
     if len(redrawn) < 2:
         return estimated
-    others = [_simulated(data, clipping, laws, target, draws // FEWER) for laws in redrawn]
+    others = [_simulated(data, clipping, laws, target, draws // FEWER, near=law)[0] for laws in redrawn]
     return replace(estimated, noise=np.cov(np.array([other.clipping + other.missing for other in others]).T))
 
 
 def _simulated(
-    data: FactoredMoments, clipping: Clipping, marginals: Sequence[Marginal], target: int, draws: int
-) -> Simulated:
+    data: FactoredMoments,
+    clipping: Clipping,
+    marginals: Sequence[Marginal],
+    target: int,
+    draws: int,
+    near: Law | None = None,
+) -> tuple[Simulated, Law]:
+    """The search for the law is shorter from one `near` it."""
     wanted = factors(data)
     others = np.delete(np.arange(len(marginals)), target)
     inner = np.ix_(others, others)
@@ -171,8 +177,9 @@ def _simulated(
     free = np.ones(goal.shape, dtype=bool)
     for places in levels:
         free[np.ix_(places, places)] = False
-    law = Law(correlation_of(_positive(np.where(free, goal, np.eye(len(goal)))[inner])), slopes, np.zeros(len(goal)))
-    for step in range(STEPS):
+    far = Law(correlation_of(_positive(np.where(free, goal, np.eye(len(goal)))[inner])), slopes, np.zeros(len(goal)))
+    law, steps = (far, STEPS) if near is None else (near, STEPS_NEAR)
+    for step in range(steps):
         shown = np.column_stack([np.ones((draws, data.n_own), dtype=bool), np.repeat(present, data.widths, axis=1)])
         rows, law = _rows(law, normal, marginals, target, levels, shown)
         clipped = clipping(rows, blocks)
@@ -181,7 +188,7 @@ def _simulated(
         moments = _moments(data, clipped, chances)
         reached = factors(moments)
         off = goal - correlation_of(reached.sigma)
-        if step + 1 < STEPS:
+        if step + 1 < steps:
             law = replace(
                 law,
                 latent=correlation_of(_positive(law.latent + (off * free)[inner])),
@@ -192,7 +199,7 @@ def _simulated(
         _coefficients(*law_of, target) for law_of in ((mu, sigma), (clipped.mean(axis=0), np.cov(clipped.T, ddof=0)))
     )
     values = influences(moments, clipped, present, target)
-    return Simulated(
+    simulated = Simulated(
         clipping=cut - true,
         missing=_coefficients(reached.mu, reached.sigma, target) - cut,
         response=_response(rows, clipped, target, others),
@@ -203,6 +210,7 @@ def _simulated(
         unmatched=float(np.abs(off).max()),
         noise=np.zeros((len(true), len(true))),
     )
+    return simulated, law
 
 
 def _levels(data: FactoredMoments, target: int) -> list[NDArray[np.intp]]:
