@@ -113,7 +113,7 @@ COEFFICIENTS = st.one_of(st.integers(-5, 5).filter(bool), st.floats(-2, 2).filte
 
 
 @pytest.mark.parametrize("holders", [3, 5])
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_polynomials_equal_python_integers(
     federations: dict[int, tuple[Federation, Rows]], holders: int, data: st.DataObject

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -124,14 +124,16 @@ class Watched:
         """
         from axe_playwright_python.base import AXE_SCRIPT
 
-        only = f"runOnly: {{type: 'rule', values: {list(rules)!r}}}" if rules else ""
-        runs = [f"{{resultTypes: ['violations'], {only}}}"]
+        def run(only: Sequence[str], without: Sequence[str] = ()) -> str:
+            chosen = f"runOnly: {{type: 'rule', values: {list(only)!r}}}" if only else ""
+            rules = ", ".join(f"'{rule}': {{enabled: false}}" for rule in without)
+            return f"{{resultTypes: ['violations'], rules: {{{rules}}}, {chosen}}}"
+
+        runs = [run(rules)]
         if repeated is not None:
-            without = json.dumps({"exclude": [[repeated]]})
-            runs = [
-                "{resultTypes: ['violations'], rules: {'color-contrast': {enabled: false}}}",
-                f"{without}, {{resultTypes: ['violations'], runOnly: {{type: 'rule', values: ['color-contrast']}}}}",
-            ]
+            others = [rule for rule in rules if rule != CONTRAST]
+            excluded = json.dumps({"exclude": [[repeated]]})
+            runs = [run(others, [] if others else [CONTRAST]), f"{excluded}, {run([CONTRAST])}"]
         # Through the debugger: the page's own security policy, rightly, lets no script in.
         session = self.context.new_cdp_session(self.page)
         session.send("Runtime.evaluate", {"expression": AXE_SCRIPT})
@@ -207,7 +209,8 @@ def sound(browser: Browser, report: Path, *, thorough: bool = False) -> None:
         watched.sound()
 
 
-BY_WINDOW = ("color-contrast", "target-size", "scrollable-region-focusable", "link-in-text-block")
+CONTRAST = "color-contrast"
+BY_WINDOW = (CONTRAST, "target-size", "scrollable-region-focusable", "link-in-text-block")
 """Rules of axe whose outcome depends on the window's size or on the colours."""
 SMALLEST = 7.5
 """Pixels of a letter's height in a figure, at least."""
