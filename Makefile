@@ -16,7 +16,7 @@ test: format
 	$(MAKE) --no-print-directory -j 2 types tests
 
 tests: $(STAMP)
-	$(BIN)/pytest -q -n 2 --dist worksteal
+	$(BIN)/pytest -q -n 3 --dist worksteal
 
 lint: format types
 
