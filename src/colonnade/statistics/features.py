@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -164,15 +165,15 @@ def by_rule(rules: Mapping[str, EmptyRule], rule: EmptyRule) -> tuple[str, ...]:
     return tuple(name for name, used in rules.items() if used == rule)
 
 
-class FilledRecords:
+class FilledRecords(ABC):
     """A layout without masks of cells: an empty cell makes its record count as absent at its party."""
 
     facts: PublicFacts
 
     @property
+    @abstractmethod
     def used(self) -> Sequence[Feature]:
         """All that is read."""
-        raise NotImplementedError
 
     @cached_property
     def filled(self) -> tuple[str, ...]:
