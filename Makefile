@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Party processes start much faster with compiled modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test tests lint format types bench study pages docs screenshots sbom lock proto clean
+.PHONY: demo test tests lint format types bench study refresh pages docs screenshots sbom lock proto clean
 
 demo: $(STAMP)
 	$(BIN)/colonnade demo --out demo-run
@@ -40,6 +40,10 @@ bench: $(STAMP) $(if $(PEERS),.venv-peers/.installed)
 # make study NAME=fuzz-wire   the slower studies; they write docs/results/
 study: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(NAME),$(NAME),--list)
+
+# Every page whose code has changed, anew, after saying how long that takes; goes on where it was stopped. PLAN=1 only says it.
+refresh: $(STAMP) $(if $(PEERS),.venv-peers/.installed)
+	$(BIN)/python -m benchmarks refresh
 
 # Writes on every results page whether its code is the present one; a test fails when a page does not say so.
 pages: $(STAMP)

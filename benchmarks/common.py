@@ -1,31 +1,37 @@
-"""What the studies share: the public data beside the repository, and a results page written by the run itself."""
+"""What the studies share: the public data beside the repository, and a results page written by the run itself.
+
+How long a page's run took, with the draws that it found there, is kept in docs/results/durations.json: `make refresh`
+reads it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
+from benchmarks.draws_common import Draws, quick
+from benchmarks.provenance_common import REPOSITORY, RESULTS, commit, loaded_code, record, standing, used_data
 
-from benchmarks.provenance_common import REPOSITORY, commit, loaded_code, record, standing
+if TYPE_CHECKING:
+    import pandas as pd
 
+__all__ = ["DATA", "REPOSITORY", "RESULTS", "Page", "load", "machine", "quick"]
 DATA = REPOSITORY / ".." / "shared" / "data"
-RESULTS = REPOSITORY / "docs" / "results"
-
-
-def quick() -> bool:
-    """QUICK=1 asks for fewer repetitions; a quick run writes no results page."""
-    return os.environ.get("QUICK", "") not in ("", "0")
 
 
 def load(name: str) -> pd.DataFrame:
     """A public data set; ../shared/data/README.md describes it."""
+    import pandas as pd  # not by studies without data, which start faster
+
     path = DATA / f"{name}.parquet"
     if not path.is_file():
         raise SystemExit(f"{path} is not there; put the shared data beside the repository.")
+    used_data.add(path)
     return pd.read_parquet(path)
 
 
@@ -40,13 +46,14 @@ def machine() -> str:
 
 
 class Page:
-    """A results page: `say` and `table` print at once and are written by `finish`."""
+    """A results page: `say` and `table` print at once and are written by `finish`; `draws` are what it is made of."""
 
     def __init__(self, name: str, title: str, *, command: str | None = None) -> None:
         self.name = name
         self.command = command or f"make study NAME={name}"
         self.older: Mapping[str, str] = {}
         """{file: its hash} of parts that were made by other code than this process has loaded."""
+        self.draws = Draws(name)
         self._started = time.monotonic()
         self._lines = [f"# {title}", ""]
         loaded_code()  # hashes are of the files as they are now, whatever is edited while a study runs
@@ -65,13 +72,20 @@ class Page:
         """Write docs/results/NAME.md (not of a quick run) and print the line that is read by machines."""
         told = " ".join(f"{key}={value}" for key, value in figures.items())
         last = f"{self.name}: {told} {'ok' if good else 'short'}"
+        taken, reused = time.monotonic() - self._started, self.draws.reused
+        earlier = f" ({reused / 60:.0f} of them in earlier sittings)" if reused >= 30 else ""
         origin = (
-            f"Written by `{self.command}` on {time.strftime('%Y-%m-%d')} in"
-            f" {(time.monotonic() - self._started) / 60:.0f} minutes, on {machine()}; commit {commit()}."
+            f"Written by `{self.command}` on {time.strftime('%Y-%m-%d')} in {(taken + reused) / 60:.0f} minutes"
+            f"{earlier}, on {machine()}; commit {commit()}."
         )
         if not quick():
             RESULTS.mkdir(parents=True, exist_ok=True)
             record(self.name, self.older)
+            self.draws.settle()
+            path = RESULTS / "durations.json"
+            durations = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            durations[self.name] = round(taken + reused)
+            path.write_text(json.dumps(durations, indent=0, sort_keys=True) + "\n", encoding="utf-8")
             head = [*self._lines[:2], origin, "", standing(self.name), ""]
             text = "\n".join([*head, *self._lines[2:], f"    {last}", ""])
             (RESULTS / f"{self.name}.md").write_text(text, encoding="utf-8")

@@ -7,15 +7,13 @@ plus Skellam noise of the total mu, then the product's own selection, fit and sa
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numba
@@ -23,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.common import REPOSITORY, load, quick
-from benchmarks.provenance_common import changed_files, loaded_code
+from benchmarks.common import load
+from benchmarks.draws_common import Draws, Estimate, Value
 from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.facts import PublicFacts
@@ -148,6 +146,12 @@ def bank() -> Data:
     return Data("bank", _texts(frame, numeric), _declared(_texts(frame, numeric), numeric))
 
 
+def fire() -> Data:
+    """305,119 x 15, all columns codes of categories."""
+    frame = _texts(load("fire"), [])
+    return Data("fire", frame, _declared(frame, []))
+
+
 def acs() -> Data:
     """Occupation by the first digits of its code, birthplace by region: 529 and 223 codes are no table's columns."""
     frame = load("acs_income_ca_tx_ny_fl")
@@ -250,74 +254,35 @@ def federated_rows(data: Data, method: Method[SyntheticTable], parties: int, *, 
             return cells_of(table.sample(), Schema.declared(federation.facts, bins=CELLS))
 
 
-SITTINGS = REPOSITORY / ".studies" / "mrf.jsonl"
-"""Lines that a full run has finished, each with the code that made it: a run that was cut off goes on from here with
-those of the present code. With FINISHED=1 nothing is run: the page is written from these lines, some perhaps over fewer
-runs; what is not there is nan, and the study short."""
-
-
 class Lines:
     """The lines of one data set's table; a line is a method at an epsilon, over several runs."""
 
-    HEAD: ClassVar[list[str]] = ["method", "epsilon", "3-way", "sd", "4-way", "5-way", "runs", "CPU-s/run"]
+    HEAD: ClassVar[list[str]] = ["method", "epsilon", "3-way", "± se", "4-way", "5-way", "runs", "CPU-s/run"]
 
-    def __init__(self, data: Data) -> None:
-        self.data = data
+    def __init__(self, data: Data, draws: Draws) -> None:
+        self.data, self.draws = data, draws
         self.rows: list[list[str]] = []
-        self.earlier = 0
-
-    @property
-    def sittings(self) -> str:
-        """What the page says about lines that an earlier sitting has left."""
-        if not self.earlier:
-            return "All lines were run in one sitting."
-        return (
-            f"{self.earlier} of the {len(self.rows)} lines were run in earlier sittings of this study, and kept; the"
-            " minutes above are of the last one."
-        )
 
     def add(self, name: str, epsilon: float | None, make: Callable[[int], Codes], runs: int = 1) -> float:
         """Run it, and return its mean 3-way distance."""
-        key = [self.data.name, name, epsilon, runs]
-        known = _finished(key)
-        if known is None and only_finished():
-            known = [name, "" if epsilon is None else f"{epsilon:g}", "nan", "", "", "", "not run", ""]
-        if known is not None:
-            self.rows.append(known)
-            self.earlier += 1
-            print(" | ".join(known), "(from an earlier sitting)", flush=True)
-            return float(known[2])
-        started = time.process_time()
-        made = [make(seed) for seed in range(runs)]
-        seconds = (time.process_time() - started) / runs
-        real, sizes = self.data.codes, self.data.schema.sizes
-        found = {ways: [tvd(real, one, sizes, ways=ways) for one in made] for ways in (3, 4, 5)}
-        three, four, five = (float(np.mean(each)) for each in found.values())
-        spread = f"{np.std(found[3], ddof=1):.4f}" if runs > 1 else ""
-        at = "" if epsilon is None else f"{epsilon:g}"
-        self.rows.append([name, at, f"{three:.4f}", spread, f"{four:.4f}", f"{five:.4f}", str(runs), f"{seconds:.0f}"])
+        cell = (self.data.name, name, epsilon)
+        each = [self.draws.get(cell, seed, partial(self._distances, make, seed)) for seed in range(runs)]
+        three, four, five, seconds = (
+            Estimate.of(values[column] for values in each) for column in ("3-way", "4-way", "5-way", "cpu_seconds")
+        )
+        error = f"{three.error:.4f}" if runs > 1 else ""
+        budget = "" if epsilon is None else f"{epsilon:g}"
+        means = [f"{ways.mean:.4f}" for ways in (four, five)]
+        self.rows.append([name, budget, f"{three.mean:.4f}", error, *means, str(runs), f"{seconds.mean:.0f}"])
         print(" | ".join(self.rows[-1]), flush=True)
-        if not quick():
-            SITTINGS.parent.mkdir(exist_ok=True)
-            with SITTINGS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"key": key, "row": self.rows[-1], "code": loaded_code()}) + "\n")
-        return three
+        return three.mean
 
-
-def _finished(key: list[Any]) -> list[str] | None:
-    if quick() or not SITTINGS.is_file():
-        return None
-    found = [json.loads(line) for line in SITTINGS.read_text(encoding="utf-8").splitlines()]
-    same = [
-        line
-        for line in found
-        if line["key"][:3] == key[:3]
-        and (line["key"] == key or only_finished())
-        and "code" in line
-        and not changed_files(line["code"])
-    ]
-    return list(max(same, key=lambda line: line["key"][3])["row"]) if same else None
-
-
-def only_finished() -> bool:
-    return os.environ.get("FINISHED", "") not in ("", "0")
+    def _distances(self, make: Callable[[int], Codes], seed: int) -> dict[str, Value]:
+        started = time.process_time()
+        rows = make(seed)
+        seconds = time.process_time() - started
+        real, sizes = self.data.codes, self.data.schema.sizes
+        return {
+            **{f"{ways}-way": tvd(real, rows, sizes, ways=ways) for ways in (3, 4, 5)},
+            "cpu_seconds": seconds,
+        }

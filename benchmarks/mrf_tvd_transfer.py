@@ -1,19 +1,26 @@
-"""VertiMRF on data that its defaults were not tuned on: the distances of `mrf-tvd` for Bank and ACS.
+"""VertiMRF on data that its defaults were not tuned on: the distances of `mrf-tvd` for Bank, Fire and ACS.
 
-About 10 CPU-minutes: one run a cell, two of `sqm` and central synthesis at epsilon 0.8.
+Bank stands for NLTCS and BR2000, which are not to be had. Bank and Fire have the paper's epsilons, five runs a line of
+ours and of the paper's methods, since 2026-11-17; ACS one run a cell, two at epsilon 0.8. Several hours of CPU.
 """
 
 from __future__ import annotations
 
 from benchmarks.common import Page, quick
-from benchmarks.mrf_common import Codes, Lines, acs, bank, field_method, field_rows
-from benchmarks.mrf_tvd import CENTRAL, Runs, at_epsilon, check_protocol, references
+from benchmarks.mrf_common import Codes, Data, Lines, acs, bank, field_method, field_rows, fire
+from benchmarks.mrf_tvd import CENTRAL, EPSILONS, Runs, at_epsilon, check_protocol, references
 from benchmarks.rivals.central_mrf import central_field, rho_of
 
 FEWER = 131_072
 """Cells of the smaller field; 2.5 a record by default."""
-ALL = Runs(sqm=2, client=1, central=2, paper=1)
-GRID = {0.2: Runs(floor=0), 0.8: ALL, 3.2: Runs(floor=0)}
+FEW = {0.2: Runs(floor=0), 0.8: Runs(sqm=2, client=1, central=2, paper=1), 3.2: Runs(floor=0)}
+GRID = dict.fromkeys(EPSILONS, Runs(sqm=5, central=2, floor=1, paper=5, gan=1))
+
+
+def grid(data: Data) -> dict[float, Runs]:
+    if quick():
+        return {0.8: Runs()}
+    return FEW if data.name == "acs" else GRID
 
 
 def with_fewer_cells(lines: Lines, epsilon: float) -> float:
@@ -36,21 +43,21 @@ def with_fewer_cells(lines: Lines, epsilon: float) -> float:
 
 
 def main() -> int:
-    page = Page("mrf-tvd-transfer", "VertiMRF: total variation distance of marginals on Bank and ACS")
+    page = Page("mrf-tvd-transfer", "VertiMRF: total variation distance of marginals on Bank, Fire and ACS")
     page.say(
         "As `mrf-tvd`, with the defaults that were tuned on Adult. No limit was set for these data; the run is good if"
-        f" `sqm` is within {CENTRAL} times central synthesis at epsilon 0.8 and 3.2, with the default `max_clique`."
+        f" `sqm` is within {CENTRAL} times central synthesis at epsilon 0.8 and above, with the default `max_clique`."
         " **That default was chosen after a look at ACS:** it is 131,072 cells for Adult and Bank, and grows with the"
         " records, since with the same limit ACS was 1.11 and 1.15 times central. Lines with that limit are beside the"
         " others. Central synthesis does not always gain by more cells, so on ACS the better of its two lines counts."
     )
     good, told = True, {}
-    for data in (bank(),) if quick() else (bank(), acs()):
-        lines = Lines(data)
+    for data in (bank(),) if quick() else (bank(), fire(), acs()):
+        lines = Lines(data, page.draws)
         page.say(f"## {data.name}: {data.n:,} records, {len(data.columns)} columns")
         good &= check_protocol(page, data)
         references(lines)
-        for epsilon, runs in ({0.8: Runs()} if quick() else GRID).items():
+        for epsilon, runs in grid(data).items():
             server, central = at_epsilon(page, lines, epsilon, runs)
             told[f"{data.name}_{epsilon:g}"] = f"{server:.4f}"
             told[f"{data.name}_central_{epsilon:g}"] = f"{central:.4f}"
@@ -58,7 +65,6 @@ def main() -> int:
                 central = min(central, with_fewer_cells(lines, epsilon))
             good &= epsilon < 0.8 or server <= CENTRAL * central
         page.table(Lines.HEAD, lines.rows)
-        page.say(lines.sittings)
     return page.finish(good, **told)
 
 

@@ -3,7 +3,9 @@
 A page's code is recorded in docs/results/code/NAME.json when the page is written, and compared with the present files
 by `standing`. The hash is of the parsed program without its docstrings, so that a comment or a better sentence does not
 make a page stale, and any change of what is computed does. Parties that run as processes of their own load their
-modules there; those count that the study's process has loaded too.
+modules there; those count that the study's process has loaded too. The data that `common.load` has read count by their
+bytes; where they are not there, they are taken as unchanged. The modules that keep lines, compare code and choose what
+is run compute no figure, and do not count.
 
     python -m benchmarks.provenance_common     writes the line about its code anew on every page (`make pages`)
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,13 +26,18 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "docs" / "results"
 CODE = RESULTS / "code"
+MACHINERY = ("benchmarks/provenance_common.py", "benchmarks/draws_common.py", "benchmarks/__init__.py")
+used_data: set[Path] = set()
+"""The files of data that this process has read."""
 STANDING = re.compile(r"^\*Code: .*\*$", re.MULTILINE)
 """The line of a page that says whether its code is the present one."""
 
 
 @cache
 def program_hash(path: Path) -> str:
-    """A hash of what a file computes: its syntax tree without docstrings and positions."""
+    """A hash of what a file computes: its syntax tree without docstrings and positions. Of data, of its bytes."""
+    if path.suffix != ".py":
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -41,27 +49,32 @@ def program_hash(path: Path) -> str:
 
 
 def loaded_code() -> dict[str, str]:
-    """The repository's files that this process has loaded, with their hashes."""
+    """The repository's files that this process has loaded, and the data that it has read, with their hashes."""
     folders = (REPOSITORY / "src", REPOSITORY / "benchmarks")
     paths = {
         Path(file).resolve()
         for module in list(sys.modules.values())
         if (file := getattr(module, "__file__", None)) and file.endswith(".py")
     }
-    return {
-        path.relative_to(REPOSITORY).as_posix(): program_hash(path)
+    names = {
+        path.relative_to(REPOSITORY).as_posix(): path
         for path in sorted(paths)
         if any(path.is_relative_to(folder) for folder in folders)
     }
+    data = {os.path.relpath(path, REPOSITORY): path for path in sorted(used_data)}
+    return {name: program_hash(path) for name, path in {**names, **data}.items() if name not in MACHINERY}
 
 
 def changed_files(files: Mapping[str, str]) -> list[str]:
     """Those of the recorded files that compute something else now, or are gone."""
-    return [
-        name
-        for name, recorded in files.items()
-        if not (REPOSITORY / name).is_file() or program_hash(REPOSITORY / name) != recorded
-    ]
+    return [name for name, recorded in files.items() if name not in MACHINERY and _changed(name, recorded)]
+
+
+def _changed(name: str, recorded: str) -> bool:
+    path = REPOSITORY / name
+    if not path.is_file():
+        return not name.startswith("..")
+    return program_hash(path) != recorded
 
 
 def commit() -> str:

@@ -28,6 +28,10 @@ MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
+# A program that JAX has compiled serves all processes of all tests; compiling it anew takes longer than most fits.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"colonnade-jax-{os.getuid()}"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 

@@ -69,6 +69,12 @@ def steps_counted(options: Options, parties: int, unit: Unit = "record") -> int:
     return options.rounds * options.critic_steps * (parties if unit == "record" else 1)
 
 
+def message_bytes(options: Options, parties: int) -> int:
+    """In every round each party sends the trunk's gradient and gets the trunk, in 32-bit numbers; heads stay there."""
+    trunk = options.noise * options.hidden + options.hidden + options.hidden**2 + options.hidden
+    return options.rounds * parties * 2 * 4 * trunk
+
+
 def accounted(multiplier: float, sampling: float, steps: int, delta: float) -> float:
     """The epsilon of so many Poisson-sampled Gaussian mechanisms, a record added or removed."""
     one = dp_accounting.PoissonSampledDpEvent(sampling, dp_accounting.GaussianDpEvent(multiplier))

@@ -272,7 +272,7 @@ def test_pages_are_sound_in_a_browser(browser: Browser, site: Path, where: str) 
             watched.open(site / where)
             assert watched.sideways() <= 0
             watched.sound()  # before axe, which the browser complains about where a page has scripts of its own
-            # The reference has thousands of entries with the same marks: the contrast of three of each is computed.
+            # The reference has thousands of entries with the same marks: three of each are looked at.
             rules = BY_WINDOW if dark else ()
             assert watched.violations(rules=rules, repeated="dl.py ~ dl.py ~ dl.py ~ dl.py") == []
 

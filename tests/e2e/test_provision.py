@@ -211,7 +211,7 @@ def test_a_coordinator_that_stays_goes_on_by_itself(tmp_path: Path, processes: P
     assert "exact has failed" in log.read_text()
 
 
-def test_the_service_renews_its_own_certificate(tmp_path: Path) -> None:
+def test_the_service_renews_certificates(tmp_path: Path) -> None:
     file = written(tmp_path)
     kits = Provision(file, tmp_path / "kits", days=0.001)
     kits.begin(dealer=True, confirm=True)
@@ -223,7 +223,11 @@ def test_the_service_renews_its_own_certificate(tmp_path: Path) -> None:
     earlier = read_certificate(certificate).serial_number
     assert service._renewed()
     assert read_certificate(certificate).serial_number != earlier
-    assert "renewed" in lines[0]
+    assert [line.split()[3] for line in lines] == [*KIT_MEMBERS, "coordinator"]
+    kit = tmp_path / "kits" / "bank"
+    public = [tmp_path / "kits" / name / "public" / "clinic.pem" for name in ("coordinator", "bank")]
+    shutil.copy(*public)  # as the party does when it has fetched it: the kit is still the one that was signed
+    assert kit_manifest(kit, authority=kit / "credentials" / AUTHORITY) is not None
 
     lines.clear()
     pauses = []

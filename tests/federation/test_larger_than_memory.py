@@ -48,7 +48,7 @@ def test_four_statistics_of_a_block_larger_than_their_memory(tmp_path: Path) -> 
     assert grown.pop("everything at once") > 0.9 * size, "the meter sees a table that is loaded whole"
     assert set(grown) == {"describe", "moments", "tables", "sketches"}
     for name, megabytes in grown.items():
-        assert megabytes < size / 3, f"{name} took {megabytes:.0f} MB for a file of {size:.0f} MB"
+        assert megabytes < size / 2, f"{name} took {megabytes:.0f} MB for a file of {size:.0f} MB"
 
     table = pd.read_parquet(file)
     found = told["found"]

@@ -98,6 +98,65 @@ def test_a_renewed_certificate_needs_no_restart(tmp_path: Path, network: Network
         assert network.exchange("bank", b"question", timeout=30) == b"question", party.said
 
 
+def test_renewed_certificates_reach_the_parties_by_themselves(tmp_path: Path, authority: Path) -> None:
+    """Certificates of three seconds: a party that stays connected answers after their end, with a renewed one."""
+    public = {name: tmp_path / "public" / f"{name}.pem" for name in PARTIES}
+    mine = {name: tmp_path / "bank" / "public" / f"{name}.pem" for name in PARTIES}
+    for name in PARTIES:
+        folder = credential(tmp_path / name, authority, name, days=3 / 86400)
+        for copies in (public, mine):
+            copies[name].parent.mkdir(exist_ok=True)
+            shutil.copy(folder / CERTIFICATE, copies[name])
+    coordinator = credential(tmp_path / "coordinator", authority, "coordinator", role="coordinator")
+    served = Network(PARTIES, address="127.0.0.1:0", folder=coordinator, members=public, patience=10.0, ping=2.0)
+    ends = certificates.read_certificate(public["bank"]).not_valid_after_utc
+    try:
+        with attending(tmp_path / "bank", served.port, members=mine) as party:
+            assert served.exchange("bank", b"question", timeout=10) == b"question"
+            # With the backdating its life was 303 seconds, of which less than a third is left: always due.
+            while datetime.datetime.now(datetime.UTC) <= ends + datetime.timedelta(seconds=0.2):
+                time.sleep(0.1)
+                for name in PARTIES:
+                    certificates.renew(authority, public[name], certificates.Revoked(None))
+            assert served.exchange("bank", b"question", timeout=10) == b"question", party.said
+            assert any("certificate of bank is renewed" in line for line in party.said)
+            assert not any("not connected" in line for line in party.said)
+        for name in PARTIES:
+            assert certificates.read_certificate(mine[name]).not_valid_after_utc > ends
+    finally:
+        served.close()
+
+
+def test_only_a_renewed_certificate_of_the_same_owner_and_key_is_taken(tmp_path: Path, authority: Path) -> None:
+    folder = credential(tmp_path / "bank", authority, "bank", days=1)
+    certificates.make_authority(tmp_path / "foreign", name="consortium")
+    certificates.sign(tmp_path / "foreign", folder / REQUEST, tmp_path / "foreign.pem", role="party")
+    certificates.sign(authority, folder / REQUEST, tmp_path / "shorter.pem", role="party", days=0.5)
+    other = credential(tmp_path / "other", authority, "bank")  # the same name, another key
+    earlier = (folder / CERTIFICATE).read_bytes()
+    for forged in (tmp_path / "foreign.pem", tmp_path / "shorter.pem", other / CERTIFICATE, authority / AUTHORITY):
+        taken = certificates.take_renewed(folder / AUTHORITY, folder / CERTIFICATE, forged.read_bytes())
+        assert taken is None, forged
+    assert certificates.take_renewed(folder / AUTHORITY, folder / CERTIFICATE, b"no certificate") is None
+    assert (folder / CERTIFICATE).read_bytes() == earlier
+    certificates.sign(authority, folder / REQUEST, tmp_path / "longer.pem", role="party", days=2)
+    longer = (tmp_path / "longer.pem").read_bytes()
+    assert certificates.take_renewed(folder / AUTHORITY, folder / CERTIFICATE, longer) is not None
+    assert (folder / CERTIFICATE).read_bytes() == longer
+
+
+def test_a_revoked_certificate_is_not_renewed_and_takes_its_key_with_it(tmp_path: Path, authority: Path) -> None:
+    folder = credential(tmp_path / "bank", authority, "bank", days=0.001)
+    earlier = certificates.signed_by(folder / AUTHORITY, folder / CERTIFICATE)
+    revoked = certificates.Revoked(authority / REVOKED)
+    renewed = certificates.renew(authority, folder / CERTIFICATE, revoked)
+    assert renewed is not None
+    assert (renewed.tls_key, renewed.serial != earlier.serial) == (earlier.tls_key, True)
+    certificates.revoke(authority, folder / CERTIFICATE)
+    assert revoked.has(earlier)
+    assert certificates.renew(authority, folder / CERTIFICATE, revoked) is None
+
+
 def test_swapped_certificates_get_nothing(tmp_path: Path, network: Network, authority: Path) -> None:
     """Another member's certificate without its key opens no connection; with both, it is not this party's home."""
     bank, clinic = (credential(tmp_path / name, authority, name) for name in PARTIES)

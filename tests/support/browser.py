@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -119,32 +119,21 @@ class Watched:
     def violations(self, *, rules: tuple[str, ...] = (), repeated: str | None = None) -> list[str]:
         """What axe finds against the accessibility guidelines, by all rules or by these, as readable lines.
 
-        `repeated` selects elements that look like others of the page: their contrast, which takes most of the time, is
-        not computed again. All other rules see the whole page.
+        `repeated` selects elements with the same marks as others of the page, which are not looked at again.
         """
         from axe_playwright_python.base import AXE_SCRIPT
 
-        def run(only: Sequence[str], without: Sequence[str] = ()) -> str:
-            chosen = f"runOnly: {{type: 'rule', values: {list(only)!r}}}" if only else ""
-            rules = ", ".join(f"'{rule}': {{enabled: false}}" for rule in without)
-            return f"{{resultTypes: ['violations'], rules: {{{rules}}}, {chosen}}}"
-
-        runs = [run(rules)]
-        if repeated is not None:
-            others = [rule for rule in rules if rule != CONTRAST]
-            excluded = json.dumps({"exclude": [[repeated]]})
-            runs = [run(others, [] if others else [CONTRAST]), f"{excluded}, {run([CONTRAST])}"]
+        chosen = f"runOnly: {{type: 'rule', values: {list(rules)!r}}}" if rules else ""
+        excluded = f"{json.dumps({'exclude': [[repeated]]})}, " if repeated else ""
         # Through the debugger: the page's own security policy, rightly, lets no script in.
         session = self.context.new_cdp_session(self.page)
         session.send("Runtime.evaluate", {"expression": AXE_SCRIPT})
-        broken: list[dict[str, Any]] = []
-        for arguments in runs:
-            answer = session.send(
-                "Runtime.evaluate",
-                {"expression": f"axe.run({arguments})", "awaitPromise": True, "returnByValue": True},
-            )
-            assert "exceptionDetails" not in answer, answer
-            broken += answer["result"]["value"]["violations"]
+        expression = f"axe.run({excluded}{{resultTypes: ['violations'], {chosen}}})"
+        answer = session.send(
+            "Runtime.evaluate", {"expression": expression, "awaitPromise": True, "returnByValue": True}
+        )
+        assert "exceptionDetails" not in answer, answer
+        broken: list[dict[str, Any]] = answer["result"]["value"]["violations"]
         session.detach()
         return [
             f"{rule['id']} ({rule['impact']}): {rule['help']}: {[node['target'] for node in rule['nodes']]}"

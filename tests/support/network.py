@@ -7,8 +7,9 @@ import contextlib
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from colonnade.federation.transports import certificates
 from colonnade.federation.transports.attend import attend
@@ -35,18 +36,24 @@ def echo(data: bytes) -> bytes:
 class Attending:
     """A party in a thread of this process."""
 
-    def __init__(self, folder: Path, port: int, handle: Callable[[bytes], bytes] = echo) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        handle: Callable[[bytes], bytes] = echo,
+        members: Mapping[str, Path] = MappingProxyType({}),
+    ) -> None:
         self.error: BaseException | None = None
         self.said: list[str] = []
         self._loop = asyncio.new_event_loop()
-        self._work = (handle, f"127.0.0.1:{port}", folder)
+        self._work = (handle, f"127.0.0.1:{port}", folder, members)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        handle, address, folder = self._work
+        handle, address, folder, members = self._work
         self._task = self._loop.create_task(
-            attend(handle, coordinator=address, folder=folder, ping=2.0, said=self.said.append)
+            attend(handle, coordinator=address, folder=folder, members=members, ping=2.0, said=self.said.append)
         )
         try:
             self._loop.run_until_complete(self._task)
@@ -65,8 +72,13 @@ class Attending:
 
 
 @contextlib.contextmanager
-def attending(folder: Path, port: int, handle: Callable[[bytes], bytes] = echo) -> Iterator[Attending]:
-    made = Attending(folder, port, handle)
+def attending(
+    folder: Path,
+    port: int,
+    handle: Callable[[bytes], bytes] = echo,
+    members: Mapping[str, Path] = MappingProxyType({}),
+) -> Iterator[Attending]:
+    made = Attending(folder, port, handle, members)
     try:
         yield made
     finally:

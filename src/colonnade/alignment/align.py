@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.alignment.exponentiation import blind_list, raise_list
-from colonnade.alignment.group import ELEMENT_BYTES, check_elements, draw_exponent, random_elements
+from colonnade.alignment.group import ELEMENT_BYTES, check_elements, draw_exponent, random_points
 from colonnade.alignment.keys import Rule, check_rules
 from colonnade.alignment.lists import (
     MOST_RECORDS,
@@ -380,7 +380,7 @@ def blind(me: Party, *, terms: Terms) -> Release:
     elements = np.empty((terms.capacity[me.name], ELEMENT_BYTES), dtype=np.uint8)
     elements[places] = blind_list(forms, exponent, domain=me.job)
     free = np.setdiff1d(np.arange(len(elements)), places)
-    elements[free] = random_elements(len(free), me.randomness)
+    elements[free] = raise_list(random_points(len(free), me.randomness), exponent)
     for route in chosen.of(me.name):
         me.send(route.hops[0], f"list {route.number} {terms.digest}", elements)
     return Release(None, "sealed: this party's keys, blinded, among dummies")

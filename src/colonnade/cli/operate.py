@@ -54,7 +54,7 @@ def party_init(
 def serve(file: PartyToml) -> None:
     """Dial the coordinator and answer its requests, until interrupted. No port is opened here."""
     from colonnade.console.operators import send_notice
-    from colonnade.federation.config import PartyFile
+    from colonnade.federation.config import ConsortiumFile, PartyFile
     from colonnade.federation.home import prepare
     from colonnade.federation.transports.attend import serve as attend
 
@@ -66,6 +66,7 @@ def serve(file: PartyToml) -> None:
         coordinator=agreed.coordinator,
         folder=settings.credentials,
         said=said,
+        members=ConsortiumFile.from_toml(settings.consortium).certificates,
         prepare=lambda: prepare(PartyFile.from_toml(file)),
         notice=lambda text: send_notice(settings.notice, text, said=said),
     )

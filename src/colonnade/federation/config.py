@@ -244,6 +244,11 @@ class ConsortiumFile:
             raise SchemaError(f"{path} needs at least one [members.NAME] with a certificate.")
         return replace(file, members={name: _beside(table, path.parent) for name, table in file.members.items()})
 
+    @property
+    def certificates(self) -> dict[str, Path]:
+        """By member."""
+        return {name: table.certificate for name, table in self.members.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Consortium:
@@ -350,7 +355,7 @@ class CoordinatorFile:
     queue: Path = Path("queue")
     """Where jobs wait for `colonnade coordinator serve`."""
     authority: Path | None = None
-    """The authority's folder, if it is on this machine: the service then renews the coordinator's certificate."""
+    """The authority's folder, if it is on this machine: the service then renews all members' certificates."""
     revoked: Path | None = None
     timeout: float = 600.0
     seed: int | None = None

@@ -28,7 +28,7 @@ from colonnade.errors import (
     VersionMismatch,
 )
 from colonnade.federation.catalogue import CATALOGUE, check_installed
-from colonnade.federation.config import Consortium, CoordinatorFile, Spec
+from colonnade.federation.config import Consortium, ConsortiumFile, CoordinatorFile, Spec
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.heads import longest_told
 from colonnade.federation.job import Job, Progress, proposal, refusal
@@ -216,7 +216,13 @@ class Federation(Viewed):
         from colonnade.federation.transports.network import Network
 
         agreed = Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY)
-        network = Network(agreed.roster.names, address=file.address, folder=file.credentials, revoked=file.revoked)
+        network = Network(
+            agreed.roster.names,
+            address=file.address,
+            folder=file.credentials,
+            revoked=file.revoked,
+            members=ConsortiumFile.from_toml(file.consortium).certificates,
+        )
         try:
             network.wait_for(agreed.roster.names, patience)
             return cls.over(network, file, agreed, origin=origin)

@@ -452,7 +452,7 @@ def members(consortium: Path, authority: Path, *, revoked: Path | None = None) -
         listed = ConsortiumFile.from_toml(consortium).members
     except ColonnadeError:
         return  # said already
-    serials = Revoked(revoked)
+    listed_as_revoked = Revoked(revoked)
     if revoked is not None and not revoked.exists():
         yield warning(
             "revoked",
@@ -478,7 +478,7 @@ def members(consortium: Path, authority: Path, *, revoked: Path | None = None) -
             if finding.level != "ok":
                 ill += 1
                 yield Finding(finding.level, "members", finding.sentence)
-        if certificate.serial_number in serials:
+        if listed_as_revoked.has(subject_of(certificate)):
             ill += 1
             yield fault("members", f"{what} is revoked; ask the authority for a new one, or take the member out.")
     if listed and not ill:

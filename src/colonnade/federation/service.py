@@ -10,7 +10,6 @@ One job runs at a time. One that waits for an operator or for a party does not h
 from __future__ import annotations
 
 import contextlib
-import datetime
 import fcntl
 import json
 import os
@@ -25,13 +24,13 @@ from colonnade.codec import plain
 from colonnade.durable import check_name, private_folder, whole_file
 from colonnade.errors import AwaitingApproval, ColonnadeError, PartyLost, RosterError, RunError, SchemaError
 from colonnade.federation.catalogue import CATALOGUE
-from colonnade.federation.config import Consortium, CoordinatorFile
+from colonnade.federation.config import Consortium, ConsortiumFile, CoordinatorFile
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.job import CURED_BY_RESUMING, Progress
 from colonnade.federation.method import Method
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
-from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST, read_certificate, sign
+from colonnade.federation.transports.certificates import AUTHORITY, AUTHORITY_KEY, CERTIFICATE, Revoked, renew
 from colonnade.federation.transports.network import Network
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 30.0
@@ -216,7 +215,7 @@ class CoordinatorService:
     def _trouble(self, sentence: str) -> None:
         if sentence != self._last_trouble:
             self._last_trouble = sentence
-            self._said(f"nothing runs until this is mended: {sentence}")
+            self._said(f"this must be mended: {sentence}")
 
     def once(self, network: Network) -> None:
         """Try every job that is due."""
@@ -319,7 +318,13 @@ class CoordinatorService:
 
     def _network(self) -> Network:
         members = self._agreed().roster.names
-        return Network(members, address=self.file.address, folder=self.file.credentials, revoked=self.file.revoked)
+        return Network(
+            members,
+            address=self.file.address,
+            folder=self.file.credentials,
+            revoked=self.file.revoked,
+            members=ConsortiumFile.from_toml(self.file.consortium).certificates,
+        )
 
     def _look_around(self, network: Network, lacking: Sequence[str]) -> None:
         connected = network.connected
@@ -345,19 +350,16 @@ class CoordinatorService:
             self.queue.tell({**status, "time": time.time()})
 
     def _renewed(self) -> bool:
-        """Sign the coordinator's own request again when a third of its certificate's life is left, if the authority's
-        folder is on this machine."""
-        certificate = self.file.credentials / CERTIFICATE
-        if self.file.authority is None:
+        """Whether the coordinator's own certificate was renewed, which needs the authority's folder on this machine;
+        the members' are then renewed too, for them to fetch."""
+        if self.file.authority is None or not (self.file.authority / AUTHORITY_KEY).is_file():
             return False
-        signed = read_certificate(certificate)
-        life = signed.not_valid_after_utc - signed.not_valid_before_utc
-        if signed.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > life / 3:
-            return False
-        fresh = certificate.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        days = life.total_seconds() / 86400
-        owner = sign(self.file.authority, self.file.credentials / REQUEST, fresh, role="coordinator", days=days)
-        fresh.replace(certificate)
-        self._said(f"the coordinator's certificate is renewed; it ends {owner.expires:%Y-%m-%d %H:%M} UTC")
-        return True
+        own = self.file.credentials / CERTIFICATE
+        revoked = Revoked(self.file.revoked)
+        renewed = []
+        for path in (*ConsortiumFile.from_toml(self.file.consortium).certificates.values(), own):
+            owner = renew(self.file.authority, path, revoked)
+            if owner is not None:
+                renewed.append(path)
+                self._said(f"the certificate of {owner.name} is renewed; it ends {owner.expires:%Y-%m-%d %H:%M} UTC")
+        return own in renewed

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import benchmarks.common  # noqa: F401  (its code counts)
 import pytest
 from benchmarks import provenance_common as provenance
 
@@ -55,6 +56,21 @@ def test_a_changed_or_removed_file_is_noticed(tmp_path: Path, monkeypatch: pytes
 
 def test_the_code_of_a_run_is_what_it_has_loaded() -> None:
     files = provenance.loaded_code()
-    assert "benchmarks/provenance_common.py" in files
+    assert "benchmarks/common.py" in files
+    assert "benchmarks/provenance_common.py" not in files
     assert provenance.changed_files(files) == []
-    assert provenance.changed_files({**files, "benchmarks/provenance_common.py": "0" * 12})
+    assert provenance.changed_files({**files, "benchmarks/common.py": "0" * 12})
+
+
+def test_data_count_by_their_bytes_where_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path / "repository")
+    monkeypatch.setattr(provenance, "used_data", {tmp_path / "table.parquet"})
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "table.parquet").write_bytes(b"one")
+    files = provenance.loaded_code()
+    assert list(files) == ["../table.parquet"]
+    provenance.program_hash.cache_clear()
+    (tmp_path / "table.parquet").write_bytes(b"two")
+    assert provenance.changed_files(files) == ["../table.parquet"]
+    (tmp_path / "table.parquet").unlink()
+    assert provenance.changed_files(files) == []

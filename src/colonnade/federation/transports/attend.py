@@ -8,19 +8,28 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import datetime
 import logging
 import os
 import random
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from colonnade.errors import PartyLost, RosterError, StorageError, WireError
 from colonnade.federation.home import open_party
 from colonnade.federation.party import Party
-from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, signed_by
+from colonnade.federation.transports.certificates import (
+    AUTHORITY,
+    CERTIFICATE,
+    read_certificate,
+    signed_by,
+    subject_of,
+    take_renewed,
+)
 from colonnade.federation.transports.channel import (
     ATTEND,
     GREETING,
@@ -28,11 +37,14 @@ from colonnade.federation.transports.channel import (
     grpc_module,
     keep_alive,
     message,
+    newest_certificates,
     parts,
 )
 
 _LOG = logging.getLogger("colonnade.network")
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
+LONGEST_LOOK = 3600.0
+"""Seconds between two looks for renewed certificates."""
 
 
 async def attend(
@@ -40,6 +52,7 @@ async def attend(
     *,
     coordinator: str,
     folder: Path,
+    members: Mapping[str, Path] = MappingProxyType({}),
     ping: float = 20.0,
     said: Callable[[str], None] = _LOG.info,
 ) -> None:
@@ -47,6 +60,8 @@ async def attend(
 
     A request that is being answered when the connection breaks is answered to the end; the coordinator asks again and
     gets the stored bytes. The certificate is read again for each connection: a renewed one needs no restart.
+    members: this party's copies of the members' certificates. Renewed ones are fetched from the coordinator and taken
+    if the authority has signed them for the same owners and keys; with a renewed one of its own the party dials again.
     """
     grpc = grpc_module()
     key, certificate, authority = credentials(folder)
@@ -65,8 +80,14 @@ async def attend(
                 key, certificate, authority = credentials(folder)
             mutual = grpc.ssl_channel_credentials(authority, key, certificate)
             async with grpc.aio.secure_channel(coordinator, mutual, options=keep_alive(ping)) as channel:
-                await _session(grpc, channel, handle, instance, welcomed)
+                renewed = asyncio.create_task(_renewed(grpc, channel, folder, members, said))
+                try:
+                    await _session(grpc, channel, handle, instance, welcomed, renewed)
+                finally:
+                    renewed.cancel()
                 state = kind = "the coordinator closed the connection"
+        except _Renewed:
+            continue
         except grpc.aio.AioRpcError as error:
             if error.code() in final:
                 raise final[error.code()](f"the coordinator refused this party: {error.details()}") from None
@@ -85,8 +106,47 @@ class _Broken(Exception):
     """The stream broke while it was used."""
 
 
+class _Renewed(Exception):
+    """The own certificate was renewed: dial again with it."""
+
+
+async def _renewed(
+    grpc: Any, channel: Any, folder: Path, members: Mapping[str, Path], said: Callable[[str], None]
+) -> None:
+    """Returns when this party's own certificate has been replaced by a renewed one."""
+    reported = ""
+    while True:
+        pause = LONGEST_LOOK
+        try:
+            earlier = subject_of(read_certificate(folder / CERTIFICATE))
+            assert earlier.expires is not None
+            left = (earlier.expires - datetime.datetime.now(datetime.UTC)).total_seconds()
+            pause = min(max(left / 20, 1.0), LONGEST_LOOK)
+            mine = None
+            for member, pem in (await newest_certificates(channel)).items():
+                if member in members:
+                    take_renewed(folder / AUTHORITY, members[member], pem)
+                if member == earlier.name:
+                    mine = take_renewed(folder / AUTHORITY, folder / CERTIFICATE, pem)
+            if mine is not None:
+                said(f"the certificate of {mine.name} is renewed; it ends {mine.expires:%Y-%m-%d %H:%M} UTC")
+                return
+        except grpc.aio.AioRpcError:
+            pass  # not connected, or a coordinator that does not offer this: the session says what matters
+        except (WireError, StorageError, RosterError) as error:
+            if str(error) != reported:
+                reported = str(error)
+                said(f"renewed certificates cannot be taken: {reported}")
+        await asyncio.sleep(pause)
+
+
 async def _session(
-    grpc: Any, channel: Any, handle: Callable[[bytes], bytes], instance: bytes, welcomed: Callable[[], None]
+    grpc: Any,
+    channel: Any,
+    handle: Callable[[bytes], bytes],
+    instance: bytes,
+    welcomed: Callable[[], None],
+    renewed: asyncio.Task[None],
 ) -> None:
     from colonnade.federation.transports.generated.colonnade_pb2 import Frame
 
@@ -99,7 +159,7 @@ async def _session(
             await call.write(part)
         await call.wait_for_connection()
         welcomed()
-        while (received := await message(call, grpc.aio.EOF)) is not None:
+        while (received := await _next_message(grpc, call, renewed)) is not None:
             exchange, data = received
             answer = await asyncio.to_thread(handle, data)
             for part in parts(exchange, answer):
@@ -108,6 +168,18 @@ async def _session(
         raise _Broken("the connection broke") from error
     finally:
         call.cancel()
+
+
+async def _next_message(grpc: Any, call: Any, renewed: asyncio.Task[None]) -> tuple[int, bytes] | None:
+    reading = asyncio.create_task(message(call, grpc.aio.EOF))
+    try:
+        await asyncio.wait({reading, renewed}, return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            return reading.result()
+        renewed.result()
+        raise _Renewed
+    finally:
+        reading.cancel()
 
 
 class Serving:
@@ -155,6 +227,7 @@ def serve(
     coordinator: str,
     folder: Path,
     said: Callable[[str], None],
+    members: Mapping[str, Path] = MappingProxyType({}),
     prepare: Callable[[], object] = lambda: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -168,7 +241,8 @@ def serve(
                 f"the certificate in {folder} is for {owner.name!r} and another sealing key than this party's; have the"
                 " authority sign this party's own request."
             )
-        asyncio.run(_until_stopped(attend(serving.handle, coordinator=coordinator, folder=folder, said=said)))
+        work = attend(serving.handle, coordinator=coordinator, folder=folder, members=members, said=said)
+        asyncio.run(_until_stopped(work))
     finally:
         serving.party.close()
 

@@ -2,12 +2,14 @@
 
 Every key is made where it stays. A party sends a request, which holds its name, its organisation and the public key to
 which peers seal their messages; the authority signs it, so one signature vouches for all three. P-256 throughout.
-A revoked serial number is a line in a text file that the coordinator reads again whenever it changes.
+A certificate is renewed for the same owner and key, so that nothing that others have pinned changes. What is revoked
+is a line in a text file that the coordinator reads again whenever it changes.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import os
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from colonnade.durable import private_folder
+from colonnade.durable import private_folder, whole_file
 from colonnade.errors import RosterError, StorageError
 
 Role = Literal["party", "coordinator"]
@@ -33,6 +35,10 @@ _SIGNING = "colonnade:signing-key:"
 _BACKDATED = datetime.timedelta(minutes=5)
 """Clocks differ a little between institutions."""
 _AUTHORITY_DAYS = 3650
+_PURPOSE = {
+    "party": x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]),
+    "coordinator": x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,8 @@ class Subject:
     signing_key: bytes | None = None
     serial: int | None = None
     expires: datetime.datetime | None = None
+    tls_key: int | None = None
+    """The SHA-256 digest of a certificate's public key, as a number like `serial`."""
 
 
 def _now() -> datetime.datetime:
@@ -178,7 +186,13 @@ def subject_of(signed: x509.Certificate | x509.CertificateSigningRequest) -> Sub
         signing_key=key(_SIGNING),
         serial=None if certificate is None else certificate.serial_number,
         expires=None if certificate is None else certificate.not_valid_after_utc,
+        tls_key=None if certificate is None else _key_digest(certificate),
     )
+
+
+def _key_digest(certificate: x509.Certificate) -> int:
+    form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return int.from_bytes(hashlib.sha256(certificate.public_key().public_bytes(*form)).digest())
 
 
 # --- the authority ----------------------------------------------------------------------------------------
@@ -224,25 +238,78 @@ def sign(authority: Path, request: Path, out: Path, *, role: Role, days: float =
         raise RosterError(f"{request} is not a coordinator's request: it needs a host name and no sealing key.")
     if days <= 0:
         raise RosterError(f"a certificate that is valid for {days:g} days protects nobody; choose 1 or more.")
+    certificate = _issued(authority, asked, _PURPOSE[role], life=datetime.timedelta(days=days))
+    _write(out, certificate.public_bytes(serialization.Encoding.PEM))
+    return subject_of(certificate)
+
+
+def _issued(
+    authority: Path,
+    asked: x509.CertificateSigningRequest | x509.Certificate,
+    purpose: x509.ExtendedKeyUsage,
+    *,
+    life: datetime.timedelta,
+) -> x509.Certificate:
     issuer, key = read_certificate(authority / AUTHORITY), load_key(authority / AUTHORITY_KEY)
     now = _now()
-    until = min(now + datetime.timedelta(days=days), issuer.not_valid_after_utc)
-    purpose = ExtendedKeyUsageOID.CLIENT_AUTH if role == "party" else ExtendedKeyUsageOID.SERVER_AUTH
-    certificate = (
+    return (
         x509.CertificateBuilder()
         .subject_name(asked.subject)
         .issuer_name(issuer.subject)
         .public_key(asked.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BACKDATED)
-        .not_valid_after(until)
+        .not_valid_after(min(now + life, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=True)
-        .add_extension(x509.SubjectAlternativeName(list(names.value)), critical=False)
+        .add_extension(purpose, critical=True)
+        .add_extension(asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value, critical=False)
         .sign(key, hashes.SHA256())
     )
-    _write(out, certificate.public_bytes(serialization.Encoding.PEM))
-    return subject_of(certificate)
+
+
+# --- renewal ------------------------------------------------------------------------------------------------
+
+
+def renew(authority: Path, certificate: Path, revoked: Revoked) -> Subject | None:
+    """Sign a certificate again when a third of its life is left: same owner, key, purpose and length of life. None: it
+    lasts longer, or as long as the authority, or it is revoked."""
+    signed = _of_authority(authority / AUTHORITY, certificate)
+    owner = subject_of(signed)
+    ends, life = signed.not_valid_after_utc, signed.not_valid_after_utc - signed.not_valid_before_utc
+    last = read_certificate(authority / AUTHORITY).not_valid_after_utc
+    if revoked.has(owner) or ends - _now() > life / 3 or ends >= last:
+        return None
+    purpose = signed.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    fresh = _issued(authority, signed, purpose, life=life - _BACKDATED)
+    with whole_file(certificate) as partial:
+        partial.write_bytes(fresh.public_bytes(serialization.Encoding.PEM))
+    return subject_of(fresh)
+
+
+def take_renewed(authority: Path, certificate: Path, pem: bytes) -> Subject | None:
+    """Put a renewed certificate, which may come from anyone, in the place of an earlier one: only if this authority has
+    signed it for the same owner, key and purpose, and it ends later. None: nothing has changed."""
+    earlier, issuer = read_certificate(certificate), read_certificate(authority)
+    try:
+        fresh = x509.load_pem_x509_certificate(pem)
+        fresh.verify_directly_issued_by(issuer)
+        same = (
+            fresh.subject == earlier.subject
+            and fresh.public_key() == earlier.public_key()
+            and all(
+                fresh.extensions.get_extension_for_class(kind) == earlier.extensions.get_extension_for_class(kind)
+                for kind in (x509.SubjectAlternativeName, x509.ExtendedKeyUsage, x509.BasicConstraints)
+            )
+        )
+    except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
+        return None
+    if not same or not fresh.not_valid_before_utc <= _now() < fresh.not_valid_after_utc:
+        return None
+    if fresh.not_valid_after_utc <= earlier.not_valid_after_utc:
+        return None
+    with whole_file(certificate) as partial:
+        partial.write_bytes(pem)
+    return subject_of(fresh)
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -256,23 +323,29 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def revoke(authority: Path, certificate: Path) -> Subject:
-    """Write a certificate's serial number into the list; copy the list to the coordinator."""
+    """Write a certificate's serial number and its key, which its earlier and renewed ones have too, into the list; copy
+    the list to the coordinator."""
     owner = subject_of(read_certificate(certificate))
     with (authority / REVOKED).open("a", encoding="utf-8") as file:
-        file.write(f"{owner.serial:x} {owner.name}\n")
+        file.write(f"{owner.serial:x} {owner.name}\n{owner.tls_key:x} key of {owner.name}\n")
     return owner
 
 
 # --- checks -----------------------------------------------------------------------------------------------
 
 
-def signed_by(authority: Path, certificate: Path) -> Subject:
-    """The subject of a certificate that this authority signed and that is valid now."""
+def _of_authority(authority: Path, certificate: Path) -> x509.Certificate:
     issuer, signed = read_certificate(authority), read_certificate(certificate)
     try:
         signed.verify_directly_issued_by(issuer)
     except (InvalidSignature, ValueError, TypeError) as error:
         raise RosterError(f"{certificate} was not signed by the authority in {authority}.") from error
+    return signed
+
+
+def signed_by(authority: Path, certificate: Path) -> Subject:
+    """The subject of a certificate that this authority signed and that is valid now."""
+    signed = _of_authority(authority, certificate)
     if not signed.not_valid_before_utc <= _now() <= signed.not_valid_after_utc:
         raise RosterError(
             f"{certificate} is valid from {signed.not_valid_before_utc:%Y-%m-%d %H:%M} to"
@@ -282,22 +355,22 @@ def signed_by(authority: Path, certificate: Path) -> Subject:
 
 
 class Revoked:
-    """The serial numbers in a file, read again whenever it changes. No file: none is revoked."""
+    """The serial numbers and keys in a file, read again whenever it changes. No file: none is revoked."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None
-        self._serials: frozenset[int] = frozenset()
+        self._listed: frozenset[int] = frozenset()
 
-    def __contains__(self, serial: object) -> bool:
+    def has(self, owner: Subject) -> bool:
         if self._path is not None and self._path.exists():
             state = self._path.stat()
             stamp = (state.st_mtime_ns, state.st_size)
             if stamp != self._stamp:
                 lines = self._path.read_text(encoding="utf-8").splitlines()
                 try:
-                    self._serials = frozenset(int(line.split()[0], 16) for line in lines if line.strip())
+                    self._listed = frozenset(int(line.split()[0], 16) for line in lines if line.strip())
                 except ValueError as error:
                     raise RosterError(f"{self._path} has a line that is no serial number ({error}).") from error
                 self._stamp = stamp
-        return serial in self._serials
+        return owner.serial in self._listed or owner.tls_key in self._listed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -109,10 +109,12 @@ async def message(
             return exchange, bytes(collected)
 
 
-# --- the coordinator's clock and version, for `colonnade doctor`, over the same mutual TLS --------------------
+# --- what else the coordinator serves over the same mutual TLS: its clock and version, for `colonnade doctor`, and the
+# members' newest certificates ---------------------------------------------------------------------------------
 
 
-SERVICE, METHOD = "colonnade.v1.Clock", "Now"
+CLOCK, NOW = "colonnade.v1.Clock", "Now"
+CERTIFICATES, NEWEST = "colonnade.v1.Certificates", "Newest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ async def _now(_: bytes, __: Any) -> bytes:
 def add_clock(server: Any, grpc: Any) -> None:
     """Serve the time to anyone with a certificate."""
     handler = grpc.unary_unary_rpc_method_handler(_now)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(CLOCK, {NOW: handler}),))
 
 
 def ask_clock(coordinator: str, folder: Path, *, timeout: float = 5.0) -> ClockReading:
@@ -140,7 +142,7 @@ def ask_clock(coordinator: str, folder: Path, *, timeout: float = 5.0) -> ClockR
     key, certificate, authority = credentials(folder)
     mutual = grpc.ssl_channel_credentials(authority, key, certificate)
     with grpc.secure_channel(coordinator, mutual) as channel:
-        call = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        call = channel.unary_unary(f"/{CLOCK}/{NOW}")
         try:
             call(b"", timeout=timeout)  # the handshake is not part of the round trip
             sent = time.time()
@@ -157,3 +159,23 @@ def ask_clock(coordinator: str, folder: Path, *, timeout: float = 5.0) -> ClockR
         )
     except (ValueError, KeyError, TypeError) as error:
         raise WireError("the coordinator's clock answered with something else than the time.") from error
+
+
+def add_certificates(server: Any, grpc: Any, members: Mapping[str, Path]) -> None:
+    """Serve the members' certificates, as the coordinator has them, to anyone with a certificate."""
+
+    async def newest(_: bytes, __: Any) -> bytes:
+        present = {name: path for name, path in members.items() if path.is_file()}
+        return json.dumps({name: path.read_text(encoding="ascii") for name, path in present.items()}).encode()
+
+    handler = grpc.unary_unary_rpc_method_handler(newest)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(CERTIFICATES, {NEWEST: handler}),))
+
+
+async def newest_certificates(channel: Any, *, timeout: float = 30.0) -> dict[str, bytes]:
+    """{member: certificate in PEM form}; each is still to be checked against the own authority."""
+    answer = await channel.unary_unary(f"/{CERTIFICATES}/{NEWEST}")(b"", timeout=timeout)
+    try:
+        return {str(name): str(pem).encode() for name, pem in json.loads(answer).items()}
+    except (ValueError, AttributeError) as error:
+        raise WireError("the coordinator answered with something else than certificates.") from error

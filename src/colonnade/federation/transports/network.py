@@ -12,8 +12,9 @@ import datetime
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from cryptography import x509
@@ -23,6 +24,7 @@ from colonnade.federation.transports.certificates import Revoked, Subject, subje
 from colonnade.federation.transports.channel import (
     ATTEND,
     GREETING,
+    add_certificates,
     add_clock,
     credentials,
     grpc_module,
@@ -107,7 +109,8 @@ class Network:
     """A transport. Serves on `address` (host:port, port 0 for any) until `close`.
 
     folder: tls.key, certificate.pem and authority.pem of the coordinator. revoked: a list of serial numbers, read again
-    when it changes. patience: seconds that a lost party may stay away before it is `PartyLost`.
+    when it changes. members: the parties' own certificates by name, which parties fetch when they are renewed.
+    patience: seconds that a lost party may stay away before it is `PartyLost`.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class Network:
         address: str,
         folder: Path,
         revoked: Path | None = None,
+        members: Mapping[str, Path] = MappingProxyType({}),
         patience: float = 30.0,
         ping: float = 20.0,
     ) -> None:
@@ -132,7 +136,7 @@ class Network:
         self._thread = threading.Thread(target=self._loop.run_forever, name="colonnade network", daemon=True)
         self._thread.start()
         try:
-            self.port: int = self._run(self._start(address, folder))
+            self.port: int = self._run(self._start(address, folder, members))
         except BaseException:
             self._stop_loop()
             raise
@@ -140,7 +144,7 @@ class Network:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _start(self, address: str, folder: Path) -> int:
+    async def _start(self, address: str, folder: Path, members: Mapping[str, Path]) -> int:
         grpc = self._grpc
         key, certificate, authority = credentials(folder)
         self._server = grpc.aio.server(options=keep_alive(self._ping))
@@ -153,6 +157,7 @@ class Network:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         _add_health(self._server)
         add_clock(self._server, grpc)
+        add_certificates(self._server, grpc, members)
         mutual = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
         try:
             port = self._server.add_secure_port(address, mutual)
@@ -220,7 +225,7 @@ class Network:
         """Still good? A stream can outlive its certificate."""
         if owner.name not in self._locks:
             raise PartyLost(f"{owner.name!r} is not a member of this federation's roster.")
-        if owner.serial in self._revoked:
+        if self._revoked.has(owner):
             raise PartyLost(f"the certificate of {owner.name!r} is revoked; ask the authority for a new one.")
         if owner.expires is None or owner.expires <= datetime.datetime.now(datetime.UTC):
             raise PartyLost(
