@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -25,8 +25,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.draws_common import Cell, Draws
+from benchmarks.draws_common import Estimate as MeanOfDraws
 from benchmarks.rivals import vertigan
-from benchmarks.sparse_selection import LAMBDAS, LLA, RATIO, Quality, fit_pooled, quality
+from benchmarks.sparse_selection import LAMBDAS, LLA, RATIO, Quality, average, fit_pooled, quality
 from colonnade.data.column import Columns
 from colonnade.data.simulated import Example
 from colonnade.data.simulated.example import design_matrix
@@ -50,7 +52,6 @@ from colonnade.synthesis.copula.model import GaussianCopula, stepwise
 from colonnade.synthesis.copula.procedure import CopulaReleases, check_present
 from colonnade.synthesis.copula.scores import column_rounds, count, party_marginals, score_map
 from colonnade.synthesis.method import Synthesize
-from colonnade.synthesis.table import SyntheticTable
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -127,7 +128,7 @@ def complete_records(example: Example) -> pd.DataFrame:
 # --- a method as a user runs it ---------------------------------------------------------------------------------------
 
 
-def federated(method: Any, example: Example, *, seed: int) -> SyntheticTable:
+def federated(method: Any, example: Example, *, seed: int, allow: Sequence[str] = ALLOW) -> Any:
     """Embedded parties with their ledgers and transcripts, on the example's blocks."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -136,13 +137,13 @@ def federated(method: Any, example: Example, *, seed: int) -> SyntheticTable:
             key=example.key,
             columns=example.columns,
             organisations=example.organisations,
-            allow=ALLOW,
+            allow=allow,
             seed=seed,
             home=Path(folder) / "home",
             runs=Path(folder) / "runs",
         ) as parties,
     ):
-        return method.fit(parties)  # type: ignore[no-any-return]
+        return method.fit(parties, sure=True)
 
 
 def with_blocks(example: Example, table: pd.DataFrame, parties: Sequence[str] | None = None) -> Example:
@@ -304,9 +305,55 @@ def holder_always_present(records: Records, holder: str) -> tuple[tuple[bool, ..
 
 def record_epsilon(method: VCDS, records: Records) -> float:
     """What a record loses to a rank method, at its delta, with presence held fixed."""
-    return method.procedure(records.facts, records.roster).spent.record.epsilon
+    return method.procedure(records.facts, records.roster).budget.record.epsilon
 
 
 def shown(one: Quality | None) -> str:
     """RMSE / G-means / FDR of a cell."""
     return "" if one is None else f"{one.rmse:.3f} / {one.g_means:.2f} / {one.fdr:.2f}"
+
+
+# --- the draws of a cell ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The draws of one cell; those in which the method refused are `asked` and not there."""
+
+    each: tuple[Quality, ...]
+    asked: int
+
+    @property
+    def mean(self) -> Quality:
+        return average(self.each)
+
+    @property
+    def rmse(self) -> MeanOfDraws:
+        return MeanOfDraws.of(one.rmse for one in self.each)
+
+    def __str__(self) -> str:
+        if not self.each:
+            return "refused" if self.asked else ""
+        error = f" ± {self.rmse.error:.3f}" if self.rmse.error else ""
+        refused = f" ({self.asked - len(self.each)} of {self.asked} refused)" if self.asked > len(self.each) else ""
+        return f"{self.mean.rmse:.3f}{error} / {self.mean.g_means:.2f} / {self.mean.fdr:.2f}{refused}"
+
+
+def measured(
+    draws: Draws, cells: Mapping[Cell, Callable[[int], Quality]], seeds: Mapping[Cell, Sequence[int]]
+) -> dict[Cell, Measured]:
+    """Every cell over its seeds, seed by seed, so that methods on the same draw follow one another."""
+    each: dict[Cell, list[Quality]] = {cell: [] for cell in cells}
+    for seed in sorted({seed for own in seeds.values() for seed in own}):
+        for cell, compute in cells.items():
+            if seed in seeds[cell]:
+                values = draws.get(cell, seed, partial(_values, compute, seed))
+                each[cell] += [Quality(**values)] if values else []
+    return {cell: Measured(tuple(each[cell]), len(seeds[cell])) for cell in cells}
+
+
+def _values(compute: Callable[[int], Quality], seed: int) -> dict[str, float]:
+    try:
+        return dataclasses.asdict(compute(seed))
+    except NotEstimable:
+        return {}

@@ -8,7 +8,8 @@ RECOMPUTE='[cell, draw]' runs a study up to one draw, takes every other from the
 what the draw gives now, and ends there.
 
 Two values of one draw agree if they differ by a millionth (bytes, by a hundredth), or by less than 4 combined standard
-errors, those of two single draws of the cell. Names that end in `seconds` measure a machine and are not compared.
+errors, those of two single draws of the cell. Names that end in `seconds` or `memory` measure a machine and are not
+compared.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import hashlib
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,6 +160,7 @@ class Draws:
         code = digest(files)
         line = Line(*key, values, round(seconds, 3), code)
         self._asked[key] = line
+        print(f"  {' '.join(map(str, line.cell))}, draw {line.draw}: {seconds:.1f} s", file=sys.stderr, flush=True)
         if quick():
             return
         entries = [] if code in self._codes else [{"code": code, "files": files}]
@@ -187,7 +190,7 @@ def disagreements(before: Mapping[str, Value], now: Mapping[str, Value], others:
     return [
         name
         for name in before
-        if not name.endswith("seconds")
+        if not name.endswith(("seconds", "memory"))
         and not _agree(
             before[name],
             now[name],

@@ -8,7 +8,7 @@ no limit: the paper's claim that completed records help is what is checked, and 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
@@ -17,10 +17,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import accuracy_score, f1_score
 
 from benchmarks.common import Page, quick
+from benchmarks.draws_common import Estimate, Values
 from benchmarks.fedpsg_common import Case, Matrix, beside, expected_values
-from benchmarks.fedpsg_runs_common import Estimate, method_for, side_by_side
+from benchmarks.fedpsg_runs_common import method_for, side_by_side
 
-SPLITS = (1, 2, 3)
+SPLITS = (1, 2, 3, 4, 5)
 ALIGNED, TRUE = "aligned records only", "all records, true values"
 OURS = {
     "the copula, drawn": {"imputer": "copula-draw"},
@@ -61,6 +62,19 @@ def classify(case: Case) -> dict[str, Classified]:
     return {**made, TRUE: found(~test, b)}
 
 
+def classified(case: Case) -> Values:
+    """{"method: figure": value} of `classify`; `by_method` puts them together again."""
+    return {f"{method}: {name}": value for method, one in classify(case).items() for name, value in asdict(one).items()}
+
+
+def by_method(values: Values) -> dict[str, Classified]:
+    methods = dict.fromkeys(name.rpartition(": ")[0] for name in values)
+    return {
+        method: Classified(**{name: values[f"{method}: {name}"] for name in ("accuracy", "f1", "records")})
+        for method in methods
+    }
+
+
 def main() -> int:
     splits = SPLITS[:1] if quick() else SPLITS
     page = Page("fedpsg-downstream", "Completion: does it help a classifier?")
@@ -72,11 +86,11 @@ def main() -> int:
         " do here at all."
     )
     names = ("credit",) if quick() else ("credit", "letter", "bank")
-    work = {(name, seed): partial(classify, Case(name, 0.8, seed=seed)) for name in names for seed in splits}
-    found = side_by_side(work)
+    work = {((name,), seed): partial(classified, Case(name, 0.8, seed=seed)) for name in names for seed in splits}
+    found = page.draws.all(work, side_by_side)
     helped = list[bool]()
     for name in names:
-        each = [found[name, seed] for seed in splits]
+        each = [by_method(found[(name,), seed]) for seed in splits]
         rows = []
         for method in each[0]:
             accuracy = Estimate.of(one[method].accuracy for one in each)

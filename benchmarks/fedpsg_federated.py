@@ -3,10 +3,12 @@
 Limits: federated below local, and conditioned below unconditioned, for each GAN, on the mean over splits (a quick run
 has one split and allows 3 % for chance); plain GAIN on the whole of Letter at 20 % of the cells missing at random has
 the published order of error (RMSE 0.12 to 0.13; up to 0.135 is accepted, since the published figure is a mean of runs).
+The limits are of before 2026-11-17; 20 and 80 %, News and five splits came then.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +29,7 @@ from colonnade.papers.fedpsg import gain
 from colonnade.papers.fedpsg.drawn import choose_correlated, spearman
 from colonnade.papers.fedpsg.generators import generator
 
-SPLITS = (1, 2, 3)
+SPLITS = (1, 2, 3, 4, 5)
 
 
 def alone(
@@ -60,8 +62,8 @@ def alone(
     return model.impute(best, data, everything, drawing(words_of(seed), 2))
 
 
-def plain_gain_on_letter() -> tuple[float, float]:
-    """(RMSE of GAIN, of means) on cells missing completely at random."""
+def plain_gain_on_letter() -> dict[str, float]:
+    """RMSE of GAIN and of means on cells missing completely at random."""
     values = load("letter").drop(columns="letter").to_numpy(dtype=np.float64) / 15.0
     rng = np.random.default_rng(3)
     mask = rng.random(values.shape) > 0.2
@@ -69,7 +71,7 @@ def plain_gain_on_letter() -> tuple[float, float]:
     found = alone(values, mask, watched, iterations=5000, kind="gain", groups=(), hidden=16, cut=16, dropout=0.0)
     truth = np.where(mask, np.nan, values)
     means = np.array([values[mask[:, j], j].mean() for j in range(values.shape[1])])
-    return rmse(found, truth), rmse(np.broadcast_to(means, values.shape), truth)
+    return {"gain": rmse(found, truth), "means": rmse(np.broadcast_to(means, values.shape), truth)}
 
 
 def local_gan(case: Case, kind: str, columns: int, iterations: int) -> NDArray[Any]:
@@ -135,7 +137,8 @@ def methods(case: Case) -> Mapping[str, Callable[[Case], Score]]:
 def main() -> int:
     splits = SPLITS[:1] if quick() else SPLITS
     page = Page("fedpsg-federated", "Completion: across parties against alone")
-    error, mean = plain_gain_on_letter()
+    values = page.draws.get(("plain GAIN on Letter",), 3, plain_gain_on_letter)
+    error, mean = values["gain"], values["means"]
     page.say(
         f"Plain GAIN on the whole of Letter, 20 % of the cells missing at random, 5,000 iterations with early stopping"
         f" on hidden cells: RMSE {error:.4f} (means: {mean:.4f}; published: 0.12 to 0.13)."
@@ -143,7 +146,7 @@ def main() -> int:
     good = error <= 0.135
     figures: dict[str, str] = {"gain_letter": f"{error:.4f}"}
     page.say(
-        f"Below, 50 % of B's records missing, five correlated columns by TabDDPM ({STEPS:,} steps). Local: B's table"
+        f"Below, five correlated columns by TabDDPM ({STEPS:,} steps). Local: B's table"
         " alone. Federated: the same across A and B, conditioned (`aligned`) or as in the paper (`none`)."
         f" {', '.join(f'{name.capitalize()} {many}' for name, many in ITERATIONS.items())} iterations (the paper:"
         " 10,000). The label is A's: VF-CGAIN is given it, B alone has none, so VF-CGAIN is compared with the local"
@@ -151,11 +154,17 @@ def main() -> int:
         " drawn columns keep their scatter, so all rows but the floor and the oracles are above the mean by RMSE where"
         " columns say little about each other."
     )
-    names = ("credit",) if quick() else ("credit", "letter", "bank")
+    cells = (
+        [("credit", 0.5)] if quick() else list(itertools.product(("credit", "letter", "bank", "news"), (0.5, 0.2, 0.8)))
+    )
     slack = 0.03 if quick() else 0.0
-    found = tables({name: [Case(name, 0.5, seed=seed) for seed in splits] for name in names}, methods)
-    for name, table in found.items():
-        page.say(f"## {name.capitalize()}")
+    found = tables(
+        {f"{name}{100 * missing:.0f}": [Case(name, missing, seed=seed) for seed in splits] for name, missing in cells},
+        methods,
+        page.draws,
+    )
+    for (name, missing), (heading, table) in zip(cells, found.items(), strict=True):
+        page.say(f"## {name.capitalize()}, {100 * missing:.0f} % of B's records missing")
         page.table(Table.HEAD, table.rows(judged=lambda method: "GAIN" in method))
         told = []
         for kind, local in LOCAL.items():
@@ -165,7 +174,7 @@ def main() -> int:
             apart, paper = table.ratio(ours, local), table.ratio(ours, f"VF-{kind.upper()}, none")
             told.append(f"VF-{kind.upper()} {apart} of local and {paper} of unconditioned")
             good = good and apart.mean < 1 + slack and paper.mean < 1 + slack
-            figures[f"{name}_{kind}"] = f"{apart.mean:.3f}/{paper.mean:.3f}"
+            figures[f"{heading}_{kind}"] = f"{apart.mean:.3f}/{paper.mean:.3f}"
         page.say(f"RMSE of conditioned federated imputation: {', '.join(told)} (limits 1).")
     return page.finish(good, **figures)
 

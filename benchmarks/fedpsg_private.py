@@ -54,7 +54,7 @@ def main() -> int:
         " VF-GAIN conditioned on the regression, so that both share one epsilon. Means of"
         f" {len(splits)} splits with their own first weights, and the standard error of the mean."
     )
-    table = tables({"bank": [Case("bank", 0.5, seed=seed) for seed in splits]}, methods)["bank"]
+    table = tables({"bank": [Case("bank", 0.5, seed=seed) for seed in splits]}, methods, page.draws)["bank"]
     ours = [told(*cell) for cell in CELLS if told(*cell) in table.scores]
     page.table(Table.HEAD, table.rows(judged=lambda method: method in ours))
     found = {"mean": table.rmse(MEAN).mean}

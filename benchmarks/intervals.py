@@ -30,9 +30,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ from scipy.stats import binom, t
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
+from benchmarks.draws_common import Values
 from benchmarks.intervals_common import MECHANISMS, SHAPES, TABLES, Cell, Records, complete_records, presence
 from colonnade.errors import BadArguments
 from colonnade.models.linear.augmented import augmented_regression, own_coordinates, pair_coordinates
@@ -143,7 +144,8 @@ def least_squares(rows: Array) -> tuple[Array, Array]:
 class Outcome:
     """Of one estimate in one cell: over simulations and slopes."""
 
-    covers: NDArray[np.bool_]
+    simulations: int
+    slopes: int
     mean: float
     error: float
     worst: float
@@ -157,7 +159,8 @@ def outcome(found: Sequence[tuple[Array, Array, float]], truth: Sequence[Array],
     quantile = np.array([reach for _, _, reach in found])[:, None]
     covers = np.abs(errors) <= quantile * stated
     return Outcome(
-        covers=covers,
+        simulations=len(covers),
+        slopes=covers.shape[1],
         mean=float(covers.mean()),
         error=float(covers.mean(axis=1).std(ddof=1) / np.sqrt(len(covers))),
         worst=float(covers.mean(axis=0).min()),
@@ -185,7 +188,7 @@ class CellResult:
     @property
     def silent(self) -> bool:
         own = self.outcomes["combined"]
-        simulations, slopes = own.covers.shape
+        simulations, slopes = own.simulations, own.slopes
         # The lowest of p coverages, each binomial, is below this in 1 % of studies if all are 85 %.
         lowest = binom.ppf(1 - 0.99 ** (1 / slopes), simulations, SILENT_WORST) / simulations
         fails = own.mean + 2 * own.error < SILENT_MEAN or own.worst < lowest
@@ -233,6 +236,22 @@ def study(cell: Cell, repetitions: int) -> CellResult:
     return CellResult(cell, outcomes, float(np.mean([fit.warned for fit in fits])), refused)
 
 
+def values_of(cell: Cell, repetitions: int) -> Values:
+    """{"estimate: figure": value} of `study`; `result_of` puts them together again."""
+    result = study(cell, repetitions)
+    figures = {f"{name}: {key}": value for name, one in result.outcomes.items() for key, value in asdict(one).items()}
+    return {**figures, "warned": result.warned, "refused": result.refused}
+
+
+def result_of(cell: Cell, values: Values) -> CellResult:
+    outcomes = {
+        name: Outcome(**{field.name: values[f"{name}: {field.name}"] for field in fields(Outcome)})
+        for name in ESTIMATES
+        if f"{name}: mean" in values
+    }
+    return CellResult(cell, outcomes, values["warned"], values["refused"])
+
+
 def repetitions_of(cell: Cell) -> int:
     if quick():
         return 4 if cell.firms else 10
@@ -276,7 +295,7 @@ def row(result: CellResult) -> list[str]:
     return [
         result.cell.name,
         "judging" if result.judging else "chosen on",
-        f"{len(own.covers)}",
+        f"{own.simulations}",
         f"{own.mean:.3f}",
         f"{own.error:.3f}",
         f"{own.worst:.2f}",
@@ -310,13 +329,13 @@ def main() -> int:
         " simulations. RMSE is of slopes times the deviation of their column over that of the response."
         f" Chosen on: {', '.join(CHOSEN_ON)} (other seeds); all other designs judge."
     )
-    start = time.process_time()
     results: list[CellResult] = []
     for cell in cells():
-        results.append(study(cell, repetitions_of(cell)))
+        key = (cell.name, repetitions_of(cell))
+        values = page.draws.get(key, FIRST_SEED, partial(values_of, cell, repetitions_of(cell)))
+        results.append(result_of(cell, values))
         print(" | ".join(row(results[-1])), flush=True)
     page.table(HEAD, [row(result) for result in results])
-    page.say(f"{time.process_time() - start:.0f} CPU seconds, one thread.")
     judging = [result for result in results if result.judging] or results
     covered = sum(result.covered and result.warned < 0.2 for result in judging)
     silent = [result.cell.name for result in judging if result.silent]

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from functools import cache
+from dataclasses import asdict, fields
+from functools import cache, partial
 from typing import get_args
 
 import numpy as np
@@ -33,6 +33,7 @@ from scipy.stats import binom
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
+from benchmarks.draws_common import Values
 from benchmarks.intervals import FIRST_SEED, HIGH, LOW, SILENT_MEAN, SILENT_WORST, Array, Outcome, outcome
 from benchmarks.intervals_common import MECHANISMS, Cell, Records, presence, simulated
 from colonnade.errors import NotEstimable
@@ -132,6 +133,14 @@ def study(family: Family, cell: Cell, repetitions: int) -> tuple[Outcome, Outcom
     return outcome(weighted, truth, spread), outcome(complete, truth, spread), float(np.mean(warnings)), refused
 
 
+def values_of(family: Family, cell: Cell, repetitions: int) -> Values:
+    """{"estimate: figure": value} of `study`."""
+    own, complete, share, refused = study(family, cell, repetitions)
+    pairs = (("weighted", own), ("complete", complete))
+    figures = {f"{name}: {key}": value for name, one in pairs for key, value in asdict(one).items()}
+    return {**figures, "warned": share, "refused": refused}
+
+
 HEAD = (
     "cell",
     "simulations",
@@ -153,11 +162,18 @@ def main() -> int:
     designs = [design for design in DESIGNS if design in os.environ.get("DESIGNS", design).split(";")]
     mechanisms = [name for name in MECHANISMS if name in os.environ.get("MECHANISMS", name).split(";")]
     repetitions = 20 if quick() else int(os.environ.get("REPETITIONS", "200"))
-    start, rows, covered, silent, worst = time.process_time(), [], 0, [], 1.0
+    rows, covered, silent, worst = list[list[str]](), 0, list[str](), 1.0
     for family in families:
         for cell in (Cell(design, mechanism) for design in designs for mechanism in mechanisms):
-            own, complete, share, refused = study(family, cell, repetitions)
-            simulations, slopes = own.covers.shape
+            values = page.draws.get(
+                (family, cell.name, repetitions), FIRST_SEED, partial(values_of, family, cell, repetitions)
+            )
+            own, complete = (
+                Outcome(**{field.name: values[f"{name}: {field.name}"] for field in fields(Outcome)})
+                for name in ("weighted", "complete")
+            )
+            share, refused = values["warned"], values["refused"]
+            simulations, slopes = own.simulations, own.slopes
             # The lowest of p coverages, each binomial, is below this in 1 % of studies if all are 85 %.
             lowest = binom.ppf(1 - 0.99 ** (1 / slopes), simulations, SILENT_WORST) / simulations
             fails = (own.mean + 2 * own.error < SILENT_MEAN or own.worst < lowest) and share < 0.8
@@ -182,7 +198,6 @@ def main() -> int:
             )
             print(" | ".join(rows[-1]), flush=True)
     page.table(HEAD, rows)
-    page.say(f"{time.process_time() - start:.0f} CPU seconds, one thread.")
     if len(rows) < len(DESIGNS) * len(MECHANISMS) * len(get_args(Family)):
         os.environ["QUICK"] = "1"  # a page is of all cells
     ok = not silent and covered >= 0.8 * len(rows)

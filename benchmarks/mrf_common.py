@@ -250,7 +250,7 @@ def federated_rows(data: Data, method: Method[SyntheticTable], parties: int, *, 
     with tempfile.TemporaryDirectory() as folder:
         allow = ("fm-sketches",)
         with data.federation(parties, folder, seed=seed, allow=allow, timeout=3600.0) as federation:
-            table = method.fit(federation)
+            table = method.fit(federation, sure=True)
             return cells_of(table.sample(), Schema.declared(federation.facts, bins=CELLS))
 
 

@@ -16,14 +16,16 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import date
 
-from benchmarks.draws_common import Line, disagreements, quick, read
+from benchmarks.draws_common import Line, disagreements, present, quick, read
 from benchmarks.papers_common import ITEMS, Item
 from benchmarks.provenance_common import REPOSITORY, RESULTS, standing
+from benchmarks.refresh import run_bounded
 
 PAGE = REPOSITORY / "docs" / "papers.md"
 MINUTES, EACH = 10.0, 60.0
@@ -64,22 +66,16 @@ def made_again(study: str, line: Line, lines: list[Line], left: float) -> str:
     """Run a study up to one of its draws; '' if it agrees with the line."""
     environment = {name: value for name, value in os.environ.items() if name not in ("QUICK", "SEED")}
     environment["RECOMPUTE"] = json.dumps(line.key)
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "benchmarks", study],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=max(left, 1.0),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "skipped: took longer than what was left"
-    told = [text for text in ended.stdout.splitlines() if text.startswith("recomputed: ")]
-    if ended.returncode or not told:
-        last = (ended.stderr.strip() or "it did not come to this draw").splitlines()[-1]
-        return f"not made: {last}"
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
+        try:
+            code = run_bounded(study, max(left, 1.0), environment=environment, out=out, error=error)
+        except subprocess.TimeoutExpired:
+            return "skipped: took longer than what was left"
+        out.seek(0)
+        error.seek(0)
+        told = [text for text in out.read().splitlines() if text.startswith("recomputed: ")]
+        if code or not told:
+            return f"not made: {(error.read().strip() or 'it did not come to this draw').splitlines()[-1]}"
     values = json.loads(told[-1].removeprefix("recomputed: "))["values"]
     wrong = disagreements(line.values, values, [other.values for other in lines if other.cell == line.cell])
     changed = ", ".join(f"{name} ({line.values.get(name)}, now {values.get(name)})" for name in wrong)
@@ -93,7 +89,7 @@ def recompute(studies: Iterable[str]) -> tuple[int, int, set[str]]:
     chance, ends = random.Random(seed), time.monotonic() + 60 * MINUTES
     done, skipped, wrong = 0, 0, set[str]()
     for study in sorted(studies):
-        lines = read(study)[0]
+        lines = present(study) or read(study)[0]
         left = ends - time.monotonic()
         line = choose(lines, left, chance) if lines else None
         if line is None:

@@ -4,8 +4,8 @@ A page's code is recorded in docs/results/code/NAME.json when the page is writte
 by `standing`. The hash is of the parsed program without its docstrings, so that a comment or a better sentence does not
 make a page stale, and any change of what is computed does. Parties that run as processes of their own load their
 modules there; those count that the study's process has loaded too. The data that `common.load` has read count by their
-bytes; where they are not there, they are taken as unchanged. The modules that keep lines, compare code and choose what
-is run compute no figure, and do not count.
+bytes; where they are not there, they are taken as unchanged. The modules that read data, keep lines, compare code and
+write pages compute no figure, and do not count.
 
     python -m benchmarks.provenance_common     writes the line about its code anew on every page (`make pages`)
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "docs" / "results"
 CODE = RESULTS / "code"
-MACHINERY = ("benchmarks/provenance_common.py", "benchmarks/draws_common.py", "benchmarks/__init__.py")
+MACHINERY = tuple(f"benchmarks/{name}.py" for name in ("__init__", "common", "draws_common", "provenance_common"))
 used_data: set[Path] = set()
 """The files of data that this process has read."""
 STANDING = re.compile(r"^\*Code: .*\*$", re.MULTILINE)

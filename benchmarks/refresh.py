@@ -18,15 +18,17 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from benchmarks.draws_common import present, quick
-from benchmarks.provenance_common import REPOSITORY, RESULTS, standing
+from benchmarks.provenance_common import REPOSITORY, RESULTS, program_hash, standing
 
 SCRIPTS = Path(__file__).parent
 LOGS = REPOSITORY / ".studies" / "refresh"
@@ -119,21 +121,37 @@ def announce(run: Sequence[Study], all_studies: Sequence[Study]) -> None:
         print(f"  {study.name:20} {takes:>12}  {study.state}", flush=True)
 
 
+def run_bounded(study: str, seconds: float, *, environment: Mapping[str, str], out: IO[str], error: IO[str]) -> int:
+    """Run a study and all that it starts for so long at most; its exit code, or TimeoutExpired."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks", study],
+        cwd=REPOSITORY,
+        env=dict(environment),
+        stdout=out,
+        stderr=error,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(seconds)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
 def run_study(study: Study) -> str:
     """Run it, its output to a log; '' or what went wrong."""
     LOGS.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name not in ("ONLY", "HOURS", "PLAN")}
     limit = 3600 + 5 * (study.expected or 6 * 3600)
     with (LOGS / f"{study.name}.log").open("a", encoding="utf-8") as log:
-        command = [sys.executable, "-m", "benchmarks", study.name]
         try:
-            ended = subprocess.run(
-                command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log, timeout=limit, check=False
-            )
+            code = run_bounded(study.name, limit, environment=environment, out=log, error=log)
         except subprocess.TimeoutExpired:
             return f"ended after {hours(limit)}"
-    if ended.returncode and (quick() or study.state in ("missing", "stale")):
-        return f"ended with {ended.returncode}"
+    program_hash.cache_clear()  # files may have been edited since
+    if code and (quick() or study.state in ("missing", "stale")):
+        return f"ended with {code}"
     return ""
 
 

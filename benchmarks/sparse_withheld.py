@@ -85,7 +85,7 @@ def path(case: Case, x: Array, y: Array, cover: Cover | None, *, middle: float) 
         at_start=at(start),
         curvature=np.eye(len(start)) * curvature,
         learn=True,
-        saturated=saturated_loss(case.family, y),
+        saturated=saturated_loss(case.family, y, np.full(N, 1 / N)),
         tolerance=TOLERANCE,
     )
     lambdas = lambda_sequence(solver.largest, count=LAMBDAS, ratio=1e-3)

@@ -9,7 +9,9 @@ Where the noise is about as large as the signal, captured variance differs by 10
 tell a gap of 1 %. So each run of SQM has a twin: central DP with *the same draws*, scaled to the standard deviation of
 the analytic Gaussian mechanism. Scaled Skellam draws of this size are normal but for a total variation that the page
 states, so the twin is a run of central DP; the difference of twins is the effect of the mechanism alone (common
-random numbers). Central DP with draws of its own is shown beside it.
+random numbers). Central DP with draws of its own is shown beside it, of both 400 on KDD and 60 on CiteSeer, where a run
+takes 20 s: the gap to it is resolved where its standard error is below 1 %. The number of components is varied at one
+epsilon, as gamma is. The limit is of before 2026-11-17; more draws (20 before) and components came then.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -29,6 +32,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import DATA, Page, load, quick
+from benchmarks.draws_common import Draws
 from benchmarks.rivals.central_dp import analytic_gaussian, gram_sensitivity, noisy_gram
 from benchmarks.rivals.local_dp import perturbed_rows
 from benchmarks.rivals.non_private import captured, random_subspace
@@ -46,6 +50,7 @@ from colonnade.statistics.features import quantize
 from colonnade.statistics.moments import Moments, MomentsLayout
 
 COMPONENTS, DELTA = 5, 1e-5
+COUNTS = (1, 2, 5, 10, 20)
 WITHIN = 0.01
 
 
@@ -59,6 +64,8 @@ class Data:
     clip: dict[str, float]
     epsilons: tuple[float, ...]
     repetitions: int
+    apart: int = 0
+    """Runs of SQM and of central DP with draws of their own."""
     judged: bool = True
     central_gamma: int = 2**12
 
@@ -126,6 +133,7 @@ def kdd() -> Data:
         clip={"gateway": 2.0, "host": 1.0, "window": 2.0, "history": 2.0},
         epsilons=(0.05, 0.1, 0.5, 1.0, 4.0),
         repetitions=20,
+        apart=400,
     )
 
 
@@ -143,6 +151,7 @@ def citeseer() -> Data:
         clip={f"panel{at}": 2.0 for at in range(1, 5)},
         epsilons=(1.0, 2.0, 4.0, 8.0),
         repetitions=20,
+        apart=60,
     )
 
 
@@ -219,6 +228,21 @@ def distance_from_normal(width: int, mu: int) -> float:
 
 def same_as_the_federation(data: Data, page: Page) -> bool:
     """One run with the noise off, equal to the last integer; one with it on, of the stated variance."""
+    values = page.draws.get((data.name, "federation"), 0, partial(federation_gram, data))
+    equal, ratio = values["equal"] == 1, values["ratio"]
+    # the sample variance of near-normal noise, 6 standard errors
+    tolerance = 6 * math.sqrt(2 / (data.width * (data.width + 1) / 2))
+    page.say(
+        f"The federation in the embedded transport, {len(data.blocks)} parties, 3 share holders: with the noise off its"
+        f" Gram matrix {'equals' if equal else 'DIFFERS FROM'} the fast path's in every integer (rows on the grid of"
+        f" 1/gamma, so that rounding has nothing to decide); with the noise on the difference has {ratio:.4f} of the"
+        f" stated variance (tolerance {tolerance:.4f})."
+    )
+    return equal and abs(ratio - 1) < tolerance
+
+
+def federation_gram(data: Data) -> dict[str, float]:
+    """Whether the exact matrix is equal, and the variance of the noise over the stated one."""
     gamma = data.central_gamma
     grid = {
         party: frame if frame.dtypes.eq(np.int8).all() else _on_grid(frame, gamma)
@@ -239,18 +263,12 @@ def same_as_the_federation(data: Data, page: Page) -> bool:
         with federation:
             options = {"presence": "ignore", "constant": False, "gamma": gamma, "clip": data.clip, "view": "server"}
             off = Moments(epsilon=None, **options).fit(federation)  # type: ignore[arg-type]
-            on = Moments(epsilon=1.0, delta=DELTA, **options).fit(federation)  # type: ignore[arg-type]
-    equal = bool(np.array_equal(np.rint(off.grams[0] * gamma**2), fast))
+            on = Moments(epsilon=1.0, delta=DELTA, **options).fit(federation, sure=True)  # type: ignore[arg-type]
     upper = np.triu_indices(len(fast))
-    ratio = float(np.mean((on.grams[0] - off.grams[0])[upper] ** 2) / on.noise_sd**2)
-    tolerance = 6 * math.sqrt(2 / len(upper[0]))  # the sample variance of near-normal noise, 6 standard errors
-    page.say(
-        f"The federation in the embedded transport, {len(blocks)} parties, 3 share holders: with the noise off its Gram"
-        f" matrix {'equals' if equal else 'DIFFERS FROM'} the fast path's in every integer (rows on the grid of"
-        f" 1/gamma, so that rounding has nothing to decide); with the noise on the difference has {ratio:.4f} of the"
-        f" stated variance (tolerance {tolerance:.4f})."
-    )
-    return equal and abs(ratio - 1) < tolerance
+    return {
+        "equal": int(np.array_equal(np.rint(off.grams[0] * gamma**2), fast)),
+        "ratio": float(np.mean((on.grams[0] - off.grams[0])[upper] ** 2) / on.noise_sd**2),
+    }
 
 
 def _on_grid(frame: pd.DataFrame, gamma: int) -> pd.DataFrame:
@@ -268,8 +286,8 @@ def accountant(shape: MomentsLayout) -> str:
     return guarantee([shape.cost(public, "server")], delta=DELTA).accountant
 
 
-def share_of(truth: NDArray[np.float64], matrix: NDArray[np.float64]) -> float:
-    return captured(truth, leading_eigenvectors(matrix, COMPONENTS)[1])
+def share_of(truth: NDArray[np.float64], matrix: NDArray[np.float64], components: int = COMPONENTS) -> float:
+    return captured(truth, leading_eigenvectors(matrix, components)[1])
 
 
 def told(values: Sequence[float]) -> str:
@@ -289,6 +307,7 @@ class Shares:
     twin: list[float] = field(default_factory=list)
     central: list[float] = field(default_factory=list)
     local: list[float] = field(default_factory=list)
+    apart_ours: list[float] = field(default_factory=list)
 
     @property
     def gap(self) -> float:
@@ -303,31 +322,83 @@ class Shares:
     def apart(self) -> tuple[float, float]:
         """What SQM is short of central DP with draws of its own, and the standard error of that."""
         mean = float(np.mean(self.central))
-        return 1 - float(np.mean(self.ours)) / mean, math.hypot(_error(self.ours), _error(self.central)) / mean
+        error = math.hypot(_error(self.apart_ours), _error(self.central)) / mean
+        return 1 - float(np.mean(self.apart_ours)) / mean, error
 
 
-def repeated(data: Data, layouts: dict[float, MomentsLayout], repetitions: int) -> dict[float, Shares]:
-    """All runs of all mechanisms."""
-    rows = data.clipped()
-    truth = rows.T @ rows
-    sensitivity = gram_sensitivity(data.norm)
-    rng = np.random.default_rng(1)
-    found = {epsilon: Shares() for epsilon in layouts}
-    for run in range(repetitions):
-        randomness = SimulatedRandomness(run, f"sqm-pca {data.name}")
+@dataclass
+class Runs:
+    """What the runs on one data set share; `gram` of a run is rounded once for all its epsilons."""
+
+    data: Data
+    layouts: dict[float, MomentsLayout]
+
+    @cached_property
+    def rows(self) -> NDArray[np.float64]:
+        return self.data.clipped()
+
+    @cached_property
+    def truth(self) -> NDArray[np.float64]:
+        return self.rows.T @ self.rows
+
+    @cached_property
+    def sensitivity(self) -> float:
+        return gram_sensitivity(self.data.norm)
+
+    def noisy(self, epsilon: float, run: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The matrix that SQM opens, and the standardised draws of its noise."""
+        data, shape = self.data, self.layouts[epsilon]
+        randomness = SimulatedRandomness(run, f"sqm-pca {data.name} {epsilon:g}")
         gram = quantized_gram(data, data.central_gamma, randomness) / data.central_gamma**2
-        for epsilon, shape in layouts.items():
-            unit = skellam_noise(len(gram), shape.mu, randomness)
-            unit /= math.sqrt(2 * shape.mu)
-            here, of = found[epsilon], {"epsilon": epsilon, "delta": DELTA, "rng": rng}
-            sd = math.sqrt(2 * shape.mu) / data.central_gamma**2
-            here.ours.append(share_of(truth, gram + sd * unit))
-            here.twin.append(share_of(truth, truth + sensitivity * analytic_gaussian(epsilon, DELTA) * unit))
-            here.central.append(share_of(truth, noisy_gram(truth, sensitivity=sensitivity, **of)))
+        unit = skellam_noise(len(gram), shape.mu, randomness) / math.sqrt(2 * shape.mu)
+        return gram + math.sqrt(2 * shape.mu) / data.central_gamma**2 * unit, unit
+
+    def one(self, epsilon: float, run: int, *, twins: bool) -> dict[str, float]:
+        """Captured variance of SQM and of central DP; of its twin too, and of local DP in the first three runs."""
+        found, unit = self.noisy(epsilon, run)
+        options = {"epsilon": epsilon, "delta": DELTA, "rng": np.random.default_rng([run, round(1000 * epsilon)])}
+        values = {
+            "ours": share_of(self.truth, found),
+            "central": share_of(self.truth, noisy_gram(self.truth, sensitivity=self.sensitivity, **options)),
+        }
+        if twins:
+            sd = self.sensitivity * analytic_gaussian(epsilon, DELTA)
+            values["twin"] = share_of(self.truth, self.truth + sd * unit)
             if run < 3:
-                table = perturbed_rows(rows, norm=data.norm, **of)
-                here.local.append(share_of(truth, table.T @ table))
-        print(f"  {data.name}: run {run + 1} of {repetitions}", file=sys.stderr, flush=True)
+                table = perturbed_rows(self.rows, norm=self.data.norm, **options)
+                values["local"] = share_of(self.truth, table.T @ table)
+        return values
+
+    def over_components(self, epsilon: float, run: int) -> dict[str, float]:
+        """Captured variance with each number of components, from the matrices of one run."""
+        found, _ = self.noisy(epsilon, run)
+        rng = np.random.default_rng([run, round(1000 * epsilon)])
+        central = noisy_gram(self.truth, sensitivity=self.sensitivity, epsilon=epsilon, delta=DELTA, rng=rng)
+        return {
+            f"{name} {components}": share_of(self.truth, matrix, components)
+            for components in COUNTS
+            for name, matrix in (("ours", found), ("central", central), ("best", self.truth))
+        }
+
+    def at_gamma(self, facts: PublicFacts, epsilon: float, gamma: int, run: int) -> dict[str, float]:
+        shape = layout(self.data, facts, epsilon=epsilon, gamma=gamma)
+        randomness = SimulatedRandomness(run, f"sqm-pca gamma {gamma} {self.data.name}")
+        noisy = quantized_gram(self.data, gamma, randomness) + skellam_noise(len(self.truth), shape.mu, randomness)
+        return {"share": share_of(self.truth, noisy / gamma**2)}
+
+
+def repeated(runs: Runs, draws: Draws, repetitions: int) -> dict[float, Shares]:
+    """All runs of all mechanisms; those beyond the twins have draws of their own only."""
+    data, found = runs.data, {}
+    for epsilon in runs.layouts:
+        many = repetitions if quick() else max(repetitions, data.apart)
+        each = [
+            draws.get((data.name, epsilon), run, partial(runs.one, epsilon, run, twins=run < repetitions))
+            for run in range(many)
+        ]
+        columns = {name: [values[name] for values in each if name in values] for name in ("twin", "central", "local")}
+        ours = [values["ours"] for values in each]
+        found[epsilon] = Shares(ours[:repetitions], **columns, apart_ours=ours)
     return found
 
 
@@ -335,16 +406,17 @@ def study(data: Data, page: Page, *, gammas: Sequence[int]) -> tuple[bool, float
     page.say(f"## {data.name}")
     repetitions = min(3, data.repetitions) if quick() else data.repetitions
     facts = data.facts()
-    rows = data.clipped()
-    truth = rows.T @ rows
-    best, blind = share_of(truth, truth), random_subspace(len(truth), COMPONENTS)
+    layouts = {epsilon: layout(data, facts, epsilon=epsilon, gamma=data.central_gamma) for epsilon in data.epsilons}
+    runs = Runs(data, layouts)
+    best = page.draws.get((data.name, "no noise"), 0, lambda: {"share": share_of(runs.truth, runs.truth)})["share"]
+    blind = random_subspace(data.width, COMPONENTS)
     page.say(
         f"{data.words}. Norm of a row at most {data.norm:.2f}. The best {COMPONENTS} directions capture {best:.4f}, a"
-        f" random subspace {blind:.4f} on average. Mean of {repetitions} runs ± its standard error."
+        f" random subspace {blind:.4f} on average. Mean of {repetitions} runs ± its standard error"
+        + (f"; of {data.apart} where SQM and central DP have draws of their own." if data.apart else ".")
     )
     sound = same_as_the_federation(data, page)
-    layouts = {epsilon: layout(data, facts, epsilon=epsilon, gamma=data.central_gamma) for epsilon in data.epsilons}
-    found = repeated(data, layouts, repetitions)
+    found = repeated(runs, page.draws, repetitions)
     worst, lines = 0.0, []
     for epsilon, here in found.items():
         sd = math.sqrt(2 * layouts[epsilon].mu) / data.central_gamma**2
@@ -379,36 +451,50 @@ def study(data: Data, page: Page, *, gammas: Sequence[int]) -> tuple[bool, float
         ),
         lines,
     )
-    distance = max(distance_from_normal(len(truth), shape.mu) for shape in layouts.values())
+    distance = max(distance_from_normal(data.width, shape.mu) for shape in layouts.values())
     page.say(f"The draws are rounded normal ones within a total variation of {distance:.1g}, all coordinates together.")
+    middle = data.epsilons[len(data.epsilons) // 2]
     if gammas:
-        _over_gamma(data, facts, truth, page, gammas=gammas, repetitions=min(repetitions, 5))
+        _over_gamma(runs, facts, page, epsilon=middle, gammas=gammas, repetitions=min(repetitions, 5))
+    if data.judged:
+        _over_components(runs, page, epsilon=middle, repetitions=min(repetitions, 10))
     return sound and worst <= WITHIN, worst
 
 
 def _over_gamma(
-    data: Data,
-    facts: PublicFacts,
-    truth: NDArray[np.float64],
-    page: Page,
-    *,
-    gammas: Sequence[int],
-    repetitions: int,
+    runs: Runs, facts: PublicFacts, page: Page, *, epsilon: float, gammas: Sequence[int], repetitions: int
 ) -> None:
-    epsilon = data.epsilons[len(data.epsilons) // 2]
     lines = []
     for gamma in gammas:
-        shape = layout(data, facts, epsilon=epsilon, gamma=gamma)
-        found = []
-        for run in range(repetitions):
-            randomness = SimulatedRandomness(run, f"sqm-pca gamma {gamma} {data.name}")
-            noisy = quantized_gram(data, gamma, randomness) + skellam_noise(len(truth), shape.mu, randomness)
-            found.append(share_of(truth, noisy / gamma**2))
+        shape = layout(runs.data, facts, epsilon=epsilon, gamma=gamma)
+        found = [
+            page.draws.get(
+                (runs.data.name, epsilon, "gamma", gamma), run, partial(runs.at_gamma, facts, epsilon, gamma, run)
+            )["share"]
+            for run in range(repetitions)
+        ]
         sd = math.sqrt(2 * shape.mu) / gamma**2
         bits = math.log2(shape.field.modulus)
         lines.append((f"2^{int(math.log2(gamma))}", told(found), f"{sd:.3f}", f"{bits:.0f}"))
     page.say(f"Over gamma, at epsilon = {epsilon:g} ({repetitions} runs):")
     page.table(("gamma", "PCA", "noise sd of one entry", "bits of the modulus"), lines)
+
+
+def _over_components(runs: Runs, page: Page, *, epsilon: float, repetitions: int) -> None:
+    each = [
+        page.draws.get((runs.data.name, epsilon, "components"), run, partial(runs.over_components, epsilon, run))
+        for run in range(repetitions)
+    ]
+    page.say(f"Over the number of components, at epsilon = {epsilon:g} ({repetitions} runs):")
+    lines = [
+        (
+            f"{components}",
+            f"{each[0][f'best {components}']:.4f}",
+            *(told([values[f"{name} {components}"] for values in each]) for name in ("ours", "central")),
+        )
+        for components in COUNTS
+    ]
+    page.table(("components", "no noise", "PCA", "central DP, own draws"), lines)
 
 
 def main() -> int:

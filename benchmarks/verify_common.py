@@ -16,9 +16,11 @@ from colonnade.secure.extension import Extension
 from colonnade.secure.field import PRIMES, Field, Residues
 from colonnade.secure.proof import Layout, Query, Verdict, answer, prove, verdict
 from colonnade.secure.shamir import share_residues
+from colonnade.secure.sizes import Sizes
+from colonnade.statistics.norms import Norm
 
-N, W = 6, 2
-"""Records and columns of a committee's rows."""
+N, W, GAMMA = 6, 2, 1 << 10
+"""Records and columns of a committee's rows; numbers are up to GAMMA."""
 
 
 def seed(number: int) -> bytes:
@@ -155,6 +157,49 @@ class Dealer(Committee):
         return verdict(extension, self.layout, answers, places=[0], threshold=self.threshold)
 
 
+class Numbers(Committee):
+    """A data party proves that its rows of numbers are within their norm."""
+
+    def __init__(self, number: int) -> None:
+        self.holders, self.threshold, self.extension = range(3), 1, Extension(Field(PRIMES[:3]))
+        self.randomness, self.seed = SimulatedRandomness(number, "numbers"), seed(number)
+        self.norm = Norm(N, 0, W, GAMMA, W * GAMMA**2)
+        self.sizes = Sizes(self.extension.field, N, self.norm.largest)
+        self.layout = Layout.balanced(N * (W + 1) + self.sizes.bits, square=True)
+        self.values = np.random.default_rng(number).integers(-GAMMA, GAMMA + 1, size=(N, W))
+        self.columns = self.extension.field.encode(np.column_stack([self.values, self.norm.roots(self.values)]))
+
+    def claim(self, columns: Residues, bits: Residues) -> tuple[Residues, Residues]:
+        """The vector of the claim, and its right side."""
+        psi, bit_weights = (
+            self.extension.uniform((size,), seed=self.seed, label=label)
+            for label, size in (("psi", N), ("bits", self.sizes.bits))
+        )
+        factors, value = self.norm.claim(self.extension, columns, psi)
+        also = claims.square_factors(self.extension, bits, bit_weights).left
+        value = self.extension.add(value, self.extension.combine(bits, self.extension.mul(bit_weights, bit_weights)))
+        return np.concatenate([factors.left, also], axis=1), value
+
+    def verdict(self) -> Verdict:
+        extension, sizes, public = self.extension, self.sizes, {"seed": self.seed, "label": "rows"}
+        field, drawn = extension.field, sizes.draw(self.randomness)
+        beside = field.encode(drawn)
+        masks = field.uniform((self.layout.masks(1), 3), self.randomness)
+        vector, _ = self.claim(self.columns, beside[:, : sizes.bits])
+        proofs = self.deal(prove(extension, self.layout, vector, vector, masks=masks))
+        letter = list(sizes.letter(sizes.sums([self.columns], **public), drawn, **public))
+        query = Query(extension, self.layout, extension.point(seed=self.seed, label="r"))
+        answers, small = {}, {}
+        dealt = zip(self.deal(self.columns), self.deal(beside), self.deal(masks), proofs, strict=True)
+        for holder, (columns, own_beside, mask, proof) in enumerate(dealt):
+            own, value = self.claim(columns, own_beside[:, : sizes.bits])
+            answers[holder] = answer(query, own, own, masks=mask, proofs=proof[:, None], own=value[:, None])
+            small[holder] = sizes.answer(sizes.sums([columns], **public), own_beside, letter, **public)
+        shown = verdict(extension, self.layout, answers, places=[0], threshold=self.threshold)
+        _, false = sizes.false(small, threshold=self.threshold)
+        return shown._replace(refuted=(0,)) if false else shown
+
+
 # --- planted lies ------------------------------------------------------------------------------------------------
 
 KINDS = {
@@ -167,6 +212,8 @@ KINDS = {
     "proof": "a share of a proof",
     "answer": "an answer",
     "indicator": "an entry of a party's indicators",
+    "number": "a row of numbers, a thousand times its norm",
+    "residue": "an entry of a row of numbers, modulo one prime",
 }
 """What is changed, and what it is."""
 
@@ -189,6 +236,16 @@ def planted(kind: str, honest: Committee, generator: np.random.Generator) -> tup
         place = generator.integers(N), generator.integers(W)
         dealer.values[place] += int(generator.integers(2, 1 << 20)) * int(generator.choice([-1, 1]))
         return dealer.verdict(), 0
+    if kind in ("number", "residue"):
+        numbers = Numbers(int(generator.integers(1 << 30)))
+        if kind == "residue":
+            alter(numbers, numbers.columns[..., :W], generator)
+        else:
+            numbers.values[generator.integers(N)] = 1000 * GAMMA * generator.choice([-1, 1], size=W)
+            numbers.columns = numbers.extension.field.encode(
+                np.column_stack([numbers.values, numbers.norm.roots(numbers.values)])
+            )
+        return numbers.verdict(), 0
     if kind == "answer":
         job.answers = {i: array.copy() for i, array in job.answers.items()}
         alter(job, job.answers[holder], generator)

@@ -12,9 +12,9 @@ more data make the independent model worse, are shown and not judged. QUICK=1 re
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from scipy.stats import binom
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
+from benchmarks.draws_common import Draws
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.papers.vfem.model import Units, as_regression, block_moments, climb, starting_model
@@ -140,31 +141,66 @@ class Outcome:
     refused: int
 
 
-def outcome(found: list[Coefficients | None]) -> Outcome:
+CHUNK = 20
+"""Simulations that are kept together as one draw."""
+SUMS = ("fits", "covered", "error", "square", "stated")
+NEVER = np.full(COVARIATES, np.nan)
+
+
+def sums(found: list[Coefficients | None]) -> dict[str, Array]:
+    """Of the fits that were made: how many, and for each slope how often it is covered, the sum of its errors, of their
+    squares, and of its stated standard errors."""
     made = [one for one in found if one is not None]
-    if len(made) < 2:
-        return Outcome(np.full(COVARIATES, np.nan), float("nan"), float("nan"), len(found) - len(made))
-    slopes = np.array([one.params[1:] for one in made])
-    errors = np.array([np.sqrt(np.diag(one.cov))[1:] for one in made])
+    slopes = np.array([one.params[1:] for one in made]).reshape(-1, COVARIATES) - BETA
+    errors = np.array([np.sqrt(np.diag(one.cov))[1:] for one in made]).reshape(-1, COVARIATES)
+    inside = np.abs(slopes) <= 1.959964 * errors
+    each = (np.full(1, float(len(made))), *(part.sum(axis=0) for part in (inside, slopes, slopes**2, errors)))
+    return dict(zip(SUMS, each, strict=True))
+
+
+def outcome(chunks: Sequence[Mapping[str, Sequence[float]]], method: str, repetitions: int) -> Outcome:
+    totals = [np.sum([np.asarray(chunk[f"{method} {name}"]) for chunk in chunks], axis=0) for name in SUMS]
+    fits, (covered, error, square, stated) = float(totals[0][0]), totals[1:]
+    if fits < 2:
+        return Outcome(NEVER, float("nan"), float("nan"), repetitions - round(fits))
+    sd = np.sqrt((square - error**2 / fits) / (fits - 1))
     return Outcome(
-        coverage=np.mean(np.abs(slopes - BETA) <= 1.959964 * errors, axis=0),
-        error_ratio=float(np.mean(errors.mean(axis=0) / slopes.std(axis=0, ddof=1))),
-        rmse=float(np.sqrt(np.mean((slopes - BETA) ** 2))),
-        refused=len(found) - len(made),
+        coverage=covered / fits,
+        error_ratio=float(np.mean(stated / fits / sd)),
+        rmse=float(np.sqrt(np.mean(square / fits))),
+        refused=repetitions - round(fits),
     )
 
 
-def study(case: Case, repetitions: int, number: int) -> tuple[Outcome, Outcome, Outcome]:
-    """(`Regress`, the independent model, complete cases)."""
-    full, apart, complete = [], [], []
-    for repetition in range(repetitions):
+def chunk_of(case: Case, repetitions: Sequence[int], number: int) -> dict[str, list[float]]:
+    """Sums over some simulations, for `Regress`, the independent model and complete cases."""
+    found: dict[str, list[Coefficients | None]] = {"full": [], "apart": [], "complete": []}
+    for repetition in repetitions:
         data = PatternStatistics.of_rows(draw(case, np.random.default_rng([number, repetition])), NAMES)
         whole = tuple(one for one in data.patterns if len(one.observed) == len(NAMES))
-        full.append(estimate(data))
-        apart.append(independent(data))
+        found["full"].append(estimate(data))
+        found["apart"].append(independent(data))
         enough = bool(whole) and whole[0].count > 2 * len(NAMES)
-        complete.append(estimate(PatternStatistics(NAMES, whole)) if enough else None)
-    return outcome(full), outcome(apart), outcome(complete)
+        found["complete"].append(estimate(PatternStatistics(NAMES, whole)) if enough else None)
+    return {
+        f"{method} {name}": [float(f"{value:.9g}") for value in values]
+        for method, each in found.items()
+        for name, values in sums(each).items()
+    }
+
+
+def study(case: Case, repetitions: int, number: int, draws: Draws) -> tuple[Outcome, Outcome, Outcome]:
+    """(`Regress`, the independent model, complete cases)."""
+    chunks = [
+        draws.get(
+            (case.name, case.n),
+            start,
+            partial(chunk_of, case, range(start, min(start + CHUNK, repetitions)), number),
+        )
+        for start in range(0, repetitions, CHUNK)
+    ]
+    full, apart, complete = (outcome(chunks, method, repetitions) for method in ("full", "apart", "complete"))
+    return full, apart, complete
 
 
 HEAD = (
@@ -199,11 +235,10 @@ def main() -> int:
         " It is judged where its assumption holds, and shown elsewhere."
     )
     repetitions = 40 if quick() else 500
-    start = time.process_time()
     rows, means, outside, refused = [], [], 0, 0
     for number, case in enumerate(CASES):
         count = repetitions if case.judged else max(repetitions // 5, 20)
-        full, apart, complete = study(case, count, number)
+        full, apart, complete = study(case, count, number, page.draws)
         low, high = (edge / count for edge in binom.interval(0.999, count, 0.95))
         for one in (full, *(() if case.across else (apart,))) if case.judged else ():
             means.append(float(one.coverage.mean()))
@@ -238,7 +273,6 @@ def main() -> int:
         " they are not, it is right and has the smaller error. Nothing here is right where what decides that a block is"
         " missing is in that block (MNAR)."
     )
-    page.say(f"{time.process_time() - start:.0f} CPU seconds, one thread.")
     good = min(means) >= LOW and max(means) <= HIGH and outside == 0 and refused == 0
     return page.finish(
         good,

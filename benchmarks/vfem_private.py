@@ -14,8 +14,7 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page, quick
+from benchmarks.draws_common import Values
 from benchmarks.vfem_coverage import BETA, BLOCKS, COVARIATES, EACH, NAMES, Case, draw
 from colonnade.data.column import Column, Columns
 from colonnade.errors import NotEstimable
@@ -173,6 +173,12 @@ def study(case: Case, repetitions: int, number: int, made: PrivateFit) -> tuple[
     return outcome(private), outcome(exact)
 
 
+def values_of(case: Case, repetitions: int, number: int, made: PrivateFit) -> Values:
+    """{"fit: figure": value} of `study`."""
+    pairs = zip(("private", "exact"), study(case, repetitions, number, made), strict=True)
+    return {f"{name}: {key}": value for name, one in pairs for key, value in asdict(one).items()}
+
+
 CASES = [
     *(Case(rate=rate, mechanism=mechanism, n=N) for rate in (0.3, 0.6) for mechanism in ("mcar", "mar")),
     Case(rate=0.9, mechanism="mcar", n=N, judged=False),
@@ -202,11 +208,14 @@ def main() -> int:
         f" signs. Noise on an entry of the Gram matrix: {made.gram_sd:.1f}, of the holder's own: {made.own_sd:.1f}."
     )
     repetitions = 20 if quick() else 200
-    start = time.process_time()
     rows, judged = [], []
     for number, case in enumerate(CASES):
         count = repetitions if case.judged else min(repetitions, 10)
-        private, exact = study(case, count, number, made)
+        values = page.draws.get((case.name, count), number, partial(values_of, case, count, number, made))
+        private, exact = (
+            Outcome(**{field.name: values[f"{name}: {field.name}"] for field in fields(Outcome)})
+            for name in ("private", "exact")
+        )
         if case.judged:
             judged.append(private)
         rows.append(
@@ -235,7 +244,6 @@ def main() -> int:
         " noise. Judged is the rest: at least 93 % of the estimates within 2 standard errors, and standard errors"
         " within 10 % of the empirical standard deviation (both as root mean squares over the coefficients)."
     )
-    page.say(f"{time.process_time() - start:.0f} CPU seconds, one thread.")
     good = all(one.within >= LEAST and abs(one.error_ratio - 1) <= RATIO and one.refused == 0 for one in judged)
     return page.finish(
         good,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -33,6 +34,12 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests live until the end: the garbage collector need not visit them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -46,11 +46,14 @@ def vf_missforest(
     trees: int = 50,
     most: int = 10_000,
     leaf: int = 3,
+    expected: bool = False,
     seed: int,
 ) -> Matrix:
     """The party's matrix without holes. `others` are the other parties' matrices for the same records.
 
-    A forest is grown from at most `most` records a tree, with leaves of at least `leaf`.
+    With `expected` a category that was filled in is given by the last forest's probabilities, as other methods give
+    it; the rounds work with the likeliest one all the same. A forest is grown from at most `most` records a tree, with
+    leaves of at least `leaf`.
     """
     matrix = layout.checked(own).astype(np.float64)
     holes = {name: np.isnan(matrix[:, at]).any(axis=1) for name, at in layout.slices.items()}
@@ -61,7 +64,8 @@ def vf_missforest(
         at, lost = layout.slices[name], holes[name]
         start = matrix[~lost, at].mean(axis=0)
         found[lost, at] = start if is_numeric(layout.columns[name]) else _one_hot(np.argmax(start), start.size)
-    before, last = found, np.array([np.inf, np.inf])
+    chances = found.copy()
+    before, last = (found, chances), np.array([np.inf, np.inf])
     for number in range(rounds):
         for place, name in enumerate(order):
             lost, at = holes[name], layout.slices[name]
@@ -80,12 +84,17 @@ def vf_missforest(
             else:
                 codes = np.argmax(found[~lost, at], axis=1)
                 fitted = RandomForestClassifier(**options).fit(predictors[~lost], codes)
-                found[lost, at] = _one_hot(fitted.predict(predictors[lost]), at.stop - at.start)
-        moved = _moved(before, found, layout, holes)
+                told = np.zeros((int(lost.sum()), at.stop - at.start))
+                told[:, fitted.classes_] = fitted.predict_proba(predictors[lost])
+                found[lost, at] = _one_hot(told.argmax(axis=1), told.shape[1])
+                chances[lost, at] = told
+        for name in layout.numeric:
+            chances[:, layout.slices[name]] = found[:, layout.slices[name]]
+        moved = _moved(before[0], found, layout, holes)
         if (moved > last)[~np.isnan(moved)].all() and number:
-            return before.astype(np.float32)
-        before, last = found.copy(), moved
-    return found.astype(np.float32)
+            return before[expected].astype(np.float32)
+        before, last = (found.copy(), chances.copy()), moved
+    return before[expected].astype(np.float32)
 
 
 def _one_hot(code: Any, size: int) -> Reals:

@@ -69,5 +69,5 @@ def test_sealed_shares_are_not_said_to_be_on_the_page(federation: Path) -> None:
     arguments = ["pca", "-k", "1", "-f", str(federation), "--epsilon", "4", "--columns", "capital,roa", "--quiet"]
     done = CliRunner().invoke(app, arguments)
     text = Path(done.output.strip().splitlines()[-1]).read_text(encoding="utf-8")
-    assert "any t of them learn nothing)." in text
+    assert "none learns anything alone)." in text
     assert "seen by the coordinator and by anyone who reads this page." in text

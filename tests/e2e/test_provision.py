@@ -213,7 +213,7 @@ def test_a_coordinator_that_stays_goes_on_by_itself(tmp_path: Path, processes: P
 
 def test_the_service_renews_certificates(tmp_path: Path) -> None:
     file = written(tmp_path)
-    kits = Provision(file, tmp_path / "kits", days=0.001)
+    kits = Provision(file, tmp_path / "kits", days=1e-6)
     kits.begin(dealer=True, confirm=True)
     kits.take([initialise(tmp_path / "kits" / name / "party.toml", None)[1] for name in KIT_MEMBERS])
     kits.complete(dealer=True)

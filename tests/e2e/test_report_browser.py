@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from colonnade.alignment.session import align
 from colonnade.catalogue import CATALOGUE
-from colonnade.data.simulated import five_institutions
 from colonnade.evaluation.report import write_index, write_report
-from colonnade.federation.config import Spec
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.run_folder import RunFolder
 from colonnade.statistics.describe import Describe
 from support.browser import DESK, Watched, browser, sound
 from support.reports import CASES, firms
@@ -31,27 +27,15 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         yield federation
 
 
-@pytest.mark.parametrize("case", CASES)
+IN_THE_DEMO = ("describe", "regress")
+"""Their reports, and that of an alignment, are opened by the demo's own test, and more thoroughly."""
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in IN_THE_DEMO])
 def test_a_report_is_sound_in_a_browser(browser: Browser, federation: Federation, case: str) -> None:
     result, run = federation.run(CASES[case](), name=case.replace(" ", "-"))
     assert run.read_json("result.json")["kind"] == result.kind
     sound(browser, write_report(run, remarks=federation.remarks))
-
-
-def test_an_alignments_report_is_sound_in_a_browser(browser: Browser, tmp_path: Path) -> None:
-    example = five_institutions(240, seed=5)
-    align(
-        Spec(
-            blocks=example.blocks,
-            key=example.key,
-            columns=example.columns,
-            home=tmp_path / "home",
-            allow=("alignment",),
-        ),
-        runs=tmp_path / "runs",
-    )
-    (run,) = (tmp_path / "runs").iterdir()
-    sound(browser, write_report(RunFolder.open(run)))
 
 
 def test_a_page_for_several_runs_is_sound_in_a_browser(

@@ -315,6 +315,8 @@ def test_composite_keys_and_normalisation_through_files(tmp_path: Path) -> None:
         shared = [held for held in people(federation).values() if len(held) == 2]
     assert {held["a"] for held in shared} == {"José\x1f1970", "Ann  Lee\x1f1971"}
     assert {held["b"] for held in shared} == {"jose\x1f1970", "ANN LEE\x1f1971"}
+    told = {path.parents[1].name: json.loads(path.read_text()) for path in tmp_path.rglob("overlap.json")}
+    assert {party: counts["normalised"] for party, counts in told.items()} == {"a": 3, "b": 2}
     quiet = CliRunner().invoke(
         app, ["align", "-f", str(file), "--include", "a", "--epsilon", "none", "-q", "--normalise", "case"]
     )

@@ -73,6 +73,7 @@ BY_STEPS = ("coins", "stated")
 """Arguments that no rule can check: what the share holders show of a proof, which each of them compares with what the
 others bound themselves to before (`statistics.shares.true_coins`)."""
 NAN, INF, HUGE = math.nan, math.inf, 10**5
+MANY_RANGES = {f"c{k}": [0.0, 1.0] for k in range(HUGE)}
 
 
 @cache
@@ -290,7 +291,7 @@ def layout_and_hostile(case: str, stage: Stage, name: str, arguments: Mapping[st
     if "ranges" in example:
         declared = features(facts, arguments["layout"]["names"])
         sound["ranges"] = {each.name: [each.centre - each.half, each.centre + each.half] for each in declared}
-        free["ranges"] = [*ranges_moved(sound["ranges"]), {f"c{k}": [0.0, 1.0] for k in range(HUGE)}, None]
+        free["ranges"] = [*ranges_moved(sound["ranges"]), MANY_RANGES, None]
     if "tables" in example:
         free["tables"] = tables_moved(example["tables"])
     if "edges" in example:
@@ -414,7 +415,7 @@ def test_a_total_that_shows_one_party_is_refused_by_every_member(tmp_path: Path)
         method = Select(**SELECTED)
         for party in ("bank", "clinic", "employer"):
             with federation.open(federation.plan(method)) as job:
-                begun(job, "presence", "records", "residuals", "gradients")
+                begun(job, "presence", "records", "weights", "residuals", "gradients")
                 coefficients = [1.0, 0.0, 0.0] if party == "bank" else [0.0] * (2 if party == "employer" else 4)
                 with pytest.raises(UnsafeRequest):
                     own = {"active": active, "coefficients": coefficients}
@@ -429,7 +430,7 @@ def test_members_that_were_told_different_columns_make_noise(tmp_path: Path) -> 
         losses = []
         for told in (together, [False] * 9):
             with federation.open(federation.plan(Select(**SELECTED))) as job:
-                begun(job, "presence", "records", "residuals", "gradients")
+                begun(job, "presence", "records", "weights", "residuals", "gradients")
                 own = {
                     "employer": {"active": together, "coefficients": [0.0, 0.0]},
                     "bank": {"active": together, "coefficients": [1.0, 0.0, 0.0]},
@@ -441,7 +442,7 @@ def test_members_that_were_told_different_columns_make_noise(tmp_path: Path) -> 
         assert honest < 10
         assert noise > 100
         with federation.open(federation.plan(Select(**SELECTED))) as job:
-            begun(job, "presence", "records", "residuals", "gradients")
+            begun(job, "presence", "records", "weights", "residuals", "gradients")
             with pytest.raises(UnsafeRequest):  # the clinic's own columns are not what it is told
                 lie = {"active": together, "coefficients": [0.0] * 4}
                 job.ask_each(job.plan.stage("predictors"), {"clinic": lie})

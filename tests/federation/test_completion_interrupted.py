@@ -44,7 +44,7 @@ def test_a_step_that_fails_halfway_leaves_nothing_behind(
     """The party lives on, with what it has in memory; its next try must begin with what it has committed. Iterations
     that are made twice would also cost twice, where training is private."""
     with opened(tmp_path / "undisturbed") as federation:
-        undisturbed = method.fit(federation).expected("right")
+        undisturbed = method.fit(federation, sure=True).expected("right")
     right, calls = getattr(where, name), 0
 
     def failing(*arguments: Any, **more: Any) -> Any:
@@ -57,7 +57,7 @@ def test_a_step_that_fails_halfway_leaves_nothing_behind(
     with opened(tmp_path / "failing") as federation:
         monkeypatch.setattr(where, name, failing)
         with pytest.raises(StepFailed):
-            federation.run(method, name="run")
+            federation.run(method, name="run", sure=True)
         result, run = federation.resume(tmp_path / "failing" / "runs" / "run")
         found = result.expected("right")
     assert calls > call
@@ -71,7 +71,7 @@ def test_a_resumed_result_knows_where_the_tables_are(tmp_path: Path, monkeypatch
         with monkeypatch.context() as patched:
             patched.setattr("colonnade.completion.steps.quality.summary", lambda *_, **__: 1 / 0)
             with pytest.raises(StepFailed):
-                federation.run(method, name="run")
+                federation.run(method, name="run", sure=True)
         result, _ = federation.resume(tmp_path / "runs" / "run")
         assert result.table("right")["bump (generated)"].any()
         with pytest.raises(RunError, match="is finished"):
@@ -85,7 +85,7 @@ def test_a_table_that_cannot_be_written_is_a_matter_of_storage(tmp_path: Path) -
         blocked = tmp_path / "home" / "right" / "completed"
         blocked.write_text("in the way")
         with pytest.raises(StorageError):
-            federation.run(method, name="run")
+            federation.run(method, name="run", sure=True)
         blocked.unlink()
         result, _ = federation.resume(tmp_path / "runs" / "run")
         assert result.table("right")["bump (generated)"].any()

@@ -16,13 +16,15 @@ from sklearn.metrics import roc_auc_score
 
 import colonnade as co
 from colonnade.data.column import Column, Columns
+from colonnade.errors import NotEstimable
 from colonnade.federation.method import NoEstimate
+from colonnade.federation.plan import HOPELESS
 from colonnade.models.classify import solve_moments
 from colonnade.models.linear.factored import FactoredMoments
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.result import NOT_VALID, Regression
 from colonnade.models.matrix import SecondMoments
-from colonnade.statistics.forecast import FORECAST, HOPELESS, choice, classes, fewer
+from colonnade.statistics.forecast import FORECAST, choice, classes, fewer
 
 N = 3000
 
@@ -113,7 +115,13 @@ def test_the_forecast_noise_of_a_correlation_is_that_of_the_result(tmp_path: Pat
 
 def test_a_job_without_an_estimate_keeps_what_was_released(tmp_path: Path) -> None:
     with consortium(tmp_path, 0) as federation:
-        result, run = federation.run(co.Regress(response="a0", epsilon=0.5))
+        method = co.Regress(response="a0", epsilon=0.5)
+        with pytest.raises(NotEstimable, match=r"^This will not work: .*epsilon = 17 would be enough.*sure=True"):
+            method.fit(federation)
+        assert not federation.runs.exists()
+        parties = [federation.transport[name] for name in federation.facts.parties]  # type: ignore[index]
+        assert not any(party.ledger.costs() for party in parties)
+        result, run = federation.run(method, sure=True)
     assert isinstance(result, NoEstimate)
     assert run.job["state"] == "done"
     stored = run.read_json("result.json")

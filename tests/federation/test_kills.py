@@ -87,6 +87,8 @@ def test_a_party_killed_after_its_reply_is_durable(tmp_path: Path) -> None:
     """The reply was committed and never sent: the resumed run gets those bytes, with no second debit."""
     with processes(tmp_path) as federation:
         federation.close()
+        for name in [*federation.transport.parties][1:]:  # one party dies, the others have done so
+            (tmp_path / "home" / name / "died-once").touch()
         faulty = (sys.executable, str(TESTS / "federation" / "faulty_party.py"))
         federation.transport = Processes(
             {name: tmp_path / "home" / name for name in federation.transport.parties}, command=faulty

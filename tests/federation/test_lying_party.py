@@ -1,13 +1,14 @@
 """A data party that shares other numbers than its own: what it reads of others, and where it is found.
 
 A row is bounded by its owner. One that shares 5,000 in place of 1 for a chosen record lifts that record's count above
-the noise, at any epsilon. Indicators are proven before anything is opened, so the liar is named and reads nothing; rows
-of numbers are not proven to be within their norm, and a lie about them is not found.
+the noise, at any epsilon. Indicators are proven before anything is opened, so the liar is named and reads nothing; so
+are rows of numbers, to be within their norm, where that does not cost too much.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from colonnade.data.column import Column, Columns
 from colonnade.errors import VerificationFailed
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.ledger import Budget
-from colonnade.statistics.moments import Moments, MomentsLayout
+from colonnade.secure.sizes import Sizes
+from colonnade.statistics.moments import MOST_NORM_TRAFFIC, MomentComputation, Moments, MomentsLayout
+from colonnade.statistics.norms import Norm
 from colonnade.statistics.tables import Tables, TablesLayout
+from colonnade.statistics.verified import NORMS_NOT_PROVEN
 
 RECORDS, WEIGHT = 300, 5000
 TARGETS = list(range(7, 300, 30))
@@ -49,8 +53,9 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
         ]
     )
     stated: dict[str, Any] = {"home": tmp_path / "home", "runs": tmp_path / "runs"}
-    with Federation.local(blocks, key="id", columns=columns, budget=Budget(epsilon=0.3, delta=1e-6), **stated) as made:
-        yield made
+    budget = Budget(epsilon=0.5, delta=1e-6)
+    with Federation.local(blocks, key="id", columns=columns, budget=budget, allow=("presence",), **stated) as parties:
+        yield parties
 
 
 @pytest.fixture
@@ -84,7 +89,7 @@ def test_a_heavy_indicator_is_found_before_anything_is_opened(federation: Federa
     """Its owner is named, and no holder has let a share of the result go."""
     lying(TablesLayout, "shared_rows", heavy)
     with pytest.raises(VerificationFailed, match="the shape of the rows by 'B' is false"):
-        Tables(tables=(("diagnosis", "b"),), epsilon=0.1).fit(federation)
+        Tables(tables=(("diagnosis", "b"),), epsilon=0.1).fit(federation, sure=True)
     steps = [
         row.body["step"]
         for holder in federation.roster.committee
@@ -99,22 +104,90 @@ def test_without_verification_it_reads_the_chosen_records(federation: Federation
     lying(TablesLayout, "shared_rows", heavy)
     method = Tables(tables=(("diagnosis", "b"),), epsilon=0.1, verify=False)
     assert any("Not verified" in note for note in federation.plan(method).notes)
-    table = method.fit(federation)["diagnosis", "b"]
+    table = method.fit(federation, sure=True)["diagnosis", "b"]
     read = [int(np.argmax(table[:, place])) for place in range(len(TARGETS))]
     assert read == party(federation, "A").column("diagnosis")[TARGETS].tolist()
     assert party(federation, "A").ledger.spent(delta=1e-6).epsilon <= 0.11
 
 
-def test_a_long_row_of_numbers_is_not_found(federation: Federation, lying: Any) -> None:
-    """What the threat model says that is not protected: one value of one record to a few digits."""
+@pytest.mark.parametrize("presence", ["ignore", "secret", "known"])
+def test_a_row_beyond_its_norm_is_found_and_its_owner_named(federation: Federation, lying: Any, presence: Any) -> None:
+    """A thousand times its norm, in one record of one column; and twice as long as the proof lets it be."""
+    method = Moments(epsilon=0.1, columns=("income", "z"), presence=presence)
+    layout = method.layout(federation.facts, federation.roster)
+    assert layout.norms
+    assert any("proven to be within 1.03 times their norm" in note for note in federation.plan(method).notes)
+    factor = [1000]
+
+    def long(rows: NDArray[Any]) -> NDArray[Any]:
+        lie = rows.astype(np.int64)
+        lie[TARGETS[0], -1] = int(factor[0] * layout.gamma)
+        return lie
+
+    lying(MomentsLayout, "_quantised", long)
+    for times in (1000, 10, 2 * layout.norm("B").slack):
+        factor[0] = times
+        with pytest.raises(VerificationFailed, match="the size of the rows by 'B' is false"):
+            method.fit(federation, sure=True)
+
+
+def test_a_row_beyond_its_norm_is_found_however_its_owner_writes_it(
+    federation: Federation, lying: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a root and a rest that are small, the sum of squares is false."""
+
+    def long(rows: NDArray[Any]) -> NDArray[Any]:
+        lie = rows.astype(np.int64)
+        lie[TARGETS[0], 0] *= 5
+        return lie
+
+    roots = Norm.roots
+    monkeypatch.setattr(Norm, "roots", lambda self, rows: np.clip(roots(self, rows), -self.gamma, self.gamma))
+    lying(MomentsLayout, "_quantised", long)
+    with pytest.raises(VerificationFailed, match="the shape of the rows by 'B' is false"):
+        Moments(epsilon=0.1, columns=("income", "z"), presence="ignore").fit(federation, sure=True)
+
+
+def test_a_bit_that_differs_from_prime_to_prime_is_found(
+    federation: Federation, lying: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 modulo the first prime and 0 modulo the others passes for a bit at each, and is huge: with noise that hides all
+    of A's incomes together, it would leave some 36 of the 8,193 values that a chosen one can have."""
+    method = Moments(epsilon=0.1, columns=("income", "z"), presence="secret")
+    field, gamma = method.layout(federation.facts, federation.roster).field, 4096
+    rest = field.modulus // field.primes[0]
+    idempotent = rest * pow(rest, -1, field.primes[0]) * gamma % field.modulus
+
+    def mixed(rows: NDArray[Any]) -> NDArray[Any]:
+        lie = rows.astype(np.int64)
+        lie[:, 0] = 0
+        lie[TARGETS[0], 0] = idempotent - (field.modulus if idempotent > field.bound else 0)
+        return lie
+
+    lying(MomentsLayout, "_quantised", mixed)
+    with pytest.raises(VerificationFailed, match="the size of the rows by 'B' is false"):
+        method.fit(federation, sure=True)
+    monkeypatch.setattr(Sizes, "false", lambda self, answers, threshold: ((), False))
+    assert method.fit(federation, sure=True).noise_sd  # nothing else finds it
+
+
+def test_numbers_are_not_proven_where_it_costs_too_much(federation: Federation, lying: Any) -> None:
+    """What the threat model says that is not protected: one value of one record to a few digits. The plan says so."""
 
     def long(rows: NDArray[Any]) -> NDArray[Any]:
         lie = np.zeros(rows.shape, dtype=np.int64)
         lie[TARGETS[0], 0] = 2**26
         return lie
 
+    facts = replace(federation.facts, n=100_000)
+    method = Moments(epsilon=0.1, columns=("income", "z"), presence="ignore")
+    costly = method.layout(facts, federation.roster)
+    assert not costly.norms
+    assert costly.norm_traffic > MOST_NORM_TRAFFIC
+    assert any(note.startswith(NORMS_NOT_PROVEN) for note in MomentComputation(costly, "client").notes)
     lying(MomentsLayout, "_quantised", long)
-    moments = Moments(epsilon=0.1, columns=("income", "z"), presence="ignore").fit(federation)
+    method = Moments(epsilon=0.1, columns=("income", "z"), presence="ignore", verify=False)
+    moments = method.fit(federation, sure=True)
     entries = list(moments.entries[0])
     product = moments.grams[0][entries.index("income"), entries.index("z")] * 4096 / 2**26
     truth = party(federation, "A").column("income")[TARGETS[0]]

@@ -113,7 +113,6 @@ def test_renewed_certificates_reach_the_parties_by_themselves(tmp_path: Path, au
     try:
         with attending(tmp_path / "bank", served.port, members=mine) as party:
             assert served.exchange("bank", b"question", timeout=10) == b"question"
-            # With the backdating its life was 303 seconds, of which less than a third is left: always due.
             while datetime.datetime.now(datetime.UTC) <= ends + datetime.timedelta(seconds=0.2):
                 time.sleep(0.1)
                 for name in PARTIES:
@@ -146,15 +145,19 @@ def test_only_a_renewed_certificate_of_the_same_owner_and_key_is_taken(tmp_path:
 
 
 def test_a_revoked_certificate_is_not_renewed_and_takes_its_key_with_it(tmp_path: Path, authority: Path) -> None:
-    folder = credential(tmp_path / "bank", authority, "bank", days=0.001)
+    folder = credential(tmp_path / "bank", authority, "bank", days=3 / 86400)
     earlier = certificates.signed_by(folder / AUTHORITY, folder / CERTIFICATE)
     revoked = certificates.Revoked(authority / REVOKED)
+    assert certificates.renew(authority, folder / CERTIFICATE, revoked) is None  # more than a third of its life is left
+    time.sleep(2.2)
     renewed = certificates.renew(authority, folder / CERTIFICATE, revoked)
     assert renewed is not None
     assert (renewed.tls_key, renewed.serial != earlier.serial) == (earlier.tls_key, True)
     certificates.revoke(authority, folder / CERTIFICATE)
     assert revoked.has(earlier)
+    time.sleep(2.2)
     assert certificates.renew(authority, folder / CERTIFICATE, revoked) is None
+    assert certificates.renew(authority, folder / CERTIFICATE, certificates.Revoked(None)) is not None
 
 
 def test_swapped_certificates_get_nothing(tmp_path: Path, network: Network, authority: Path) -> None:

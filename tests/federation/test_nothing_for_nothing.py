@@ -170,7 +170,7 @@ def left_behind(federation: Federation, method: Any) -> str:
     before = ledgers(federation)
     said = ""
     try:
-        federation.run(method, name="run")
+        federation.run(method, name="run", sure=True)
     except ColonnadeError as error:
         said = str(error)
         if ledgers(federation) == before:
@@ -352,12 +352,12 @@ def test_elsewhere_too_what_is_refused_anywhere_is_reserved_nowhere(
         for place, case in zip(PARTIES, ("exact regression", "tables", "describe"), strict=True):
             back = lost(federation, place, "check")
             with pytest.raises(PartyLost):
-                federation.run(made(case))
+                federation.run(made(case), sure=True)
             back()
         under(federation, refusing, allow=[], budget={"epsilon": 1e-4, "delta": 1e-9})
         for case, refusal in (("exact regression", UnboundedNotAllowed), ("describe", BudgetExceeded)):
             with pytest.raises(refusal, match=refusing if refusal is BudgetExceeded else "1 party refuses"):
-                federation.run(made(case))
+                federation.run(made(case), sure=True)
         assert ledgers(federation) == [0, 0, 0]
         assert not federation.runs.exists() or not list(federation.runs.iterdir())
 

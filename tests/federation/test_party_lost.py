@@ -65,7 +65,7 @@ def lose_before_opening(federation: Federation, lost: str, method: Moments) -> N
             gone(federation, lost)
 
     with pytest.raises(PartyLost):
-        federation.run(method, name="run", progress=after_sharing)
+        federation.run(method, name="run", progress=after_sharing, sure=True)
 
 
 def assert_nothing_was_revealed(tmp_path: Path) -> None:

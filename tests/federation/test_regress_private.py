@@ -55,7 +55,7 @@ def federation(path: Path, whole: pd.DataFrame, **options: object) -> Federation
 
 def test_a_party_that_does_not_show_its_mask_takes_no_part(tmp_path: Path) -> None:
     with federation(tmp_path, table(60)) as parties, pytest.raises(UnboundedNotAllowed):
-        Regress(response="wage", epsilon=3.0).fit(parties)
+        Regress(response="wage", epsilon=3.0).fit(parties, sure=True)
 
 
 def test_binary_and_categorical_columns_and_only_planned_steps(tmp_path: Path) -> None:

@@ -29,10 +29,17 @@ def _sparse_glm(options: Options) -> tuple[str, Options]:
     options = _renamed(options, via="solver", exchange="masking")
     solver, damping = options.pop("solver"), options.pop("damping")
     if solver != "admm":  # damping belongs to ADMM
+        rounds = solver is None and options["epsilon"] is None and _by_rounds(options)
+        if rounds or solver == "newton":  # which used complete records and did not weigh them
+            return "select", {**options, "solver": "newton", "missing": "complete-case"}
         return "select", {**options, "solver": solver}
     for name in ("epsilon", "delta", "gamma", "clip", "presence", "view", "relation"):  # no private ADMM, no moments
         options.pop(name)
     return "vfl-glm-vs", {**options, "damping": damping}
+
+
+def _by_rounds(options: Options) -> bool:
+    return (options["family"], options["criterion"]) != ("gaussian", "bic")
 
 
 def _describe(options: Options) -> tuple[str, Options]:

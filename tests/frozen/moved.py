@@ -36,6 +36,12 @@ COLUMN_LINE = "Column "
 """How the line of a plan begins that says what a column's marginal will be worth. No old plan has one."""
 REFINED = ("release_marginals", "marginal")
 """Steps that count a numeric column in rounds. They cost what the dyadic trees cost before; the replies are larger."""
+NORMS = ("Rows of numbers are proven ", "Not proven: that rows of numbers ")
+"""How the note begins that says whether rows of numbers are proven to be within their norm. Where they are, they are
+shared modulo more primes, and with roots."""
+PROVEN = ("moments: share rows", "moments: open")
+"""Phases whose replies are larger then."""
+PRIMES = re.compile(r"\d+ primes of 21 bits")
 
 
 def without_column_lines(plan: Plan) -> Plan:
@@ -44,13 +50,17 @@ def without_column_lines(plan: Plan) -> Plan:
 
 
 def with_larger_replies(plan: Plan, new: Plan) -> Plan:
-    """An old plan with the replies of steps that count in rounds as large as they are now."""
+    """An old plan with the replies of steps that count in rounds, or prove norms, as large as they are now, and with as
+    many primes."""
     sizes = {phase["name"]: phase["reply_bytes"] for phase in new["phases"]}
+    primes = PRIMES.search(" ".join(new["notes"]))
+    notes = [PRIMES.sub(primes[0], note) if primes else note for note in plan["notes"]]
     phases = []
     for phase in plan["phases"]:
         larger = max(sizes.get(phase["name"], 0), phase["reply_bytes"])
-        phases.append({**phase, "reply_bytes": larger} if _step(phase) in REFINED and phase["reply_bytes"] else phase)
-    return {**plan, "phases": phases}
+        grew = (_step(phase) in REFINED or phase["name"] in PROVEN) and phase["reply_bytes"]
+        phases.append({**phase, "reply_bytes": larger} if grew else phase)
+    return {**plan, "notes": notes, "phases": phases}
 
 
 def _in_rounds(plan: Plan) -> Plan:
@@ -63,7 +73,7 @@ def _in_rounds(plan: Plan) -> Plan:
     return {**plan, "notes": notes}
 
 
-MODEL = ("Model: ", "Intervals: ", "WARNING: A copula keeps of ", "WARNING: By its forecast the field is worse")
+MODEL = ("Model: ", "Intervals: ", "WARNING: Of ", "WARNING: By its forecast the field is worse")
 """How the notes of a synthetic table begin that say which model it has, why, what it lacks, and where intervals are."""
 
 
@@ -72,9 +82,9 @@ FILLED = "Empty cells of debt, grade (mask): a network is told which they are"
 
 
 def without_added_notes(notes: list[str]) -> list[str]:
-    """The notes that an old plan has too. New plans also say where nothing is verified, which model
-    there is, and how a completion fills empty cells."""
-    return [note for note in notes if not note.startswith(("Not verified: ", FILLED, *MODEL))]
+    """The notes that an old plan has too. New plans also say where nothing is verified, what is proven of rows, which
+    model there is, and how a completion fills empty cells."""
+    return [note for note in notes if not note.startswith(("Not verified: ", FILLED, *MODEL, *NORMS))]
 
 
 FEWER_CUTS = ("vertimrf-cuts-three",)

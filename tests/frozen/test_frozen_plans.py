@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ import pytest
 from colonnade.errors import BadArguments, ColonnadeError
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
-from colonnade.federation.plan import Plan
+from colonnade.federation.plan import HOPELESS, Plan
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import JOB
-from colonnade.statistics.forecast import FORECAST, HOPELESS
+from colonnade.statistics.forecast import FORECAST
 from frozen.mapping import translate
 from frozen.moved import (
     FEWER_CUTS,
@@ -278,12 +279,16 @@ for name in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def loaded_steps() -> dict[str, set[str]]:
+def loaded_steps(shared_folder: Callable[[str], AbstractContextManager[Path]]) -> dict[str, set[str]]:
     """The steps that a fresh process knows once it has loaded a method's class."""
-    done = subprocess.run([sys.executable, "-c", LOADS, *NAMES], capture_output=True, text=True, env=dict(os.environ))
-    assert done.returncode == 0, done.stderr
-    lines = [line.partition(" ") for line in done.stdout.splitlines()]
-    assert all(listed for _, _, listed in lines), done.stderr
+    with shared_folder("loaded-steps") as file:
+        if not file.exists():
+            command = [sys.executable, "-c", LOADS, *NAMES]
+            done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+            assert done.returncode == 0, done.stderr
+            file.write_text(done.stdout, encoding="utf-8")
+        lines = [line.partition(" ") for line in file.read_text(encoding="utf-8").splitlines()]
+    assert all(listed for _, _, listed in lines)
     return {name: set(json.loads(listed)) for name, _, listed in lines}
 
 

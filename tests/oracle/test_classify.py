@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from colonnade.errors import BadArguments, SchemaError
 from colonnade.federation.catalogue import CATALOGUE
-from colonnade.models.classify import Classify, noise_ridge, solve_moments
+from colonnade.models.classify import Classify, moment_auc, noise_ridge, separation, solve_moments
 from colonnade.models.matrix import SecondMoments
 from support.buyers import NAMES, buyers, buyers_federation, pooled
 
@@ -75,6 +76,43 @@ def test_a_private_fit_beats_the_majority(tmp_path: Path) -> None:
         model = Classify(response="bought", epsilon=4.0, view="server").fit(parties)
     assert model.noise_sd_ > 0
     assert model.score(frame, frame["bought"]) > 0.7 > (frame["bought"] == "yes").mean()
+
+
+def test_the_area_under_the_roc_curve_follows_from_the_moments(tmp_path: Path) -> None:
+    """Oracle: scikit-learn's AUC of the scores on the pooled rows; the moments alone know it to 0.03."""
+    frame = buyers()
+    with buyers_federation(tmp_path, frame, allow=("exact-moments",)) as parties:
+        model = Classify(response="bought", epsilon=None, gamma=1024).fit(parties)
+    assert model.separation is not None
+    true = roc_auc_score(frame["bought"] == "yes", model.decision_function(frame))
+    assert model.separation.auc == pytest.approx(true, abs=0.03)
+    assert model.separation.noise == 0
+    across, up = model.separation.curve(model.separation.auc)
+    assert np.trapezoid(up, across) == pytest.approx(model.separation.auc, abs=0.01)
+    assert list(model.view().figures()) == ["roc", "coefficients"]
+
+
+def test_the_area_is_not_that_of_the_noise_that_was_fitted() -> None:
+    """Forty features of which one explains: the apparent AUC of noisy moments is too high, the stated one is not."""
+    rng = np.random.default_rng(3)
+    sign = np.where(rng.random(20_000) < 0.4, 1.0, -1.0)
+    rows = 0.3 * rng.normal(size=(20_000, 40))
+    rows[:, 0] += 0.15 * sign
+    table = np.column_stack([np.ones(len(sign)), rows, sign])
+    names = tuple(f"x{place}" for place in range(40))
+    noise = np.triu(rng.normal(scale=0.01, size=(42, 42)))
+    noise += np.triu(noise, 1).T
+    noise[0, 0] = 0.0
+    second = SecondMoments(names=("1", *names, "y"), matrix=table.T @ table / len(table) + noise, noise_sd=0.01)
+    _, weights = solve_moments(second, names=names, response="y", intercept=True)
+    apparent = moment_auc(second, weights, names=names, response="y")
+    stated = separation(second, weights, names=names, response="y", intercept=True, ridge=None)
+    true = roc_auc_score(sign > 0, rows @ weights)
+    assert apparent is not None
+    assert stated is not None
+    assert apparent > true + 0.04
+    assert stated.auc == pytest.approx(true, abs=0.03)
+    assert stated.least < true
 
 
 def test_options_return_the_same_method_and_bad_ones_are_refused(tmp_path: Path) -> None:

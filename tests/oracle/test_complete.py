@@ -76,7 +76,7 @@ def test_private_training_has_a_finite_cost(tmp_path: Path) -> None:
         )
         starts = [one for one in opened.plan(method).stages if one.name.endswith(": start")]
         leaves = [leaf for one in starts for cost in one.costs.values() for leaf in cost.leaves()]
-        result = method.fit(opened)
+        result = method.fit(opened, sure=True)
     from colonnade.privacy.accounting import guarantee
 
     # How many records are used is told too, without a bound: the account holds presence fixed.

@@ -13,9 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from colonnade.federation.coordinator import Federation
 from colonnade.models.classify import Classify
+from colonnade.models.glm.weights import complete_weights
 from colonnade.models.pca import PCA
 from colonnade.models.sparse.select import PathOptions, Select
 from colonnade.papers.sqm.logistic import SQMLogistic
@@ -68,16 +71,61 @@ def asked(**options: Any) -> Select:
     return Select(response="wage", columns=COVARIATES, penalty="lasso", lambdas=(LAMBDA,), **options)
 
 
+BY_WAGE: dict[str, Any] = {
+    "response": "wage",
+    "columns": COVARIATES,
+    "penalty": "lasso",
+    "lambdas": (LAMBDA,),
+    "solver": "newton",
+}
+BY_EVENT = {**BY_WAGE, "response": "event", "family": "binomial", "lambdas": (0.02,), "tolerance": 1e-4}
 ROUNDS: dict[str, PathOptions] = {
-    "newton": asked(solver="newton"),
-    "cv": Select(
-        response="wage", columns=COVARIATES, penalty="lasso", lambdas=(LAMBDA,), criterion="cv", folds=2, tolerance=1e-4
-    ),
-    "binomial": Select(
-        response="event", family="binomial", columns=COVARIATES, penalty="lasso", lambdas=(0.02,), tolerance=1e-4
-    ),
+    "newton": Select(**BY_WAGE, missing="complete-case"),
+    "cv": Select(**BY_WAGE, missing="complete-case", criterion="cv", folds=2, tolerance=1e-4),
+    "binomial": Select(**BY_EVENT, missing="complete-case"),
     "admm": VFLGLMVS(response="wage", columns=COVARIATES, penalty="lasso", lambdas=(LAMBDA,), tolerance=1e-2),
 }
+
+
+def test_by_default_rounds_weigh_complete_records(tmp_path: Path) -> None:
+    """The bank has records in which x1 and the event go together, so that complete cases choose x1, which explains
+    nothing. The weighted lasso is scipy's."""
+    n, rng = 2500, np.random.default_rng(5)
+    table = related_table(n, seed=5)
+    eta = 0.3 + 0.9 * table["x0"] + 0.7 * table["x4"] - 0.6 * table["x7"]
+    event = rng.random(n) < expit(eta)
+    table["event"] = np.where(event, "yes", "no")
+    there = {party: np.ones(n, dtype=bool) for party in HELD}
+    there["bank"] = rng.random(n) < expit(0.8 + 1.2 * np.where(event, 1, -1) * table["x1"])
+    there["clinic"] = rng.random(n) < 0.8
+    names = ("x0", "x1", "x3", "x4", "x6", "x7")
+    options: dict[str, Any] = {"response": "event", "family": "binomial", "columns": names, "tolerance": 1e-4}
+    with federation(tmp_path, table, there) as parties:
+        path = {"n_lambdas": 6, "ratio": 0.05}
+        chosen = Select(**options, **path).fit(parties)
+        alone = Select(**options, **path, missing="complete-case").fit(parties)
+        lasso = Select(**{**options, "tolerance": 1e-6}, penalty="lasso", lambdas=(0.02,)).fit(parties)
+        plan = parties.plan(Select(**options, **path))
+    assert set(chosen.support) == {"x0", "x4", "x7"}
+    assert "x1" in alone.support
+    complete = there["bank"] & there["clinic"]
+    own, present = table[["x0", "x1"]].assign(y=event), np.column_stack([there["bank"], there["clinic"]])
+    fitted = complete_weights(own.to_numpy(float), 2, present, conditional=True)
+    v = fitted.weights[complete] / fitted.weights.sum()
+    x, y = table.loc[complete, list(names)].to_numpy(), event[complete]
+    scale = x.std(axis=0)
+
+    def objective(z: Array) -> float:
+        predictor = z[0] + x @ (z[1:7] - z[7:])
+        return float(v @ (np.logaddexp(0, predictor) - y * predictor) + 0.02 * scale @ (z[1:7] + z[7:]))
+
+    bounds = [(None, None)] + [(0.0, None)] * 12
+    least = minimize(objective, np.full(13, 0.1), bounds=bounds, options={"ftol": 1e-15, "maxfun": 100_000}).x
+    np.testing.assert_allclose(lasso.params, [least[0], *(least[1:7] - least[7:])], atol=2e-4)
+    assert f"{complete.sum():,} complete records, weighed to stand for 2,500" in chosen.summary()
+    assert "weighed so that they stand for those that lack a block" in plan.missing_data
+    assert "can work these weights out" in str(plan)
+    assert "times the weight of a record" in str(plan.to_dict())
 
 
 @pytest.mark.parametrize("name", ROUNDS)
@@ -112,8 +160,26 @@ def test_exact_moments_use_every_record_that_has_the_response(tmp_path: Path) ->
     every = dict.fromkeys(HELD, np.ones(6000, dtype=bool))
     truth = fitted(tmp_path / "truth", method, table, every)
     em = fitted(tmp_path / "em", method, table, there)
-    complete = fitted(tmp_path / "complete", asked(solver="newton"), table, there)
+    complete = fitted(tmp_path / "complete", asked(missing="complete-case"), table, there)
+    by_rounds = fitted(tmp_path / "rounds", asked(solver="newton", missing="complete-case"), table, there)
+    np.testing.assert_allclose(complete, by_rounds, atol=1e-5)
     assert np.abs(em - truth).max() < 0.4 * np.abs(complete - truth).max()
+
+
+def test_cross_validation_from_moments_uses_records_that_lack_a_block(tmp_path: Path) -> None:
+    method = asked(criterion="cv", folds=2)
+    assert EM in method.missing_data()
+    table, there = incomplete()
+
+    def scores(name: str, own: pd.DataFrame) -> Array:
+        with federation(tmp_path / name, own, there, seed=4) as parties:
+            return method.fit(parties).scores
+
+    found = scores("all", table)
+    without = changed(table, ~there["employer"], ["x4", "x7"])
+    np.testing.assert_allclose(scores("without", without), found, rtol=1e-4)
+    lacking = changed(table, there["employer"] & ~there["bank"], ["x7"])
+    assert np.abs(scores("lacking", lacking) / found - 1).max() > 1e-2
 
 
 Centres = dict[str, float]

@@ -24,7 +24,7 @@ from colonnade.statistics import moments as module
 from colonnade.statistics.features import features
 from colonnade.statistics.moments import Moments
 from support.asking import asking
-from support.small import COLUMNS, three_overlapping_blocks, three_parties
+from support.small import COLUMNS, computing_by, three_overlapping_blocks, three_parties
 
 ALLOW = ("presence", "exact-moments")
 
@@ -61,8 +61,9 @@ def whole_blocks(n: int = 90) -> dict[str, pd.DataFrame]:
     return blocks
 
 
-@pytest.mark.parametrize("holders", [3, 5])
+@pytest.mark.parametrize("holders", [2, 3, 5])
 def test_pattern_moments_equal_numpy_exactly(tmp_path: Path, holders: int) -> None:
+    """Two are a pair, alone."""
     blocks = whole_blocks()
     gamma = 900
     if holders == 5:
@@ -74,9 +75,10 @@ def test_pattern_moments_equal_numpy_exactly(tmp_path: Path, holders: int) -> No
             for i in range(2)
         }
     columns = Columns([*COLUMNS.values(), *(Column(name=f"x{i}", kind="binary", categories=(0, 1)) for i in range(2))])
-    options: dict[str, Any] = {"threshold": 2} if holders == 5 else {}
-    with three_parties(tmp_path, blocks=blocks, columns=columns, allow=ALLOW, **options) as federation:
-        assert len(federation.roster.committee) == holders
+    options = computing_by("pair" if holders == 2 else "holders", blocks) | ({"threshold": 2} if holders == 5 else {})
+    blocks = options["blocks"]
+    with three_parties(tmp_path, columns=columns, allow=ALLOW, **options) as federation:
+        assert len(federation.roster.committee) == (0 if federation.roster.pair else holders)
         result = Moments(epsilon=None, gamma=gamma).fit(federation)
         mask, rows = pooled(federation, blocks, gamma)
     assert len(result.patterns) == 2 ** len(blocks) - 1
@@ -92,12 +94,12 @@ def test_pattern_moments_equal_numpy_exactly(tmp_path: Path, holders: int) -> No
     assert seen == 90, "empty patterns are zero and every record is in one pattern"
 
 
-def test_available_case_moments_under_secret_presence(tmp_path: Path) -> None:
-    blocks = whole_blocks()
+def test_available_case_moments_under_secret_presence(tmp_path: Path, engine: str) -> None:
+    given = computing_by(engine, whole_blocks())
     gamma = 900
-    with three_parties(tmp_path, blocks=blocks, allow=("exact-moments",)) as federation:
+    with three_parties(tmp_path, allow=("exact-moments",), **given) as federation:
         result = Moments(epsilon=None, gamma=gamma, presence="secret").fit(federation)
-        mask, rows = pooled(federation, blocks, gamma)
+        mask, rows = pooled(federation, given["blocks"], gamma)
     (entries,), (got,) = result.entries, result.grams
     columns = []
     for k, party in enumerate(result.parties):
@@ -108,10 +110,9 @@ def test_available_case_moments_under_secret_presence(tmp_path: Path) -> None:
     assert np.array_equal(np.rint(got * gamma**2).astype(np.int64), extended.T @ extended)
 
 
-def test_tiled_openings_give_the_same_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiled_openings_give_the_same_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """A small limit forces several rounds of noise and opening."""
-    blocks = whole_blocks()
-    with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
+    with three_parties(tmp_path, allow=ALLOW, **computing_by(engine, whole_blocks())) as federation:
         whole = Moments(epsilon=None, gamma=900, presence="ignore").fit(federation)
         monkeypatch.setattr(module, "MAXIMUM_ENTRIES", 7)
         method = Moments(epsilon=None, gamma=900, presence="ignore", tile=3)
@@ -120,13 +121,12 @@ def test_tiled_openings_give_the_same_matrix(tmp_path: Path, monkeypatch: pytest
     assert np.array_equal(whole.grams[0], tiled.grams[0])
 
 
-def test_noise_has_the_stated_size_and_is_independent_of_rounding(tmp_path: Path) -> None:
-    """The mean square of noisy - exact is the stated variance. 28 entries x 40 runs: within 25 % at 6 sd."""
-    blocks = whole_blocks()
-    with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
+def test_noise_has_the_stated_size_and_is_independent_of_rounding(tmp_path: Path, engine: str) -> None:
+    """The mean square of noisy - exact is the stated variance. 28 entries x 20 runs: a sd of 6 %, so 30 % is 5 sd."""
+    with three_parties(tmp_path, allow=ALLOW, **computing_by(engine, whole_blocks())) as federation:
         exact = Moments(epsilon=None, gamma=900, presence="ignore").fit(federation)
         errors = []
-        for _ in range(40):
+        for _ in range(20):
             noisy = Moments(epsilon=1.0, gamma=900, presence="ignore", verify=False).fit(federation)
             errors.append((noisy.grams[0] - exact.grams[0])[np.triu_indices(len(exact.entries[0]))])
     ratio = np.mean(np.square(errors)) / noisy.noise_sd**2

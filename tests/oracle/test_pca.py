@@ -141,7 +141,7 @@ def test_the_stated_noise_of_a_share_is_that_of_repetitions(scaled: bool) -> Non
 def test_a_column_that_cannot_be_told_from_noise_is_named_first(tmp_path: Path) -> None:
     frame = correlated_rows().assign(x5=0.25)
     with federation(tmp_path, frame, seed=4) as parties:
-        model = PCA(n_components=2, epsilon=1.0).fit(parties)
+        model = PCA(n_components=2, epsilon=1.0).fit(parties, sure=True)
     assert "x5" in model.hidden
     assert model.view().warnings[0].startswith("The variance of ")
     assert np.all(model.ratio_sd_ > 0)
@@ -266,7 +266,7 @@ def test_options_return_the_same_method(tmp_path: Path) -> None:
     again = PCA.from_options(model.options())
     with three_parties(tmp_path) as parties:
         assert parties.plan(again).fingerprint == parties.plan(model).fingerprint
-        run = parties.run(model)[1]
+        run = parties.run(model, sure=True)[1]
     assert run.read_json("result.json")["kind"] == "pca"
     assert run.job["method"] == "pca"
     assert set(run.job["options"]) == set(model.options())
@@ -281,7 +281,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with three_parties(tmp_path) as parties:
         with pytest.raises(BadArguments, match="components"):
             PCA(n_components=7).fit(parties)
-        model = PCA(n_components=2).fit(parties)
+        model = PCA(n_components=2).fit(parties, sure=True)
     with pytest.raises(BadArguments, match="one column for each"):
         model.transform(np.zeros((1, 3)))
     with pytest.raises(UnknownColumn, match="no column"):

@@ -212,7 +212,7 @@ def test_noise_has_the_stated_size(tmp_path: Path) -> None:
     one = [(1, {"age": 1, "sued": 1, "rating": 1})]
     with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
         method = PolynomialSum(polynomial=Polynomial.of(*[one] * 300), gamma=GAMMA, epsilon=1.0)  # type: ignore[arg-type]
-        result = method.fit(federation)
+        result = method.fit(federation, sure=True)
         plan = federation.plan(method)
     _, (exact,) = evaluated([one], pooled(blocks))  # type: ignore[list-item]
     errors = np.array([(value - exact) / result.scale for value in result.integers])

@@ -301,7 +301,7 @@ def test_the_plan_costs_what_was_asked(parties: tuple[Federation, dict[str, Arra
 
 def test_too_few_records_for_the_noise_are_refused(parties: tuple[Federation, dict[str, Array]]) -> None:
     federation, _ = parties
-    result, _ = federation.run(Regress(response="y", epsilon=0.05))
+    result, _ = federation.run(Regress(response="y", epsilon=0.05), sure=True)
     assert isinstance(result, NoEstimate)
     assert "larger epsilon" in result.reason
 

@@ -268,12 +268,10 @@ def few(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-de
         yield table, made
 
 
-@pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_nine_pairs_by_the_papers_admm_over_a_federation(
-    family: str, penalty: str, few: tuple[pd.DataFrame, Federation]
-) -> None:
-    """Objective to 1e-6 relative and support as the pooled solver's, with masked sums; a column of each party."""
+@pytest.mark.parametrize(("family", "penalty"), list(zip(FAMILIES, PENALTIES, strict=True)))
+def test_the_papers_admm_over_a_federation(family: str, penalty: str, few: tuple[pd.DataFrame, Federation]) -> None:
+    """Objective to 1e-6 relative and support as the pooled solver's, with masked sums; a column of each party. All nine
+    pairs: `test_the_papers_admm_reaches_the_same_optimum`, in one process."""
     table, opened = few
     columns = ["x0", "x4", "x7"]
     x, y = table[columns].to_numpy(), numbers(table, family)
@@ -317,15 +315,17 @@ def test_bic_is_minus_twice_the_log_likelihood_plus_df_log_n(table: pd.DataFrame
     np.testing.assert_allclose(fit.predict(frame, kind="link"), link, atol=1e-10)
 
 
-def test_cross_validation_equals_pooled_folds(table: pd.DataFrame, parties: Federation) -> None:
-    """Two folds that everybody can compute; the held-out loss of pooled fits with the same standardisation.
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_cross_validation_equals_pooled_folds(family: str, table: pd.DataFrame, parties: Federation) -> None:
+    """Two folds that everybody can compute; the held-out loss of pooled fits with the same standardisation. A gaussian
+    response takes the folds' moments.
 
     Plain: cohorts are in random order, and in some a fold's solution is one that masked rounds withhold."""
-    lams = two_lambdas(table, "binomial")
+    lams = two_lambdas(table, family)
     fit = Select(
-        family="binomial",
+        family=family,  # type: ignore[arg-type]
         penalty="lasso",
-        response="event",
+        response=RESPONSES[family],
         columns=COVARIATES,
         lambdas=lams,
         criterion="cv",
@@ -333,7 +333,8 @@ def test_cross_validation_equals_pooled_folds(table: pd.DataFrame, parties: Fede
         masking="plain",
     ).fit(parties)
     # Cohort order is what the parties share; the federation's alignment sorts keys for all alike.
-    x, y = standardised(table), numbers(table, "binomial")
+    assert fit.solver == {"gaussian": "moments", "binomial": "newton"}[family]
+    x, y = standardised(table), numbers(table, family)
     order = np.random.default_rng(20_100_131).permutation(N)
     fold = np.argsort(order) % 2
     rows = cohort_rows(parties, table)
@@ -341,8 +342,8 @@ def test_cross_validation_equals_pooled_folds(table: pd.DataFrame, parties: Fede
         losses = []
         for k in range(2):
             train, test = rows[fold != k], rows[fold == k]
-            found = pooled_lasso("binomial", x[train], y[train], np.full(9, lam))
-            losses.append(mean_loss("binomial", found[0] + x[test] @ found[1:], y[test])[0])
+            found = pooled_lasso(family, x[train], y[train], np.full(9, lam))
+            losses.append(mean_loss(family, found[0] + x[test] @ found[1:], y[test])[0])
         assert fit.scores[at] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
@@ -412,10 +413,9 @@ def test_missing_blocks_from_pattern_moments_and_complete_records_by_rounds(tmp_
     x, y = standardised(complete), numbers(complete, "gaussian")
     lam = 0.15 * np.abs(x.T @ (y - y.mean()) / len(y)).max()
     with selection_federation(tmp_path, table, blocks=blocks) as parties:
-        rounds = Select(penalty="lasso", response="wage", columns=COVARIATES, solver="newton", lambdas=(lam,)).fit(
-            parties
-        )
-        every = Select(penalty="lasso", response="wage", columns=COVARIATES, lambdas=(lam,)).fit(parties)
+        asked = Select(penalty="lasso", response="wage", columns=COVARIATES, lambdas=(lam,))
+        rounds = replace(asked, solver="newton", missing="complete-case").fit(parties)
+        every = asked.fit(parties)
     assert rounds.nobs == len(complete)
     assert rounds.objective[0] == pytest.approx(pooled("gaussian", "lasso", x, y, lam)[0], rel=1e-6)
     assert every.nobs == 900
@@ -600,7 +600,9 @@ def test_refusals_name_the_cure(parties: Federation) -> None:
     for options, reason in [
         ({"family": "poisson", "epsilon": 1.0}, "Synthesize"),
         ({"epsilon": 1.0, "solver": "newton"}, "cannot be private"),
-        ({"criterion": "cv", "solver": "moments"}, "held-out"),
+        ({"criterion": "cv", "solver": "moments", "family": "binomial"}, "cross-validation from moments"),
+        ({"criterion": "cv", "epsilon": 1.0}, "cross-validation from moments"),
+        ({"missing": "complete-case", "presence": "secret"}, "presence='known'"),
         ({"lambdas": (0.1, 0.2)}, "fall"),
         ({"clip": {"bank": 1.0}}, "without epsilon"),
         ({"penalty": "ridge"}, "penalty"),

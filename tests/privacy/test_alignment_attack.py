@@ -24,6 +24,7 @@ from colonnade.alignment.session import align
 from colonnade.federation.config import Spec
 from colonnade.federation.party import Party
 from colonnade.federation.transports.embedded import Embedded
+from support.curve25519 import in_group
 from support.small import COLUMNS, three_overlapping_blocks
 
 AREA = [f"+4930{i:05d}" for i in range(600)]
@@ -116,7 +117,7 @@ def pooled_attack(seen: Seen, coalition: Sequence[str]) -> set[str]:
     return found
 
 
-def run(tmp_path: Path, include: str, holder: str | None = None) -> None:
+def run(tmp_path: Path, include: str, holder: str | None = None, **options: Any) -> None:
     blocks = phone_blocks()
     align(
         Spec(
@@ -127,7 +128,8 @@ def run(tmp_path: Path, include: str, holder: str | None = None) -> None:
             allow=("alignment",),
             include=include,
             holder=holder,
-        )
+        ),
+        **options,
     )
 
 
@@ -144,6 +146,30 @@ def test_a_dictionary_finds_nobody(
     assert all(len(seen.opened[party]) >= 30 for party in phone_blocks())
     for attacker in ("coordinator", "clinic", "court", "bank", *(["holder"] if holder else [])):
         assert dictionary_attack(seen, attacker) == set(), attacker
+
+
+def outside_of_the_group(seen: Seen) -> int:
+    """How many elements can be told from uniform ones by the curve alone: on the twist, or of another order."""
+    return sum(not in_group(row) for row in {row for rows in seen.opened.values() for row in rows})
+
+
+def test_records_and_dummies_are_in_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: dummies that are points of the curve, not raised; one in eight of them would pass for a record."""
+    capacity = dict.fromkeys(phone_blocks(), 60)
+    seen = Seen(monkeypatch)
+    run(tmp_path / "honest", "court", capacity=capacity)
+    assert sum(len(rows) for rows in seen.opened.values()) >= 3 * 60
+    assert outside_of_the_group(seen) == 0
+    raised = protocol.raise_list
+    calls = itertools.count()  # a party's first list is its dummies
+    first = len(capacity)
+    monkeypatch.setattr(
+        protocol, "raise_list", lambda rows, power: rows if next(calls) < first else raised(rows, power)
+    )
+    planted = Seen(monkeypatch)
+    run(tmp_path / "planted", "court", capacity=capacity)
+    dummies = sum(60 - len(block) for block in phone_blocks().values())
+    assert outside_of_the_group(planted) > dummies / 2
 
 
 @pytest.mark.parametrize("include", ["union", "court"])

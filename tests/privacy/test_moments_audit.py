@@ -21,7 +21,7 @@ from colonnade.audit.planted import NOTHING, Planted
 from colonnade.data.column import Columns
 from colonnade.privacy.randomness import Randomness, SimulatedRandomness
 from colonnade.statistics.attacks import corner_moments, moments_audit
-from colonnade.statistics.features import integer_bounds, quantize, stochastic_round
+from colonnade.statistics.features import IntegerRows, integer_bounds, quantize, stochastic_round
 from colonnade.statistics.moments import Moments, MomentsLayout
 from support.small import COLUMNS, three_parties
 
@@ -154,14 +154,14 @@ def test_a_mask_that_is_not_clipped_is_refuted(
     """A mask is gamma or 0 whatever the values say. One that takes them as they are shows a record beyond the claim."""
     layout, _ = masked
     for wild in (7.0, -3.0, math.nan):
-        rows = layout.integer_rows("court", np.array([[wild, 1.0]]), SimulatedRandomness(1))
+        rows = layout.integer_rows("court")(np.array([[wild, 1.0]]), SimulatedRandomness(1))
         assert rows.tolist() == [[64, 0, 64]]
-    clipped = MomentsLayout.integer_rows
+    clipped = IntegerRows.__call__
 
-    def unclipped(self: MomentsLayout, party: str, values: np.ndarray, randomness: Randomness) -> np.ndarray:
-        rows = clipped(self, party, values, randomness)
+    def unclipped(self: IntegerRows, values: np.ndarray, randomness: Randomness) -> np.ndarray:
+        rows = clipped(self, values, randomness)
         rows[:, 1] = np.rint(self.gamma * 1.5 * values[:, 0])
         return rows
 
-    monkeypatch.setattr(MomentsLayout, "integer_rows", unclipped)
+    monkeypatch.setattr(IntegerRows, "__call__", unclipped)
     assert masked_audit(layout).run(SimulatedRandomness(16)).refuted

@@ -17,7 +17,9 @@ FEW = ("capital", "profit_growth")
 SQUARE = co.Polynomial.of([(0.5, {"roa": 2}), (-1.0, {"roa": 1, "capital": 1})])
 ALLOWED = ("presence", "exact-moments", "presence-to-coordinator", "split-training", "completion-quality")
 CASES: dict[str, Any] = {
-    "describe": lambda: co.Describe(epsilon=1.0, delta=1e-6),
+    "describe": lambda: co.Describe(
+        epsilon=1.0, delta=1e-6, columns=("capital", "fines", "region", "scale", "removed")
+    ),
     "copula": lambda: co.Synthesize(model="copula", epsilon=3.0, delta=1e-6, columns=NUMBERS),
     "field": lambda: co.Synthesize(model="field", epsilon=4.0, columns=("scale", "removed", "penalty_1")),
     "vcds": lambda: papers.VCDS(epsilon=1.0, accounting="nominal", columns=("capital", "roa")),

@@ -73,7 +73,9 @@ def federation(
 
 def pooled(blocks: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Numbers with NaN, one row for each of the employer's records; the response last."""
-    joined = blocks["employer"].merge(blocks["bank"], on="id", how="left").merge(blocks["clinic"], on="id", how="left")
+    joined = blocks["employer"]
+    for party in blocks.keys() - {"employer"}:
+        joined = joined.merge(blocks[party], on="id", how="left")
     return pd.DataFrame(
         {
             "age": joined["age"],

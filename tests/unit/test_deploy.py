@@ -8,9 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from colonnade.cli.main import app
+from colonnade.federation.config import CoordinatorFile
+from colonnade.federation.provision import Provision
 from colonnade.federation.transports.processes import MEMORY
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +58,32 @@ def test_the_verbs_that_the_units_and_the_container_call_exist() -> None:
     for copied in re.findall(r"^COPY (?!--from)(.*) \./?\S*$", container, re.MULTILINE):
         for name in copied.split():
             assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("role", ["party", "coordinator"])
+def test_what_the_compose_file_of_a_kit_names_is_there(tmp_path: Path, role: str) -> None:
+    """No container engine is at hand: the file is read as YAML, and all that it names is looked for."""
+    file = tmp_path / "consortium.toml"
+    members = "".join(f'[members.{name}]\norganisation = "{name}"\n' for name in ("bank", "clinic", "tax"))
+    file.write_text(f'key = "id"\ncoordinator = "c.example.org:7443"\ncoordinator_organisation = "U"\n{members}')
+    Provision(file, tmp_path / "kits").begin()
+    kit = tmp_path / "kits" / ("bank" if role == "party" else role)
+    service = yaml.safe_load((kit / "compose.yaml").read_text())["services"]["colonnade"]
+    container = (DEPLOY / "Containerfile").read_text()
+    assert 'ENTRYPOINT ["colonnade"]' in container
+    assert service["command"] == [role, "serve", f"{role}.toml"]
+    assert CliRunner().invoke(app, [*service["command"][:2], "--help"]).exit_code == 0
+    assert (kit / service["command"][2]).is_file()
+    workplace = next(line.split()[1] for line in container.splitlines() if line.startswith("WORKDIR /etc"))
+    mounts = dict(reversed(entry.split(":")) for entry in service["volumes"])
+    assert (kit / mounts[workplace]).samefile(kit)
+    assert service.get("ports") == (["7443:7443"] if role == "coordinator" else None)
+    if role == "coordinator":
+        stated = CoordinatorFile.from_toml(kit / "coordinator.toml")
+        inside = Path(workplace, stated.authority.relative_to(kit)).resolve()  # "../authority" in the container
+        assert (kit / mounts[str(inside)]).samefile(tmp_path / "kits" / "authority")
+    assert set(re.findall(r"\$\{(\w+)", service["user"])) == {"OWNER"}
+    assert "OWNER=$(id -u)" in (kit / "compose.yaml").read_text()
 
 
 def test_commands_in_the_deployment_notes_exist() -> None:

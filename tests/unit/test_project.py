@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import colonnade
 
@@ -21,12 +22,16 @@ def test_the_citation_is_of_this_version() -> None:
     assert f"version: {colonnade.__version__}\n" in read("CITATION.cff")
 
 
-def test_the_workflow_runs_what_ci_runs_and_python_is_the_declared_one() -> None:
-    workflow = read(".github/workflows/test.yml")
-    assert "run: bash .ci/run" in workflow
+def test_the_workflow_runs_what_ci_runs_for_every_python_that_is_declared() -> None:
+    job = yaml.safe_load(read(".github/workflows/test.yml"))["jobs"]["test"]
+    assert job["steps"][-1] == {"run": "bash .ci/run"}
     assert read(".ci/run").rstrip().endswith("exec make test")
-    least = tomllib.loads(read("pyproject.toml"))["project"]["requires-python"].removeprefix(">=")
-    assert f'python-version: "{least}"' in workflow
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    named = [entry.rpartition(" ")[2] for entry in project["classifiers"] if "Python :: 3." in entry]
+    assert job["strategy"]["matrix"]["python"] == named
+    assert named[0] == project["requires-python"].removeprefix(">=")
+    steps = {step.get("uses", "").partition("@")[0]: step.get("with", {}) for step in job["steps"]}
+    assert steps["actions/setup-python"]["python-version"] == "${{ matrix.python }}"
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md"])

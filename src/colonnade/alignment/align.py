@@ -454,10 +454,9 @@ def settle(me: Party, *, terms: Terms) -> Release:
     alignment = Alignment(int(numbered["n"]), rows)
     folder = me.home / "aligned"
     Home(path=folder).align(alignment, me.block.keys, cohort=me.job)
-    write_overlap(
-        folder,
-        {"cohort": me.job, "n": alignment.n, "records": len(rows), "in_the_cohort": int(np.count_nonzero(rows >= 0))},
-    )
+    counts = {"records": len(rows), "in_the_cohort": int(np.count_nonzero(rows >= 0))}
+    # Of the keys that normalising changed nothing is shown but how many they are.
+    write_overlap(folder, {"cohort": me.job, "n": alignment.n, **counts, "normalised": int(me.recall("normalised"))})
     return Release(None, "nothing: the rows are stored at this party")
 
 

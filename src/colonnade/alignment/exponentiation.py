@@ -66,7 +66,9 @@ def _in_worker(sent: bytes, count: int) -> Elements:
         [sys.executable, "-m", "colonnade.alignment.exponentiation"], input=sent, stdout=subprocess.PIPE, check=False
     )
     if done.returncode == REFUSED:
-        raise SecureError("a group element is not on the curve; align with the same version at every party.")
+        raise SecureError(
+            "a group element is not on the curve, or of small order; align with the same version at every party."
+        )
     if done.returncode or len(done.stdout) != ELEMENT_BYTES * count:
         raise SecureError("a worker process of the alignment ended early; run again with COLONNADE_WORKERS=1.")
     return np.frombuffer(done.stdout, dtype=np.uint8).reshape(-1, ELEMENT_BYTES)

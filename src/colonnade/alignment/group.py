@@ -47,10 +47,10 @@ _LABEL = b"colonnade alignment v2"
 
 
 def draw_exponent(randomness: Randomness) -> int:
-    """That of a uniform number of X25519. {e, -e} is uniform but for a statistical distance of 2^-125.
+    """That of a uniform number k of X25519; {e, -e} is uniform but for a statistical distance of 2^-125.
 
-    Of m and q - m, one is in [2^251, 2^252), where k / 8 is drawn; only for the q - 2^252 < 2^125 pairs nearest to q / 2
-    both are, and only for as many near 0 neither is.
+    k / 8 is uniform in [2^251, 2^252). Of m and q - m one is in there, but for fewer than 2^125 pairs near q / 2 of
+    which both are, and fewer than 2^125 near 0 of which neither is, since q - 2^252 < 2^125.
     """
     drawn = int.from_bytes(randomness.bytes(ELEMENT_BYTES), "little") % 2**251
     return 8 * (2**251 + drawn) % ORDER
@@ -152,13 +152,13 @@ def _below_2_255(data: bytes) -> Elements:
 
 # --- Which x are on the curve: Euler's criterion for many x at once ----------------------------------------------
 #
-# x is on the curve if w = x^3 + 486662 x^2 + x is a square, that is, w^((p - 1) / 2) = 1 modulo p, or w = 0. The exponent
-# is public and the sequence of operations fixed: time does not depend on x.
+# x is on the curve if w = x^3 + 486662 x^2 + x is 0 or a square, that is, w^((p - 1) / 2) = 1 modulo p. The exponent is
+# public and the sequence of operations fixed: time does not depend on x.
 #
-# A number is ten limbs of 26, 25, 26, ... bits (weights 2^0, 2^26, 2^51, 2^77, ...: 2^ceil(25.5 i)), and `LANES` numbers
-# stand side by side in a flat array, limb by limb, so that the compiler can use vector instructions. Limbs i and j meet
-# in limb i + j; their weights exceed its own by 2 if both i and j are odd, and 2^255 = 19 modulo p brings limb i + j
-# back to i + j - 10. Limbs are below 1.1 2^26 (even) and 1.1 2^25 (odd): times 38 they fit into 32 bits, and a sum of ten
+# A number is ten limbs of 26, 25, 26, ... bits (limb i has the weight 2^ceil(25.5 i)), and `LANES` numbers stand side
+# by side in a flat array, limb by limb, so that the compiler can use vector instructions. The product of limbs i and j
+# belongs to limb i + j, twice if both are odd, and 2^255 = 19 modulo p brings limb i + j >= 10 back to i + j - 10.
+# Limbs are below 1.1 2^26 (even i) and 1.1 2^25 (odd): times 19, and 38 if odd, they fit into 32 bits, and a sum of ten
 # products into 64.
 
 PRIME = 2**255 - 19
@@ -301,4 +301,5 @@ def on_curve(xs: NDArray[np.uint8]) -> NDArray[np.bool_]:
     _euler(words, squares)
     lowest, *others, highest = words.T
     full = (highest == _TOP) & (others[0] == _FULL) & (others[1] == _FULL)
-    return squares & (highest <= _TOP) & ~(full & (lowest >= np.uint64(2**64 - 19)))
+    canonical: NDArray[np.bool_] = (highest <= _TOP) & ~(full & (lowest >= np.uint64(2**64 - 19)))
+    return squares & canonical

@@ -142,6 +142,8 @@ def listed_keys(me: Party, terms: Terms, *, tell: str | None) -> tuple[list[byte
         raise SchemaError(f"{where} has {len(forms)} records, and a declared capacity of {size}; declare a larger one.")
     places = permutation(size, me.randomness)[: len(forms)]
     me.keep("places", places)
+    changed = sum(form != str(key).encode() for form, key in zip(forms, me.block.keys.tolist(), strict=True))
+    me.keep("normalised", changed)
     if tell is not None and me.name != tell:
         real = np.zeros(size, dtype=np.bool_)
         real[places] = True

@@ -229,17 +229,14 @@ def say_total(plan: Plan, out: Output) -> None:
 
 def agreed(plan: Plan, out: Output, *, yes: bool) -> None:
     """Ask on a terminal, unless `yes` or --quiet has answered; elsewhere a plan that will not work needs `yes`."""
-    from colonnade.statistics.forecast import HOPELESS
-
     if yes:
         return
     if out.terminal and sys.stdin.isatty() and not out.quiet:
         if not typer.confirm("Run it?"):
             raise NotApproved(f"not run: you said no; {UNTOUCHED}.")
         return
-    hopeless = next((note for note in plan.notes if note.startswith(HOPELESS)), None)
-    if hopeless is not None:
-        raise NotEstimable(f"{hopeless} Not run: {UNTOUCHED}; --yes runs it all the same.")
+    if plan.hopeless:
+        raise NotEstimable(f"{plan.hopeless} Not run: {UNTOUCHED}; --yes runs it all the same.")
 
 
 def execute(federation: Federation, plan: Plan, out: Output, *, name: str | None, again: str = RESUME) -> RunFolder:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.completion.layout import Layout, range_of
+from colonnade.data.column import Column
 
 Values = NDArray[Any]
 
@@ -92,6 +93,8 @@ def by_column(layout: Layout, values: Values, truth: Values, means: Values, vari
         column = columns[name] = _with_floors(values[:, place], right, means[place], variances[place])
         if layout.numeric_mask[place.start]:
             column["error"] = range_of(layout.columns[name])[1] * rmse(legal[:, place], right)
+            if unit := _unit(layout.columns[name]):
+                column["unit"] = unit
             continue
         true = np.argmax(right[known], axis=1)
         hits = np.argmax(legal[known, place], axis=1) == true
@@ -99,6 +102,11 @@ def by_column(layout: Layout, values: Values, truth: Values, means: Values, vari
         frequent = true == np.argmax(means[place])
         column["right if the most frequent"] = float(frequent.mean()) if known.any() else float("nan")
     return columns
+
+
+def _unit(column: Column) -> str:
+    """Of its numbers, where it is declared; a date counts steps."""
+    return f"{column.step or 'day'}s" if column.kind == "date" else column.unit or ""
 
 
 def summary(layout: Layout, values: Values, truth: Values, *, means: Values, variances: Values) -> dict[str, Any]:

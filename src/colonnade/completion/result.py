@@ -375,7 +375,7 @@ def _floors(errors: Mapping[str, Any]) -> tuple[str, ...]:
 def _in_plain_terms(errors: Mapping[str, Any]) -> str:
     """A column's error in its own units, or how many categories are right."""
     if "right" not in errors:
-        return f"off by {errors['error']:.3g}" if _exists(errors["error"]) else "-"
+        return f"off by {errors['error']:.3g} {errors.get('unit', '')}".rstrip() if _exists(errors["error"]) else "-"
     if not _exists(errors["right"]):
         return "-"
     return f"{errors['right']:.0%} right; the most frequent: {errors['right if the most frequent']:.0%}"

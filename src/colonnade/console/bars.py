@@ -10,7 +10,16 @@ WIDE = 640.0
 
 
 def _svg(height: float, label: str, *children: str | None, class_: str) -> Html:
-    return tag("svg", *children, viewBox=f"0 0 {WIDE:g} {height:g}", role="img", aria_label=label, class_=class_)
+    shape = "none" if class_ == "progress" else None  # its height is the same on every screen
+    return tag(
+        "svg",
+        *children,
+        viewBox=f"0 0 {WIDE:g} {height:g}",
+        role="img",
+        aria_label=label,
+        class_=class_,
+        preserveAspectRatio=shape,
+    )
 
 
 def budget_bar(spent: float, waiting: float | None, budget: float) -> Html:
@@ -41,8 +50,8 @@ def progress_bar(done: int, most: int, label: str) -> Html:
     return _svg(
         8.0,
         label,
-        tag("rect", class_="left", x=0.0, y=0.0, width=WIDE, height=8.0, rx=4.0),
-        tag("rect", class_="spent", x=0.0, y=0.0, width=WIDE * share, height=8.0, rx=4.0) if done else None,
+        tag("rect", class_="track", x=0.0, y=0.0, width=WIDE, height=8.0),
+        tag("rect", class_="spent", x=0.0, y=0.0, width=WIDE * share, height=8.0) if done else None,
         class_="progress",
     )
 

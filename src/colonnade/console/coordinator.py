@@ -31,7 +31,6 @@ from colonnade.federation.service import Queue, State, planned
 from colonnade.federation.spelling import form_of, members, read, repeated, spell
 from colonnade.federation.transports.certificates import AUTHORITY
 from colonnade.formatting import duration
-from colonnade.statistics.forecast import HOPELESS
 from colonnade.view.page import Html, folded, join, paragraph, prose, section, table, tag
 
 FIRST = ("epsilon", "delta", "response", "columns", "model", "n_components")
@@ -94,7 +93,7 @@ class CoordinatorSite:
             return replace(self._asking(address, name, texts, complaint=str(error)), agreed=False)
         if action == "plan":
             return _planned(address, method, plan, texts)
-        if plan is not None and _hopeless(plan) and fields.get("sure") != "yes":
+        if plan is not None and plan.hopeless and fields.get("sure") != "yes":
             return replace(_planned(address, method, plan, texts), agreed=False)
         if fields.get("plan", "") != _fingerprint(plan):
             changed = "The plan has changed since it was shown: other records are lined up, or other members connected."
@@ -250,13 +249,13 @@ def _planned(
 ) -> Page:
     """The plan, and the button that asks for it."""
     fields = {f"{MARK}{name}": text for name, text in texts.items()}
-    hopeless = [] if plan is None else _hopeless(plan)
+    hopeless = "" if plan is None else plan.hopeless
     parts = [
         paragraph(tag("a", "Other options", href=_asking(address, method.name))),
         tag("h1", f"Plan of {method.name}"),
         paragraph(method.purpose()),
         paragraph(complaint, class_="warning", role="alert") if complaint else None,
-        *(paragraph(note, class_="warning") for note in hopeless),
+        paragraph(hopeless, class_="warning") if hopeless else None,
     ]
     if plan is None:
         parts.append(paragraph(LATER))
@@ -278,10 +277,6 @@ def _planned(
         )
     )
     return Page(f"Plan of {method.name}", join(parts))
-
-
-def _hopeless(plan: Plan) -> list[str]:
-    return [note for note in plan.notes if note.startswith(HOPELESS)]
 
 
 def _fingerprint(plan: Plan | None) -> str:

@@ -25,7 +25,7 @@ a { color: var(--accent); text-underline-offset: .15em; }
 .skip { position: absolute; left: -999rem; } .skip:focus { left: 1rem; top: .5rem; background: var(--paper);
   padding: .5rem .75rem; z-index: 2; }
 header { border-bottom: 1px solid var(--line); background: var(--panel); }
-.top { max-width: 72rem; margin: 0 auto; padding: .75rem 1rem 0; display: flex; gap: .5rem;
+.top { max-width: 66rem; margin: 0 auto; padding: .75rem 1rem 0; display: flex; gap: .5rem;
   align-items: baseline; justify-content: space-between; }
 .mark { display: inline-block; width: 1.25rem; height: 1.25rem; margin: 0 .45rem 0 0; vertical-align: -.22rem;
   fill: var(--accent); }
@@ -33,7 +33,7 @@ header { border-bottom: 1px solid var(--line); background: var(--panel); }
 .brand span { color: var(--soft); font-weight: 400; }
 header form { margin: 0; }
 nav ul { list-style: none; margin: .4rem 0 0 -.6rem; padding: 0; display: flex; flex-wrap: wrap; }
-nav { max-width: 72rem; margin: 0 auto; padding: 0 1rem; }
+nav { max-width: 66rem; margin: 0 auto; padding: 0 1rem; }
 nav a { display: block; padding: .45rem .6rem .5rem; color: var(--ink); text-decoration: none;
   border-bottom: 3px solid transparent; }
 nav a:hover { border-color: var(--line); } nav a[aria-current] { border-color: var(--accent); font-weight: 600; }
@@ -76,8 +76,8 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; min-width: 0
   padding: .55rem 0; max-width: none; } .leaves p { margin: .1rem 0; }
 svg.figure { max-width: 46rem; }
 svg .left { fill: var(--paper); stroke: var(--line); } svg .spent { fill: var(--bar); }
-svg .claimed { fill: var(--noise); opacity: .55; }
-svg.progress { margin: .5rem 0 .3rem; max-width: none; }
+svg .claimed { fill: var(--noise); opacity: .55; } svg .track { fill: var(--line); }
+svg.progress { margin: .5rem 0 .3rem; max-width: none; height: .6rem; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; padding: 0; margin: .3rem 0;
   font-size: .9rem; } .legend li { display: flex; align-items: center; gap: .4rem; }
 svg.key { width: 12px; height: 12px; margin: 0; }

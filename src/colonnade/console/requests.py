@@ -14,7 +14,7 @@ from colonnade.console.layout import Address, Page
 from colonnade.console.operator import Forecast, JobSummary, MethodSummary, OperatorService
 from colonnade.console.pages import bound_list, bound_words, decision_of, eps, job_table, state_badge
 from colonnade.errors import ColonnadeError
-from colonnade.federation.stage import Stage
+from colonnade.federation.stage import Stage, audience_words
 from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.wording import cost_text
@@ -72,7 +72,7 @@ def _own_stages(job: JobSummary, service: OperatorService) -> list[Stage]:
 
 
 def _request_summary(job: JobSummary, service: OperatorService, address: Address) -> list[Html | None]:
-    leaves = "; ".join(stage.discloses for stage in _own_stages(job, service))
+    leaves = "; ".join(dict.fromkeys(stage.discloses for stage in _own_stages(job, service)))
     try:
         cost = bound_words(job.plan.total(party=service.name))
     except ColonnadeError as error:
@@ -152,19 +152,25 @@ def _sentence(words: str) -> str:
 def _leaves(stages: Sequence[Stage], party: str, delta: float) -> Html:
     if not stages:
         return paragraph("Nothing: this job asks nothing of this institution.")
-    items = []
+    together: dict[tuple[str, ...], list[Stage]] = {}
     for stage in stages:
-        count = stage.counts[party]
-        times = "one message" if count == 1 else f"up to {count:,} messages"
         try:
             cost = bound_words(guarantee([stage.costs[party]], delta=delta))
         except ColonnadeError:
             cost = cost_text(stage.costs[party])
+        # Only what costs nothing is put together: a reader must not add up.
+        own = () if stage.costs[party].mechanism == "free" else (stage.name,)
+        together.setdefault((stage.discloses, stage.audience, cost, *own), []).append(stage)
+    items = []
+    for (discloses, audience, cost, *_), alike in together.items():
+        count = sum(stage.counts[party] for stage in alike)
+        times = "one message" if count == 1 else f"up to {count:,} messages"
+        steps = ", ".join(f"{stage.name} ({stage.step})" for stage in alike)
         items.append(
             tag(
                 "li",
-                paragraph(tag("strong", _sentence(stage.discloses)), "."),
-                paragraph(f"{times} for {stage.audience}; stage {stage.name}, step {stage.step}", class_="soft"),
+                paragraph(tag("strong", _sentence(discloses)), "."),
+                paragraph(f"{times} for {audience_words(audience)}; in {steps}", class_="soft"),
                 paragraph(f"Cost: {cost}", class_="soft"),
             )
         )

@@ -2,7 +2,8 @@
 
 The cluster is inside the party's walls, like its database. It sees the party's rows, and Dask's own protocol pickles,
 so control of its scheduler or of a worker is control of the party. It never gets noise, shares, or the party's keys;
-what it computes comes back to the party's process, which adds noise and decides what leaves. See `cluster.claim.md`.
+what it computes comes back to the party's process, which adds noise and decides what leaves. What is sent to a worker,
+and what it answers, goes once, between it and this process. See `cluster.claim.md`.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ class Cluster:
                 require_encryption=True,
             )
         try:
-            client = distributed.Client(self.address, security=security, timeout=PATIENCE, set_as_default=False)
+            # Arguments and results travel between this process and the workers, not through the scheduler.
+            client = distributed.Client(
+                self.address, security=security, timeout=PATIENCE, set_as_default=False, direct_to_workers=True
+            )
         except (OSError, TimeoutError, ValueError) as error:  # distributed raises these for a scheduler that is away
             raise SourceError(
                 f"the Dask cluster at {self.address} cannot be reached ({type(error).__name__}); start its scheduler, "
@@ -98,7 +102,8 @@ class Cluster:
             self._check_versions(client)
             waiting: deque[Any] = deque()
             for task in tasks:
-                waiting.append(client.submit(function, *task, pure=False))
+                (arguments,) = client.scatter([tuple(task)], hash=False)
+                waiting.append(client.submit(_applied, function, arguments, pure=False))
                 if len(waiting) >= AHEAD * threads:
                     yield self._result(waiting.popleft())
             while waiting:
@@ -127,6 +132,10 @@ class Cluster:
             raise SourceError(
                 f"a task on the Dask cluster at {self.address} failed ({type(error).__name__}); see its workers' logs."
             ) from error
+
+
+def _applied(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return function(*arguments)
 
 
 def _version() -> str:

@@ -7,13 +7,13 @@ budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
 from colonnade.errors import BadPrivacyParameter
 from colonnade.federation.plan import Plan
-from colonnade.federation.stage import Stage
+from colonnade.federation.stage import SEALED, Stage, audience_words
 from colonnade.privacy.accounting import Guarantee, advantage, guarantee
 from colonnade.privacy.cost import Cost, Relation, Unit
 from colonnade.privacy.wording import in_plain_words, pair
@@ -161,18 +161,22 @@ def _first(sentences: list[str], most: int = 4) -> list[str]:
 
 
 def released(plan: Plan) -> list[str]:
-    """What left the parties, one sentence each."""
-    return list(dict.fromkeys(_sentence(stage.discloses) for stage in _disclosing(plan)))
+    """What left the parties, one sentence each; what is not sealed comes first."""
+    return list(dict.fromkeys(_sentence(stage.discloses) for stage in _open_first(plan)))
 
 
 def seen_by(plan: Plan) -> list[str]:
     """Who saw it."""
-    return list(dict.fromkeys(_audience(stage.audience) for stage in _disclosing(plan)))
+    return list(dict.fromkeys(_sentence(_audience(stage.audience)) for stage in _open_first(plan)))
 
 
 def _disclosing(plan: Plan) -> list[Stage]:
     """The stages without those in which parties only work at home."""
     return [stage for stage in plan.stages if not stage.discloses.startswith("nothing")]
+
+
+def _open_first(plan: Plan) -> list[Stage]:
+    return sorted(_disclosing(plan), key=lambda stage: stage.audience == SEALED)
 
 
 def _cost_card(person: PersonTotal) -> Html:
@@ -203,9 +207,7 @@ def _sentence(text: str) -> str:
 
 
 def _audience(name: str) -> str:
-    if name == "coordinator":
-        return "Coordinator, and readers of this page"
-    return _sentence(name).replace("any t of them learn nothing", "none learns anything alone")
+    return "coordinator, and readers of this page" if name == "coordinator" else audience_words(name)
 
 
 def _rounded_up(bound: Guarantee) -> str:
@@ -233,7 +235,7 @@ def privacy_section(
         _attacker(person),
         paragraph(unseeded, class_="warning") if unseeded else None,
         tag("h3", "What left the parties, and who saw it"),
-        listing(_released(*release) for release in _once_each(plan)),
+        listing(_released(*release, parties=by_party) for release in _once_each(plan)),
         paragraph(
             "Nothing else about the data did: each party's own border lets only such releases out, and the transcript"
             " below has every message."
@@ -363,7 +365,7 @@ def _cost_tables(by_party: Mapping[str, Sequence[Cost]], person: PersonTotal) ->
         rows.append(("with who is present held fixed", *map(pair, person.total.values())))
     rows += [(f"{party}'s releases alone", *both(costs)) for party, costs in by_party.items()]
     by_audience = [
-        (audience, unit, *map(pair, bounds.values()))
+        (audience if unit == "record" else f"{audience}, of one {unit}", *map(pair, bounds.values()))
         for (audience, unit), bounds in costs_by_audience(everything, delta=person.delta).items()
     ]
     unbounded = bool(guarantee(everything, delta=person.delta).unbounded)
@@ -375,10 +377,10 @@ def _cost_tables(by_party: Mapping[str, Sequence[Cost]], person: PersonTotal) ->
             numeric=() if unbounded else (1, 2),
         ),
         table(
-            ("what is shown to", "protects one", *RELATIONS),
+            ("what is shown to", *RELATIONS),
             by_audience,
             label="Cost by audience",
-            numeric=() if unbounded else (2, 3),
+            numeric=() if unbounded else (1, 2),
         )
         if by_audience
         else None,
@@ -401,16 +403,11 @@ def _once_each(plan: Plan) -> list[tuple[str, str, dict[str, int]]]:
     return [(*release, counts) for release, counts in together.items()]
 
 
-def _released(what: str, audience: str, counts: Mapping[str, int]) -> Html:
-    the = "" if audience.startswith(("the ", "anyone ", "whoever ")) else "the "
-    return join(
-        [
-            tag("strong", what),
-            f" ({_from_whom(counts)}), seen by {the}{audience}",
-            # What went to others is not on this page.
-            " and by anyone who reads this page." if audience == "coordinator" else ".",
-        ]
-    )
+def _released(what: str, audience: str, counts: Mapping[str, int], *, parties: Collection[str]) -> Html:
+    the = "" if audience in parties or audience.startswith(("the ", "anyone ", "whoever ")) else "the "
+    # What went to others is not on this page.
+    seen = "coordinator and by anyone who reads this page" if audience == "coordinator" else _audience(audience)
+    return join([tag("strong", what), f" ({_from_whom(counts)}), seen by {the}{seen}."])
 
 
 def _from_whom(counts: Mapping[str, int]) -> str:

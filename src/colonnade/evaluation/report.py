@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
+from colonnade.data.column import value_text
 from colonnade.durable import Database, whole_file
 from colonnade.errors import RunError
 from colonnade.evaluation.privacy import (
@@ -113,7 +114,7 @@ def _plan_section(plan: Plan) -> Html:
         for stage in plan.stages
         for party, cost in stage.costs.items()
     ]
-    options = ", ".join(f"{name} = {value}" for name, value in plan.options.items() if value is not None)
+    options = ", ".join(f"{name} = {_option(value)}" for name, value in plan.options.items() if value is not None)
     head = ("stage", "step", "party", "requests", "(epsilon, delta), zero-out", "seen by")
     return section(
         "The plan",
@@ -125,6 +126,11 @@ def _plan_section(plan: Plan) -> Html:
         *(paragraph(prose(note)) for note in plan.notes),
         folded("Requests and costs of each party", table(head, rows, label="Stages of the plan", numeric=(3,))),
     )
+
+
+def _option(value: object) -> str:
+    """A name as it is, anything else as a TOML file has it."""
+    return value if isinstance(value, str) else value_text(value)
 
 
 def _transcript_section(path: Path) -> Html:

@@ -110,7 +110,7 @@ def holdings_figure(aligned: RunFolder, example: Example) -> Figure:
         title="Who holds what",
         y="firms",
         caption=f"{number(result['n'])} firms from top to bottom, columns from left to right, by a private alignment"
-        " with noisy counts. A method that needs complete records would use the few at the top only.",
+        " with noisy counts. A method that needs all five blocks of a firm would use the few at the top only.",
     )
 
 

@@ -423,9 +423,15 @@ class Federation(Viewed):
         *,
         name: str | None = None,
         progress: Callable[[Progress], None] | None = None,
+        sure: bool = False,
     ) -> tuple[Any, RunFolder]:
-        """Propose a plan (that of a method, or the very one that was confirmed), run it, write the result, close."""
+        """Propose a plan (that of a method, or the very one that was confirmed), run it, write the result, close.
+
+        That of a method is not run if it says that it will not work, unless one is `sure`.
+        """
         plan = planned if isinstance(planned, Plan) else self.plan(planned)
+        if plan.hopeless and plan is not planned and not sure:
+            raise NotEstimable(f"{plan.hopeless} Not run: nothing was spent; sure=True runs it all the same.")
         if plan.run is None:
             raise RunError("a plan that was read from a file cannot run; make it with `federation.plan(method)`.")
         with self.open(plan, name=name, progress=progress) as job:

@@ -5,6 +5,7 @@ Costs, plans and message sizes are functions of these facts and of the arguments
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -73,6 +74,6 @@ class PublicFacts:
         columns = {party: Columns.from_dict(listed) for party, listed in plain["columns"].items()}
         return cls(n=int(plain["n"]), columns=columns)
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         return hashlib.sha256(canonical(self.to_dict()).encode()).hexdigest()

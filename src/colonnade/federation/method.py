@@ -159,7 +159,8 @@ class Method(Options, ABC, Generic[R]):
 
     def plan(self, facts: PublicFacts, roster: Roster) -> Plan:
         """Every cost and message, before any data is touched; the plan can be run."""
-        procedure = self.procedure(facts, roster)
+        columns = [name for own in facts.columns.values() for name in own]
+        procedure = self.choosing(columns).procedure(facts, roster)
         return Plan(
             method=self.name,
             options=self.options(),
@@ -170,9 +171,10 @@ class Method(Options, ABC, Generic[R]):
             run=procedure.run,
         )
 
-    def fit(self, federation: Federation) -> R:
-        """Run it; the run folder is in `federation.runs`."""
-        result: R = federation.run(self)[0]
+    def fit(self, federation: Federation, *, sure: bool = False) -> R:
+        """Run it; the run folder is in `federation.runs`. A plan that says "This will not work" is run only if you are
+        `sure`: else its sentence is raised, and nothing is spent."""
+        result: R = federation.run(self, sure=sure)[0]
         return result
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, Literal, Self
 
 from colonnade.codec import bare, convert, hints_of, nearest, plain
-from colonnade.errors import BadArguments
+from colonnade.errors import BadArguments, UnknownColumn
 from colonnade.privacy.accounting import check_delta, check_epsilon
 from colonnade.privacy.cost import Relation
 
@@ -30,7 +30,8 @@ class Option:
 
     `flag` and `short` name it on the command line (`--min-joint`; by default the field's name), `form` is what a
     value looks like there (`PARTY=NORM`). `least` and `most` include their end, `above` and `below` do not. `reads`:
-    the value names columns that the job reads; where it is None, the job reads none ("named") or all ("named or all").
+    the value names columns that the job reads; where it is None, the job reads none ("named") or all ("named or all");
+    there "!name" is all but that one.
     `only` maps another option to the values with which this one has a meaning; with any other value it must stay at its
     default.
     """
@@ -186,10 +187,40 @@ class Options:
         for name, declared in self.declared().items():
             if declared.option.reads:
                 value = getattr(self, name)
-                if value is None and declared.option.reads == "named or all":
+                if declared.option.reads == "named or all" and (value is None or without(value)):
                     return None
                 named += [] if value is None else _names(value)
         return tuple(dict.fromkeys(named))
+
+    def left_out(self) -> tuple[str, ...]:
+        """The columns that an option leaves out as "!name"."""
+        lists = (getattr(self, name) for name, own in self.declared().items() if own.option.reads == "named or all")
+        return tuple(name for names in lists for name in without(names))
+
+    def choosing(self, columns: Sequence[str]) -> Self:
+        """These options where all columns are known: what leaves columns out names the others, but those that another
+        option names."""
+        out = self.left_out()
+        for name in out:
+            if name not in columns:
+                raise UnknownColumn(f"no party has a column {name!r} to leave out.{nearest(name, columns)}")
+        if not out:
+            return self
+        params, own = self.get_params(), self.declared()
+        aside = {
+            name for key, value in params.items() if own[key].option.reads == "named" for name in _names(value or ())
+        }
+        rest = tuple(name for name in columns if name not in aside and name not in out)
+        changed = {key: rest for key, value in params.items() if own[key].option.reads == "named or all" and value}
+        return type(self)(**params | changed)
+
+
+def without(names: Any) -> tuple[str, ...]:
+    """The columns that a list leaves out, as "!name"; none if it names those to use."""
+    out = tuple(name[1:] for name in names or () if name.startswith("!"))
+    if out and len(out) < len(names):
+        raise BadArguments("columns= names the columns to use, or each with a ! those to leave out, not both.")
+    return out
 
 
 def _names(value: Any) -> list[str]:
@@ -222,7 +253,7 @@ Delta = Annotated[
 ]
 ColumnNames = Annotated[
     tuple[str, ...] | None,
-    Option("Which columns; all by default.", reads="named or all"),
+    Option('Which columns; all by default. "!name" leaves one out.', reads="named or all"),
 ]
 Response = Annotated[str, Option("The column to explain.", short="-r", reads="named")]
 Gamma = Annotated[int, Option("The scale of quantisation: columns become integers of 1/gamma of their range.")]

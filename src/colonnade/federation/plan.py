@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from colonnade.federation.job import Job
     from colonnade.federation.method import Result
 
+HOPELESS = "This will not work"
+"""What a note begins with that says so, and what would work."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Viewed):
@@ -57,6 +60,11 @@ class Plan(Viewed):
         """The releases without a bound, a sentence each."""
         leaves = (leaf for cost in self.costs() for leaf in cost.leaves() if leaf.unbounded)
         return tuple(dict.fromkeys(f"{leaf['name']}: {leaf['discloses']}; seen by: {leaf.audience}" for leaf in leaves))
+
+    @property
+    def hopeless(self) -> str:
+        """Why it will not work, and what would; empty if nothing is known to be in its way."""
+        return " ".join(note for note in self.notes if note.startswith(HOPELESS))
 
     def rounds(self) -> int:
         return sum(stage.rounds for stage in self.stages)

@@ -93,10 +93,11 @@ def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
     if it leaves the choice open. A job that reads another column after all is refused at the border
     (`Workplace.chunks`), also where an operator approved it."""
     try:
-        named = CATALOGUE.make(plan.method, plan.options).reads()
+        method = CATALOGUE.make(plan.method, plan.options)
+        named, out = method.reads(), method.left_out()
     except Exception:  # options are a stranger's: what cannot be read may read everything
-        named = None
-    return tuple(mine) if named is None else tuple(name for name in mine if name in named)
+        named, out = None, ()
+    return tuple(name for name in mine if name not in out and (named is None or name in named))
 
 
 # --- the plan that a party makes itself ----------------------------------------------------------------------

@@ -55,6 +55,17 @@ from colonnade.secure.sealed import PublicKey
 MANIFEST = "kit.json"
 PUBLIC = "public"
 UNITS = ("colonnade-party.service", "colonnade-backup.service", "colonnade-backup.timer")
+_COMPOSE: Mapping[Role, tuple[str, str]] = {
+    "party": (
+        "Keys and ledger stay in this folder; the table must be in it too, and party.toml name it.",
+        '".:/etc/colonnade"',
+    ),
+    "coordinator": (
+        "Runs stay in this folder. The authority's folder is there to renew certificates.",
+        '".:/etc/colonnade", "../authority:/etc/authority"',
+    ),
+}
+"""What compose.yaml says about the folder, and what the container gets of this machine."""
 FIRST = ("party.toml", "columns.toml")
 """What a member edits."""
 
@@ -174,7 +185,11 @@ class Provision:
         private_folder(kit / "credentials")
         shutil.copy(self.authority / AUTHORITY, kit / "credentials" / AUTHORITY)
         ports = "" if role == "party" else f'    ports: ["{self.draft.host[1]}:{self.draft.host[1]}"]\n'
-        (kit / "compose.yaml").write_text(_template("compose.yaml").replace("ROLE", role).replace("PORTS\n", ports))
+        words = {"ROLE": role, "PORTS\n": ports, **dict(zip(("NOTE", "MOUNTS"), _COMPOSE[role], strict=True))}
+        compose = _template("compose.yaml")
+        for word, meant in words.items():
+            compose = compose.replace(word, meant)
+        (kit / "compose.yaml").write_text(compose, encoding="utf-8")
         for unit in UNITS if role == "party" else ("colonnade-coordinator.service",):
             (kit / unit).write_text(_template(unit), encoding="utf-8")
 
@@ -215,6 +230,8 @@ class Provision:
         host, port = self.draft.host
         local = host in ("127.0.0.1", "localhost", "::1")
         self._common(kit, "coordinator")
+        for folder in ("runs", "queue"):  # the unit may write where they are
+            private_folder(kit / folder)
         make_request(
             kit / "credentials",
             name="coordinator",

@@ -266,7 +266,8 @@ class CoordinatorService:
         """Begun, or gone on with; a run that only lacks its report is only returned."""
         folder = self.file.runs / name
         if not (folder / "job.json").is_file():
-            return federation.run(method, name=name, progress=self._progress(name))[1]
+            # Who asked for it was shown the plan, and has confirmed it.
+            return federation.run(method, name=name, progress=self._progress(name), sure=True)[1]
         run = RunFolder.open(folder)
         if run.job["state"] == "done":
             return run

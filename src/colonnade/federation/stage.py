@@ -23,10 +23,15 @@ JOB = "(this job)"
 """Stands for the job's id in the joint release ids of a plan, which is made before the job exists."""
 
 SEALED = "share holders (sealed; any t of them learn nothing)"
-"""The audience of secret shares."""
+"""The audience of secret shares, as plans have it."""
 
 Requests = Mapping[str, Sequence[Mapping[str, Any]]]
 """{party: [arguments of each request]}"""
+
+
+def audience_words(audience: str) -> str:
+    """For a reader who does not know what t is."""
+    return audience.replace("any t of them learn nothing", "none learns anything alone")
 
 
 # --- arguments that only the running job knows --------------------------------------------------------------

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit
+from scipy.stats import norm
 
 from colonnade.data.column import Column
 from colonnade.errors import BadArguments, SchemaError
@@ -56,13 +57,17 @@ from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments
 from colonnade.view.blocks import Figure, Section, Table, Text, View
 
+REPEATS, LARGE = 50, 200
+"""How often the noise of the moments is drawn again; fewer times where the matrix is larger than this."""
 MOST_SHOWN = 15
 """Coefficients that are shown at once; the others are folded."""
 
 BinaryResponse = Annotated[
     Response, Option("The binary column to explain; its second category is the event.", short="-r", reads="named")
 ]
-Explaining = Annotated[ColumnNames, Option("The explaining columns; all others by default.", reads="named or all")]
+Explaining = Annotated[
+    ColumnNames, Option('The explaining columns; all others by default. "!name" leaves one out.', reads="named or all")
+]
 Intercept = Annotated[bool, Option("Whether to fit an intercept.")]
 
 
@@ -171,15 +176,16 @@ class ClassifierOfMoments(Procedure["Classifier"]):
 
     def run(self, job: Job) -> Classifier:
         moments = self.moments.run(job)
-        intercept, weights = solve_moments(
-            second_moments(moments),
-            names=tuple(feature.name for feature in features(job.facts, self.explaining)),
-            response=self.method.response,
-            intercept=self.method.intercept,
-            ridge=self.method.ridge,
-        )
+        second = second_moments(moments)
+        how: dict[str, Any] = {
+            "names": tuple(feature.name for feature in features(job.facts, self.explaining)),
+            "response": self.method.response,
+            "intercept": self.method.intercept,
+            "ridge": self.method.ridge,
+        }
+        intercept, weights = solve_moments(second, **how)
         fitted = classifier(self.method, job, intercept, weights, noise_sd=moments.noise_sd, rounds=1, solver="moments")
-        return replace(fitted, empty_cells=moments.empty_cells)
+        return replace(fitted, empty_cells=moments.empty_cells, separation=separation(second, weights, **how))
 
 
 def noise_ridge(noise_sd: float, width: int) -> float:
@@ -209,6 +215,87 @@ def solve_moments(
     return (float(weights[0]), weights[1:]) if intercept else (0.0, weights)
 
 
+# --- how well it tells the classes apart --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Separation:
+    """The area under the ROC curve of a fit's scores on the records that it is from, as far as the released moments say
+    it: `noise` is the standard deviation that their noise gives it."""
+
+    auc: float
+    noise: float = 0.0
+
+    def curve(self, auc: float) -> tuple[list[float], list[float]]:
+        """(false, true positive rates) of normal scores in both classes: Phi(d + Phi^-1(x)), with AUC = Phi(d /
+        sqrt 2)."""
+        across = np.linspace(0.0, 1.0, 101)
+        up = norm.cdf(math.sqrt(2) * norm.ppf(auc) + norm.ppf(across))
+        return across.round(4).tolist(), up.round(4).tolist()
+
+    @property
+    def least(self) -> float:
+        """Two standard deviations of the noise below."""
+        return max(self.auc - 2 * self.noise, 0.5)
+
+
+def moment_auc(
+    second: SecondMoments, weights: NDArray[np.float64], *, names: tuple[str, ...], response: str
+) -> float | None:
+    """AUC = Phi(d / sqrt 2) for scores u = w.x that are normal in both classes, with one variance; d is the distance
+    of their means in standard deviations. None where the noise leaves no class or no variance.
+
+    With s in {-1, 1} and E[s] = b the means are (E[u] +- E[us]) / (1 +- b), and the variance within a class is that of
+    u less (1 - b^2) / 4 times the squared distance. A record without a response has s = 0 and is taken to be like the
+    others: E[us] and b are divided by E[s^2], the share of those that have one. The matrix of the features is lifted as
+    for the fit: where noise makes it small the weights are large, and the variance would be too small.
+    """
+    place, target = [second.names.index(name) for name in names], second.names.index(response)
+    sums = second.matrix[second.names.index("1")]
+    answered = second.matrix[target, target]
+    if answered <= 0:
+        return None
+    balance = sums[target] / answered
+    mean, cross = weights @ sums[place], weights @ second.matrix[place, target] / answered
+    if not -1 < balance < 1:
+        return None
+    apart = (mean + cross) / (1 + balance) - (mean - cross) / (1 - balance)
+    values, vectors = np.linalg.eigh(second.matrix[np.ix_(place, place)])
+    lifted = np.maximum(values, 0.0) + noise_ridge(second.noise_sd, len(place) + 1)
+    within = float(lifted @ (vectors.T @ weights) ** 2) - mean**2 - (1 - balance**2) / 4 * apart**2
+    return None if within <= 0 else float(norm.cdf(apart / math.sqrt(2 * within)))
+
+
+def separation(
+    second: SecondMoments,
+    weights: NDArray[np.float64],
+    *,
+    names: tuple[str, ...],
+    response: str,
+    intercept: bool,
+    ridge: float | None,
+) -> Separation | None:
+    """The AUC of the moments, less its optimism: the weights are fitted to the noise that they are judged by. The
+    moments take the place of the truth, noise is added to them again and the weights are fitted again; what these claim
+    beyond what they are worth by the moments is taken off (Efron's optimism)."""
+    auc = moment_auc(second, weights, names=names, response=response)
+    if auc is None or second.noise_sd == 0:
+        return None if auc is None else Separation(auc=max(auc, 0.5))
+    rng, size = np.random.default_rng(0), len(second.matrix)  # it reads released numbers only and protects nothing
+    claimed = []
+    for _ in range(REPEATS if size <= LARGE else REPEATS // 5):
+        noise = np.triu(rng.normal(scale=second.noise_sd, size=(size, size)))
+        noise = (noise + np.triu(noise, 1).T) * (second.matrix != 0)
+        noisy = replace(second, matrix=second.matrix + noise)
+        _, fitted = solve_moments(noisy, names=names, response=response, intercept=intercept, ridge=ridge)
+        pair = [moment_auc(moments, fitted, names=names, response=response) for moments in (noisy, second)]
+        if pair[0] is not None and pair[1] is not None:
+            claimed.append(pair[0] - pair[1])
+    if len(claimed) < 2:
+        return None
+    return Separation(auc=min(max(auc - float(np.mean(claimed)), 0.5), 1.0), noise=float(np.std(claimed, ddof=1)))
+
+
 # --- the result -------------------------------------------------------------------------------------------
 
 
@@ -231,6 +318,8 @@ class Classifier(Result):
     simulated: bool
     empty_cells: Mapping[str, float] = field(default_factory=dict)
     """The noisy number of empty cells of each column with a mask of its own."""
+    separation: Separation | None = None
+    """How well the scores tell the classes apart, from the released moments."""
 
     @property
     def feature_names_(self) -> tuple[str, ...]:
@@ -266,6 +355,7 @@ class Classifier(Result):
             "intercept": float(self.intercept_[0]),
             "noise_sd": self.noise_sd_,
             "rounds": self.n_iter_,
+            **({"auc": asdict(self.separation)} if self.separation else {}),
             **({"empty cells": dict(self.empty_cells)} if self.empty_cells else {}),
             "simulated": self.simulated,
         }
@@ -284,9 +374,9 @@ class Classifier(Result):
         how = matrix if self.solver == "moments" else f"{self.n_iter_} noisy gradients"
         return View(
             title=title,
-            quality=f"{noise} Accuracy was not measured: that would be one more release. Try the coefficients on"
-            " records that you may see.",
+            quality=f"{noise} {self._quality()} Try the coefficients on records that you may see.",
             answer=(
+                *self._roc(event),
                 Figure(
                     name="coefficients",
                     chart="dots",
@@ -312,15 +402,43 @@ class Classifier(Result):
                     blocks=(
                         Text(text=f"Fitted from {how}. {noise} {empty}".rstrip()),
                         Text(
-                            text="There is no ROC curve and no calibration plot: both count records by score and class,"
-                            " and a score takes columns of several parties, so these counts would be one more joint"
-                            " release with a cost of its own. Where you may see records, predict_proba gives the scores"
-                            " for scikit-learn's RocCurveDisplay and CalibrationDisplay."
+                            text=f"{'There is no' if self.separation else 'There is no ROC curve and no'} calibration"
+                            " plot: it counts records by score and class, and a score takes columns of several parties,"
+                            " so these counts would be one more joint release with a cost of its own. Where you may see"
+                            " records, `predict_proba` gives the scores for scikit-learn's `RocCurveDisplay` and"
+                            " `CalibrationDisplay`."
                         ),
                     ),
                 ),
             ),
             terminal=(Table(title=title, head=head, rows=rows, numeric=(1,), shown=MOST_SHOWN),),
+        )
+
+    def _quality(self) -> str:
+        if self.separation is None:
+            return "Accuracy was not measured: that would be one more release."
+        noise = f" ± {2 * self.separation.noise:.2f}" if self.separation.noise else ""
+        return f"The area under the ROC curve is about {self.separation.auc:.2f}{noise}, by the released moments."
+
+    def _roc(self, event: str) -> tuple[Figure, ...]:
+        if self.separation is None:
+            return ()
+        auc, least = self.separation.auc, self.separation.least
+        lines = {f"area {auc:.2f}": self.separation.curve(auc)}
+        if self.separation.noise:
+            lines[f"area {least:.2f}, two standard deviations of the noise less"] = self.separation.curve(least)
+        return (
+            Figure(
+                name="roc",
+                chart="curves",
+                data={"lines": lines, "diagonal": "no better than chance"},
+                label=f"ROC curve by the released moments; the area under it is about {auc:.2f}",
+                title="ROC curve, by the released moments",
+                x=f"false positive rate ({event})",
+                y="true positive rate",
+                caption="Means and spread of the scores in both classes follow from what was released anyway; the curve"
+                " is that of normal scores with these. Records that lack the response are taken to be like the others.",
+            ),
         )
 
 

@@ -66,6 +66,13 @@ def product_factors(extension: Extension, x: Residues, y: Residues, chi: Residue
     return Factors(extension.field.mul(chi, x[..., None]), extension.embed(y))
 
 
+def square_factors(extension: Extension, x: Residues, psi: Residues) -> Factors:
+    """Of sum_r psi_r^2 x_r^2, for (primes, n); the right side is `combine(z, psi^2)`. It is a polynomial of degree 2 in
+    psi, so that a false claim holds with a chance of 2 / |K|."""
+    scaled = extension.field.mul(psi, x[..., None])
+    return Factors(scaled, scaled)
+
+
 def one_hot_factors(extension: Extension, rows: Residues, u: Residues, v: Residues, chi: Residues) -> Factors:
     """Of sum_r chi_r (x_r u) (x_r v), for the indicators of one column (primes, n, k)."""
     both = extension.project(rows, np.stack([u, v], axis=2))

@@ -22,7 +22,8 @@ shares they have, so shares of degree t, of which up to t lies show. At the prov
 and a false P agrees in at most 2M points r of more than 2^62. The masks of f, g and d are sharings whose secrets no t
 holders know: sums of what t + 1 holders dealt. Every prover uses its own share of them, so f_i(r) and g_i(r) are opened
 once for all holders that prove. A dealer deals its masks itself: what is opened is of its own values. Masks serve one
-challenge: with two points r, the difference would show the rows.
+challenge: with two points r, the difference would show the rows. If b is a (`Layout.square`: squares, a Gram matrix),
+g_i is f_i, with the same mask, and half of that is dealt and opened.
 
 Proofs of soundness and of zero knowledge are in `claim.md`.
 """
@@ -47,6 +48,8 @@ from colonnade.secure.shamir import interpolate
 
 #: 2M / |K| < 2^-50 for M below this, and one BLAS call holds a row.
 LARGEST_WIDTH = 2047
+#: N M for which proving takes a few hundredths of a second.
+CHEAP = 1 << 23
 CHUNK = 1 << 18
 """Products that are in memory at a time."""
 
@@ -60,6 +63,8 @@ class Layout:
 
     length: int
     width: int
+    square: bool = False
+    """Whether b is a."""
 
     def __post_init__(self) -> None:
         if self.length < 1 or not 1 <= self.width <= LARGEST_WIDTH:
@@ -69,13 +74,20 @@ class Layout:
             )
 
     @classmethod
-    def balanced(cls, length: int) -> Layout:
-        """Rows of about sqrt(N) / 5: proving costs N M, opening 2 N / M, and products are cheaper than traffic."""
-        return cls(length, min(max(1, math.isqrt(length) // 5), LARGEST_WIDTH))
+    def balanced(cls, length: int, *, square: bool = False) -> Layout:
+        """Rows of about sqrt(N) / 5: proving costs N M, opening 2 N / M, and products are cheaper than traffic. Where N M
+        is small, longer rows: what is dealt and opened, 12 N / M + 6 M for three holders, is least with sqrt(2 N)."""
+        width = max(math.isqrt(length) // 5, min(math.isqrt(2 * length), CHEAP // length), 1)
+        return cls(length, min(width, LARGEST_WIDTH), square)
 
     @property
     def rows(self) -> int:
         return -(-self.length // self.width)
+
+    @property
+    def folds(self) -> int:
+        """Elements that mask the rows of a and of b, and that are opened of them."""
+        return self.rows if self.square else 2 * self.rows
 
     @property
     def proof(self) -> int:
@@ -83,12 +95,12 @@ class Layout:
         return 2 * self.width
 
     def masks(self, provers: int) -> int:
-        """Elements that mask the rows of a and of b, and the claim of each prover."""
-        return 2 * self.rows + provers
+        """Elements that mask the rows, and the claim of each prover."""
+        return self.folds + provers
 
     def answers(self, provers: int) -> int:
         """Elements that a holder opens."""
-        return 2 * self.rows + 2 * provers
+        return self.folds + 2 * provers
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,20 +131,22 @@ class Query:
 def prove(extension: Extension, layout: Layout, a: Vector, b: Vector, *, masks: Residues, prover: int = 0) -> Residues:
     """What the prover deals, with its secret at 0 and degree t: P(0), P(2), ..., P(2M), (primes, 2M, 3).
 
-    a, b and `masks` (primes, L + L + provers, 3) are the prover's values at its place; `prover` is its number among
-    those that prove with these masks. The right side of the claim is that of a true one, <a, b>.
+    a, b and `masks` (primes, 2L + provers, 3) are the prover's values at its place; `prover` is its number among those
+    that prove with these masks. The right side of the claim is that of a true one, <a, b>.
     """
     field, width = extension.field, layout.width
-    _check(extension, masks, minimum=2 * layout.rows + prover + 1)
+    _check(extension, masks, minimum=layout.folds + prover + 1)
+    if layout.square and b is not a:
+        raise SecureError("a claim about squares has one vector.")
     high = extrapolation(field, width + 1, width)
     sums = np.zeros((len(field.primes), 2 * DEGREE - 1, 2 * width + 1), dtype=np.int64)
-    pairs = zip(_chunks(extension, layout, a), _chunks(extension, layout, b), strict=True)
+    vectors = (a,) if layout.square else (a, b)
     start = 0
-    for chunks in pairs:
+    for chunks in zip(*(_chunks(extension, layout, vector) for vector in vectors), strict=True):
         rows = slice(start, start + chunks[0].shape[1])
         start = rows.stop
         values: list[tuple[Residues, Residues]] = []
-        for chunk, offset in zip(chunks, (0, layout.rows), strict=True):
+        for chunk, offset in zip(chunks, (0, layout.rows), strict=False):
             mask = masks[:, offset + rows.start : offset + rows.stop].transpose(0, 2, 1)
             if a is b and values:
                 nodes, beyond = values[0][0].copy(), values[0][1]
@@ -149,8 +163,8 @@ def prove(extension: Extension, layout: Layout, a: Vector, b: Vector, *, masks: 
             values.append((nodes, beyond))
         for layer, p in enumerate(field.primes):
             for part, columns in enumerate((slice(0, width + 1), slice(width + 1, None))):
-                _add_products(values[0][part][layer], values[1][part][layer], p, sums[layer, :, columns])
-    return np.delete(_minus_claim(extension, layout, sums, masks[:, 2 * layout.rows + prover], high), 1, axis=1)
+                _add_products(values[0][part][layer], values[-1][part][layer], p, sums[layer, :, columns])
+    return np.delete(_minus_claim(extension, layout, sums, masks[:, layout.folds + prover], high), 1, axis=1)
 
 
 def _minus_claim(
@@ -204,12 +218,12 @@ def answer(
     if proofs.shape[2:] != (layout.proof, DEGREE):
         raise SecureError(f"a proof has {layout.proof} elements, not the shape {proofs.shape[2:]}.")
     at_mask, at_claim = query.row_weights[:, :1], query.row_weights[:, 1:2]
-    rows = layout.rows
-    masked = extension.add(
-        extension.mul(others, at_claim), extension.mul(masks[:, 2 * rows : 2 * rows + provers], at_mask)
-    )
+    rows, end = layout.rows, layout.folds
+    masked = extension.add(extension.mul(others, at_claim), extension.mul(masks[:, end : end + provers], at_mask))
     dealt = extension.add(extension.weighted(proofs, query.proof_weights), extension.mul(own, at_claim))
-    folds = [fold(query, a, masks[:, :rows]), fold(query, b, masks[:, rows : 2 * rows])]
+    folds = [fold(query, a, masks[:, :rows])]
+    if not layout.square:
+        folds.append(fold(query, b, masks[:, rows:end]))
     return np.concatenate([*folds, masked, dealt], axis=1)
 
 
@@ -246,7 +260,8 @@ def verdict(
         if elements.shape != wanted:
             raise SecureError(f"holder {holder} answered with the shape {elements.shape} in place of {wanted}.")
         field.check(elements)
-    common = {holder: elements[:, : 2 * rows + provers] for holder, elements in answers.items()}
+    end = layout.folds
+    common = {holder: elements[:, : end + provers] for holder, elements in answers.items()}
     liars = culprits(field, common, degree=threshold, threshold=threshold)
     if liars is None:
         return Verdict(None, {}, ())
@@ -254,14 +269,14 @@ def verdict(
     basis = others[: threshold + 1]
     disputed, refuted = {}, []
     for number, place in enumerate(places):
-        dealt = {holder: answers[holder][:, 2 * rows + provers + number] for holder in others}
+        dealt = {holder: answers[holder][:, end + provers + number] for holder in others}
         suspects = culprits(field, dealt, degree=threshold, threshold=threshold - len(liars))
         if suspects != ():
             disputed[number] = suspects
             continue
         opened = interpolate(field, {holder: common[holder] for holder in basis}, degree=threshold, point=place)
-        right = extension.add(opened[:, 2 * rows + number], interpolate(field, dealt, degree=threshold))
-        if not np.array_equal(extension.inner(opened[:, :rows], opened[:, rows : 2 * rows]), right):
+        right = extension.add(opened[:, end + number], interpolate(field, dealt, degree=threshold))
+        if not np.array_equal(extension.inner(opened[:, :rows], opened[:, end - rows : end]), right):
             refuted.append(number)
     return Verdict(liars, disputed, tuple(refuted))
 

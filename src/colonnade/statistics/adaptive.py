@@ -82,8 +82,8 @@ def mostly_noise(cells: int, records: float, sd: float) -> bool:
 def histogram_words(cells: int, *, n: int, sd: float) -> str:
     """What a histogram will be worth, from public facts alone, if all `n` records have the column."""
     if mostly_noise(cells, n, sd):
-        return f"{cells} cells, mostly noise: each count is off by {2 * sd:,.0f} of {n:,} records at most, mostly"
-    return f"{cells} cells; each count is off by {200 * sd / n:.2g} % of the records at most, mostly"
+        return f"{cells} cells, mostly noise: a count is usually off by less than {2 * sd:,.0f} of {n:,} records"
+    return f"{cells} cells; a count is usually off by less than {200 * sd / n:.2g} % of the records"
 
 
 # --- the public grid ------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class Forecast:
         if self.error > NOISY:
             return f"mostly noise: ranks may be off by {100 * self.error:.0f} % of the records"
         return (
-            f"about {self.cells} cells; ranks are off by {100 * self.error:.2g} % of the records at most, mostly;"
+            f"about {self.cells} cells; ranks are usually off by less than {100 * self.error:.2g} % of the records;"
             f" point masses of {100 * min(self.point, 1.0):.2g} % and more are found"
         )
 
@@ -660,7 +660,7 @@ class AdaptiveMarginal:
             f"{100 * held / max(self.total, 1.0):.0f} % in {label(low)} to {label(high)}"
             for low, high, held in self.unclear()[:3]
         ]
-        parts = [f"{self.resolution} cells hold records, a rank is off by {2 * self.rank_sd:,.0f} at most, mostly"]
+        parts = [f"{self.resolution} cells hold records, a rank is usually off by less than {2 * self.rank_sd:,.0f}"]
         if points:
             parts.append(f"point masses at {', '.join(points)}")
         if hidden:

@@ -246,7 +246,7 @@ def corner_moments(layout: MomentsLayout, present: bool, randomness: Randomness)
     """The upper triangle of the one record's Gram matrix, as the parties quantise and clip it: a record at the corner
     of its domain with every cell filled, or one that no party has."""
     values = {party: np.ones((1, len(layout.own_masked(party)) + 1)) for party in layout.parties}
-    blocks = [layout.integer_rows(party, corner, randomness) for party, corner in values.items()]
+    blocks = [layout.integer_rows(party)(corner, randomness) for party, corner in values.items()]
     return upper_triangle(np.concatenate(blocks, axis=1)[0] * int(present))
 
 
@@ -383,7 +383,9 @@ def described_once(
             blocks, key="id", columns=columns, home=Path(folder) / "home", runs=Path(folder) / "runs", seed=seed
         ) as federation,
     ):
-        described = Describe(epsilon=_at_less_noise(epsilon, delta, planted, releases=4), delta=delta).fit(federation)
+        described = Describe(epsilon=_at_less_noise(epsilon, delta, planted, releases=4), delta=delta).fit(
+            federation, sure=True
+        )
     counts = np.asarray(described.marginals["cell"]["counts"][:canaries], dtype=np.float64)
     guesses = 2 * max(canaries // 20, 5)
     return one_run_audit(

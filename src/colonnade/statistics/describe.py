@@ -23,6 +23,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.method import Method, Procedure, Result, method_class
 from colonnade.federation.options import ColumnNames, Delta, Epsilon, Option
 from colonnade.federation.party import Party
+from colonnade.federation.plan import HOPELESS
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Public, Release, Size, step
@@ -34,6 +35,7 @@ from colonnade.privacy.randomness import Randomness
 from colonnade.statistics import adaptive
 from colonnade.statistics.adaptive import AdaptiveMarginal, Axis, Forecast, Rounds, SortedValues, listed
 from colonnade.statistics.cells import Cells, cells
+from colonnade.statistics.forecast import enough
 from colonnade.statistics.quantiles import consistent_leaves, dyadic_counts, quantiles
 from colonnade.view.blocks import Figure, Figures, Section, Table, Text, View
 
@@ -49,6 +51,10 @@ ROUNDS: Mapping[Noise, int] = {"gaussian": 8, "laplace": 6}
 """Of an adaptive marginal. Gaussian noise grows with their root only, and all rounds count alike; with Laplace noise
 the last round, which counts what the others have chosen, has half of the budget."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+HIDDEN = 2 * adaptive.NOISY
+"""The share of the records by which a count may be off (two standard deviations) before all columns are noise."""
+FEW = 10
+"""Columns that are described whatever the noise."""
 
 
 @method_class
@@ -130,11 +136,35 @@ class Describing(Procedure["Description"]):
         self.stages = (self.presence, self.marginals)
         self.notes = (
             f"Each count of a histogram carries integer noise with standard deviation {self.sd:.1f}.",
+            *self._hopeless(),
             *(self._forecast(facts.column(name)) for names in self.wanted.values() for name in names),
         )
 
+    @property
+    def _described(self) -> int:
+        return sum(map(len, self.wanted.values()))
+
+    def _hopeless(self) -> tuple[str, ...]:
+        """The noise of a count grows as the root of the number of counts if it is Gaussian, else as their number."""
+        off, parties = 2 * self.sd / self.facts.n, len(self.facts.parties)
+        if off <= HIDDEN or self._described <= FEW:
+            return ()
+        power = 2 if self.noise == "gaussian" else 1
+        releases = parties + self._described
+        most = int(releases * (adaptive.NOISY / off) ** power) - parties
+        factor = off / adaptive.NOISY * ((parties + FEW) / releases) ** (1 / power)
+        advice = (
+            f"keep at most {most} columns with columns="
+            if most >= FEW
+            else f"epsilon = {enough(self.method.epsilon, factor):g} would be enough for {FEW} columns"
+        )
+        return (
+            f"{HOPELESS}: with {self._described:,} columns each count is off by up to {100 * off:.0f} % of the"
+            f" {self.facts.n:,} records, and every column is mostly noise; {advice}.",
+        )
+
     def _noise(self) -> tuple[Noise, float]:
-        releases = len(self.facts.parties) + sum(len(names) for names in self.wanted.values())
+        releases = len(self.facts.parties) + self._described
         if self.method.delta == 0:
             return "laplace", self.method.epsilon / releases
         counts = Gaussians(count=releases, share=releases)

@@ -33,12 +33,13 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from colonnade.data.aggregation import Values, is_empty
+from colonnade.data.cluster import OnCluster
 from colonnade.data.column import Column, EmptyRule
 from colonnade.durable import private_file, private_folder
-from colonnade.errors import ModulusTooSmall, StorageError
+from colonnade.errors import ModulusTooSmall, SourceError, StorageError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.party import Party
-from colonnade.privacy.randomness import Randomness
+from colonnade.privacy.randomness import Randomness, SystemRandomness
 
 EMPTY = -1
 """The code of an empty cell, and the category of its indicator."""
@@ -225,12 +226,20 @@ def design_chunks(
     With `scores`, through the maps that this party kept under that label. Records with an empty cell in this party's
     `filled` columns count as absent.
     """
+    names, work, own = _own_design(me, wanted, scores, filled, masks)
+    if names:
+        yield from me.mapped(names, work, filled=own)
+
+
+def _own_design(
+    me: Party, wanted: Sequence[Feature], scores: str | None, filled: Sequence[str], masks: Sequence[str]
+) -> tuple[list[str], Design, list[str]]:
+    """The columns of this party's features, what is computed of them, and which of them must be filled."""
     mine = tuple(feature for feature in wanted if feature.party == me.name)
     names = list(dict.fromkeys(feature.column for feature in mine))
+    maps = None if scores is None or not names else kept_scores(me, scores)
     own = [name for name in filled if name in me.block.columns]
-    if names:
-        maps = None if scores is None else kept_scores(me, scores)
-        yield from me.mapped(names, Design(mine, maps, tuple(name for name in masks if name in names)), filled=own)
+    return names, Design(mine, maps, tuple(name for name in masks if name in names)), own
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,6 +343,74 @@ def quantize(
         out[long] = np.trunc(out[long] * shrink).astype(np.int64)
     out[np.einsum("ij,ij->i", out, out) > square] = 0
     return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerRows:
+    """A party's rows as integers whose size is certain: features clipped to the norm `clip` and, where presence is
+    secret, a column of gamma and `masks` columns of gamma or 0 before them, whatever the values say."""
+
+    gamma: int
+    clip: float
+    masks: int | None
+
+    def __call__(self, values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
+        masks = self.masks or 0
+        rows = quantize(values[:, masks:], gamma=self.gamma, clip=self.clip, entry=1.0, randomness=randomness)
+        if self.masks is None:
+            return rows
+        filled = np.where(values[:, :masks] == 1.0, self.gamma, 0)
+        return np.column_stack([np.full(len(rows), self.gamma), filled, rows])
+
+    def check(self, rows: NDArray[np.integer[Any]]) -> None:
+        """Refuse rows that another process has made and that are beyond these sizes: the noise rests on them."""
+        square, largest = integer_bounds(self.gamma, self.clip, 1.0)
+        first = 0 if self.masks is None else 1 + self.masks
+        features = rows[:, first:]
+        fits = np.abs(features, dtype=np.int64).max(initial=0) <= largest
+        fits = fits and np.einsum("ij,ij->i", features, features, dtype=np.int64).max(initial=0) <= square
+        if first:
+            masks = rows[:, 1:first]
+            fits = fits and bool(((masks == 0) | (masks == self.gamma)).all() and (rows[:, 0] == self.gamma).all())
+        if not fits:
+            raise SourceError("a worker of this party's cluster sent rows beyond their bounds; check its installation.")
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerDesign:
+    """At a worker: integer rows of a chunk, rounded by its own operating system's generator; `dtype` is as narrow as
+    they allow, since they travel to the party."""
+
+    design: Design
+    integers: IntegerRows
+    dtype: type[np.integer[Any]]
+
+    def __call__(self, rows: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
+        places, scaled = self.design(rows, values)
+        return places, self.integers(scaled, SystemRandomness()).astype(self.dtype)
+
+
+def integer_chunks(
+    me: Party,
+    wanted: Sequence[Feature],
+    integers: IntegerRows,
+    *,
+    dtype: type[np.integer[Any]],
+    scores: str | None = None,
+    filled: Sequence[str] = (),
+    masks: Sequence[str] = (),
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.integer[Any]]]]:
+    """`design_chunks` in integers. On its own cluster the workers round and clip, and the party's process checks."""
+    names, work, own = _own_design(me, wanted, scores, filled, masks)
+    if not names:
+        return
+    if not isinstance(me.block.source, OnCluster):
+        for places, values in me.mapped(names, work, filled=own):
+            yield places, integers(values, me.randomness)
+        return
+    for places, rows in me.mapped(names, IntegerDesign(work, integers, dtype), filled=own):
+        integers.check(rows)
+        yield places, rows
 
 
 # --- rows in the order of the cohort, a range of it at a time, from a block in any order and of any size ---

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 from scipy.stats import norm
 
+from colonnade.federation.plan import HOPELESS
+
 FORECAST = "Forecast"
-HOPELESS = "This will not work"
-"""What the sentences begin with."""
+"""What a sentence begins with, unless it is one of those that say that a plan will not work."""
 SMALLEST_EIGENVALUE = 0.5
 """Of the columns' correlations, where nothing is known of them."""
 MOST_OFF = 0.5
@@ -58,13 +59,16 @@ def fewer(features: Sequence[str], excess: float) -> str:
 
 
 def at_most(features: Sequence[str], most: int) -> str:
-    """Which columns to leave out so that about so many features stay, or nothing if hardly any would; `features` has
-    the column of each. Columns of many categories go first."""
+    """Which columns to leave out so that about so many features stay, or how many to keep where that would be a long
+    list, or nothing if hardly any would stay; `features` has the column of each. Columns of many categories go first.
+    """
     counts = Counter(features)
     if most < FEWEST_KEPT:
         return ""
     if len(counts) == len(features):
         return f"keep at most {most} columns with columns="
+    if len(counts) > most:
+        return f"keep at most {most} columns with columns= (one of k categories counts k - 1 times)"
     out: list[str] = []
     for name, count in counts.most_common(len(counts) - 1):
         if sum(counts.values()) - sum(counts[left] for left in out) > most and count > 1:
@@ -119,6 +123,8 @@ def correlations(
         advice = f"{enough_if_shared(epsilon, excess)}, or fewer columns"
         needed = enough(epsilon, excess / SHARED)
         fitting = fewer(features, excess / SHARED)
+        if not fitting and len(set(features)) > FEWEST_KEPT:
+            fitting = f"keep at most {FEWEST_KEPT} columns with columns=, and take a larger epsilon"
         if needed > LARGEST and fitting:
             advice = f"{fitting}, since epsilon = {needed:g}, which all of them would need, protects hardly anyone"
     return (
@@ -168,11 +174,17 @@ def classes(*, noise_sd: float, n: int, features: int, epsilon: float | None) ->
     most = (distance / (math.sqrt(2) * norm.ppf(LEAST_AUC))) ** 2 - 1
     if share <= most:
         return told
-    advice = "" if epsilon is None else f" epsilon = {enough(epsilon, math.sqrt(share / most)):g} would be enough, or"
+    advice = "fewer columns"
+    if epsilon is not None:
+        needed = enough(epsilon, math.sqrt(share / most))
+        # The square of a record's length grows as k, so t does, and the share of the noise as its cube.
+        fitting = int(features * (most / share) ** (1 / 3))
+        advice = f"epsilon = {needed:g} would be enough, or fewer columns"
+        if needed > LARGEST and fitting >= FEWEST_KEPT:
+            advice = f"keep at most {fitting} columns with columns="
     return (
         *told,
-        f"{HOPELESS}: with {features} features hardly anything of the classes is left beside the noise;{advice} fewer"
-        " columns.",
+        f"{HOPELESS}: with {features} features hardly anything of the classes is left beside the noise; {advice}.",
     )
 
 
@@ -190,18 +202,29 @@ def sums(*, noise_sd: float, n: int, largest: float = 1.0, epsilon: float | None
 
 
 def cells(
-    *, noise_sd: float, n: int, largest: int, epsilon: float | None, table: str = "the largest table"
+    *,
+    noise_sd: float,
+    n: int,
+    largest: int,
+    epsilon: float | None,
+    table: str = "the largest table",
+    columns: int = 0,
 ) -> tuple[str, ...]:
-    """For a table of so many cells: the noise of a count beside the mean count of a cell."""
+    """For a table of so many cells: the noise of a count beside the mean count of a cell. Where all pairs of `columns`
+    are counted, the variance of the noise grows as the number of these pairs."""
     mean = n / largest
     told = (f"{FORECAST}: {table} has {mean:,.3g} records in a cell on average, and noise of {noise_sd:,.3g}.",)
     if noise_sd <= mean:
         return told
-    advice = "" if epsilon is None else f" about epsilon = {enough(epsilon, noise_sd / mean):g} would be enough, or"
+    advice, fitting = "tables with fewer cells", int(columns * mean / noise_sd)
+    if epsilon is not None:
+        needed = enough(epsilon, noise_sd / mean)
+        advice = f"about epsilon = {needed:g} would be enough, or {advice}"
+        if needed > LARGEST and fitting >= FEWEST_KEPT:
+            advice = f"keep at most {fitting} columns with columns="
     return (
         *told,
-        f"{HOPELESS}: the noise of a count is larger than the count of an average cell of {table};{advice}"
-        " tables with fewer cells.",
+        f"{HOPELESS}: the noise of a count is larger than the count of an average cell of {table}; {advice}.",
     )
 
 

@@ -46,8 +46,11 @@ from colonnade.privacy.skellam_sampler import largest_draw
 from colonnade.secure.claims import Factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
+from colonnade.secure.sizes import Sizes
 from colonnade.statistics.shares import (
+    deal_large,
     join,
+    messages,
     require_agreement,
     require_holder,
     state_dealing,
@@ -213,7 +216,7 @@ class JointStatistic(ABC):
             text = canonical(layout)
         except (TypeError, ValueError) as error:
             raise BadArguments(f"the layout of a request cannot be read ({error}).") from error
-        statistic = _parsed(_Same(facts), _Same(roster), text)
+        statistic = _parsed(Same(facts), Same(roster), text)
         if not isinstance(statistic, cls):
             raise BadArguments(f"this step takes a layout of another kind than {statistic.kind!r}.")
         return statistic
@@ -230,7 +233,7 @@ def _stated(kind: type[JointStatistic]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.name not in ("facts", "roster"))
 
 
-class _Same:
+class Same:
     """Equal to the very same object only, which it keeps alive: a pinned roster is compared quickly, and never with
     another one that is spelt alike."""
 
@@ -238,14 +241,14 @@ class _Same:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, Same) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
 @lru_cache(maxsize=32)
-def _parsed(facts: _Same, roster: _Same, text: str) -> JointStatistic:
+def _parsed(facts: Same, roster: Same, text: str) -> JointStatistic:
     """The layout that a canonical text states: a function of nothing else, so that it is parsed once a job."""
     layout = json.loads(text)
     kind = layout.pop("kind", None) if isinstance(layout, dict) else None
@@ -280,6 +283,8 @@ class SharedStatistic(JointStatistic):
     """What is opened, in words."""
     adaptive: ClassVar[tuple[str, ...]] = ()
     """Fields that a request may choose from what was released before; all others are those of the plan."""
+    squares: ClassVar[bool] = False
+    """Whether all products in what is verified are squares."""
     verify: bool = False
     """Whether rows and openings are verified (`statistics.verified`): noise is dealt in parts, and holders keep all."""
     noise_with_rows: ClassVar[Literal["first", "each"]] = "first"
@@ -406,6 +411,44 @@ class SharedStatistic(JointStatistic):
         raise UnsafeRequest(f"{self.kind} proves nothing about rows.")
 
     @property
+    def proof_notes(self) -> tuple[str, ...]:
+        """What a plan says of what is proven of the rows, where not all of it is."""
+        return ()
+
+    def sized_columns(self, dealer: str) -> tuple[int, ...]:
+        """The largest entry of each column of a party's rows of which something is proven."""
+        return ()
+
+    def sized_blocks(self, me: Party, dealer: str, *, own: bool) -> Iterator[Residues]:
+        """Blocks of these columns, (primes, records, columns): the dealer's own, or a holder's shares of them."""
+        raise UnsafeRequest(f"{self.kind} proves nothing about rows.")
+
+    def entry_sizes(self, dealer: str) -> Sizes | None:
+        """How a party shows that what is proven of its rows modulo each prime is true of integers; with one prime it
+        is."""
+        largest = self.sized_columns(dealer) if self.verify and len(self.field.primes) > 1 else ()
+        return Sizes(self.field, self.facts.n, largest) if largest else None
+
+    @property
+    def sizes_tag(self) -> str:
+        """Of what a dealer deals to that end beside its rows; it keeps it under the same name."""
+        return f"{self.tag}: sizes"
+
+    def share_sizes(self, me: Party) -> None:
+        shape = self.entry_sizes(me.name)
+        if shape is not None:
+            drawn = shape.draw(me.randomness)
+            me.keep(self.sizes_tag, drawn)
+            deal_large(me, self.sizes_tag, self.field, drawn)
+
+    def take_mail(self, me: Party) -> None:
+        """Check the mail that came with this request, and keep what is needed no sooner than in the verification."""
+        take_dealings(me, self.mail_tags)
+        if me.name in me.roster.committee and any(mail.tag.startswith(self.sizes_tag) for mail in me.mail):
+            dealers = [party for party in self.parties if self.entry_sizes(party) is not None]
+            messages(me, self.sizes_tag, dealers, layers=len(self.field.primes), keep=True)
+
+    @property
     def mail_tags(self) -> tuple[str, ...]:
         """What the tags of this statistic's mail begin with."""
         return (self.tag,)
@@ -522,13 +565,13 @@ def read_statistic(
     if chosen is None:
         return statistic
     try:
-        return _with_chosen(_Same(statistic), canonical(chosen))
+        return _with_chosen(Same(statistic), canonical(chosen))
     except (TypeError, ValueError) as error:
         raise BadArguments(f"what was chosen for a {kind} request cannot be read ({error}).") from error
 
 
 @lru_cache(maxsize=32)
-def _with_chosen(statistic: _Same, text: str) -> SharedStatistic:
+def _with_chosen(statistic: Same, text: str) -> SharedStatistic:
     """A function of the parsed layout and the canonical text alone, as `_parsed` is."""
     layout: SharedStatistic = statistic.value
     chosen = json.loads(text)
@@ -569,13 +612,15 @@ def share_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, ch
     """Share one chunk of a party's rows; where noise goes along, every member shares its part of it."""
     statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.chunks, "chunk of rows")
-    take_dealings(me, statistic.mail_tags)
+    statistic.take_mail(me)
     if number and me.name in me.roster.committee:
         statistic.put_away(me, number - 1)
     if me.name in statistic.parties:
         statistic.share(me, number)
     if statistic.noise_goes_along(number):
         statistic.share_noise(me, number)
+    if me.name in statistic.parties and number == len(statistic.chunks) - 1:
+        statistic.share_sizes(me)
     state_dealing(me, statistic.tag, f"rows {number}")
     return Release(None, "nothing: the shares travel sealed")
 
@@ -601,7 +646,7 @@ def multiply_shares(
     """Products of shared columns in one chunk, dealt again to return to degree t."""
     statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.chunks, "chunk of rows")
-    take_dealings(me, statistic.mail_tags)
+    statistic.take_mail(me)
     statistic.multiply(me, number, level)
     state_dealing(me, statistic.tag, f"products {number} {level}")
     return Release(None, "nothing: the shares travel sealed")
@@ -614,7 +659,7 @@ def compare_shares(me: Party, *, layout: dict[str, Any], view: View, number: int
     statistic = read_statistic(me, layout, chosen)
     _within(number, statistic.openings, "opening")
     require_holder(me)
-    take_dealings(me, statistic.mail_tags)
+    statistic.take_mail(me)
     if statistic.verify:
         statistic.hold(me, number)
     share = statistic.combine(me, number)

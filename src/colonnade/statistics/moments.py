@@ -51,26 +51,27 @@ from colonnade.federation.stage import Later, fields_of, is_number
 from colonnade.federation.step import Public
 from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
-from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
-from colonnade.secure.claims import Factors, cross_weights, gram_weights, product_factors
+from colonnade.secure.claims import Factors, cross_weights, gram_weights, square_factors
 from colonnade.secure.extension import Extension
-from colonnade.secure.field import BATCH_ROWS, Field, Residues
+from colonnade.secure.field import BATCH_ROWS, Field, Residues, primes_for
+from colonnade.secure.proof import Layout
 from colonnade.secure.seeded import Shape, Share, Term, materialize, terms
+from colonnade.secure.sizes import Sizes
 from colonnade.statistics import forecast
 from colonnade.statistics.features import (
     EMPTY_WORDS,
     CohortRows,
     Feature,
+    IntegerRows,
     by_rule,
     check_row,
-    design_chunks,
     empty_notes,
     empty_rules,
     features,
     integer_bounds,
-    quantize,
+    integer_chunks,
 )
 from colonnade.statistics.joint import (
     EXACT,
@@ -84,6 +85,7 @@ from colonnade.statistics.joint import (
     share_rows,
     too_little_memory,
 )
+from colonnade.statistics.norms import ROOTS, Norm
 from colonnade.statistics.pair import Paired, PairStages, Words, bits_for, drawn, masks_name, pair_within_memory
 from colonnade.statistics.shares import (
     blinds_of,
@@ -96,7 +98,7 @@ from colonnade.statistics.shares import (
     shares_of,
     unblinded,
 )
-from colonnade.statistics.verified import VerifiedStages, proving_bytes
+from colonnade.statistics.verified import NORMS_NOT_PROVEN, VerifiedStages, proof_bytes, proving_bytes
 from colonnade.view.blocks import Block, Heading, Section, Table, Text
 from colonnade.view.blocks import View as Shown
 
@@ -108,17 +110,24 @@ MAXIMUM_ENTRIES = 1 << 22
 MAXIMUM_MAIL = 1 << 24
 """Bytes of one party's share that travel at a time, unless `memory` asks for fewer. Messages of this size are copied in
 memory that the process has already; a byte of a message of 61 MB took 1.4 to 1.7 times as long (measured)."""
+MOST_NORM_TRAFFIC = 3.0
+"""Norms are proven if no more than so many times the traffic is needed for it, ..."""
+SMALL_NORM_BYTES = 8 << 20
+"""... or if no more bytes are sent for it in all; ..."""
+MOST_NORM_ENTRIES = 1 << 20
+"""... and if there are no more residues of rows and roots, for which it takes about half a CPU second."""
 MOST_CELL_PATTERNS = 256
 """Patterns of presence and of empty cells together, where both are known; with more, "mask" becomes "drop"."""
 MAXIMUM_TEXT = 1 << 13
 """Entries that a result has as text; more are written as arrays."""
+MOST_FOLDS = 100
 SHOWN_ENTRIES = 40
 """Rows and columns of a matrix in the report."""
 
 
 @method_class
 class Moments(Method["MomentsResult"]):
-    """Compute counts, sums and products of columns across parties, with noise unless no epsilon is given.
+    """Compute counts, sums and products of columns across parties, with noise unless epsilon is none.
 
     Returns
     -------
@@ -243,6 +252,7 @@ class MomentsLayout(SharedStatistic):
 
     kind: ClassVar[str] = "moments"
     exact: ClassVar[tuple[str, str]] = ("exact-moments", "exact counts, sums and products of the columns")
+    squares: ClassVar[bool] = True
     rows: ClassVar[str] = "quantised rows"
     results: ClassVar[str] = "noisy counts, sums and products"
     adaptive: ClassVar[tuple[str, ...]] = ("ranges",)
@@ -268,6 +278,8 @@ class MomentsLayout(SharedStatistic):
     request may choose it from earlier releases: the sensitivity does not depend on it."""
     pooled: bool = False
     """One Gram matrix for all candidate patterns together, in which an absent block is zeros."""
+    folds: int = 0
+    """Every pattern has a Gram matrix for each of so many folds of the cohort (`fold_of`), unless 0."""
 
     def check(self) -> None:
         if not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= 2**90 or min(self.tile, self.opening) < 1:
@@ -299,6 +311,8 @@ class MomentsLayout(SharedStatistic):
             raise BadArguments("ranges must give finite bounds, in order, for features that take part, without scores.")
         if self.pooled and self.presence != "known":
             raise BadArguments("pooled joins patterns where presence is 'known'.")
+        if not 0 <= self.folds <= MOST_FOLDS or (self.folds and (self.pooled or self.presence != "known")):
+            raise BadArguments(f"folds are from 0 to {MOST_FOLDS}, and divide patterns where presence is 'known'.")
 
     @cached_property
     def features(self) -> list[Feature]:
@@ -362,18 +376,22 @@ class MomentsLayout(SharedStatistic):
     def masks(self) -> list[tuple[bool, ...]]:
         """The patterns that have a Gram matrix each, over parties and then masked columns: the candidates, or one with
         everything for all of them pooled."""
-        everything = (True,) * (len(self.parties) + len(self.masked))
-        return [everything] if self.pooled else self.candidates
+        return [self._everything] if self.pooled else self.candidates
+
+    @property
+    def _everything(self) -> tuple[bool, ...]:
+        return (True,) * (len(self.parties) + len(self.masked) + self.folds)
 
     @cached_property
     def candidates(self) -> list[tuple[bool, ...]]:
         """The candidate patterns: declared, or every non-empty one; a single one unless presence is known. Each with
-        every set of masked columns that the present parties may have filled."""
+        every set of masked columns that the present parties may have filled, in each fold, of which one is true."""
         if self.presence != "known":
-            return [(True,) * (len(self.parties) + len(self.masked))]
+            return [self._everything]
         places = self._owners(self.masked)
         return [
-            (*mask, *cells)
+            (*mask, *cells, *fold)
+            for fold in np.eye(self.folds, dtype=bool).tolist() or [()]
             for mask in self._blocks_patterns
             for cells in itertools.product(*((False, True) if mask[place] else (False,) for place in places))
         ]
@@ -396,7 +414,8 @@ class MomentsLayout(SharedStatistic):
 
     def entries(self, mask: tuple[bool, ...]) -> list[str]:
         """The names of a pattern's rows and columns, in order."""
-        present = dict(zip((*self.parties, *(f"filled {name}" for name in self.masked)), mask, strict=True))
+        units = (*self.parties, *(f"filled {name}" for name in self.masked))
+        present = dict(zip(units, mask[: len(units)], strict=True))
         names = ["1"] if self.constant and self.presence != "secret" else []
         for party in self.parties:
             own = [f"filled {name}" for name in self.own_masked(party)]
@@ -417,7 +436,7 @@ class MomentsLayout(SharedStatistic):
 
     @cached_property
     def _shown(self) -> dict[tuple[bool, ...], NDArray[np.intp]]:
-        everything = self.entries((True,) * (len(self.parties) + len(self.masked)))
+        everything = self.entries(self._everything)
         place = {name: index for index, name in enumerate(everything)}
         return {mask: np.array([place[name] for name in self.entries(mask)], dtype=np.intp) for mask in self.masks}
 
@@ -503,8 +522,75 @@ class MomentsLayout(SharedStatistic):
 
     @cached_property
     def field(self) -> Field:
+        """Holds every entry, and where norms are proven all that is in the proof."""
+        return self._proving_field if self.norms else self._result_field
+
+    @cached_property
+    def _result_field(self) -> Field:
         """Holds every entry: at most n gamma^2 (all entries of a row are at most gamma), with all noise."""
         return field_for(self.facts.n * self.gamma**2, self.mu, self.roster)
+
+    # --- norms (`statistics.norms`) -----------------------------------------------------------------------
+
+    @cached_property
+    def norms(self) -> bool:
+        """Whether each party proves that its rows are within their norm: where that is cheap."""
+        if not self.verify or self._norm_entries > MOST_NORM_ENTRIES:
+            return False
+        without, proven = self._norm_bytes
+        return proven <= max(MOST_NORM_TRAFFIC * without, without + SMALL_NORM_BYTES)
+
+    def norm(self, party: str) -> Norm:
+        masks = self._mask_columns(party)
+        square = integer_bounds(self.gamma, self.bound(party), 1.0)[0]
+        return Norm(self.facts.n, masks, self.width(party) - masks, self.gamma, square)
+
+    def _mask_columns(self, party: str) -> int:
+        return 1 + len(self.own_masked(party)) if self.presence == "secret" else 0
+
+    @cached_property
+    def _proving_field(self) -> Field:
+        primes = (primes_for(self.norm(party).modulus_bits) for party in self.parties)
+        return Field(max(self._result_field.primes, *primes, key=len))
+
+    @property
+    def _norm_entries(self) -> int:
+        """Residues of rows and roots."""
+        widths = sum(self.width(party) + ROOTS for party in self.parties)
+        return len(self._proving_field.primes) * self.facts.n * widths
+
+    @cached_property
+    def norm_traffic(self) -> float:
+        """How many times as many bytes are sent for rows and proofs if norms are proven."""
+        return self._norm_bytes[1] / self._norm_bytes[0]
+
+    @cached_property
+    def _norm_bytes(self) -> tuple[int, int]:
+        """What is sent for rows and proofs: without roots, and with roots and what shows sizes."""
+        totals = [0, 0]
+        for proven, layers in enumerate((self._result_field, self._proving_field)):
+            primes = len(layers.primes)
+            totals[proven] = proof_bytes(self.roster, primes, Layout.balanced(self.claim_length, square=True))
+            for party in self.parties:
+                norm, numbers = self.norm(party), self.facts.n * self.width(party)
+                if proven:
+                    sizes = Sizes(layers, self.facts.n, norm.largest)
+                    numbers += self.facts.n * ROOTS + sizes.dealt
+                    claim = Layout.balanced(self.facts.n * (norm.width + 1) + sizes.bits, square=True)
+                    totals[proven] += proof_bytes(self.roster, primes, claim)
+                holders = len(packed_holders(self.roster, party, self.roster.threshold))
+                totals[proven] += holders * primes * numbers * 8 // 3
+        return totals[0], totals[1]
+
+    @property
+    def proof_notes(self) -> tuple[str, ...]:
+        if not self.verify:
+            return ()
+        times = f"{self.norm_traffic:.2g} times the traffic"
+        if self.norms:
+            slack = max(self.norm(party).slack for party in self.parties)
+            return (f"Rows of numbers are proven to be within {slack:.3g} times their norm: {times}.",)
+        return (f"{NORMS_NOT_PROVEN} It would take {times}.",)
 
     @cached_property
     def rounds(self) -> list[list[Tile]]:
@@ -543,6 +629,12 @@ class MomentsLayout(SharedStatistic):
         """A whole share of an array as it travels."""
         return 8 * len(self.field.primes) * Shape((records, width)).total_words
 
+    def beside_bytes(self, party: str) -> int:
+        """What is dealt for proofs beside a party's rows."""
+        sizes = self.entry_sizes(party)
+        roots = self.packed_bytes(self.facts.n, ROOTS) if self.norms else 0
+        return roots + (0 if sizes is None else self.packed_bytes(sizes.dealt, 1))
+
     # --- what members do ----------------------------------------------------------------------------------
 
     def paired(self) -> PairedMoments:
@@ -554,7 +646,10 @@ class MomentsLayout(SharedStatistic):
 
     def share(self, me: Party, number: int) -> None:
         """Quantise, clip in integers, deal; with the first chunk also the mask, where the holders see it."""
-        deal_large(me, self.rows_tag(number), self.field, self._quantised(me, number))
+        rows = self._quantised(me, number)
+        deal_large(me, self.rows_tag(number), self.field, rows)
+        if self.norms:
+            me.keep(self._own_rows(number), rows)
         if number == 0 and self.presence == "known":
             for holder in me.roster.committee:
                 me.send(holder, f"{self.tag}: mask", np.packbits(self._own_masks(me), axis=1))
@@ -562,6 +657,26 @@ class MomentsLayout(SharedStatistic):
     def rows_tag(self, number: int) -> str:
         """The tag of the shares of one chunk of rows."""
         return f"{self.tag}: rows {number}"
+
+    def _own_rows(self, number: int) -> str:
+        """Under which a party that proves norms keeps the rows that it has dealt."""
+        return f"{self.tag}: own rows, chunk {number}"
+
+    def share_sizes(self, me: Party) -> None:
+        super().share_sizes(me)
+        if self.norms:
+            rows = [self.norm(me.name).roots(me.recall(self._own_rows(number))) for number in range(len(self.chunks))]
+            me.keep(self._roots_tag, np.concatenate(rows))
+            deal_large(me, self._roots_tag, self.field, me.recall(self._roots_tag))
+
+    @property
+    def _roots_tag(self) -> str:
+        return f"{self.tag}: roots"
+
+    def take_mail(self, me: Party) -> None:
+        super().take_mail(me)
+        if me.name in me.roster.committee and any(mail.tag.startswith(self._roots_tag) for mail in me.mail):
+            messages(me, self._roots_tag, self.parties, layers=len(self.field.primes), keep=True)
 
     def share_noise(self, me: Party, number: int) -> None:
         size = self.openings[number]
@@ -578,31 +693,23 @@ class MomentsLayout(SharedStatistic):
         self, me: Party, number: int, ranges: Sequence[tuple[int, int]] | None = None
     ) -> NDArray[np.integer[Any]]:
         """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
+        dtype: type[np.integer[Any]] = np.int16 if self.gamma < 2**15 else np.int32
         masked = self.own_masked(me.name) if self.presence == "secret" else []
-        options: dict[str, Any] = {"scores": self.scores, "filled": self.filled, "masks": masked}
-
-        def stream() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-            for places, values in design_chunks(me, self.features, **options):
-                yield places, self.integer_rows(me.name, values, me.randomness)
-
+        options: dict[str, Any] = {"dtype": dtype, "scores": self.scores, "filled": self.filled, "masks": masked}
         wanted = CohortRows(
             label=f"{self.tag}: quantised",
             ranges=ranges or self.chunks,
             width=self.width(me.name),
-            dtype=np.int16 if self.gamma < 2**15 else np.int32,
+            dtype=dtype,
             in_files=self.in_little_memory,
         )
-        return wanted.range(me, number, stream)
+        integers = self.integer_rows(me.name)
+        return wanted.range(me, number, lambda: integer_chunks(me, self.features, integers, **options))
 
-    def integer_rows(self, party: str, values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
-        """A party's rows (masks, where presence is secret, then features) as integers whose size is certain: features
-        clipped to the party's norm, and masks of gamma or 0, whatever the values say."""
-        masks = len(self.own_masked(party)) if self.presence == "secret" else 0
-        rows = quantize(values[:, masks:], gamma=self.gamma, clip=self.bound(party), entry=1.0, randomness=randomness)
-        if self.presence != "secret":
-            return rows
-        filled = np.where(values[:, :masks] == 1.0, self.gamma, 0)
-        return np.column_stack([np.full(len(rows), self.gamma), filled, rows])
+    def integer_rows(self, party: str) -> IntegerRows:
+        """What makes a party's rows (masks, where presence is secret, then features) integers of certain size."""
+        masks = len(self.own_masked(party)) if self.presence == "secret" else None
+        return IntegerRows(gamma=self.gamma, clip=self.bound(party), masks=masks)
 
     def _own_masks(self, me: Party) -> NDArray[np.bool_]:
         """This party's presence, and under it the masks of its columns that have one (mask, record)."""
@@ -685,7 +792,7 @@ class MomentsLayout(SharedStatistic):
         return np.concatenate([weights(tile) for tile in self.rounds[number]], axis=1)
 
     def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
-        width = len(self.entries((True,) * (len(self.parties) + len(self.masked))))
+        width = len(self.entries(self._everything))
         by_pattern = extension.zeros((len(self.masks), width))
         for pattern, (mask, u) in enumerate(zip(self.masks, self._vectors(extension, seed), strict=True)):
             by_pattern[:, pattern, self.shown(mask)] = u
@@ -727,33 +834,56 @@ class MomentsLayout(SharedStatistic):
         return noise, [unblinded(me, self.field, blind) for blind in blinds]
 
     def input_length(self, dealer: str) -> int:
-        """Where masks are shared like data, that each is 0 or 1 (in units of gamma) for each record."""
-        return self.facts.n * (1 + len(self.own_masked(dealer))) if self.presence == "secret" else 0
+        """Where masks are shared like data, that each is 0 or 1 (in units of gamma) for each record; and the squares of
+        each entry and of the root, where norms are proven."""
+        squares = self.width(dealer) - self._mask_columns(dealer) + 1 if self.norms else 0
+        return self.facts.n * (self._mask_columns(dealer) + squares)
 
-    def _presence(self, me: Party, dealer: str, *, own: bool) -> Iterator[tuple[int, Residues]]:
-        """The dealer's own masks, or a holder's shares of them, (primes, records, masks) for each block of records,
-        with the number of its first one."""
-        width = 1 + len(self.own_masked(dealer))
-        masks = self._own_masks(me).T if own else np.zeros((0, width), dtype=np.bool_)
+    def sized_columns(self, dealer: str) -> tuple[int, ...]:
+        return self.norm(dealer).largest if self.norms else (self.gamma,) * self._mask_columns(dealer)
+
+    def sized_blocks(self, me: Party, dealer: str, *, own: bool) -> Iterator[Residues]:
+        return (columns for _, columns in self._proven(me, dealer, own=own))
+
+    def _proven(self, me: Party, dealer: str, *, own: bool) -> Iterator[tuple[int, Residues]]:
+        """The columns of which something is proven: masks and, where norms are, features, roots and rests. The dealer's
+        own, or a holder's shares of them, (primes, records, columns) for each block of records, with the number of its
+        first one."""
+        masks, lengths = self._mask_columns(dealer), (self.facts.n, ROOTS)
         shares = itertools.repeat({}) if own else self._chunk_shares(me, keep=True)
-        for (start, stop), dealt in zip(self.chunks, shares, strict=False):
+        if self.norms and not own:
+            roots = dealt_large(me, self._roots_tag, [dealer], self.field, lengths=lengths)[dealer]
+        for chunk, ((start, stop), dealt) in enumerate(zip(self.chunks, shares, strict=False)):
             shape = Shape((stop - start,))
+            if own and self.norms:
+                beside = me.recall(self._roots_tag)[start:stop]
+                rows = np.column_stack([me.recall(self._own_rows(chunk)), beside])
+            elif own:
+                rows = self.gamma * self._own_masks(me).T[start:stop].astype(np.int64)
             for block in range(shape.blocks):
                 first, last = start + shape.rows(block).start, start + shape.rows(block).stop
                 if own:
-                    yield first, self.field.encode(self.gamma * masks[first:last].astype(np.int64))
+                    yield first, self.field.encode(rows[first - start : last - start])
+                elif self.norms:
+                    parts = [dealt[dealer].block(block), roots.block(first // BATCH_ROWS)]
+                    yield first, np.concatenate(parts, axis=2)
                 else:
-                    yield first, dealt[dealer].block(block)[:, :, :width]
+                    yield first, dealt[dealer].block(block)[:, :, :masks]
 
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
     ) -> Iterator[tuple[Factors, Residues]]:
-        """sum_r chi_r x_r x_r = gamma sum_r chi_r x_r."""
-        for first, masks in self._presence(me, dealer, own=own):
-            bits = masks.reshape(len(masks), -1)
-            chi = extension.uniform(bits.shape[1:], seed=seed, label=f"presence at {dealer}, records from {first}")
-            value = self.field.scale(extension.combine(bits, chi), self.gamma)
-            yield product_factors(extension, bits, bits, chi), value
+        """sum_r psi_r^2 x_r^2 = gamma sum_r psi_r^2 x_r for masks, and that rows are within their norm."""
+        masks = self._mask_columns(dealer)
+        for first, columns in self._proven(me, dealer, own=own):
+            if masks:
+                bits = columns[:, :, :masks].reshape(len(columns), -1)
+                psi = extension.uniform(bits.shape[1:], seed=seed, label=f"presence at {dealer}, records from {first}")
+                value = self.field.scale(extension.combine(bits, extension.mul(psi, psi)), self.gamma)
+                yield square_factors(extension, bits, psi), value
+            if self.norms:
+                psi = extension.uniform(columns.shape[1:2], seed=seed, label=f"norms at {dealer}, records from {first}")
+                yield self.norm(dealer).claim(extension, columns, psi)
 
     # --- shares of rows, a block at a time ----------------------------------------------------------------
 
@@ -819,8 +949,15 @@ class MomentsLayout(SharedStatistic):
                 if masks is not None:
                     first, last = start + rows.start, start + rows.stop
                     bits = np.unpackbits(masks[:, first // 8 : -(-last // 8)], axis=1, count=last - first)
-                    present = bits.astype(bool)
+                    present = np.concatenate([bits.astype(bool), self.in_folds[:, first:last]])
                 yield shares, block, rows.stop - rows.start, present
+
+    @cached_property
+    def in_folds(self) -> NDArray[np.bool_]:
+        """Which fold each record of the cohort is in: (fold, record)."""
+        if not self.folds:
+            return np.zeros((0, self.facts.n), dtype=bool)
+        return np.asarray(np.arange(self.folds)[:, None] == fold_of(self.facts.n, self.folds))
 
     def _zero(self, tile: Tile) -> Product:
         """A share of nothing yet."""
@@ -940,7 +1077,9 @@ class PairedMoments(Paired):
             if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.shape != expected:
                 raise UnsafeRequest("the other party sent a mask of another length than the layout says.")
             masks[party] = np.unpackbits(bits, axis=1, count=layout.facts.n).astype(bool)
-        return np.concatenate([*(mask[:1] for mask in masks.values()), *(mask[1:] for mask in masks.values())])
+        return np.concatenate(
+            [*(mask[:1] for mask in masks.values()), *(mask[1:] for mask in masks.values()), layout.in_folds]
+        )
 
     def _match(self, present: NDArray[np.bool_], pattern: int) -> NDArray[np.bool_]:
         layout = self.layout
@@ -1004,6 +1143,12 @@ def _integer_gram(rows: NDArray[np.integer[Any]], largest: int) -> Words:
         exact = rows[start : start + block].astype(np.float64)
         total += (exact.T @ exact).astype(np.int64)
     return total.view(np.uint64)
+
+
+def fold_of(size: int, folds: int) -> NDArray[np.int64]:
+    """The fold of each of so many records: as even as can be, in an order that is public and independent of data."""
+    order = np.random.default_rng(20_100_131).permutation(size)  # public: hides nothing, protects nobody
+    return np.asarray(np.argsort(order) % folds)
 
 
 def _matches(present: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> NDArray[np.bool_]:
@@ -1106,7 +1251,8 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
         roster, degree = layout.roster, layout.roster.threshold
         start, stop = layout.chunks[0]
         shares = max(
-            len(packed_holders(roster, party, degree)) * layout.packed_bytes(stop - start, layout.width(party))
+            len(packed_holders(roster, party, degree))
+            * (layout.packed_bytes(stop - start, layout.width(party)) + layout.beside_bytes(party))
             for party in layout.parties
         )
         noise = max(len(packed_holders(roster, member, 2 * degree)) for member in roster.names)
@@ -1284,6 +1430,15 @@ class MomentsResult(Result):
             entries=tuple(self.entries[place] for place in places),
             grams=tuple(self.grams[place] for place in places),
         )
+
+    def by_fold(self, folds: int) -> list[MomentsResult]:
+        """Those of each fold, of a layout that has them."""
+        size = len(self.grams) // folds
+        parts = [slice(start, start + size) for start in range(0, len(self.grams), size)]
+        return [
+            replace(self, patterns=self.patterns[part], entries=self.entries[part], grams=self.grams[part])
+            for part in parts
+        ]
 
     def mask_of(self, feature: Feature) -> str:
         """The entry that counts the records which have a feature, in a matrix with masks."""

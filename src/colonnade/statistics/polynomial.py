@@ -70,6 +70,7 @@ from colonnade.statistics.features import (
 from colonnade.statistics.joint import EXACT, account_notes, check_budget, colluders, field_for
 from colonnade.statistics.pair import Words, bits_for
 from colonnade.statistics.shares import noise_part
+from colonnade.statistics.verified import NORMS_NOT_PROVEN
 from colonnade.view.blocks import Block, Section, Table, Text
 from colonnade.view.blocks import View as Shown
 
@@ -161,7 +162,7 @@ def _formula(output: Sequence[tuple[float, Mapping[str, int]]]) -> str:
 
 @method_class
 class PolynomialSum(Method["PolynomialResult"]):
-    """Sum a polynomial of columns over the records, across parties, with noise unless no epsilon is given.
+    """Sum a polynomial of columns over the records, across parties, with noise unless epsilon is none.
 
     Returns
     -------
@@ -532,6 +533,10 @@ class PolynomialLayout(CircuitStatistic):
                 scaled = self.field.scale(outputs[:, position], coefficient)
                 weights[own] = extension.add(weights[own], scaled) if own in weights else scaled
         return weights
+
+    @property
+    def proof_notes(self) -> tuple[str, ...]:
+        return (NORMS_NOT_PROVEN,) if self.circuit.terms else ()
 
     def term_vectors(self, extension: Extension, seed: bytes, side: int) -> list[Residues]:
         """The weight of the monomial on the left, 1 on the right."""

@@ -85,7 +85,7 @@ MOST_ROWS = 500
 
 @method_class
 class Tables(Method["TablesResult"]):
-    """Count records in the cells of contingency tables across parties, with noise unless no epsilon is given.
+    """Count records in the cells of contingency tables across parties, with noise unless epsilon is none.
 
     Returns
     -------
@@ -435,6 +435,12 @@ class TablesLayout(CircuitStatistic):
         place = list(self.circuit.widths).index(dealer)
         for chunk in range(len(self.chunks)):
             yield self.field.encode(self.shared_rows(me, chunk)) if own else self._held_chunk(me, chunk, 0)[place]
+
+    def sized_columns(self, dealer: str) -> tuple[int, ...]:
+        return (1,) * self.circuit.widths.get(dealer, 0)
+
+    def sized_blocks(self, me: Party, dealer: str, *, own: bool) -> Iterator[Residues]:
+        return self._dealt_rows(me, dealer, own=own)
 
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool

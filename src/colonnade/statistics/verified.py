@@ -33,20 +33,36 @@ from colonnade.errors import SecureError, UnsafeRequest, VerificationFailed
 from colonnade.federation.job import Job
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
+from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Later, Stage, checked_by_step, stage
 from colonnade.federation.step import Release, Step, step
 from colonnade.privacy.cost import Free
-from colonnade.secure.claims import Factors
+from colonnade.secure.claims import Factors, square_factors
 from colonnade.secure.extension import DEGREE, Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.openings import check_opening
 from colonnade.secure.proof import CHUNK, Layout, Query, Vector, answer, prove, verdict
+from colonnade.secure.seeded import materialize
 from colonnade.secure.shamir import lagrange_weights, share_residues
+from colonnade.secure.sizes import Sizes
 from colonnade.statistics.joint import Chosen, JointStages, SharedStatistic, commitment, read_statistic
-from colonnade.statistics.shares import join, own_coin, received_from, require_agreement, require_holder, true_coins
+from colonnade.statistics.shares import (
+    dealt_large,
+    join,
+    own_coin,
+    received_from,
+    require_agreement,
+    require_holder,
+    true_coins,
+)
 
 NOT_VERIFIED = "Not verified: a holder or a party that deviates from the protocol can change the result unseen."
 """The note of a plan with verify=False."""
+NORMS_NOT_PROVEN = (
+    "Not proven: that rows of numbers are within their norm. A party that lies about its own can lift a record of"
+    " others above the noise."
+)
+"""The beginning of the note of a plan where numbers are shared and only the rest is verified."""
 
 
 def challenge(tag: str, number: int, coins: Mapping[str, bytes], committee: Sequence[str]) -> bytes:
@@ -61,7 +77,7 @@ class Product:
     def __init__(self, statistic: SharedStatistic, seed: bytes) -> None:
         self.statistic, self.seed = statistic, seed
         self.extension = Extension(statistic.field)
-        self.layout = Layout.balanced(statistic.claim_length)
+        self.layout = product_layout(statistic)
 
     @property
     def weights(self) -> Iterator[tuple[int, Residues]]:
@@ -75,7 +91,7 @@ class Product:
         statistic = self.statistic
         size = vectors_bytes(statistic, self.layout)
         if not statistic.remembers(size):
-            return _streams(lambda: statistic.claim_factors(me, self.extension, self.seed))
+            return _streams(lambda: statistic.claim_factors(me, self.extension, self.seed), self.layout.square)
         name = f"{statistic.tag}: factors {self.seed.hex()}"
         return me.remembered(name, size, lambda: _whole(statistic.claim_factors(me, self.extension, self.seed)))
 
@@ -110,12 +126,14 @@ class Product:
 
 
 class Inputs:
-    """The claim of a data party: its rows are indicators."""
+    """The claim of a data party: its rows are indicators, and these are integers (`secure.sizes`)."""
 
     def __init__(self, statistic: SharedStatistic, dealer: str, seed: bytes) -> None:
         self.statistic, self.dealer, self.seed = statistic, dealer, seed
         self.extension = Extension(statistic.field)
-        self.layout = Layout.balanced(statistic.input_length(dealer))
+        self.layout = input_layout(statistic, dealer)
+        self.sizes = statistic.entry_sizes(dealer)
+        self._label: dict[str, Any] = {"seed": seed, "label": f"rows of {dealer}"}
 
     def claims(self, me: Party, *, own: bool) -> tuple[Vector, Vector, Residues]:
         """The two vectors and the right side, of a holder's shares or of the dealer's own values."""
@@ -125,11 +143,48 @@ class Inputs:
         for factors, part in self._pieces(me, own):
             pieces += [factors] if small else []
             value = self.extension.add(value, part)
-        left, right = _whole(pieces) if small else _streams(lambda: (factors for factors, _ in self._pieces(me, own)))
-        return left, right, value
+        if small:
+            return *_whole(pieces), value
+        return *_streams(lambda: (factors for factors, _ in self._pieces(me, own)), self.layout.square), value
 
     def _pieces(self, me: Party, own: bool) -> Iterator[tuple[Factors, Residues]]:
-        return self.statistic.input_claims(me, self.dealer, self.extension, self.seed, own=own)
+        yield from self.statistic.input_claims(me, self.dealer, self.extension, self.seed, own=own)
+        if self.sizes is not None:
+            bits = self._beside(me, own)[:, : self.sizes.bits]
+            psi = self.extension.uniform(bits.shape[1:], seed=self.seed, label=f"bits of {self.dealer}")
+            value = self.extension.combine(bits, self.extension.mul(psi, psi))
+            yield square_factors(self.extension, bits, psi), value
+
+    def _beside(self, me: Party, own: bool) -> Residues:
+        """What the dealer dealt beside its rows, or a holder's shares of it."""
+        shape, tag, field = self.sizes, self.statistic.sizes_tag, self.statistic.field
+        assert shape is not None
+        if own:
+            return field.encode(me.recall(tag))
+        return materialize(dealt_large(me, tag, [self.dealer], field, lengths=(shape.dealt,))[self.dealer])
+
+    def _sums(self, me: Party, shape: Sizes, own: bool) -> Residues:
+        return shape.sums(self.statistic.sized_blocks(me, self.dealer, own=own), **self._label)
+
+    def letter(self, me: Party, shape: Sizes) -> list[Any]:
+        """What the dealer tells every holder of the sums of its rows."""
+        return list(shape.letter(self._sums(me, shape, own=True), me.recall(self.statistic.sizes_tag), **self._label))
+
+    def small(self, me: Party, shape: Sizes, letter: list[Any]) -> Residues:
+        """A holder's answer to it."""
+        return shape.answer(self._sums(me, shape, own=False), self._beside(me, own=False), letter, **self._label)
+
+
+def input_layout(statistic: SharedStatistic, dealer: str, length: int | None = None) -> Layout:
+    """The shape of a data party's claim; `length` bounds the products of its rows, if it is not that of the layout."""
+    sizes = statistic.entry_sizes(dealer)
+    products = statistic.input_length(dealer) if length is None else length
+    return Layout.balanced(products + (0 if sizes is None else sizes.bits), square=statistic.squares)
+
+
+def product_layout(statistic: SharedStatistic, length: int | None = None) -> Layout:
+    """The shape of the holders' claim; `length` bounds its products, if it is not that of the layout."""
+    return Layout.balanced(statistic.claim_length if length is None else length, square=statistic.squares)
 
 
 def one_hot_claim(
@@ -155,9 +210,10 @@ def _whole(pieces: Iterable[Factors]) -> tuple[Vector, Vector]:
     return joined, joined if square else np.concatenate(right, axis=1)
 
 
-def _streams(pieces: Callable[[], Iterator[Factors]]) -> tuple[Vector, Vector]:
+def _streams(pieces: Callable[[], Iterator[Factors]], square: bool) -> tuple[Vector, Vector]:
     """Each of the two by a pass of its own: no more than a piece of it is in memory at a time."""
-    return (factors.left for factors in pieces()), (factors.right for factors in pieces())
+    left: Vector = (factors.left for factors in pieces())
+    return left, left if square else (factors.right for factors in pieces())
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------
@@ -168,10 +224,10 @@ class VerifiedStages(JointStages):
 
     @property
     def verification_notes(self) -> tuple[str, ...]:
-        """What a plan says where nothing is verified."""
+        """What a plan says of what is verified, and what is not."""
         if self.layout.roster.pair:
             return (self.layout.paired().trust,)
-        return () if self.layout.verify else (NOT_VERIFIED,)
+        return self.layout.proof_notes if self.layout.verify else (NOT_VERIFIED,)
 
     def verification(self) -> tuple[Stage, ...]:
         """The five stages between comparing and opening; none if nothing is verified."""
@@ -216,13 +272,16 @@ def verification_stages(
     committee = layout.roster.committee
     provers = tuple(dict.fromkeys((*committee, *dealers)))
     coins = checked_by_step("the holders' coins, to which they are bound since they compared")
-    claim = Layout.balanced(layout.claim_length if products is None else products)
+    claim = product_layout(layout, products)
     lengths = {dealer: layout.input_length(dealer) for dealer in dealers} if inputs is None else inputs
-    rows = [Layout.balanced(length) for length in lengths.values() if length]
+    rows = [input_layout(layout, dealer, length) for dealer, length in lengths.items() if length]
+    sizes = [size for dealer in lengths if (size := layout.entry_sizes(dealer)) is not None]
     each = 4 * DEGREE * len(layout.field.primes) * len(committee)  # an element, to each holder
     masks = each * claim.masks(len(committee))
     proof = each * (claim.proof + 1 + max((own.masks(1) + own.proof for own in rows), default=0))
+    proof += len(committee) * max((own.letter_bytes for own in sizes), default=0)
     answers = each * (claim.answers(len(committee)) + sum(own.answers(1) for own in rows))
+    answers += each // DEGREE * sum(own.answers for own in sizes)
 
     def planned(
         what: str, asked: Step, members: Sequence[str], size: int = 0, number: int = 0, **known: Later
@@ -310,6 +369,13 @@ def _opened(holder: str, value: Any) -> tuple[Residues, bytes, Residues]:
     raise SecureError(f"{holder!r} opened something other than a share; nothing is joined.")
 
 
+def proof_bytes(roster: Roster, primes: int, claim: Layout) -> int:
+    """What one prover's masks, proof and answers take: dealt to each holder, and answered by each to each."""
+    holders = len(roster.committee)
+    elements = holders * (claim.masks(1) + claim.proof) + holders**2 * claim.answers(1)
+    return 4 * DEGREE * primes * elements
+
+
 def proving_bytes(layout: SharedStatistic) -> int:
     """What a holder or a dealer has in memory while it proves and answers in pieces: some ten copies of a piece."""
     if not layout.verify:
@@ -370,7 +436,7 @@ def show_coin(me: Party, *, layout: dict[str, Any], view: View, number: int, cho
     statistic = _read(me, layout, chosen)
     require_holder(me)
     tag, committee, field = statistic.tag, me.roster.committee, statistic.field
-    claim = Layout.balanced(statistic.claim_length)
+    claim = product_layout(statistic)
     if number == 0:
         require_agreement(me, _last(statistic))
         _deal(me, f"{tag}: masks", field, field.uniform((claim.masks(len(committee)), DEGREE), me.randomness))
@@ -384,7 +450,11 @@ def show_coin(me: Party, *, layout: dict[str, Any], view: View, number: int, cho
                 # Not a lie of the dealer: it cannot check coins if it is no holder.
                 raise SecureError(f"{dealer!r} was given other coins than the holders; nothing is answered.")
         for dealer in dealers:
-            inputs = Layout.balanced(statistic.input_length(dealer))
+            inputs, shape = input_layout(statistic, dealer), statistic.entry_sizes(dealer)
+            if shape is not None:
+                letter = received_from(me, _letter(tag), [dealer])[dealer]
+                shape.read(letter)
+                me.keep(f"{_letter(tag)} of {dealer}", letter)
             size = inputs.masks(1) + inputs.proof
             dealt = _elements(me, f"{tag}: input proof", [dealer], field, (size, DEGREE))
             me.keep(f"{tag}: input proof of {dealer}", dealt[dealer])
@@ -409,8 +479,11 @@ def prove_shares(
         left, right, _ = inputs.claims(me, own=True)
         proof = prove(inputs.extension, inputs.layout, left, right, masks=masks)
         _deal(me, f"{tag}: input proof", field, np.concatenate([masks, proof], axis=1))
+        letter = None if inputs.sizes is None else inputs.letter(me, inputs.sizes)
         for holder in committee:
             me.send(holder, f"{tag}: input challenge", seed)
+            if letter is not None:
+                me.send(holder, _letter(tag), letter)
     if me.name in committee:
         product = Product(statistic, seed)
         lengths = (product.layout.masks(len(committee)), DEGREE)
@@ -424,6 +497,16 @@ def prove_shares(
         proof = prove(product.extension, product.layout, left, right, masks=masks, prover=place)
         _deal(me, f"{tag}: proof", field, np.concatenate([proof, product.stated(me)[:, None]], axis=1))
     return Release(None, "nothing: the proofs travel sealed")
+
+
+def _letter(tag: str) -> str:
+    """The tag of what a dealer tells of the sums of its rows."""
+    return f"{tag}: letter"
+
+
+def _about_sizes(dealer: str) -> str:
+    """The name of the answers to it; no member's name begins with a space."""
+    return f" sizes of {dealer}"
 
 
 def _bytes(coins: Mapping[str, Any], committee: Sequence[str]) -> dict[str, bytes]:
@@ -467,6 +550,9 @@ def answer_proofs(
             proofs=dealt[:, None, cut:],
             own=value[:, None],
         )
+        if inputs.sizes is not None:
+            letter = me.recall(f"{_letter(tag)} of {dealer}")
+            answers[_about_sizes(dealer)] = inputs.small(me, inputs.sizes, letter)
     for holder in committee:
         me.send(holder, f"{tag}: answers", answers)
     return Release(None, "nothing: the answers travel sealed")
@@ -481,26 +567,45 @@ def conclude(me: Party, *, layout: dict[str, Any], view: View, number: int, chos
     received = received_from(me, f"{statistic.tag}: answers", committee)
     extension = Extension(statistic.field)
 
-    def concluded(what: str, length: int, places: Sequence[int], provers: Sequence[str], claim: str) -> list[str]:
-        answers = {}
-        for place, holder in enumerate(committee):
-            if not isinstance(received[holder], dict) or not isinstance(received[holder].get(what), np.ndarray):
-                return [f"{holder!r} did not answer"]
-            answers[place] = received[holder][what]
-        found = verdict(extension, Layout.balanced(length), answers, places=places, threshold=threshold)
-        if found.liars is None:
-            return [f"the answers about {claim} do not fit together"]
-        lies = [f"{committee[liar]!r} answered falsely about {claim}" for liar in found.liars]
-        lies += [f"the shares of the proof of {provers[prover]!r} are of no polynomial" for prover in found.disputed]
-        return lies + [f"{claim} by {provers[prover]!r} is false" for prover in found.refuted]
+    def answers_about(what: str) -> dict[int, Residues]:
+        return {place: received[holder][what] for place, holder in enumerate(committee)}
 
-    places = range(1, len(committee) + 1)
-    lies = concluded("", statistic.claim_length, places, committee, "what was computed")
-    for dealer in proving_dealers(statistic):
-        lies += concluded(dealer, statistic.input_length(dealer), [0], [dealer], "the shape of the rows")
+    def liars(numbers: Sequence[int] | None, claim: str) -> list[str]:
+        if numbers is None:
+            return [f"the answers about {claim} do not fit together"]
+        return [f"{committee[number]!r} answered falsely about {claim}" for number in numbers]
+
+    def proven(what: str, shape: Layout, places: Sequence[int], provers: Sequence[str], claim: str) -> list[str]:
+        decided = verdict(extension, shape, answers_about(what), places=places, threshold=threshold)
+        disputed = [
+            f"the shares of the proof of {provers[number]!r} are of no polynomial" for number in decided.disputed
+        ]
+        refuted = [f"{claim} by {provers[number]!r} is false" for number in decided.refuted]
+        return liars(decided.liars, claim) + disputed + refuted
+
+    def small(dealer: str, shape: Sizes) -> list[str]:
+        claim = "the size of the rows"
+        numbers, false = shape.false(answers_about(_about_sizes(dealer)), threshold=threshold)
+        return liars(numbers, claim) + ([f"{claim} by {dealer!r} is false"] if false else [])
+
+    dealers = proving_dealers(statistic)
+    sizes = {dealer: shape for dealer in dealers if (shape := statistic.entry_sizes(dealer)) is not None}
+    wanted = ["", *dealers, *map(_about_sizes, sizes)]
+    lies = [f"{holder!r} did not answer" for holder in committee if not _answers(received[holder], wanted)]
+    if not lies:
+        places = range(1, len(committee) + 1)
+        lies = proven("", product_layout(statistic), places, committee, "what was computed")
+        for dealer in dealers:
+            lies += proven(dealer, input_layout(statistic, dealer), [0], [dealer], "the shape of the rows")
+        lies += [lie for dealer, shape in sizes.items() for lie in small(dealer, shape)]
     me.forget(me.job)
     if not lies:
         me.keep(statistic.proven_name, me.recall(f"{statistic.tag}: proofs")[:, :, -1])
     for lie in lies:
         me.note(f"verification of {statistic.label}: {lie}; nothing is opened")
     return Release(lies, "whether the holders' answers fit together, and who lied if they do not")
+
+
+def _answers(received: Any, wanted: Sequence[str]) -> bool:
+    """Whether a holder has answered all that was asked."""
+    return isinstance(received, dict) and all(isinstance(received.get(what), np.ndarray) for what in wanted)

@@ -79,7 +79,10 @@ def choose(options: Synthesize, facts: PublicFacts, roster: Roster) -> Choice:
         )
         return Choice(asked, "Model: a Markov random field, as asked for.", warning if q > WITHOUT_ORDER else "")
     if options.model == "copula":
-        warning = f"A copula keeps of {names} only the association along the declared order; a field keeps all of it."
+        warning = (
+            f"Of {names} a copula keeps only the association along the declared order of the categories; a field keeps"
+            " all of it."
+        )
         return Choice(copula(), "Model: a Gaussian copula, as asked for.", warning if nominal else "")
     if mine := options.of_one_model("copula"):
         return Choice(copula(), f"Model: a Gaussian copula, because {', '.join(mine)} belongs to it.")

@@ -260,7 +260,7 @@ class SyntheticTable(Result):
         """What is mostly noise, or was not measured at all, before anything else is said."""
         names = list(self.details.get(MOSTLY_NOISE, ()))
         rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        noisy = (f"Mostly noise: {', '.join(names[:5])}{rest}.",) if names else ()
+        noisy = (f"Mostly noise: the released distribution of {', '.join(names[:5])}{rest}.",) if names else ()
         return (*self.warnings, *noisy, *(note for note in self.notes if note.startswith(TOO_FEW)))
 
     def view(self) -> View:
@@ -291,11 +291,12 @@ class SyntheticTable(Result):
         rest = len(marginals) - MOST_CHARTS
         more = (Text(text=f"The other {rest} columns are in the table."),) if rest > 0 else ()
         typical = tuple((name, column.kind, _typical(column, drawn[name])) for name, column in self.columns.items())
+        noted = tuple(note for note in self.notes if not note.startswith(TOO_FEW))  # that is a warning already
         return View(
             title=title,
             warnings=self._warnings(),
             quality=self._quality(),
-            answer=(lead, *score, *said, *together, *((Items(items=self.notes),) if self.notes else ())),
+            answer=(lead, *score, *said, *together, *((Items(items=noted),) if noted else ())),
             sections=(Section(title="The synthetic columns", blocks=(Figures(figures=charts), *more)),),
             terminal=(Table(title=title, head=("column", "kind", "most common, or the middle half"), rows=typical),),
         )

@@ -324,6 +324,8 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         top = max(top, float(measured.max(initial=0.0)) + 2 * released["sd"])
     ax.set_xlim(0, top * (1.18 if released is None else 1.03))
     _count_axis(ax.xaxis)
+    if "whole" in data:  # nothing can be more
+        ax.set_xticks([tick for tick in ax.get_xticks() if tick <= top])
 
 
 def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
@@ -517,7 +519,7 @@ def upset(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     if rest > 0:
         words = f"and {rest:,} smaller ones in the table"
         ax.text(1.0, 0.02, words, ha="right", va="bottom", color=SOFT, transform=ax.transAxes)
-    _count_axis(ax.xaxis)
+    _count_axis(ax.xaxis, most=4 if width < WIDE else 7)  # some of them lie left of zero
     ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= 1.16 * top])
 
 
@@ -579,9 +581,7 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
     tints = [(*to_rgb(colour), opacity) for colour, opacity in map(_tint, values)]
     ax.add_collection(PolyCollection(squares, facecolors=tints, edgecolors=LINE, linewidths=0.4))
     hidden = unknown[down, across]
-    ax.plot(
-        across[hidden] + 0.5, down[hidden] + 0.5, "x", color=INK, markersize=max(2.0, 0.35 * _cell(len(labels), width))
-    )
+    ax.plot(across[hidden] + 0.5, down[hidden] + 0.5, "x", color=INK, markersize=_cross(len(labels), width))
     signed = (values <= -SIGN_SHOWN) & ~hidden & (_cell(len(labels), width) < NUMBERED)
     if _cell(len(labels), width) >= NUMBERED:
         for x, y, value, crossed in zip(across, down, values, hidden, strict=True):
@@ -589,7 +589,7 @@ def heatmap(ax: Axes, data: Mapping[str, Any], width: float) -> None:
                 ax.text(
                     x + 0.5,
                     y + 0.5,
-                    f"{value:.2f}".replace("0.", "."),
+                    f"{value:z.2f}".replace("0.", "."),
                     ha="center",
                     va="center",
                     fontsize=9,
@@ -620,6 +620,10 @@ def _tint(value: float) -> tuple[str, float]:
     return BAR if value >= 0 else NOISE, 0.06 + 0.94 * min(abs(float(value)), 1.0)
 
 
+def _cross(count: int, width: float) -> float:
+    return min(max(2.0, 0.35 * _cell(count, width)), 12.0)
+
+
 def _most_cells(width: float) -> int:
     return MOST_CELLS if width >= WIDE else MOST_CELLS // 3
 
@@ -629,7 +633,10 @@ def _cell(count: int, width: float) -> float:
     return float((width - (120 if width < WIDE else 180)) / max(count, 1))
 
 
-def _heatmap_height(count: int, width: float) -> float:
+def _heatmap_height(labels: Sequence[str], width: float) -> float:
+    count = min(len(labels), _most_cells(width))
+    if count < FEW_CELLS:  # squares of about 46 pixels, and names that stand below them
+        return 46.0 * max(count - 1, 1) + 6.0 * min(max(map(len, labels)), 20 if width < WIDE else 34) + 80
     return count * min(max(_cell(count, width), 10.0), 30.0) + 170
 
 
@@ -770,7 +777,7 @@ HEIGHTS: Mapping[ChartName, Callable[[Mapping[str, Any], float], float]] = {
         ROW * min(len(data["counts"]), MOST_PATTERNS) + FOOT + 30 + 5.5 * min(max(map(len, data["parties"])), LONGEST)
     ),
     "blocks": lambda data, width: 290.0 if width < WIDE else 320.0,
-    "heatmap": lambda data, width: _heatmap_height(min(len(data["labels"]), _most_cells(width)), width),
+    "heatmap": lambda data, width: _heatmap_height(data["labels"], width),
     "scree": lambda data, width: 190.0 if width < WIDE else 240.0,
     "arrows": lambda data, width: 300.0 if width < WIDE else 420.0,
     "curves": lambda data, width: 270.0 if width < WIDE else 380.0,
@@ -794,11 +801,11 @@ def _whiskers(ax: Axes, values: Any, places: Any, reach: float) -> None:
     )
 
 
-def _count_axis(axis: Any) -> None:
+def _count_axis(axis: Any, *, most: int = 4) -> None:
     """Few ticks, short numbers."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10], integer=True, min_n_ticks=2))
+    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=2))
     axis.set_major_formatter(FuncFormatter(lambda value, _: _compact(value, max(axis.get_view_interval()))))
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-import benchmarks.common  # noqa: F401  (its code counts)
+import benchmarks.papers_common  # noqa: F401  (its code counts)
 import pytest
 from benchmarks import provenance_common as provenance
 
@@ -56,10 +56,10 @@ def test_a_changed_or_removed_file_is_noticed(tmp_path: Path, monkeypatch: pytes
 
 def test_the_code_of_a_run_is_what_it_has_loaded() -> None:
     files = provenance.loaded_code()
-    assert "benchmarks/common.py" in files
+    assert "benchmarks/papers_common.py" in files
     assert "benchmarks/provenance_common.py" not in files
     assert provenance.changed_files(files) == []
-    assert provenance.changed_files({**files, "benchmarks/common.py": "0" * 12})
+    assert provenance.changed_files({**files, "benchmarks/papers_common.py": "0" * 12})
 
 
 def test_data_count_by_their_bytes_where_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

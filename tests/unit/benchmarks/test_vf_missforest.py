@@ -41,6 +41,19 @@ def test_it_finds_a_curve_and_a_category(hidden: int | None, error: float, right
     np.testing.assert_array_equal(found, again)
 
 
+def test_expected_values_are_the_probabilities_of_the_same_categories() -> None:
+    layout, truth, holes, other = two_parties(400)
+    options = {"trees": 20, "rounds": 2, "seed": 1}
+    hard, soft = (vf_missforest(holes, layout, [other], expected=expected, **options) for expected in (False, True))
+    lost = np.isnan(holes[:, 0])
+    np.testing.assert_array_equal(soft[:, 0], hard[:, 0])
+    np.testing.assert_array_equal(soft[~lost], truth[~lost])
+    np.testing.assert_allclose(soft[lost, 1:].sum(axis=1), 1.0, atol=1e-6)
+    np.testing.assert_array_equal(soft[:, 1:].argmax(axis=1), hard[:, 1:].argmax(axis=1))
+    errors = [float(np.mean((found[lost, 1:] - truth[lost, 1:]) ** 2)) for found in (hard, soft)]
+    assert errors[1] < errors[0]
+
+
 def test_a_party_shows_components_rather_than_columns() -> None:
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal((200, 5)) @ np.diag([3, 2, 1, 0.1, 0.1])

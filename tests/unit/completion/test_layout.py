@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.completion.layout import Layout
+from colonnade.completion.quality import by_column
 from colonnade.data import Column, Columns
 from colonnade.errors import BadArguments, UnknownColumn
 
@@ -146,3 +147,18 @@ def test_expectable_rows_are_frequencies_and_no_further_from_any_legal_row() -> 
         assert (after <= before + 1e-5).all()
     assert np.allclose(layout.expectable(found), found, atol=1e-6)
     assert (layout.legal(raw) == layout.legal(found)).all()
+
+
+def test_the_error_of_a_date_names_its_step() -> None:
+    """Two hours of 1440 minutes; a count has no unit to name."""
+    columns = [
+        Column.from_dict({"name": "seen", "kind": "date", "from": "2024-01-01", "to": "2024-01-01", "step": "minute"}),
+        Column(name="steps", kind="count", lower=0, upper=10),
+    ]
+    layout = Layout(Columns(columns))
+    truth = layout.encode({"seen": np.array([0.0, 600.0]), "steps": np.array([0.0, 5.0])})
+    values = layout.encode({"seen": np.array([120.0, 720.0]), "steps": np.array([1.0, 6.0])})
+    errors = by_column(layout, values, truth, truth.mean(axis=0), truth.var(axis=0))
+    assert errors["seen"]["error"] == pytest.approx(120, rel=0.01)
+    assert errors["seen"]["unit"] == "minutes"
+    assert "unit" not in errors["steps"]

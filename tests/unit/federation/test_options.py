@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from colonnade.errors import BadArguments, BadPrivacyParameter
+from colonnade.errors import BadArguments, BadPrivacyParameter, UnknownColumn
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import Method, Procedure, Result, method_class
 from colonnade.federation.options import ColumnNames, Epsilon, Option, Response
@@ -83,6 +83,19 @@ def test_an_alias_brings_its_check_also_where_it_is_annotated_again(epsilon: flo
     assert Sample.declared()["epsilon"].option.help == "Said in other words."
     with pytest.raises(BadPrivacyParameter, match="epsilon must be positive and finite"):
         Sample(response="y", epsilon=epsilon)
+
+
+def test_columns_may_be_left_out() -> None:
+    method = Sample(response="y", columns=("!b",), pairs=(("d", "e"),))
+    assert method.reads() is None
+    assert method.choosing("abcdey").columns == ("a", "c"), "what other options name is theirs"
+    assert method.options()["columns"] == ["!b"], "each party chooses for itself"
+    with pytest.raises(UnknownColumn, match=r"no party has a column 'b' to leave out"):
+        method.choosing("acy")
+    with pytest.raises(BadArguments, match="not both"):
+        Sample(response="y", columns=("a", "!b")).choosing("aby")
+    named = Sample(response="y", columns=("a",))
+    assert named.choosing("aby") is named
 
 
 def test_an_option_of_one_model_may_be_set_with_that_model() -> None:

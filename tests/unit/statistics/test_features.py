@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.data.column import Column, Columns
-from colonnade.errors import ModulusTooSmall
+from colonnade.errors import ModulusTooSmall, SourceError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.papers.vfem.block import Design
 from colonnade.papers.vfem.information import information_layout
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.features import integer_bounds, quantize
+from colonnade.statistics.features import IntegerRows, integer_bounds, quantize
 from colonnade.statistics.moments import Moments
 
 WIDE = 2100
@@ -69,3 +69,24 @@ def test_the_weighted_matrix_of_vfem_is_opened_as_one_triangle() -> None:
     (tiles,) = layout.rounds
     assert [tile.diagonal for tile in tiles] == [True]
     assert layout.openings[0] == (WIDE + 2) * (WIDE + 3) // 2
+
+
+@pytest.mark.parametrize("masks", [None, 1])
+def test_rows_that_another_process_made_are_checked_against_every_bound(masks: int | None) -> None:
+    """Planted: an entry beyond gamma, a row beyond its norm, a mask between 0 and gamma, a record that counts twice."""
+    integers = IntegerRows(gamma=100, clip=1.2, masks=masks)
+    values = np.random.default_rng(1).uniform(-1, 1, (50, 3 + (masks or 0)))
+    rows = integers(values, SimulatedRandomness(1)).astype(np.int16)
+    integers.check(rows)
+    integers.check(rows[:0])
+    first = 0 if masks is None else 2
+    for features in ([101, 0, 0], [80, 80, 60]):
+        changed = rows.copy()
+        changed[7, first:] = features
+        with pytest.raises(SourceError, match="beyond their bounds"):
+            integers.check(changed)
+    for column, value in ((0, 200), (1, 50)) if first else ():
+        changed = rows.copy()
+        changed[7, column] = value
+        with pytest.raises(SourceError, match="beyond their bounds"):
+            integers.check(changed)

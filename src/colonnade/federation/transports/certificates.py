@@ -275,12 +275,12 @@ def renew(authority: Path, certificate: Path, revoked: Revoked) -> Subject | Non
     lasts longer, or as long as the authority, or it is revoked."""
     signed = _of_authority(authority / AUTHORITY, certificate)
     owner = subject_of(signed)
-    ends, life = signed.not_valid_after_utc, signed.not_valid_after_utc - signed.not_valid_before_utc
+    ends, life = signed.not_valid_after_utc, signed.not_valid_after_utc - signed.not_valid_before_utc - _BACKDATED
     last = read_certificate(authority / AUTHORITY).not_valid_after_utc
     if revoked.has(owner) or ends - _now() > life / 3 or ends >= last:
         return None
     purpose = signed.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    fresh = _issued(authority, signed, purpose, life=life - _BACKDATED)
+    fresh = _issued(authority, signed, purpose, life=life)
     with whole_file(certificate) as partial:
         partial.write_bytes(fresh.public_bytes(serialization.Encoding.PEM))
     return subject_of(fresh)

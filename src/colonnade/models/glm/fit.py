@@ -112,7 +112,15 @@ class GeneralizedFit(Procedure[Regression]):
         gaps = [name for name in dict.fromkeys(columns) if self.layout.facts.column(name).missing]
         unvaried = constant_response(self.layout.response, gaps)
         indicators = [feature.category is not None for feature in self.layout.features]
-        solution = solve(self.family, evaluate, width, columns=columns, indicators=indicators, unvaried=unvaried)
+        solution = solve(
+            self.family,
+            evaluate,
+            width,
+            columns=columns,
+            indicators=indicators,
+            joint=[name for name in columns if self.layout.facts.owner(name) != self.layout.response_party],
+            unvaried=unvaried,
+        )
         meat, explained = self.errors.meat(job, solution.everywhere())
         places = np.delete(np.arange(width), solution.absent)
         return remarks, solution, robust_covariance(solution.bread, meat[np.ix_(places, places)], explained[places])

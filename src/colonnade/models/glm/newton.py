@@ -14,9 +14,10 @@ the maximum likelihood fit. Both links are canonical, so B is the information.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -33,10 +34,18 @@ SINGULAR = 1e-10
 """Smallest eigenvalue of the information in units of its diagonal; below it columns determine one another."""
 SATURATED = 1e-6
 """The sum of the weights, as a share of that at zero: below it the response is told by the covariates."""
+FEWEST_WEIGHTS = 0.5
+"""The sum of the weights, in records: a maximum leaves residuals of about one record or more on each side."""
 VANISHED = 1e-3
 """Records by which a category's fitted variance counts; a maximum gives it the variance of the responses it has."""
 DETERMINED = 0.95
 """A correlation with the response at which a column alone leaves nothing to explain."""
+NEAR = 1.0
+"""s'B^-1 s from which on steps to a maximum shrink as their squares."""
+ALIKE, GROWING = 4, 0.7
+"""So many steps, each of at least this part of the one before, are those of a coefficient that grows without end."""
+OVERSHOT = 1.0
+"""The slope of the likelihood beyond a step, downwards, in units of that before it, upwards: more is too far."""
 SETTLED = 1e-8
 """s'B^-1 s before the last step: squared standard errors of distance. A further step would be about its square."""
 
@@ -57,6 +66,9 @@ class Evaluation:
 Evaluate = Callable[[Vector, float], Evaluation | None]
 """(Coefficients, a limit for predictors) -> sums over records, or None if predictors there exceed the limit, or leave
 the range in which they are computed."""
+EXITS = 2
+"""Log-odds whose steps leave the range so often have their maximum beyond it: the largest coefficients take them there,
+as features are in [-1, 1]."""
 STRIDE = 3.0
 """How much a step may raise the largest log mean: where exp runs away, Newton's method has no way back."""
 
@@ -90,46 +102,151 @@ def solve(
     *,
     columns: Sequence[str] = (),
     indicators: Sequence[bool] = (),
+    joint: Sequence[str] = (),
     unvaried: str = "",
 ) -> Solution:
-    """From the model without covariates. A step that leaves the range is halved.
+    """From the model without covariates.
 
     `columns` are those of the coefficients after the intercept, and `unvaried` is the sentence about a response that
-    does not vary, for refusals. A category that no record has leaves the model, if it is among the `indicators`.
+    does not vary, for refusals. A category that no record has leaves the model, if it is among the `indicators`. Where
+    there is no maximum, the columns in its way are left out and the others tried, as long as there are rounds, so that
+    a refusal names all of them. One of the `joint` columns must stay, if there are any.
     """
     columns = ("", *(columns or map(str, range(1, width))))
+    indicators = (False, *(indicators or [False] * (width - 1)))
     null = evaluate(np.zeros(width), math.inf)
-    if null is None:
+    start = np.zeros(width)
+    if null is not None:
+        start[0] = _intercept(family, null, unvaried)
+    first = None if null is None else evaluate(start, math.inf)
+    if null is None or first is None:
         raise NotEstimable("the offset leaves the range of predictors; subtract a number from it, its mean say.")
     empty = np.diag(null.bread) <= 0
-    absent = tuple(place for place, indicator in enumerate(indicators, 1) if indicator and empty[place])
-    if absent:
-        places = np.delete(np.arange(width), absent)
-        evaluate, null = _among(evaluate, places, width), null.only(places)
-        columns, indicators = [columns[place] for place in places], [indicators[place - 1] for place in places[1:]]
-    point = np.zeros(len(columns))
-    point[0] = _intercept(family, null, unvaried)
-    known = evaluate(point, math.inf)
-    used = 2
-    while known is not None and known.bread[0, 0] > SATURATED * null.bread[0, 0]:
-        _check_columns(known.bread, columns, indicators)
+    absent = tuple(place for place, indicator in enumerate(indicators) if indicator and empty[place])
+    places, used, out, refusal = np.delete(np.arange(width), absent), 2, dict[str, None](), None
+    beginning, known = start, first
+    while refusal is None or used < MOST_ROUNDS:
+        outcome = _climb(
+            family,
+            _among(evaluate, places, width),
+            null.only(places),
+            start[places],
+            known.only(places),
+            columns=[columns[place] for place in places],
+            indicators=[indicators[place] for place in places],
+            used=used,
+        )
+        used = outcome.steps
+        if isinstance(outcome, Solution):
+            if refusal is None:
+                return replace(outcome, absent=absent)
+            break
+        if refusal is not None and used >= MOST_ROUNDS:
+            break  # on its way, perhaps
+        refusal = refusal or outcome
+        out |= dict.fromkeys(outcome.columns)
+        start, known, end = beginning, first, np.zeros(width)
+        end[places] = 0.0 if outcome.point is None else outcome.point
+        places = np.array([place for place in places.tolist() if columns[place] not in out], dtype=np.intp)
+        if not {columns[place] for place in places.tolist()} & set(joint or columns[1:]):
+            raise NotEstimable(f"{refusal.cause}, and without such columns none is left; choose another response.")
+        if outcome.point is not None:  # what is left out stays at its mean; is that nearer than the beginning?
+            leaving = np.array([name in out for name in columns])
+            end[0] += float(end[leaving] @ null.bread[0, leaving]) / null.bread[0, 0]
+            end[leaving] = 0.0
+            nearer, used = evaluate(end, math.inf), used + 1
+            if nearer is not None and _distance(nearer.only(places)) < _distance(first.only(places)):
+                start, known = end, nearer
+    assert refusal is not None
+    raise NotEstimable(f"{refusal.cause}; leave out {', '.join(map(repr, out))} with columns={refusal.or_else}.")
+
+
+@dataclass(frozen=True)
+class _Obstacle:
+    """Why there is no maximum, the columns in its way, and what could be done besides leaving them out."""
+
+    cause: str
+    columns: Sequence[str]
+    steps: int
+    or_else: str = ""
+    point: Vector | None = None
+    """Where to go on without these columns."""
+
+
+def _climb(
+    family: Family,
+    evaluate: Evaluate,
+    null: Evaluation,
+    point: Vector,
+    sums: Evaluation,
+    *,
+    columns: Sequence[str],
+    indicators: Sequence[bool],
+    used: int,
+) -> Solution | _Obstacle:
+    """Newton's method from a point with these sums. A step that leaves the range is halved."""
+    obstacle = _collinear(null.bread, columns, used)
+    if obstacle is not None:
+        return obstacle
+    known: Evaluation | None = sums
+    step, near, steady, exits = np.zeros(len(point)), list[Vector](), np.zeros(len(point), dtype=bool), 0
+    level = np.array(indicators)
+    while known is not None and known.bread[0, 0] > max(SATURATED * null.bread[0, 0], FEWEST_WEIGHTS):
+        vanished = level & (np.diag(known.bread) < VANISHED)
+        if vanished.any():
+            steady = vanished
+        if steady.any() or _smallest(known.bread) < SINGULAR:
+            break
         step = _solved(known.bread, known.score)
-        distance = float(known.score @ step)
-        if distance < SETTLED:
-            return Solution(point + step, known.bread, null, used, absent)
+        slope = float(known.score @ step)
+        if slope < SETTLED:
+            return Solution(point + step, known.bread, null, used)
+        near = [*near, step][-ALIKE:] if slope < NEAR else []
+        steady = _steady(near) if len(near) == ALIKE else steady
+        if steady.any():
+            break
         limit = known.top + STRIDE if family == "poisson" else math.inf
-        known = None
-        while known is None and used < MOST_ROUNDS and np.abs(step).max() > 1e-9:
+        known, whole = None, step
+        while known is None and used < MOST_ROUNDS and exits < EXITS:
             known = evaluate(point + step, limit)
             used += 1
+            ahead = math.inf if known is None else float(known.score @ step)
             if known is None:
+                exits += family == "binomial" and step is whole
                 step = step / 2
+            elif ahead < -OVERSHOT * slope:
+                # The likelihood is concave: its slope along the step has turned, and the secant says about where.
+                known, step = None, step * max(slope / (slope - ahead), 0.1)
+        if exits == EXITS:
+            reach = np.abs(point + whole)
+            reach[0] = 0.0
+            steady = reach >= reach.max() / 2
+            break
         point = point + step
-    listed = ", ".join(map(repr, _separating(family, null, point, columns)))
-    raise NotEstimable(
+    growing = _separating(family, null, step, steady)
+    listed = list(dict.fromkeys(columns[place] for place in growing.tolist()))
+    onwards = point if steady.any() else None
+    if level[growing].all():
+        cause = f"the response is always the same in some category of {', '.join(map(repr, listed))}, whose coefficient"
+        or_else = ", or list fewer categories, so that rare ones are other"
+        return _Obstacle(f"{cause} grows without end", listed, used, or_else, onwards)
+    return _Obstacle(
         "the likelihood has no maximum within reach: some covariates separate the response, or predict it so well that"
-        f" coefficients grow without end; leave out {listed} with columns=."
+        " coefficients grow without end",
+        listed,
+        used,
+        point=onwards,
     )
+
+
+def _steady(near: Sequence[Vector]) -> NDArray[np.bool_]:
+    """Coefficients whose last steps, `near` the end, are alike. Steps to a maximum shrink as their squares there; where
+    records are separated, each makes their weights smaller by e, and is as long as the one before."""
+    alike = np.ones(len(near[0]), dtype=bool)
+    for before, step in itertools.pairwise(near):
+        alike &= (step * before > 0) & (np.abs(step) > GROWING * np.abs(before))
+    alike[0] = False
+    return alike
 
 
 def _among(evaluate: Evaluate, places: NDArray[np.intp], width: int) -> Evaluate:
@@ -144,8 +261,9 @@ def _among(evaluate: Evaluate, places: NDArray[np.intp], width: int) -> Evaluate
     return evaluated
 
 
-def _separating(family: Family, null: Evaluation, point: Vector, columns: Sequence[str]) -> list[str]:
-    """The columns that tell nearly all of the response by themselves; those of the largest coefficients, if none does.
+def _separating(family: Family, null: Evaluation, step: Vector, steady: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The columns that tell nearly all of the response by themselves; if none does, those whose coefficients grow with
+    `steady` steps; if none does, those with the longest last steps.
 
     At zero, score and bread of a binomial model are sum v x (y - 1/2) and sum v x x' / 4.
     """
@@ -153,11 +271,12 @@ def _separating(family: Family, null: Evaluation, point: Vector, columns: Sequen
     mean, lean = 4 * null.bread[0] / total, null.score / total
     variance = (spread / total - mean**2) * (0.25 - lean[0] ** 2)
     association = np.abs(lean - mean * lean[0]) / np.sqrt(np.maximum(variance, 1e-300))
-    sizes = np.abs(point) * np.sqrt(np.maximum(spread / total - mean**2, 0.0))
+    sizes = np.abs(step) * np.sqrt(np.maximum(spread / total - mean**2, 0.0))
     association[0] = sizes[0] = 0.0
-    alone = association > DETERMINED if family == "binomial" else np.zeros(len(columns), dtype=bool)
-    chosen = alone if alone.any() else sizes >= sizes.max() / 2
-    return list(dict.fromkeys(columns[place] for place in np.flatnonzero(chosen).tolist()))
+    alone = association > DETERMINED if family == "binomial" else np.zeros(len(step), dtype=bool)
+    longest = sizes >= sizes.max() / 2
+    longest[0] = False
+    return np.flatnonzero(next(places for places in (alone, steady, longest) if places.any()))
 
 
 def _intercept(family: Family, null: Evaluation, unvaried: str) -> float:
@@ -174,26 +293,30 @@ def _intercept(family: Family, null: Evaluation, unvaried: str) -> float:
     return math.log(mean / (1 - mean))
 
 
-def _check_columns(bread: Matrix, columns: Sequence[str], indicators: Sequence[bool]) -> None:
-    """Refuse categories that separate the response, and columns that do not vary or that determine one another."""
-    vanished = [columns[place] for place, own in enumerate(indicators, 1) if own and bread[place, place] < VANISHED]
-    if vanished:
-        listed = ", ".join(map(repr, dict.fromkeys(vanished)))
-        raise NotEstimable(
-            f"the response is always the same in some category of {listed}, whose coefficient grows without end; leave"
-            f" out {listed} with columns=, or list fewer categories, so that rare ones are other."
-        )
-    scale = np.sqrt(np.maximum(np.diag(bread), 0.0))
-    flat = dict.fromkeys(columns[place] for place in np.flatnonzero(~(scale > 0)).tolist())
+def _collinear(bread: Matrix, columns: Sequence[str], used: int) -> _Obstacle | None:
+    """Columns that do not vary, or that determine one another, where no record has a predictor of its own yet."""
+    flat = [columns[place] for place in np.flatnonzero(~(np.diag(bread) > 0)).tolist()]
     if flat:
-        listed = ", ".join(map(repr, flat))
-        raise NotEstimable(f"columns {listed} do not vary in the records used; leave them out with columns=.")
-    standard = bread / np.outer(scale, scale)
-    if np.linalg.eigvalsh(standard)[0] < SINGULAR:
-        out = ", ".join(map(repr, redundant(standard, columns, floor=NEARLY_SINGULAR)))
-        raise NotEstimable(
-            f"covariates determine one another, or the intercept, in the records used; leave out {out} with columns=."
-        )
+        listed = ", ".join(map(repr, dict.fromkeys(flat)))
+        return _Obstacle(f"columns {listed} do not vary in the records used", flat, used)
+    if _smallest(bread) >= SINGULAR:
+        return None
+    scale = np.sqrt(np.diag(bread))
+    out = redundant(bread / np.outer(scale, scale), columns, floor=NEARLY_SINGULAR)
+    return _Obstacle("covariates determine one another, or the intercept, in the records used", out, used)
+
+
+def _distance(sums: Evaluation) -> float:
+    """s'B^-1 s; infinite where the sums have no step."""
+    if not np.diag(sums.bread).min() > 0 or _smallest(sums.bread) < SINGULAR:
+        return math.inf
+    return float(sums.score @ _solved(sums.bread, sums.score))
+
+
+def _smallest(bread: Matrix) -> float:
+    """Eigenvalue, in units of the diagonal."""
+    scale = np.sqrt(np.maximum(np.diag(bread), 1e-300))
+    return float(np.linalg.eigvalsh(bread / np.outer(scale, scale))[0])
 
 
 def _solved(bread: Matrix, right: Matrix) -> Matrix:

@@ -59,7 +59,8 @@ from colonnade.statistics.shares import (
     shares_of,
 )
 
-Weighting = Literal["presence", "equal"]
+Weighting = Literal["presence", "conditional", "equal"]
+"""Of complete records: by how likely they are to be complete, by that given the holder's covariates, or not at all."""
 WEIGHT = 2**14
 """Integer steps of a weight of 1, the mean of those of complete records."""
 LARGEST_WEIGHT = 64
@@ -457,6 +458,11 @@ class Remarks:
     rare: int
     fewest: int
 
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Remarks:
+        whole = {name: int(told[name]) for name in ("capped", "unlikely", "rare", "fewest")}
+        return cls(counts=tuple(map(int, told["counts"])), effective=float(told["effective"]), **whole)
+
 
 class ScoreStages(JointStages):
     """Rounds of one layout: ranges of the predictors, rows, products, an opening."""
@@ -595,10 +601,7 @@ class PresenceStages:
 
     def run(self, job: Job) -> Remarks:
         job.ask(self.presence)
-        remarks = job.ask(self.weigh)[self.layout.response_party]
-        counts = tuple(int(count) for count in remarks["counts"])
-        whole = {name: int(remarks[name]) for name in ("capped", "unlikely", "rare", "fewest")}
-        return Remarks(counts=counts, effective=float(remarks["effective"]), **whole)
+        return Remarks.read(job.ask(self.weigh)[self.layout.response_party])
 
 
 # --- the parties' steps -----------------------------------------------------------------------------------
@@ -672,26 +675,33 @@ def weigh_complete(me: Party, *, layout: dict[str, Any]) -> Release:
     mine = [feature for feature in statistic.used if feature.party == me.name]
     own = design(me, mine, filled=statistic.filled)[records]
     response = [feature.column for feature in mine].index(statistic.response)
-    if statistic.weighting == "presence":
-        fitted = complete_weights(own, response, present[records])
-    else:
-        fitted = equal_weights(present[records])
+    fitted, remarks = presence_weights(own, response, present[records], statistic.family, statistic.weighting)
     _keep_weights(me, fitted, records, statistic.width)
+    return Release(remarks, "counts of patterns, and how unequal the weights of complete records are")
+
+
+def presence_weights(
+    own: Matrix, response: int, present: NDArray[np.bool_], family: str, weighting: Weighting
+) -> tuple[CompleteWeights, dict[str, Any]]:
+    """From the response holder's columns, the place of the response, and the mask (record, other party): the weights,
+    and what the coordinator is told of them."""
+    fitted = equal_weights(present)
+    if weighting != "equal":
+        fitted = complete_weights(own, response, present, conditional=weighting == "conditional")
     complete = fitted.weights > 0
-    event = own[complete, response] > (0 if statistic.family == "binomial" else -1 + 1e-9)
-    fewest = min(int(event.sum()), int((~event).sum())) if statistic.family == "binomial" else int(event.sum())
-    number = np.zeros(len(records), dtype=np.int64)
-    for mask in present[records].T:
+    event = own[complete, response] > (0 if family == "binomial" else -1 + 1e-9)
+    fewest = min(int(event.sum()), int((~event).sum())) if family == "binomial" else int(event.sum())
+    number = np.zeros(len(own), dtype=np.int64)
+    for mask in present.T:
         number = 2 * number + mask
-    value = {
-        "counts": np.bincount(number, minlength=2 ** len(statistic.others)),
+    return fitted, {
+        "counts": np.bincount(number, minlength=2 ** present.shape[1]),
         "effective": fitted.effective,
         "capped": fitted.capped,
         "unlikely": fitted.unlikely,
         "rare": fitted.rare,
         "fewest": fewest,
     }
-    return Release(value, "counts of patterns, and how unequal the weights of complete records are")
 
 
 def _keep_weights(me: Party, fitted: CompleteWeights, records: NDArray[np.intp], width: int) -> None:

@@ -67,12 +67,41 @@ def equal_weights(present: NDArray[np.bool_]) -> CompleteWeights:
     return CompleteWeights(complete, np.zeros((len(present), 0)), 0, 0, 0)
 
 
-def complete_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, cap: float = CAP) -> CompleteWeights:
-    """From the holder's columns (record, column), the place of the response, and the mask (record, other party)."""
+def complete_weights(
+    own: Matrix, response: int, present: NDArray[np.bool_], *, cap: float = CAP, conditional: bool = False
+) -> CompleteWeights:
+    """From the holder's columns (record, column), the place of the response, and the mask (record, other party).
+
+    `conditional`: with P(all | covariates of the holder) in place of P(all). Complete records then stand for others
+    with the same covariates, which is all that a right model of the response given all covariates needs, and what
+    presence owes to the covariates alone makes no weight. The scores of presence are those of the other weights.
+    """
     if present.all() or not present.all(axis=1).any():
         return equal_weights(present)
-    n = len(own)
+    complete = present.all(axis=1)
     terms, merged = own_terms(own, response)
+    probability, scores = _chances(terms, present)
+    average: Vector = np.full(len(own), complete.mean())
+    covariates = np.delete(own, response, axis=1)
+    varying = np.flatnonzero(np.ptp(covariates, axis=0))
+    if conditional and len(varying):
+        average = _chances(own_terms(covariates, int(varying[0]))[0], present)[0]
+    weights = np.where(complete, average / probability, 0.0)
+    unlikely = probability < average / 5
+    capped = weights > cap
+    weights = np.minimum(weights, cap)
+    return CompleteWeights(
+        weights * (complete.sum() / weights.sum()),
+        _orthonormal(scores),
+        int(capped.sum()),
+        int(unlikely.sum()),
+        merged,
+    )
+
+
+def _chances(terms: Matrix, present: NDArray[np.bool_]) -> tuple[Vector, Matrix]:
+    """P(all | terms), and the scores of its logits, the same term of each logit together."""
+    n = len(terms)
     design = np.column_stack([np.ones(n), terms])
     before = np.ones(n, dtype=bool)
     probability = np.ones(n)
@@ -84,14 +113,7 @@ def complete_weights(own: Matrix, response: int, present: NDArray[np.bool_], *, 
             scores.append(np.where(before, mask - chance, 0.0)[:, None] * design)
             probability = probability * chance
         before = before & mask
-    weights = np.where(before, before.mean() / probability, 0.0)
-    unlikely = probability < before.mean() / 5
-    capped = weights > cap
-    weights = np.minimum(weights, cap)
-    by_term = np.stack(scores, axis=2).reshape(n, -1)  # the same term of each logit together
-    return CompleteWeights(
-        weights * (before.sum() / weights.sum()), _orthonormal(by_term), int(capped.sum()), int(unlikely.sum()), merged
-    )
+    return probability, np.stack(scores, axis=2).reshape(n, -1)
 
 
 def _orthonormal(columns: Matrix) -> Matrix:

@@ -25,6 +25,7 @@ from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.models.linear.result import COMPLETE_CASES, Regression, Sample, missing_information
 from colonnade.models.matrix import columns_of
 from colonnade.statistics.features import Feature, constant_response, empty_rules, features
+from colonnade.statistics.forecast import at_most
 from colonnade.statistics.gaussian_em import GaussianFit, Pattern, PatternStatistics, fit_gaussian
 from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
@@ -77,6 +78,10 @@ def check_few_features(facts: PublicFacts, covariates: tuple[str, ...]) -> None:
         if excess > 0:
             many.append(f"{name!r} ({count})")
             excess -= count
+    if len(counts) >= MAXIMUM_FEATURES:
+        raise BadArguments(
+            f"{len(counts):,} columns are too many for a regression: {at_most(list(counts), MAXIMUM_FEATURES - 1)}."
+        )
     if many:
         raise BadArguments(
             f"the covariates give {counts.total()} features, and a regression takes at most {MAXIMUM_FEATURES - 1};"

@@ -32,9 +32,11 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.party import Party
+from colonnade.federation.plan import HOPELESS
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
+from colonnade.formatting import counted
 from colonnade.models.linear.estimate import response_patterns
 from colonnade.models.linear.factored import ROUGH, FactoredMoments, regression, roughness
 from colonnade.models.linear.result import NOT_VALID, Regression, Sample
@@ -310,19 +312,19 @@ class PrivateFit(Procedure[Regression]):
         ]
         if noisy > n:
             notes.append(
-                f"{forecast.HOPELESS}: the noise of a count is too large for {n:,} records;"
+                f"{HOPELESS}: the noise of a count is too large for {n:,} records;"
                 f" {forecast.enough_if_shared(epsilon, noisy / n)}, or fewer parties."
             )
         elif wide > n:
-            notes.append(f"{forecast.HOPELESS}: {self._fewer(n)}.")
+            notes.append(f"{HOPELESS}: {self._fewer(n)}.")
         return tuple(notes)
 
     def _fewer(self, count: float) -> str:
         """The cure where records are too few for the features of a pair of parties."""
         most = max(int(count // self.minimum_joint), 1)
         return (
-            f"{max(count, 0):,.0f} records are enough for {most} features of a pair of parties ({self.minimum_joint}"
-            f" records each); keep at most {most} columns with columns="
+            f"{max(count, 0):,.0f} records are enough for {counted(most, 'feature')} of a pair of parties"
+            f" ({self.minimum_joint} records each); keep at most {counted(most, 'column')} with columns="
         )
 
     def _check_counts(self, data: FactoredMoments) -> None:

@@ -98,19 +98,29 @@ def standard_moments(
     if moments.noise_sd:
         return _noisy(moments, target, clipped)
     if moments.presence == "known":
-        mean, covariance, n, notes = _exact(moments, response, gamma)
+        law = observed_law(moments, response, gamma)
     else:
         second = second_moments(moments)
         mean = second.matrix[0, 1:]
-        covariance = second.matrix[1:, 1:] - np.outer(mean, mean)
-        n, notes = float(moments.n), ()
-    varies = np.diag(covariance) > COARSE / gamma**2
+        law = Law(mean, second.matrix[1:, 1:] - np.outer(mean, mean), float(moments.n))
+    varies = np.diag(law.covariance) > COARSE / gamma**2
     if not varies[target]:
         raise NotEstimable(constant_response(response, gaps))
-    return _standard(mean, covariance, varies, target, n, 0.0, notes)
+    return _standard(law.mean, law.covariance, varies, target, law.n, 0.0, law.notes)
 
 
-def _exact(moments: MomentsResult, response: str, gamma: int) -> tuple[Vector, Matrix, float, tuple[str, ...]]:
+@dataclass(frozen=True, eq=False)
+class Law:
+    """Means and covariances of all features, the response among them."""
+
+    mean: Vector
+    covariance: Matrix
+    n: float
+    notes: tuple[str, ...] = ()
+
+
+def observed_law(moments: MomentsResult, response: str, gamma: int) -> Law:
+    """Of exact moments by pattern: of complete records directly, else by maximum likelihood."""
     names = [feature.name for feature in moments.features]
     patterns = []
     for entries, gram in zip(moments.entries, moments.grams, strict=True):
@@ -123,7 +133,7 @@ def _exact(moments: MomentsResult, response: str, gamma: int) -> tuple[Vector, M
     if len(patterns) == 1 and len(patterns[0].observed) == len(names):
         (only,) = patterns
         mean = only.sums / only.count
-        return mean, only.about(mean)[1] / only.count, only.count, ()
+        return Law(mean, only.about(mean)[1] / only.count, only.count)
     _together(moments)
     centre, variance = data.available()
     varying = np.flatnonzero(variance > COARSE / gamma**2)
@@ -141,7 +151,36 @@ def _exact(moments: MomentsResult, response: str, gamma: int) -> tuple[Vector, M
         f"Blocks are missing: the covariance is the maximum likelihood one over {len(patterns)} patterns, right if"
         " records are missing at random and the columns are jointly Gaussian."
     )
-    return mean, covariance, data.n, (note,)
+    return Law(mean, covariance, data.n, (note,))
+
+
+# --- cross-validation ---------------------------------------------------------------------------------------------
+
+
+def joined(folds: Sequence[MomentsResult]) -> MomentsResult:
+    """The moments of several folds as one."""
+    return replace(folds[0], grams=tuple(sum(grams) for grams in zip(*(fold.grams for fold in folds), strict=True)))
+
+
+def held_out_loss(fold: MomentsResult, training: Law, direction: Vector, intercept: float) -> float:
+    """The mean of (z'd - a)^2 / 2 over a fold's records z, d being 1 for the response and less the slopes else.
+
+    What a record lacks is replaced by its mean given what it shows under the law of the training records, and its
+    variance is added: the expected loss, as in the E-step of EM.
+    """
+    names = [feature.name for feature in fold.features]
+    total, count = 0.0, 0.0
+    for entries, gram in zip(fold.entries, fold.grams, strict=True):
+        seen = np.array([names.index(name) for name in entries[1:]], dtype=np.intp)
+        lost = np.setdiff1d(np.arange(len(names)), seen)
+        between = training.covariance[np.ix_(seen, lost)]
+        toward = np.linalg.lstsq(training.covariance[np.ix_(seen, seen)], between, rcond=None)[0]
+        left = training.covariance[np.ix_(lost, lost)] - between.T @ toward
+        constant = direction[lost] @ (training.mean[lost] - training.mean[seen] @ toward) - intercept
+        form = np.append(constant, direction[seen] + toward @ direction[lost])
+        total += float(form @ gram @ form + gram[0, 0] * (direction[lost] @ left @ direction[lost]))
+        count += float(gram[0, 0])
+    return total / (2.0 * max(count, 1.0))
 
 
 def _together(moments: MomentsResult) -> None:

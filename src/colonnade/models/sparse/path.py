@@ -74,12 +74,11 @@ def link(family: Family, mean: float) -> float:
     return math.log(mean / (1.0 - mean)) if family == "binomial" else math.log(mean)
 
 
-def saturated_loss(family: Family, y: Vector) -> float:
-    """The mean loss of a model with one parameter a record."""
+def saturated_loss(family: Family, y: Vector, shares: Vector) -> float:
+    """The mean loss, with these shares of the records, of a model with one parameter a record."""
     if family != "poisson":
         return 0.0
-    positive = y[y > 0]
-    return float((positive - positive * np.log(positive)).sum() / len(y))
+    return float(shares @ (y - y * np.log(np.maximum(y, 1.0))))  # counts: y log y = 0 at 0 and 1
 
 
 # --- the path ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ columns, along a path of lambdas, and chooses one by BIC or cross-validation. Tw
 - `solver="newton"` (the default otherwise): a quasi-Newton method with one masked total predictor a round.
 
 A third one, `solver="wald"` (binomial and poisson), fits the model without a penalty as `Regress(family=...)` does,
-with weights for missing blocks, and puts the penalty on the Wald distance from that fit (Wang and Leng 2007).
+and puts the penalty on the Wald distance from that fit (Wang and Leng 2007). Where blocks are missing, moments go
+through EM, and the other two weigh complete records by presence, as `Regress` does.
 
 The paper's own ADMM is `colonnade.papers.VFLGLMVS`, which shares the path and the rounds. The claims, and what each
 solver discloses, are in `select.claim.md`.
@@ -17,8 +18,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -42,11 +43,20 @@ from colonnade.federation.options import (
 from colonnade.federation.roster import Roster
 from colonnade.models.glm.fit import WEIGHED, GeneralizedFit, moments_of, verdict
 from colonnade.models.glm.newton import Solution
-from colonnade.models.glm.scores import Remarks
+from colonnade.models.glm.scores import Remarks, Weighting
 from colonnade.models.matrix import empty_text, missing_blocks
-from colonnade.models.sparse.moments import Clipped, log_odds, standard_moments
+from colonnade.models.sparse.moments import (
+    Clipped,
+    StandardMoments,
+    held_out_loss,
+    joined,
+    log_odds,
+    observed_law,
+    standard_moments,
+)
 from colonnade.models.sparse.path import (
     Family,
+    PathPoint,
     Traced,
     WeightedLasso,
     lambda_sequence,
@@ -66,7 +76,6 @@ from colonnade.models.sparse.result import (
     withheld_note,
 )
 from colonnade.models.sparse.rounds import (
-    MOST_FOLDS,
     Masking,
     QuasiNewton,
     Reserved,
@@ -78,11 +87,12 @@ from colonnade.models.sparse.rounds import (
     check_response,
     later_path,
     show_presence,
+    weigh_records,
 )
 from colonnade.statistics import forecast
 from colonnade.statistics.features import empty_notes, features
 from colonnade.statistics.joint import check_budget
-from colonnade.statistics.moments import MomentComputation, Moments, MomentsLayout, MomentsResult
+from colonnade.statistics.moments import MOST_FOLDS, MomentComputation, Moments, MomentsLayout, MomentsResult
 
 MIDDLE = 0.1
 """Masked rounds start the path at this share of the largest lambda: enough columns to mix, see `trace_path`."""
@@ -90,6 +100,11 @@ MOST_ROUNDS = 1_000_000
 """Rounds that a plan may reserve."""
 COMPLETE_RECORDS = (
     "Only records that every party of the model has are used: right if records are missing completely at random."
+)
+
+WEIGHED_GIVEN_COVARIATES = (
+    "Records that every party of the model has are used, weighed so that they stand for those that lack a block: right"
+    " if whether a record has all blocks depends on the response holder's columns only, and the model's form is right."
 )
 
 
@@ -182,13 +197,22 @@ class Select(PathOptions):
     name: ClassVar[str] = "select"
     rests_on: ClassVar[tuple[str, ...]] = ("moments", "describe")
 
+    missing: Annotated[
+        Literal["all", "complete-case"],
+        Option(
+            "Where blocks are missing. all: every record with the response counts, by EM in moments, and in rounds and"
+            " with solver='wald' through weights by which complete records stand for all. complete-case: records that"
+            " every party has, each alike.",
+            only={"epsilon": (None,)},
+        ),
+    ] = "all"
     solver: Annotated[
         Literal["moments", "newton", "wald"] | None,
         Option(
             "moments: one secure computation of moments; a binomial likelihood is taken to second order and scaled to"
             " log-odds. newton: masked rounds. wald (binomial, poisson): from the fit of Regress(family=...), which"
-            " weighs records for missing blocks and shows no predictor; it needs more complete records than columns."
-            " By default moments with epsilon or for gaussian with BIC, else newton."
+            " shows no predictor; it needs more complete records than columns."
+            " By default moments with epsilon or for gaussian, else newton."
         ),
     ] = None
     epsilon: OptionalEpsilon = None
@@ -227,6 +251,8 @@ class Select(PathOptions):
                 "no private route is known for family='poisson'; synthesize a table with Synthesize(epsilon=...) and"
                 " fit it without epsilon."
             )
+        if self.missing == "complete-case" and self.presence_used != "known":
+            raise BadArguments("missing='complete-case' needs presence='known'; leave presence out.")
         if self.solver == "newton" and self.epsilon is not None:
             raise BadArguments("solver='newton' shows predictors and cannot be private; leave solver out with epsilon.")
         if self.solver == "wald" and (self.family == "gaussian" or self.epsilon is not None or self.criterion == "cv"):
@@ -234,10 +260,13 @@ class Select(PathOptions):
                 "solver='wald' is for family='binomial' or 'poisson' without epsilon and with criterion='bic'; leave"
                 " solver out."
             )
-        if self.solver_used == "moments" and (self.criterion == "cv" or self.family == "poisson"):
+        if self.solver_used == "moments" and self.family == "poisson":
+            raise BadArguments("moments have no poisson likelihood; leave solver out.")
+        known = self.epsilon is None and self.presence_used == "known"
+        if self.solver_used == "moments" and self.criterion == "cv" and not (self.family == "gaussian" and known):
             raise BadArguments(
-                "moments have no held-out records and no poisson likelihood; use criterion='bic' with family='gaussian'"
-                " or 'binomial', or solver='newton' without epsilon."
+                "cross-validation from moments is for family='gaussian' with presence='known' and without epsilon; use"
+                " criterion='bic', or solver='newton' without epsilon."
             )
 
     @property
@@ -245,7 +274,7 @@ class Select(PathOptions):
         """Moments where they suffice, since they are faster and show no record."""
         if self.solver is not None:
             return self.solver
-        if self.epsilon is not None or (self.family, self.criterion) == ("gaussian", "bic"):
+        if self.epsilon is not None or self.family == "gaussian":
             return "moments"
         return "newton"
 
@@ -255,10 +284,12 @@ class Select(PathOptions):
         return self.presence or ("known" if self.epsilon is None else "secret")
 
     def missing_data(self) -> str:
-        if self.solver_used == "newton":
+        if self.missing == "complete-case":
             return COMPLETE_RECORDS
         if self.solver_used == "wald":
             return WEIGHED
+        if self.solver_used == "newton":
+            return WEIGHED_GIVEN_COVARIATES
         if self.presence_used == "known" and self.epsilon is None:
             return (
                 "All records that have the response are used, those that lack a block by EM: right if records are"
@@ -276,7 +307,8 @@ class Select(PathOptions):
             return QuasiNewton(layout, reserved, tolerance=self.tolerance)
 
         # Measured: 5 to 8 rounds a lambda; reserved with room to spare.
-        return PathByRounds(self, facts, roster, solver, name="newton", rounds_each=40)
+        weighting: Weighting = "conditional" if self.missing == "all" else "equal"
+        return PathByRounds(self, facts, roster, solver, name="newton", rounds_each=40, weighting=weighting)
 
 
 # --- what every path has ------------------------------------------------------------------------------------------
@@ -327,6 +359,7 @@ class PathFromMoments(Path):
         super().__init__(method, facts)
         self.method = method
         self.gamma = method.gamma or (2**22 if method.epsilon is None else 2**12)
+        self.folds = method.folds if method.criterion == "cv" else 0
         self.gaps = tuple(name for name in self.covariates if facts.column(name).missing)
         names = (*self.covariates, method.response)
         self.source: MomentComputation | ScaledMoments
@@ -348,8 +381,10 @@ class PathFromMoments(Path):
             )
         self.stages = self.source.stages
         self.notes = (*self.source.notes, "The whole path follows from these moments; no party is asked again.")
+        if self.folds:
+            self.notes = (*self.notes, f"The coordinator sees the moments of each of {self.folds} folds of the cohort.")
         if isinstance(self.source, ScaledMoments):
-            self.notes = (*forecast.choice(noise=self.source.correlation_noise, n=facts.n), *self.notes)
+            self.notes = (*self.notes, *forecast.choice(noise=self.source.correlation_noise, n=facts.n))
 
     def _exact_layout(self, names: tuple[str, ...], facts: PublicFacts, roster: Roster) -> MomentsLayout:
         """Per pattern, of the records with the response, where the presence is known."""
@@ -358,8 +393,9 @@ class PathFromMoments(Path):
             parties = list(dict.fromkeys(feature.party for feature in features(facts, names)))
             response_party = parties.index(facts.owner(self.method.response))
             every = itertools.product((False, True), repeat=len(parties))
-            patterns = tuple(mask for mask in every if mask[response_party])
-        return Moments(
+            whole = self.method.missing == "complete-case"
+            patterns = tuple(mask for mask in every if (all(mask) if whole else mask[response_party]))
+        layout = Moments(
             epsilon=None,
             columns=names,
             presence=presence,
@@ -368,16 +404,24 @@ class PathFromMoments(Path):
             view=self.method.view,
             verify=self.method.verify,
         ).layout(facts, roster)
+        return replace(layout, folds=self.folds)
 
     def run(self, job: Job) -> Selection:
         if isinstance(self.source, ScaledMoments):
             fitted = self.fitted(*self.source.run(job))
         else:
             moments = self.source.run(job)
-            fitted = self.fitted(moments.having(self.method.response) if moments.presence == "known" else moments)
+            folds = moments.having(self.method.response).by_fold(self.folds) if self.folds else []
+            if folds:
+                moments = joined(folds)
+            elif moments.presence == "known":
+                moments = moments.having(self.method.response)
+            fitted = self.fitted(moments, folds=folds)
         return self.selection(job, fitted, "moments")
 
-    def fitted(self, moments: MomentsResult, clipped: Clipped | None = None) -> Fitted:
+    def fitted(
+        self, moments: MomentsResult, clipped: Clipped | None = None, folds: Sequence[MomentsResult] = ()
+    ) -> Fitted:
         """The path from moments that were computed, of rows that were clipped; no party is asked."""
         method = self.method
         standard = standard_moments(moments, method.response, gamma=self.gamma, clipped=clipped, gaps=self.gaps)
@@ -420,6 +464,9 @@ class PathFromMoments(Path):
         # To second order a binomial likelihood is least squares too: without its variance profiled out, chance would
         # lower the deviance by 4 q (1 - q) for each column instead of 1, and of rare events (q) none would be chosen.
         scores = scores_by_bic("gaussian", points, n=carried, half=half)
+        if folds:
+            along = [point.lam for point in points]
+            scores = scores_by_folds(self.left_out(folds, standard, along, solver.largest), lambdas=along, half=half)
         return Fitted(
             points=points,
             scores=scores,
@@ -436,6 +483,31 @@ class PathFromMoments(Path):
             rounds=1,
             notes=(*notes, *filter(None, [traced.ended])),
         )
+
+    def left_out(
+        self, folds: Sequence[MomentsResult], standard: StandardMoments, lambdas: Sequence[float], largest: float
+    ) -> list[list[PathPoint]]:
+        """The path without each fold, in the units of all records, with its loss over that fold."""
+        names = [feature.name for feature in folds[0].features]
+        target = names.index(self.method.response)
+        paths = []
+        for number, fold in enumerate(folds):
+            law = observed_law(joined([*folds[:number], *folds[number + 1 :]]), self.method.response, self.gamma)
+            within = np.delete(np.delete(law.covariance, target, axis=0), target, axis=1)
+            solver = moment_solver(
+                within * np.outer(standard.inverse, standard.inverse),
+                np.delete(law.covariance[:, target], target) * standard.inverse,
+                float(law.covariance[target, target]),
+                tolerance=self.method.tolerance,
+                largest=largest,
+            )
+            points = []
+            for point in self.trace(solver, np.array(lambdas)).points:
+                direction = np.insert(-point.coefficients * standard.inverse, target, 1.0)
+                loss = held_out_loss(fold, law, direction, float(direction @ law.mean))
+                points.append(replace(point, held_out=loss))
+            paths.append(points)
+        return paths
 
 
 # --- from a fit without a penalty ---------------------------------------------------------------------------------
@@ -455,7 +527,7 @@ class PathFromFit(Path):
             family=method.family,
             names=(*self.covariates, method.response),
             offset=None,
-            weighting="presence",
+            weighting="presence" if method.missing == "all" else "equal",
             gamma=method.gamma or 2**20,
         )
         self.stages = self.source.stages
@@ -500,7 +572,7 @@ class PathFromFit(Path):
             nobs=remarks.counts[-1],
             rounds=solution.steps,
             notes=(
-                verdict(remarks, len(solution.params), weighed=True),
+                verdict(remarks, len(solution.params), weighed=self.source.weighting == "presence"),
                 "The path minimises the Wald distance from the fit without a penalty, plus the penalty. Objective and"
                 f" deviance are of that distance; BIC counts {records:,.0f} records, which the weighed ones are worth.",
                 *filter(None, [traced.ended]),
@@ -523,6 +595,7 @@ class PathByRounds(Path):
         *,
         name: Solver,
         rounds_each: int,
+        weighting: Weighting = "equal",
     ) -> None:
         """`rounds_each`: of each solution, reserved unless the options say how many rounds there may be in all."""
         super().__init__(method, facts)
@@ -535,6 +608,7 @@ class PathByRounds(Path):
             columns=self.covariates,
             folds=folds,
             masking=method.masking,
+            weighting=weighting,
         )
         layout.check()
         lambdas = method.n_lambdas if method.lambdas is None else len(method.lambdas)
@@ -559,6 +633,13 @@ class PathByRounds(Path):
         self.records = layout.stage(
             "records", agree_records, layout.parties, discloses="how many records all have", reply_bytes=9
         )
+        self.weights = layout.stage(
+            "weights",
+            weigh_records,
+            [layout.response_party],
+            discloses="how many records each pattern of parties has, and how unequal the weights of complete ones are",
+            reply_bytes=64 + 9 * 2 ** len(layout.others),
+        )
         self.units = layout.stage(
             "coefficients",
             block_units,
@@ -567,7 +648,8 @@ class PathByRounds(Path):
             discloses="the fitted coefficients",
             reply_bytes=layout.block_bytes,
         )
-        self.stages = (self.presence, self.records, *self.solver.stages, self.units)
+        weighed = (self.weights,) if weighting != "equal" else ()
+        self.stages = (self.presence, self.records, *weighed, *self.solver.stages, self.units)
         whose = "the total linear predictor" if layout.masking == "masked" else "each party's linear predictor"
         self.notes = (
             f"At most {self.reserved.rounds:,} rounds are reserved; a path usually needs far fewer.",
@@ -575,7 +657,10 @@ class PathByRounds(Path):
             " residuals by record, from which they can work out the response.",
             *self.solver.notes,
             *empty_notes(dict.fromkeys(layout.filled, "drop")),
-            "Only records that every party has are used: right if records are missing completely at random. With"
+            f"{layout.response_party!r} weighs the records that every party has, by its own columns and who has which"
+            " record; from the residuals the parties with covariates can work these weights out."
+            if weighed
+            else "Only records that every party has are used: right if records are missing completely at random. With"
             " missing blocks use Select(solver='moments') (gaussian) or Select(solver='wald').",
         )
 
@@ -584,13 +669,17 @@ class PathByRounds(Path):
         job.ask(self.presence)
         counted: dict[str, int] = job.ask(self.records)
         n, p, half = counted[layout.response_party], len(layout.features), layout.scale[1]
+        worth, remarks = float(n), None
+        if layout.weighting != "equal":
+            remarks = Remarks.read(job.ask(self.weights)[layout.response_party])
+            worth = remarks.effective
         rounds = Rounds(job, layout, self.reserved)
         solver = self.solver.start(rounds, fold=None)
         traced = self._trace(solver, self.lambdas(solver.largest, n=n, p=p, half=half))
         notes = withheld_note(traced, response_party=layout.response_party, half=half)
         points = traced.points
         if options.criterion == "bic":
-            scores = scores_by_bic(options.family, points, n=n, half=half)
+            scores = scores_by_bic(options.family, points, n=worth, half=half)
         else:
             lambdas = np.array([point.lam for point in points])
             left_out = [
@@ -604,7 +693,9 @@ class PathByRounds(Path):
         for party, part in job.ask_each(self.units, own).items():
             slopes[:, layout.place(party)] = part["slopes"]
             offsets += part["offsets"]
-        if n < job.facts.n:
+        if remarks is not None and n < sum(remarks.counts):
+            notes = (*notes, verdict(remarks, 1 + points[best(scores)].df, weighed=True))
+        elif n < job.facts.n:
             notes = (*notes, f"Only the {n:,} records that every party has are used.")
         fitted = Fitted(
             points=points,

@@ -35,7 +35,6 @@ from colonnade.models.sparse.penalties import Penalty, penalty_slope, violations
 from colonnade.models.sparse.result import Selection
 from colonnade.models.sparse.rounds import (
     COEFFICIENTS,
-    RESIDUAL_COST,
     RESIDUALS,
     ROUND,
     Reserved,
@@ -44,6 +43,7 @@ from colonnade.models.sparse.rounds import (
     later_fold,
     layout_of,
     received_residuals,
+    residual_cost,
     respond,
     responding,
     response_of,
@@ -374,7 +374,7 @@ def _multipliers(me: Party, model: RoundLayout, size: int) -> Vector:
     return np.asarray(value, dtype=np.float64)
 
 
-HOLDER_COST = compose([RESIDUAL_COST, Unbounded("loss", "norms of the residuals of ADMM, in every round")])
+HOLDER_COST = compose([residual_cost(), Unbounded("loss", "norms of the residuals of ADMM, in every round")])
 
 
 @step(cost=HOLDER_COST)

@@ -95,8 +95,8 @@ class Estimate:
         if left:
             notes.append(
                 f"{TOO_FEW} to measure how the columns of these parties go together (noise above"
-                f" {LEAVE}); their correlations are the maximum-determinant completion of the others:"
-                f" {', '.join(left)}."
+                f" {LEAVE}): {', '.join(left)}. Their correlations are what the measured ones imply (the"
+                " maximum-determinant completion)."
             )
         poor = [(noise, a, b) for a, b, _, noise in self._pairs() if noise > WARN and (a, b) not in self.completed]
         if poor:
@@ -104,7 +104,7 @@ class Estimate:
             worst = f"at most {noise:.2g}" if math.isfinite(noise) else "the worst without limit"
             notes.append(
                 f"Correlations of {len(poor)} pairs of parties carry noise with a standard deviation above {WARN},"
-                f" {worst} ({a!r} with {b!r})."
+                f" {worst} ({f'within {a!r}' if a == b else f'{a!r} with {b!r}'})."
             )
         if self.moved:
             notes.append(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from colonnade.errors import BadPrivacyParameter
+from colonnade.errors import BadArguments, BadPrivacyParameter
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
@@ -30,7 +30,7 @@ from colonnade.statistics.features import empty_notes
 from colonnade.statistics.marginals import on_simplex
 from colonnade.synthesis.field.fit import MarkovField, Measurement, fit, require_inference
 from colonnade.synthesis.field.graph import Names, Triangulation, triangulate, within_limit
-from colonnade.synthesis.field.rounds import TableRounds, unit_cost
+from colonnade.synthesis.field.rounds import MAXIMUM_OPENED, TableRounds, unit_cost
 from colonnade.synthesis.field.sample import FieldSampler, synthetic_table
 from colonnade.synthesis.field.schema import CUTS_SHARE, Cuts, PrivateCuts, Schema, TableQuery, equal_mass
 from colonnade.synthesis.field.selection import pair_scores, select_pairs, share_units, triples_that_pay
@@ -107,6 +107,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
             share=CUTS_SHARE,
         )
         width = len(self.schema.names)
+        self._check_width()
         units = [width]
         if width > 1:
             units += [width * (width - 1) // 2, options.tables or math.ceil(TABLES_A_COLUMN * width)]
@@ -123,6 +124,16 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         )
         self.notes += empty_notes(dict.fromkeys(self.schema.filled, "drop"))
 
+    def _check_width(self) -> None:
+        """All pairs of columns are counted in one round."""
+        coarse = sorted(min(self.options.bins or BINS, size) for size in self.schema.sizes.values())
+        most = next((k for k in range(len(coarse), 0, -1) if sum(coarse[-k:]) ** 2 <= 2 * MAXIMUM_OPENED), 0)
+        if most < len(coarse):
+            raise BadArguments(
+                f"the pairs of {len(coarse):,} columns have more cells than a round counts ({MAXIMUM_OPENED:,}); keep"
+                f" at most {most} columns with columns=, or take fewer bins=."
+            )
+
     def _forecast(self, n: int, mus: Sequence[int]) -> tuple[str, ...]:
         """Of the pairs in coarse bins: if noise hides these, columns come out as if they were independent."""
         if len(mus) < 2 or not mus[1]:
@@ -134,6 +145,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
             largest=first * second,
             epsilon=self.options.epsilon,
             table=f"the smallest pair of columns, of {first} x {second} coarse cells,",
+            columns=len(self.schema.names),
         )
 
     def _noise(self, roster: Roster, units: Sequence[int]) -> Sequence[int]:
@@ -215,7 +227,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         sd, n = self._one_way_sd, schema.facts.n
         words = {}
         for name, size in schema.sizes.items():
-            words[name] = f"{size} cells; a count is off by {200 * sd / n:.2g} % of the records at most, mostly"
+            words[name] = f"{size} cells; a count is usually off by less than {200 * sd / n:.2g} % of the records"
             if name in marginals:
                 words[name] += f"; {marginals[name].in_words(schema.facts.column(name).label)}"
         return words

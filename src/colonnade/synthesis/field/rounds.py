@@ -446,12 +446,24 @@ class Round(SharedStatistic):
         for block in range(shape.blocks):
             yield {key: self.field.encode(rows[shape.rows(block)]) for key, rows in dealt.items()}
 
+    def _dealt_blocks(self, me: Party, dealer: str, *, own: bool) -> Iterable[dict[str | Names, Residues]]:
+        """What a party deals in this round, or a holder's shares of it."""
+        dealt = list(dict.fromkeys(key for key, _, _ in self._groups(dealer)))
+        return self._own_blocks(me) if own else self._all_blocks(me, dealt)
+
+    def sized_columns(self, dealer: str) -> tuple[int, ...]:
+        return (1,) * sum(stop - start for _, start, stop in self._groups(dealer))
+
+    def sized_blocks(self, me: Party, dealer: str, *, own: bool) -> Iterator[Residues]:
+        groups = self._groups(dealer)
+        for block in self._dealt_blocks(me, dealer, own=own):
+            yield np.concatenate([block[key][:, :, start:stop] for key, start, stop in groups], axis=2)
+
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
     ) -> Iterator[tuple[Factors, Residues]]:
         start, groups = 0, self._groups(dealer)
-        dealt = list(dict.fromkeys(key for key, _, _ in groups))
-        for block in self._own_blocks(me) if own else self._all_blocks(me, dealt):
+        for block in self._dealt_blocks(me, dealer, own=own):
             for group, (key, first, last) in enumerate(groups):
                 rows, label = block[key][:, :, first:last], f"group {group} of {dealer}"
                 yield one_hot_claim(extension, rows, seed=seed, label=label, start=start)

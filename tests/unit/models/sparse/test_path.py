@@ -101,7 +101,8 @@ def test_families_are_consistent(family: Family) -> None:
     assert best > 0
     if family == "poisson":
         counts = np.array([0.0, 1.0, 4.0])
-        assert saturated_loss(family, counts) == pytest.approx(np.mean([0.0, 1.0, 4.0 - 4 * np.log(4.0)]))
+        shares = np.array([0.5, 0.3, 0.2])
+        assert saturated_loss(family, counts, shares) == pytest.approx(0.3 + 0.2 * (4.0 - 4 * np.log(4.0)))
         with pytest.raises(NotEstimable):
             link(family, 0.0)
 
