@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numba
 import numpy as np
@@ -24,7 +24,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Page
-from colonnade.papers.vcds.ranks import perturbed_ranks, rank_noise_variance
+from colonnade.papers.vcds.ranks import Noise, perturbed_ranks, rank_noise_variance
 from colonnade.privacy.randomness import SystemRandomness
 
 RECORDS, COLUMNS, EPSILON_0 = 71_827, 55, 0.5 * 5 / 101
@@ -57,14 +57,14 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-NOISES: tuple[Literal["exact", "skellam"], ...] = ("exact", "skellam")
+NOISES: tuple[Noise, ...] = ("response", "skellam")
 
 
-def noise_ratio(values: NDArray[np.float64], noise: Literal["exact", "skellam"]) -> dict[str, float]:
+def noise_ratio(values: NDArray[np.float64], noise: Noise) -> dict[str, float]:
     """Of the squared errors of perturbed ranks to the stated variance."""
     ranks = perturbed_ranks(values, epsilon_0=EPSILON_0, noise=noise, randomness=SystemRandomness())
     errors = ranks.debiased - stats.rankdata(values)
-    return {"ratio": float((errors**2).mean()) / rank_noise_variance(RECORDS, EPSILON_0)}
+    return {"ratio": float((errors**2).mean()) / rank_noise_variance(RECORDS, EPSILON_0, noise=noise)}
 
 
 def main() -> int:

@@ -16,7 +16,8 @@ from sklearn.metrics import roc_auc_score
 
 import colonnade as co
 from colonnade.data.column import Column, Columns
-from colonnade.errors import NotEstimable
+from colonnade.errors import BadArguments, NotEstimable
+from colonnade.federation.facts import PublicFacts
 from colonnade.federation.method import NoEstimate
 from colonnade.federation.plan import HOPELESS
 from colonnade.models.classify import solve_moments
@@ -118,7 +119,7 @@ def test_a_job_without_an_estimate_keeps_what_was_released(tmp_path: Path) -> No
         method = co.Regress(response="a0", epsilon=0.5)
         with pytest.raises(NotEstimable, match=r"^This will not work: .*epsilon = 17 would be enough.*sure=True"):
             method.fit(federation)
-        assert not federation.runs.exists()
+        assert not list(federation.runs.glob("*/job.json"))
         parties = [federation.transport[name] for name in federation.facts.parties]  # type: ignore[index]
         assert not any(party.ledger.costs() for party in parties)
         result, run = federation.run(method, sure=True)
@@ -227,7 +228,7 @@ def test_the_forecast_of_a_classifier_is_what_it_reaches(epsilon: float, feature
 
 
 def test_a_classifier_that_noise_hides_is_refused_with_an_epsilon(tmp_path: Path) -> None:
-    (_, warning) = classes(noise_sd=3000.0, n=1000, features=30, epsilon=0.5)
+    (_, warning) = classes(noise_sd=300.0, n=1000, features=30, epsilon=0.5)
     assert warning.startswith(HOPELESS)
     assert re.search(r"epsilon = [\d.]+ would be enough, or fewer columns", warning)
     assert len(classes(noise_sd=30.0, n=1000, features=30, epsilon=0.5)) == 1
@@ -252,3 +253,22 @@ def test_an_empty_choice_is_known_before_anything_is_spent(tmp_path: Path) -> No
         rich = federation.plan(co.Select(response="a0", epsilon=20.0))
         assert any("BIC will choose a column by itself" in note for note in rich.notes)
         assert federation.run(rich)[0].support
+
+
+def test_a_table_with_too_many_columns_is_told_how_many_fit(tmp_path: Path) -> None:
+    """What the plan says of thousands of columns, followed, leads to one that says nothing of the kind."""
+    names = [f"x{number}" for number in range(2400)]
+    held = {
+        party: Columns([Column(name=name, kind="binary", categories=("0", "1")) for name in names[place::3]])
+        for place, party in enumerate("abc")
+    }
+    with consortium(tmp_path, 0) as federation:
+        facts, roster = PublicFacts(n=2000, columns=held), federation.roster
+    with pytest.raises(BadArguments, match=r"keep at most 2\d\d\d columns with columns="):
+        co.Synthesize(model="field", epsilon=4.0).plan(facts, roster)
+    for method in (co.Describe(epsilon=1.0), co.PCA(epsilon=4.0), co.Classify(response="x0")):
+        said = method.plan(facts, roster).hopeless
+        most = re.search(r"keep at most (\d+) columns with columns=", said)
+        assert most is not None, said
+        method.set_params(columns=tuple(names[1 : 1 + int(most.group(1))]))
+        assert not method.plan(facts, roster).hopeless

@@ -131,9 +131,15 @@ def test_only_a_renewed_certificate_of_the_same_owner_and_key_is_taken(tmp_path:
     certificates.make_authority(tmp_path / "foreign", name="consortium")
     certificates.sign(tmp_path / "foreign", folder / REQUEST, tmp_path / "foreign.pem", role="party")
     certificates.sign(authority, folder / REQUEST, tmp_path / "shorter.pem", role="party", days=0.5)
-    other = credential(tmp_path / "other", authority, "bank")  # the same name, another key
+    other = credential(tmp_path / "other", authority, "bank")  # the same name, another sealing key
+    sealing = certificates.subject_of(certificates.read_certificate(folder / CERTIFICATE)).sealing_key
+    certificates.make_request(
+        tmp_path / "thief", name="bank", organisation="bank", sealing_key=sealing
+    )  # its own TLS key
+    certificates.sign(authority, tmp_path / "thief" / REQUEST, tmp_path / "thief.pem", role="party", days=9)
     earlier = (folder / CERTIFICATE).read_bytes()
-    for forged in (tmp_path / "foreign.pem", tmp_path / "shorter.pem", other / CERTIFICATE, authority / AUTHORITY):
+    names = ("foreign.pem", "shorter.pem", "thief.pem")
+    for forged in (*(tmp_path / name for name in names), other / CERTIFICATE, authority / AUTHORITY):
         taken = certificates.take_renewed(folder / AUTHORITY, folder / CERTIFICATE, forged.read_bytes())
         assert taken is None, forged
     assert certificates.take_renewed(folder / AUTHORITY, folder / CERTIFICATE, b"no certificate") is None

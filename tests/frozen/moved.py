@@ -73,7 +73,7 @@ def _in_rounds(plan: Plan) -> Plan:
     return {**plan, "notes": notes}
 
 
-MODEL = ("Model: ", "Intervals: ", "WARNING: Of ", "WARNING: By its forecast the field is worse")
+MODEL = ("Model: ", "Intervals: ", "WARNING: A copula keeps only ", "WARNING: By its forecast the field is worse")
 """How the notes of a synthetic table begin that say which model it has, why, what it lacks, and where intervals are."""
 
 

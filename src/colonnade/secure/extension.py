@@ -11,6 +11,7 @@ as on any residues; only products of two elements need this module. Long ones ru
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -166,8 +167,8 @@ class Extension:
         """Residues (primes, n, w) times vectors over K (primes, w, 3) or (primes, w, k, 3): (primes, n, [k,] 3)."""
         if rows.shape[2] != vectors.shape[1] or rows.shape[2] >= LARGEST_SUM:
             raise SecureError(f"cannot project rows {rows.shape} on vectors {vectors.shape}.")
-        columns = np.ascontiguousarray(transpose(vectors.reshape(*vectors.shape[:2], -1)))
-        out = np.empty((*rows.shape[:2], columns.shape[1]), dtype=np.int32)
+        columns = vectors.reshape(*vectors.shape[:2], -1).astype(np.float64)
+        out = np.empty((*rows.shape[:2], columns.shape[2]), dtype=np.int32)
         _project_rows(rows, columns, np.array(self.field.primes, dtype=np.int64), out)
         return out.reshape(*rows.shape[:2], *vectors.shape[2:])
 
@@ -279,31 +280,59 @@ def _factorials(field: Field, count: int) -> Residues:
 # --- kernels: products of residues are below 2^42, so that int64 holds sums of 2^20 of them -----------------------
 
 
+@numba.njit(cache=True, inline="always")
+def _modulo(total: Any, p: Any, inverse: Any) -> Any:
+    """total modulo p for 0 <= total < 2^62, several times faster than a division: the quotient, below 2^42, by the
+    rounded 1 / p is off by 1 at most."""
+    rest = total - np.int64(np.float64(total) * inverse) * p
+    if rest < 0:
+        rest += p
+    elif rest >= p:
+        rest -= p
+    return rest
+
+
 @numba.njit(cache=True)
 def _multiply_elements(a: Any, b: Any, primes: Any, constants: Any, out: Any) -> None:
     """Products modulo X^3 - X - c, all arrays (primes, n, 3): X^3 = X + c and X^4 = X^2 + c X."""
     for k in range(len(primes)):
         p, c = primes[k], constants[k]
+        inverse = 1.0 / p
         for i in range(a.shape[1]):
             a0, a1, a2 = np.int64(a[k, i, 0]), np.int64(a[k, i, 1]), np.int64(a[k, i, 2])
             b0, b1, b2 = np.int64(b[k, i, 0]), np.int64(b[k, i, 1]), np.int64(b[k, i, 2])
-            cubic, quartic = (a1 * b2 + a2 * b1) % p, a2 * b2 % p
-            out[k, i, 0] = (a0 * b0 + c * cubic) % p
-            out[k, i, 1] = (a0 * b1 + a1 * b0 + cubic + c * quartic) % p
-            out[k, i, 2] = (a0 * b2 + a1 * b1 + a2 * b0 + quartic) % p
+            cubic, quartic = _modulo(a1 * b2 + a2 * b1, p, inverse), _modulo(a2 * b2, p, inverse)
+            out[k, i, 0] = _modulo(a0 * b0 + c * cubic, p, inverse)
+            out[k, i, 1] = _modulo(a0 * b1 + a1 * b0 + cubic + c * quartic, p, inverse)
+            out[k, i, 2] = _modulo(a0 * b2 + a1 * b1 + a2 * b0 + quartic, p, inverse)
 
 
 @numba.njit(cache=True)
 def _project_rows(rows: Any, columns: Any, primes: Any, out: Any) -> None:
-    """Residues (primes, n, w) times columns (primes, c, w). A few columns only: converting rows for BLAS would take
-    longer."""
+    """Residues (primes, n, w) times columns (primes, w, c), in float64: a thousand products are below 2^52, and their
+    sum is exact. A few columns only, so that converting rows for BLAS would take longer; pieces of records in a column
+    become vector instructions. A sum s is an integer, so that (s + 1/2) / p has the right floor (`seeded`)."""
+    piece = 256
+    sums, entries = np.empty((columns.shape[2], piece)), np.empty(piece)
     for k in range(len(primes)):
-        for i in range(rows.shape[1]):
-            for c in range(columns.shape[1]):
-                total = np.int64(0)
-                for j in range(rows.shape[2]):
-                    total += np.int64(rows[k, i, j]) * np.int64(columns[k, c, j])
-                out[k, i, c] = total % primes[k]
+        p, inverse = float(primes[k]), 1.0 / primes[k]
+        for start in range(0, rows.shape[1], piece):
+            size = min(piece, rows.shape[1] - start)
+            sums[:] = 0.0
+            for j in range(rows.shape[2]):
+                for i in range(size):
+                    entries[i] = rows[k, start + i, j]
+                for c in range(columns.shape[2]):
+                    factor, total = columns[k, j, c], sums[c]
+                    for i in range(size):
+                        total[i] += entries[i] * factor
+                    if j % 1024 == 1023:
+                        for i in range(size):
+                            total[i] -= math.floor((total[i] + 0.5) * inverse) * p
+            for c in range(columns.shape[2]):
+                total = sums[c]
+                for i in range(size):
+                    out[k, start + i, c] = np.int32(total[i] - math.floor((total[i] + 0.5) * inverse) * p)
 
 
 @numba.njit(cache=True)

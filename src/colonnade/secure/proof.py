@@ -75,8 +75,8 @@ class Layout:
 
     @classmethod
     def balanced(cls, length: int, *, square: bool = False) -> Layout:
-        """Rows of about sqrt(N) / 5: proving costs N M, opening 2 N / M, and products are cheaper than traffic. Where N M
-        is small, longer rows: what is dealt and opened, 12 N / M + 6 M for three holders, is least with sqrt(2 N)."""
+        """Rows of about sqrt(N) / 5: proving costs N M, opening 2 N / M, and products are cheaper than traffic. Where
+        N M is small, longer ones: what is dealt and opened, 12 N / M + 6 M by three holders, is least at sqrt(2 N)."""
         width = max(math.isqrt(length) // 5, min(math.isqrt(2 * length), CHEAP // length), 1)
         return cls(length, min(width, LARGEST_WIDTH), square)
 

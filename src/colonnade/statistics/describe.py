@@ -51,8 +51,6 @@ ROUNDS: Mapping[Noise, int] = {"gaussian": 8, "laplace": 6}
 """Of an adaptive marginal. Gaussian noise grows with their root only, and all rounds count alike; with Laplace noise
 the last round, which counts what the others have chosen, has half of the budget."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-HIDDEN = 2 * adaptive.NOISY
-"""The share of the records by which a count may be off (two standard deviations) before all columns are noise."""
 FEW = 10
 """Columns that are described whatever the noise."""
 
@@ -147,7 +145,7 @@ class Describing(Procedure["Description"]):
     def _hopeless(self) -> tuple[str, ...]:
         """The noise of a count grows as the root of the number of counts if it is Gaussian, else as their number."""
         off, parties = 2 * self.sd / self.facts.n, len(self.facts.parties)
-        if off <= HIDDEN or self._described <= FEW:
+        if self._described <= FEW or not adaptive.mostly_noise(2, self.facts.n, self.sd):
             return ()
         power = 2 if self.noise == "gaussian" else 1
         releases = parties + self._described

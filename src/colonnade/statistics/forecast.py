@@ -178,7 +178,7 @@ def classes(*, noise_sd: float, n: int, features: int, epsilon: float | None) ->
     if epsilon is not None:
         needed = enough(epsilon, math.sqrt(share / most))
         # The square of a record's length grows as k, so t does, and the share of the noise as its cube.
-        fitting = int(features * (most / share) ** (1 / 3))
+        fitting = int(features * (most / share / MARGIN**2) ** (1 / 3))
         advice = f"epsilon = {needed:g} would be enough, or fewer columns"
         if needed > LARGEST and fitting >= FEWEST_KEPT:
             advice = f"keep at most {fitting} columns with columns="

@@ -114,7 +114,7 @@ MOST_NORM_TRAFFIC = 3.0
 """Norms are proven if no more than so many times the traffic is needed for it, ..."""
 SMALL_NORM_BYTES = 8 << 20
 """... or if no more bytes are sent for it in all; ..."""
-MOST_NORM_ENTRIES = 1 << 20
+MOST_NORM_ENTRIES = 1_000_000
 """... and if there are no more residues of rows and roots, for which it takes about half a CPU second."""
 MOST_CELL_PATTERNS = 256
 """Patterns of presence and of empty cells together, where both are known; with more, "mask" becomes "drop"."""
@@ -849,26 +849,34 @@ class MomentsLayout(SharedStatistic):
         """The columns of which something is proven: masks and, where norms are, features, roots and rests. The dealer's
         own, or a holder's shares of them, (primes, records, columns) for each block of records, with the number of its
         first one."""
+        if own:
+            integers = self._own_proven(me)
+            for first in range(0, self.facts.n, BATCH_ROWS):
+                yield first, self.field.encode(integers[first : first + BATCH_ROWS])
+            return
         masks, lengths = self._mask_columns(dealer), (self.facts.n, ROOTS)
-        shares = itertools.repeat({}) if own else self._chunk_shares(me, keep=True)
-        if self.norms and not own:
+        if self.norms:
             roots = dealt_large(me, self._roots_tag, [dealer], self.field, lengths=lengths)[dealer]
-        for chunk, ((start, stop), dealt) in enumerate(zip(self.chunks, shares, strict=False)):
-            shape = Shape((stop - start,))
-            if own and self.norms:
-                beside = me.recall(self._roots_tag)[start:stop]
-                rows = np.column_stack([me.recall(self._own_rows(chunk)), beside])
-            elif own:
-                rows = self.gamma * self._own_masks(me).T[start:stop].astype(np.int64)
-            for block in range(shape.blocks):
-                first, last = start + shape.rows(block).start, start + shape.rows(block).stop
-                if own:
-                    yield first, self.field.encode(rows[first - start : last - start])
-                elif self.norms:
-                    parts = [dealt[dealer].block(block), roots.block(first // BATCH_ROWS)]
-                    yield first, np.concatenate(parts, axis=2)
-                else:
-                    yield first, dealt[dealer].block(block)[:, :, :masks]
+        for block, rows in enumerate(self._dealt_blocks(me, dealer)):
+            columns = np.concatenate([rows, roots.block(block)], axis=2) if self.norms else rows[:, :, :masks]
+            yield block * BATCH_ROWS, columns
+
+    def _own_proven(self, me: Party) -> NDArray[np.integer[Any]]:
+        if not self.norms:
+            return self.gamma * self._own_masks(me).T.astype(np.int64)
+        rows = [me.recall(self._own_rows(chunk)) for chunk in range(len(self.chunks))]
+        return np.column_stack([np.concatenate(rows), me.recall(self._roots_tag)])
+
+    def _dealt_blocks(self, me: Party, dealer: str) -> Iterator[Residues]:
+        """A holder's shares of one party's rows; out of those of all, if these are remembered."""
+        if self.remembers(self._all_bytes):
+            before = self.parties[: self.parties.index(dealer)]
+            first = sum(map(self.width, before)) + (1 if self.constant and self.presence != "secret" else 0)
+            for columns, _ in self._all_blocks(me, keep=True):
+                yield columns[:, :, first : first + self.width(dealer)]
+            return
+        for shares, block, _, _ in self._share_blocks(me, keep=True):
+            yield shares[dealer].block(block)
 
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool

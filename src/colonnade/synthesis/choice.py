@@ -80,7 +80,7 @@ def choose(options: Synthesize, facts: PublicFacts, roster: Roster) -> Choice:
         return Choice(asked, "Model: a Markov random field, as asked for.", warning if q > WITHOUT_ORDER else "")
     if options.model == "copula":
         warning = (
-            f"Of {names} a copula keeps only the association along the declared order of the categories; a field keeps"
+            f"A copula keeps only the association along the declared order of the categories of {names}; a field keeps"
             " all of it."
         )
         return Choice(copula(), "Model: a Gaussian copula, as asked for.", warning if nominal else "")

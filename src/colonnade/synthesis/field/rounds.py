@@ -398,13 +398,30 @@ class Round(SharedStatistic):
                 rights = scaled.setdefault(left, {})
                 rights[fine] = extension.add(rights[fine], own) if fine in rights else own
         vectors = {left: _fine(left, self._left_vector(extension, seed, left)) for left in scaled}
+        runs = {left: self._runs(rights) for left, rights in scaled.items()}
         for block in self._all_blocks(me):
-            for left, rights in scaled.items():
-                sums = [extension.project(self._cells_of(block, right), cells) for right, cells in rights.items()]
+            for left in scaled:
+                sums = [extension.project(block[key][:, :, columns], cells) for key, columns, cells in runs[left]]
                 side, vector = vectors[left]
                 yield Factors(
                     extension.project(self._cells_of(block, side), vector), functools.reduce(extension.add, sums)
                 )
+
+    def _runs(self, weights: Mapping[Side, Residues]) -> list[tuple[str | Names, slice, Residues]]:
+        """The same weights for runs of columns that stand side by side: one product in place of several."""
+        pieces: list[tuple[str | Names, slice, Residues]] = []
+        for (name, bins), cells in sorted(weights.items(), key=lambda item: self._places[item[0][0]]):
+            if isinstance(bins, str):
+                pieces.append(((name, bins), slice(None), cells))
+                continue
+            key, (start, stop) = self.facts.owner(name), self._places[name]
+            run = next((place for place, piece in enumerate(pieces) if (piece[0], piece[1].stop) == (key, start)), None)
+            if run is None:
+                pieces.append((key, slice(start, stop), cells))
+            else:
+                joined = np.concatenate([pieces[run][2], cells], axis=1)
+                pieces[run] = (key, slice(pieces[run][1].start, stop), joined)
+        return pieces
 
     def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
         total, single = extension.zeros(), list[tuple[Side, Residues]]()
