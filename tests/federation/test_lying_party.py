@@ -138,7 +138,7 @@ def test_a_row_beyond_its_norm_is_found_however_its_owner_writes_it(
 
     def long(rows: NDArray[Any]) -> NDArray[Any]:
         lie = rows.astype(np.int64)
-        lie[TARGETS[0], 0] *= 5
+        lie[TARGETS[0], 0] = 5 * 4096
         return lie
 
     roots = Norm.roots
