@@ -43,6 +43,12 @@ def test_files_that_are_named_exist(page: Path) -> None:
         assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+def test_the_attacks_of_the_threat_model_are_tests() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/threat-model.md").read_text())
+    assert len(named) == 22
+    assert all(f"def {test}(" in (ROOT / path).read_text() for path, test in named)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_make_commands_that_are_named_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()

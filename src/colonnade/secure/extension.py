@@ -14,7 +14,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numba
@@ -247,6 +247,7 @@ def residue_inverse(field: Field, a: Residues) -> Residues:
     return np.concatenate(layers)
 
 
+@lru_cache(maxsize=64)
 def barycentric(field: Field, nodes: int) -> Residues:
     """v_k = 1 / prod_{j != k} (k - j) = (-1)^(n - 1 - k) / (k! (n - 1 - k)!), for n nodes: (primes, n)."""
     node_residues(field, nodes)
@@ -257,6 +258,7 @@ def barycentric(field: Field, nodes: int) -> Residues:
     return out
 
 
+@lru_cache(maxsize=16)
 def extrapolation(field: Field, nodes: int, points: int) -> Residues:
     """(primes, nodes, points): values at 0, ..., nodes - 1, times this, are those at the next `points` nodes."""
     inverses = residue_inverse(field, node_residues(field, nodes + points)[:, 1:])  # of 1, 2, ...

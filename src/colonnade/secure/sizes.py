@@ -24,7 +24,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,19 @@ def sum_bound(records: int, largest: int) -> int:
     return largest * min(records, math.isqrt(math.ceil(TAIL**2 * records)) + 1)
 
 
+@cache
+def smallest_mixture(primes: tuple[int, ...], unit: int = 1) -> int:
+    """The smallest size, centred modulo Q, of a number that is 0 or `unit` modulo each prime and neither 0 nor that."""
+    modulus, mixtures = math.prod(primes), [0]
+    for p in primes:
+        rest = modulus // p
+        mixtures += [mixture + unit * rest * pow(rest, -1, p) for mixture in mixtures]
+    sizes = (
+        min(mixture % modulus, -mixture % modulus) for mixture in mixtures[1:-1]
+    )  # the first is 0, the last the unit
+    return min(sizes, default=0)
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The public shape of the argument: so many records, and the `largest` honest entry of each column."""
@@ -60,7 +73,7 @@ class Sizes:
     largest: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if 4 * self.limit**2 + 2 * self.limit >= self.field.bound or 2 * max(self.bounds) >= self.field.bound:
+        if 2 * self.limit >= smallest_mixture(self.field.primes) or 2 * max(self.bounds) >= self.field.bound:
             raise ModulusTooSmall(
                 "sums of the rows do not fit the modulus: take more primes, or a coarser quantisation."
             )

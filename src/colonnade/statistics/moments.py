@@ -55,10 +55,10 @@ from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
 from colonnade.secure.claims import Factors, cross_weights, gram_weights, square_factors
 from colonnade.secure.extension import Extension
-from colonnade.secure.field import BATCH_ROWS, Field, Residues, primes_for
+from colonnade.secure.field import BATCH_ROWS, PRIMES, Field, Residues, primes_for
 from colonnade.secure.proof import Layout
 from colonnade.secure.seeded import Shape, Share, Term, materialize, terms
-from colonnade.secure.sizes import Sizes
+from colonnade.secure.sizes import Sizes, smallest_mixture, sum_bound
 from colonnade.statistics import forecast
 from colonnade.statistics.features import (
     EMPTY_WORDS,
@@ -391,7 +391,7 @@ class MomentsLayout(SharedStatistic):
         places = self._owners(self.masked)
         return [
             (*mask, *cells, *fold)
-            for fold in np.eye(self.folds, dtype=bool).tolist() or [()]
+            for fold in np.eye(self.folds, dtype=bool).tolist() or [[]]
             for mask in self._blocks_patterns
             for cells in itertools.product(*((False, True) if mask[place] else (False,) for place in places))
         ]
@@ -528,7 +528,17 @@ class MomentsLayout(SharedStatistic):
     @cached_property
     def _result_field(self) -> Field:
         """Holds every entry: at most n gamma^2 (all entries of a row are at most gamma), with all noise."""
-        return field_for(self.facts.n * self.gamma**2, self.mu, self.roster)
+        return self._with_masks(field_for(self.facts.n * self.gamma**2, self.mu, self.roster))
+
+    def _with_masks(self, smallest: Field) -> Field:
+        """With so many primes that a mask which is proven to be gamma or 0 modulo each of them, and small, is one of
+        these two."""
+        if not self.verify or self.presence != "secret" or len(smallest.primes) == 1:
+            return smallest
+        reach, count = 2 * sum_bound(self.facts.n, self.gamma), len(smallest.primes)
+        while smallest_mixture(PRIMES[:count], self.gamma) <= reach and count < len(PRIMES):
+            count += 1
+        return Field(PRIMES[:count])
 
     # --- norms (`statistics.norms`) -----------------------------------------------------------------------
 
@@ -551,7 +561,7 @@ class MomentsLayout(SharedStatistic):
     @cached_property
     def _proving_field(self) -> Field:
         primes = (primes_for(self.norm(party).modulus_bits) for party in self.parties)
-        return Field(max(self._result_field.primes, *primes, key=len))
+        return self._with_masks(Field(max(self._result_field.primes, *primes, key=len)))
 
     @property
     def _norm_entries(self) -> int:

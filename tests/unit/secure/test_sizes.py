@@ -115,6 +115,12 @@ def test_what_is_opened_tells_nothing_of_the_bits(monkeypatch: pytest.MonkeyPatc
     assert chi < len(cells) + 5 * np.sqrt(2 * len(cells))
 
 
+def test_the_smallest_number_that_is_a_bit_at_each_prime_only() -> None:
+    assert sizes.smallest_mixture((3, 5)) == 5  # 6 and 10, which is -5
+    assert sizes.smallest_mixture((3, 5), unit=7) == 3  # 7 times these: -3 and -5
+    assert [sizes.smallest_mixture(PRIMES[:count]).bit_length() for count in (2, 3, 4)] == [41, 61, 81]
+
+
 def test_a_modulus_that_is_too_small_is_refused() -> None:
     with pytest.raises(ModulusTooSmall):
         Sizes(Field(PRIMES[:1]), RECORDS, LARGEST)

@@ -150,7 +150,7 @@ def test_a_job_parses_its_layout_once_a_party(tmp_path: Path, monkeypatch: pytes
     check = TablesLayout.check
     monkeypatch.setattr(TablesLayout, "check", lambda self: (checked.append(id(self)), check(self))[1])
     with three_parties(tmp_path, allow=ALLOW) as federation:
-        co.Tables(tables=(("age", "sued", "sector"),), bins=3, epsilon=1.0).fit(federation)
+        co.Tables(tables=(("age", "sued", "sector"),), bins=3, epsilon=1.0).fit(federation, sure=True)
     # The coordinator's plan and the three parties: each makes the layout of the plan, and each parses it once.
     assert len(checked) <= 8
 
