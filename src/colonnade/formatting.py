@@ -42,7 +42,7 @@ def size(count: int) -> str:
 def duration(seconds: float) -> str:
     """As precise as a forecast is."""
     if seconds < 90:
-        return f"{max(seconds, 1.0):.0f} s"
+        return f"{max(seconds, 1.0) if seconds else 0:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 

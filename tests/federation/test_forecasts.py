@@ -266,7 +266,7 @@ def test_a_table_with_too_many_columns_is_told_how_many_fit(tmp_path: Path) -> N
         facts, roster = PublicFacts(n=2000, columns=held), federation.roster
     with pytest.raises(BadArguments, match=r"keep at most 2\d\d\d columns with columns="):
         co.Synthesize(model="field", epsilon=4.0).plan(facts, roster)
-    for method in (co.Describe(epsilon=1.0), co.PCA(epsilon=4.0), co.Classify(response="x0")):
+    for method in (co.Describe(epsilon=0.4), co.PCA(epsilon=4.0), co.Classify(response="x0")):
         said = method.plan(facts, roster).hopeless
         most = re.search(r"keep at most (\d+) columns with columns=", said)
         assert most is not None, said

@@ -196,7 +196,7 @@ def test_a_mask_of_another_length_is_refused(tmp_path: Path, monkeypatch: pytest
 def _noisy(federation: Federation) -> tuple[np.ndarray, np.ndarray, float]:
     """600 cells: exact, with noise, and the stated deviation."""
     exact = Tables(tables=(("k", "l"),), epsilon=None).fit(federation)["k", "l"]
-    noisy = Tables(tables=(("k", "l"),), epsilon=1.0).fit(federation)
+    noisy = Tables(tables=(("k", "l"),), epsilon=1.0).fit(federation, sure=True)
     return exact, noisy["k", "l"], noisy.noise_sd["k", "l"]
 
 

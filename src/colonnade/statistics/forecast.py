@@ -123,7 +123,7 @@ def correlations(
         advice = f"{enough_if_shared(epsilon, excess)}, or fewer columns"
         needed = enough(epsilon, excess / SHARED)
         fitting = fewer(features, excess / SHARED)
-        if not fitting and len(set(features)) > FEWEST_KEPT:
+        if not fitting and len(set(features)) > 2 * FEWEST_KEPT:
             fitting = f"keep at most {FEWEST_KEPT} columns with columns=, and take a larger epsilon"
         if needed > LARGEST and fitting:
             advice = f"{fitting}, since epsilon = {needed:g}, which all of them would need, protects hardly anyone"
