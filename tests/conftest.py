@@ -42,6 +42,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries look for what was never freed
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data sets, or a skip that says why."""
