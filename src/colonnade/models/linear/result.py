@@ -425,7 +425,7 @@ class Regression(Sample, Inference, Result):
     def _lead(self) -> str:
         return (
             f"R-squared {self.rsquared:.4f} (adjusted {self.rsquared_adj:.4f}), from {number(self.nobs)} records of"
-            f" {number(self.cohort)}; {number(self.complete)} of them are complete."
+            f" {number(self.cohort)}; {number(min(self.complete, self.nobs))} of them are complete."
         )
 
     def _quality(self) -> str:
