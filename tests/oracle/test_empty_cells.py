@@ -82,7 +82,9 @@ def test_a_dropped_record_is_one_that_its_party_lacks(tmp_path: Path, which: str
         got = numbers(method.fit(federation))
     with gaps_federation(tmp_path / "without", without_gaps(blocks, used), COLUMNS, allow=EVERY) as federation:
         wanted = numbers(method.fit(federation))
-    assert np.abs(got - wanted).max() < 1e-3 * max(1.0, np.abs(wanted).max())
+    # The default of `regress` combines two estimates by the covariance of random groups, which moves it a little.
+    limit = 5e-3 if which == "regress" else 1e-3
+    assert np.abs(got - wanted).max() < limit * max(1.0, np.abs(wanted).max())
 
 
 # --- masks --------------------------------------------------------------------------------------------------------
