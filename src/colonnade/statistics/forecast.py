@@ -8,8 +8,10 @@ spread as stated.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 
 from scipy.stats import norm
 
@@ -33,6 +35,8 @@ EMPTY_CHOICE = 0.5
 """A correlation with the response from which on hardly any column of a real table is."""
 FEWEST_KEPT = 3
 """Features with which an estimate is still worth asking for."""
+LONG_LIST = 20
+"""More columns than these are not listed."""
 SHARED = 0.5
 """The part of the records that parties have in common, where an epsilon is advised for joint moments."""
 
@@ -67,8 +71,9 @@ def at_most(features: Sequence[str], most: int) -> str:
         return ""
     if len(counts) == len(features):
         return f"keep at most {most} columns with columns="
-    if len(counts) > most:
-        return f"keep at most {most} columns with columns= (one of k categories counts k - 1 times)"
+    fitting = bisect_right(list(accumulate(sorted(counts.values(), reverse=True))), most)
+    if len(counts) - most > LONG_LIST and fitting >= FEWEST_KEPT:  # whichever are kept, they fit
+        return f"keep at most {fitting} columns with columns="
     out: list[str] = []
     for name, count in counts.most_common(len(counts) - 1):
         if sum(counts.values()) - sum(counts[left] for left in out) > most and count > 1:
