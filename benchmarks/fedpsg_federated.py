@@ -8,7 +8,6 @@ The limits are of before 2026-11-17; 20 and 80 %, News and five splits came then
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Page, load, quick
 from benchmarks.fedpsg_common import Case, Score, score
-from benchmarks.fedpsg_runs_common import ITERATIONS, STEPS, Table, run_completion, tables
+from benchmarks.fedpsg_runs_common import ITERATIONS, STEPS, Table, cases, cells_of_the_tables, run_completion, tables
 from colonnade.completion.layout import Layout
 from colonnade.completion.quality import rmse
 from colonnade.completion.split.training import drawing, words_of
@@ -154,12 +153,10 @@ def main() -> int:
         " drawn columns keep their scatter, so all rows but the floor and the oracles are above the mean by RMSE where"
         " columns say little about each other."
     )
-    cells = (
-        [("credit", 0.5)] if quick() else list(itertools.product(("credit", "letter", "bank", "news"), (0.5, 0.2, 0.8)))
-    )
+    cells = cells_of_the_tables()
     slack = 0.03 if quick() else 0.0
     found = tables(
-        {f"{name}{100 * missing:.0f}": [Case(name, missing, seed=seed) for seed in splits] for name, missing in cells},
+        cases(cells, splits),
         methods,
         page.draws,
     )

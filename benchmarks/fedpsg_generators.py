@@ -9,7 +9,6 @@ package that is kept up.
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +19,16 @@ import numpy as np
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import DONOR, Case, Score, score
-from benchmarks.fedpsg_runs_common import ITERATIONS, STEPS, Table, run_as_printed, run_completion, tables
+from benchmarks.fedpsg_runs_common import (
+    ITERATIONS,
+    STEPS,
+    Table,
+    cases,
+    cells_of_the_tables,
+    run_as_printed,
+    run_completion,
+    tables,
+)
 from colonnade.papers.fedpsg.generators import generator
 
 SPLITS = (1, 2, 3, 4, 5)
@@ -57,12 +65,10 @@ def main() -> int:
         " draws all of B's columns given what A knows about the record, through the regression. Means of"
         f" {len(splits)} splits with their own first weights, and the standard error of the mean."
     )
-    cells = (
-        [("credit", 0.5)] if quick() else list(itertools.product(("credit", "letter", "bank", "news"), (0.5, 0.2, 0.8)))
-    )
+    cells = cells_of_the_tables()
     good, figures = True, {}
     found = tables(
-        {f"{name}{100 * missing:.0f}": [Case(name, missing, seed=seed) for seed in splits] for name, missing in cells},
+        cases(cells, splits),
         methods,
         page.draws,
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.common import Page, quick
 from benchmarks.fedpsg_common import DONOR, LINEAR, Case, Score, score
-from benchmarks.fedpsg_runs_common import ITERATIONS, Table, run_as_printed, run_completion, tables
+from benchmarks.fedpsg_runs_common import ITERATIONS, Table, cases, run_as_printed, run_completion, tables
 from benchmarks.rivals.vf_missforest import vf_missforest
 
 CELLS = [(name, missing) for name in ("credit", "letter", "bank", "news") for missing in (0.5, 0.2, 0.8)]
@@ -76,7 +76,7 @@ def main() -> int:
     slack = 0.03 if quick() else 0.0
     cells = CELLS[:1] if quick() else CELLS
     found = tables(
-        {f"{name}{100 * missing:.0f}": [Case(name, missing, seed=seed) for seed in splits] for name, missing in cells},
+        cases(cells, splits),
         methods,
         page.draws,
     )

@@ -6,9 +6,10 @@ methods are of runs on the same split, so that what is easy or hard about a spli
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import quick
 from benchmarks.draws_common import Draws, Estimate, Key, Values
 from benchmarks.fedpsg_common import BOOSTED, LINEAR, MEAN, Case, Score, completed, completion, scored_beside
 from colonnade.completion.method import CompletionMethod
@@ -99,6 +101,19 @@ class Table:
                 ]
             )
         return found
+
+
+def cells_of_the_tables() -> list[tuple[str, float]]:
+    """(data set, share of B's records that are missing); one of them in a quick run."""
+    every = itertools.product(("credit", "letter", "bank", "news"), (0.5, 0.2, 0.8))
+    return [("credit", 0.5)] if quick() else list(every)
+
+
+def cases(cells: Iterable[tuple[str, float]], splits: Sequence[int]) -> dict[str, list[Case]]:
+    """{name of a cell: its case for each split}."""
+    return {
+        f"{name}{100 * missing:.0f}": [Case(name, missing, seed=seed) for seed in splits] for name, missing in cells
+    }
 
 
 def tables(

@@ -272,3 +272,20 @@ def test_a_table_with_too_many_columns_is_told_how_many_fit(tmp_path: Path) -> N
         assert most is not None, said
         method.set_params(columns=tuple(names[1 : 1 + int(most.group(1))]))
         assert not method.plan(facts, roster).hopeless
+
+
+def test_cells_that_no_epsilon_serves_are_made_larger(tmp_path: Path) -> None:
+    """Integer noise has a smallest size: the advice is fewer cells, and followed it leads to an epsilon that works."""
+    with consortium(tmp_path, 0) as federation:
+        roster = federation.roster
+    column = {party: Columns([Column(name=party, kind="continuous", lower=-1, upper=1)]) for party in "abc"}
+    facts, method = PublicFacts(n=61, columns=column), co.Tables(tables=(("a", "b"),), epsilon=1.0)
+    said = method.plan(facts, roster).hopeless
+    fewer = re.search(r"no epsilon makes it small enough.*`--bins (\d+)`", said)
+    assert fewer is not None, said
+    method.set_params(bins=int(fewer.group(1)))
+    for _ in range(3):
+        larger = re.search(r"epsilon = ([\d.]+) would be enough", method.plan(facts, roster).hopeless)
+        if larger:
+            method.set_params(epsilon=float(larger.group(1)))
+    assert not method.plan(facts, roster).hopeless

@@ -37,6 +37,8 @@ FEWEST_KEPT = 3
 """Features with which an estimate is still worth asking for."""
 LONG_LIST = 20
 """More columns than these are not listed."""
+SMALLEST_NOISE = math.sqrt(2)
+"""The standard deviation of a count's noise at any epsilon, at least: it is an integer, with mu of 1 or more."""
 SHARED = 0.5
 """The part of the records that parties have in common, where an epsilon is advised for joint moments."""
 
@@ -213,16 +215,21 @@ def cells(
     largest: int,
     epsilon: float | None,
     table: str = "the largest table",
+    ways: int = 2,
     columns: int = 0,
 ) -> tuple[str, ...]:
-    """For a table of so many cells: the noise of a count beside the mean count of a cell. Where all pairs of `columns`
-    are counted, the variance of the noise grows as the number of these pairs."""
+    """For a table of so many cells over `ways` columns: the noise of a count beside the mean count of a cell. Where all
+    pairs of `columns` are counted, the variance of the noise grows as the number of these pairs."""
     mean = n / largest
     told = (f"{FORECAST}: {table} has {mean:,.3g} records in a cell on average, and noise of {noise_sd:,.3g}.",)
     if noise_sd <= mean:
         return told
     advice, fitting = "tables with fewer cells", int(columns * mean / noise_sd)
-    if epsilon is not None:
+    if mean < SMALLEST_NOISE:
+        most = int(n / SMALLEST_NOISE)
+        bins = max(2, int(most ** (1 / ways)))
+        advice = f"no epsilon makes it small enough: take tables of at most {most} cells, say with `--bins {bins}`"
+    elif epsilon is not None:
         needed = enough(epsilon, noise_sd / mean)
         advice = f"about epsilon = {needed:g} would be enough, or {advice}"
         if needed > LARGEST and fitting >= FEWEST_KEPT:

@@ -654,8 +654,13 @@ def _notes(layout: TablesLayout, view: View, delta: float, epsilon: float | None
     ]
     if len(set(layout.mus)) == 1:
         noise = [f"Each cell carries integer noise with standard deviation {math.sqrt(2 * layout.mus[0]):.4g}."]
+    largest = max(layout.sizes)
     expected = forecast.cells(
-        noise_sd=math.sqrt(2 * max(layout.mus)), n=layout.facts.n, largest=max(layout.sizes), epsilon=epsilon
+        noise_sd=math.sqrt(2 * max(layout.mus)),
+        n=layout.facts.n,
+        largest=largest,
+        ways=len(layout.tables[layout.sizes.index(largest)]),
+        epsilon=epsilon,
     )
     return (*expected, *noise, *account_notes(layout.roster, view=view, delta=delta, releases=layout.releases), *size)
 

@@ -8,7 +8,8 @@ columns, along a path of lambdas, and chooses one by BIC or cross-validation. Tw
 
 A third one, `solver="wald"` (binomial and poisson), fits the model without a penalty as `Regress(family=...)` does,
 and puts the penalty on the Wald distance from that fit (Wang and Leng 2007). Where blocks are missing, moments go
-through EM, and the other two weigh complete records by presence, as `Regress` does.
+through EM, and the other two weigh complete records by presence: `wald` as `Regress` does, `newton` given the
+response holder's covariates.
 
 The paper's own ADMM is `colonnade.papers.VFLGLMVS`, which shares the path and the rounds. The claims, and what each
 solver discloses, are in `select.claim.md`.
