@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
-from functools import lru_cache, reduce
+from functools import lru_cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from colonnade.errors import BadPrivacyParameter, CannotAccount
 from colonnade.privacy.cost import RELATIONS, UNITS, Cost, Relation, Unit
+from colonnade.privacy.losses import composition
 from colonnade.privacy.mechanisms import Curve, Mechanism, mechanism_of, register, under
 
 if TYPE_CHECKING:
@@ -94,10 +95,13 @@ def has_pld(costs: Counter[Cost], rdp: Curve) -> bool:
 
 def composed_pld(costs: Counter[Cost]) -> PrivacyLossDistribution:
     """The convolution of all privacy losses; only where `has_pld`."""
-    losses: list[Any] = [_single_pld(cost) for cost in costs]
-    counted = zip(losses, costs.values(), strict=True)
-    powers = [loss if count == 1 else loss.self_compose(count) for loss, count in counted]
-    return reduce(lambda total, power: total.compose(power), powers)
+    return _composed(tuple(costs.items()))
+
+
+@lru_cache(maxsize=8)  # a calibration ends with what the plan then states
+def _composed(counted: tuple[tuple[Cost, int], ...]) -> PrivacyLossDistribution:
+    losses: list[tuple[Any, int]] = [(_single_pld(cost), count) for cost, count in counted]
+    return composition(losses)
 
 
 @lru_cache(maxsize=64)
