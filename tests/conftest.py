@@ -29,6 +29,10 @@ MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
+# Several test processes share few cores: threads of the linear algebra that wait for each other took most of the time.
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+
 # A program that JAX has compiled serves all processes of all tests; compiling it anew takes longer than most fits.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"colonnade-jax-{os.getuid()}"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
