@@ -131,10 +131,10 @@ class Dealer(Committee):
 
     def __init__(self, number: int) -> None:
         self.holders, self.threshold, self.extension = range(3), 1, Extension(Field(PRIMES[:1]))
-        self.randomness, self.layout = SimulatedRandomness(number, "dealer"), Layout.balanced(N)
+        self.randomness, self.layout = SimulatedRandomness(number, "dealer"), Layout.balanced(N, square=True)
         self.values = np.eye(W, dtype=np.int64)[np.random.default_rng(number).integers(W, size=N)]
         draw = lambda label, size: self.extension.uniform((size,), seed=seed(number), label=label)  # noqa: E731
-        self.vectors = draw("u", W), draw("v", W), draw("chi", N)
+        self.vectors = draw("u", W), draw("psi", N)
         self.query = Query(self.extension, self.layout, self.extension.point(seed=seed(number), label="r"))
 
     def verdict(self) -> Verdict:

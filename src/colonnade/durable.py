@@ -129,6 +129,8 @@ class Database:
         self.rollbacks = 0
         """A reader that keeps in memory what it has read inside a transaction reads again when this number changes."""
         self.flushed = flushed
+        self._flushes: bool | None = None
+        """What the connection was told last."""
         try:
             if read_only:
                 if not path.is_file():
@@ -182,7 +184,9 @@ class Database:
 
     def _flush_at_commit(self, wanted: bool) -> None:
         """In write-ahead mode FULL flushes the log at every commit, NORMAL only before it is written back."""
-        self._connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
+        if wanted != self._flushes:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
+            self._flushes = wanted
 
     def _under_way(self) -> bool:
         return self._connection.in_transaction
@@ -191,6 +195,14 @@ class Database:
         with self.lock:
             try:
                 return self._connection.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._translated(error) from error
+
+    def execute_each(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """One statement that gives nothing, for each row of values."""
+        with self.lock:
+            try:
+                self._connection.executemany(sql, rows)
             except sqlite3.Error as error:
                 raise self._translated(error) from error
 
@@ -254,15 +266,15 @@ class Chain:
     def append(self, *bodies: Mapping[str, Any]) -> Head:
         """New rows, all or none; returns the head that they leave."""
         with self.database.transaction():
-            head = self.head()
+            head, rows = self.head(), []
             for body in bodies:
                 text, number = canonical(body), head.rows + 1
                 hashed = _link(number, head.hash, text)
-                self.database.execute(
-                    f"INSERT INTO {self.table} (number, body, previous, hash) VALUES (?, ?, ?, ?)",
-                    (number, text, head.hash, hashed),
-                )
+                rows.append((number, text, head.hash, hashed))
                 head = Head(number, hashed)
+            self.database.execute_each(
+                f"INSERT INTO {self.table} (number, body, previous, hash) VALUES (?, ?, ?, ?)", rows
+            )
             return head
 
     def rows(self, *, after: int = 0, **where: Any) -> list[Row]:

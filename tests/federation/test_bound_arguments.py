@@ -248,20 +248,25 @@ def sound_and_hostile(case: str, stage: Stage, name: str, arguments: Mapping[str
         return 0.5, list(SIZES)
     if name == "fold":
         return 0 if stage.later[name].allows(0, None) else None, [-1, HUGE, 0.5, True, "0", [0]]
-    if name == "intercept":
-        return 0.5, [NAN, INF, 1e300, "0", True, [0.0]]
+    if name == "folds":
+        both = [0, 1] if stage.later[name].allows([0, 1], None) else [None]
+        return both, [[], [0, 0], [None, 0], [-1], [HUGE], [0.5], [True], ["0"], [*range(HUGE)], [None] * 2, 0, None]
+    if name == "intercepts":
+        return [0.5], [[NAN], [INF], [1e300], ["0"], [True], [None], [0.0] * HUGE, [[0.0]], 0.5]
     if name == "key":
         return None, [-1, 2**31, 1.5, True, "1"]
     if name == "total":
         wrong = [np.zeros(3), np.zeros((2, 2), dtype=np.uint64), [1, 2], [b"a", "b"], "x", {}, 0]
         return np.zeros(3, dtype=np.uint64), wrong
     if name == "coefficients":
-        wide = len(example)
+        wide = len(example[0])
         wrong = [[0.0] * (wide + 1), [0.0] * HUGE, None, "0" * wide if wide else "0"]
-        return example, wrong + ([[NAN] * wide, [1e300] * wide, [True] * wide, ["0"] * wide] if wide else [])
+        wrong += [[NAN] * wide, [1e300] * wide, [True] * wide, ["0"] * wide] if wide else []
+        return example, [[], example * HUGE, *([row] for row in wrong)]
     if name == "active":
-        many = len(example)
-        return [True] * many, [[1] * many, [True] * (many + 1), [], [True] * HUGE, None, "1" * many]
+        many = len(example[0])
+        wrong = [[1] * many, [True] * (many + 1), [], [True] * HUGE, None, "1" * many]
+        return [[True] * many], [[], [[True] * many] * HUGE, *([row] for row in wrong)]
     if name == "path":
         wide = len(example[0])
         return example, [example * HUGE, [[NAN] * wide], [[0.0] * (wide + 1)], [0.0], None, {}]
@@ -418,8 +423,27 @@ def test_a_total_that_shows_one_party_is_refused_by_every_member(tmp_path: Path)
                 begun(job, "presence", "records", "weights", "residuals", "gradients")
                 coefficients = [1.0, 0.0, 0.0] if party == "bank" else [0.0] * (2 if party == "employer" else 4)
                 with pytest.raises(UnsafeRequest):
-                    own = {"active": active, "coefficients": coefficients}
+                    own = {"active": [active], "coefficients": [coefficients]}
                     job.ask_each(job.plan.stage("predictors"), {party: own})
+
+
+def test_a_row_for_a_fold_that_shows_one_party_is_refused_too(tmp_path: Path) -> None:
+    """Two folds in one request: the first total is covered, the second has a column of the bank alone."""
+    covered, alone = [name in ("x2", "x5") for name in COVARIATES], [name == "x2" for name in COVARIATES]
+    own = {"bank": [1.0, 0.0, 0.0], "clinic": [1.0, 0.0, 0.0, 0.0], "employer": [0.0, 0.0]}
+    with selection_federation(tmp_path, related_table(60), seed=1) as federation:
+        method = Select(**SELECTED, criterion="cv", folds=2)
+        for party, width in (("bank", 3), ("clinic", 4), ("employer", 2)):
+            for second, allowed in ((covered, True), (alone, False)):
+                row = own[party] if allowed or party == "bank" else [0.0] * width
+                with federation.open(federation.plan(method)) as job:
+                    begun(job, "presence", "records", "weights", "residuals", "gradients")
+                    asked = {party: {"active": [covered, second], "coefficients": [own[party], row]}}
+                    if allowed:
+                        job.ask_each(job.plan.stage("predictors"), asked)
+                        continue
+                    with pytest.raises(UnsafeRequest):
+                        job.ask_each(job.plan.stage("predictors"), asked)
 
 
 def test_members_that_were_told_different_columns_make_noise(tmp_path: Path) -> None:
@@ -432,19 +456,19 @@ def test_members_that_were_told_different_columns_make_noise(tmp_path: Path) -> 
             with federation.open(federation.plan(Select(**SELECTED))) as job:
                 begun(job, "presence", "records", "weights", "residuals", "gradients")
                 own = {
-                    "employer": {"active": together, "coefficients": [0.0, 0.0]},
-                    "bank": {"active": together, "coefficients": [1.0, 0.0, 0.0]},
-                    "clinic": {"active": told, "coefficients": [float(told[5]), 0.0, 0.0, 0.0]},
+                    "employer": {"active": [together], "coefficients": [[0.0, 0.0]]},
+                    "bank": {"active": [together], "coefficients": [[1.0, 0.0, 0.0]]},
+                    "clinic": {"active": [told], "coefficients": [[float(told[5]), 0.0, 0.0, 0.0]]},
                 }
                 job.ask_each(job.plan.stage("predictors"), own)
-                losses.append(job.ask(job.plan.stage("residuals"), intercept=0.0)["employer"]["loss"])
+                losses.append(job.ask(job.plan.stage("residuals"), intercepts=[0.0])["employer"]["loss"][0])
         honest, noise = losses
         assert honest < 10
         assert noise > 100
         with federation.open(federation.plan(Select(**SELECTED))) as job:
             begun(job, "presence", "records", "weights", "residuals", "gradients")
             with pytest.raises(UnsafeRequest):  # the clinic's own columns are not what it is told
-                lie = {"active": together, "coefficients": [0.0] * 4}
+                lie = {"active": [together], "coefficients": [[0.0] * 4]}
                 job.ask_each(job.plan.stage("predictors"), {"clinic": lie})
 
 
@@ -458,7 +482,7 @@ def test_coefficients_are_shown_at_solutions_only(tmp_path: Path) -> None:
         begun(job, "presence", "records", "start", "solutions")
         updated = job.ask(job.plan.stage("blocks"), lam=1e-3)
         active = [bool(column) for party in ("employer", "bank", "clinic") for column in updated[party]["selected"]]
-        job.ask(job.plan.stage("predictors"), active=active)
+        job.ask(job.plan.stage("predictors"), active=[active])
         assert not job.ask(job.plan.stage("multipliers"))["employer"]["done"]
         with pytest.raises(UnsafeRequest):
             job.ask(job.plan.stage("residuals"))

@@ -25,7 +25,7 @@ from colonnade.models.linear.factored import FactoredMoments
 from colonnade.models.linear.private import PrivateFit
 from colonnade.models.linear.result import NOT_VALID, Regression
 from colonnade.models.matrix import SecondMoments
-from colonnade.statistics.forecast import FORECAST, choice, classes, fewer
+from colonnade.statistics.forecast import FORECAST, choice, classes, fewer, spreads
 
 N = 3000
 
@@ -99,6 +99,34 @@ def test_an_epsilon_that_protects_hardly_anyone_is_not_advised(tmp_path: Path) -
     assert fewer(listed, 2.0) == "leave out 'town' with columns= (about 29 features would do)"
     assert fewer(listed, 200.0) == "", "hardly any could stay"
     assert fewer(listed, 20.0) == "leave out 'town', 'region' with columns= (about 6 features would do)"
+
+
+def test_the_forecast_of_components_bounds_what_noise_takes_from_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    n, width, k = 2000, 8, 2
+    loadings = rng.normal(size=(width, 2))
+    common = rng.normal(size=(n, 2)) @ loadings.T + rng.normal(size=(n, width))
+    rows = np.clip(0.5 * (common - common.mean(0)) / common.std(0), -1, 1)  # a quarter of the declared range
+    names = [f"x{j}" for j in range(width)]
+    columns = Columns([Column(name=name, kind="continuous", lower=-1.0, upper=1.0) for name in names])
+    blocks = {
+        party: pd.DataFrame(rows[:, part], columns=names[part]).assign(id=np.arange(n))
+        for party, part in zip("abc", (slice(0, 3), slice(3, 6), slice(6, 8)), strict=True)
+    }
+    best = np.linalg.eigvalsh(np.corrcoef(rows.T))[-k:].sum() / width
+    method, lost, floors = co.PCA(n_components=k, epsilon=0.5, verify=False), [], []
+    for seed in range(8):
+        with co.Federation.local(blocks, key="id", columns=columns, seed=seed, runs=tmp_path / str(seed)) as federation:
+            note = next(note for note in federation.plan(method).notes if "noise alone would show a component" in note)
+            result = method.fit(federation, sure=True)
+        found = result.components_ @ np.corrcoef(rows.T) @ result.components_.T
+        lost.append(best - np.trace(found) / width)
+        floors.append(result.noise_floor_ / width)
+    told = re.search(r"up to ([\d.]+) % .* most about ([\d.]+) %", note)
+    assert told is not None
+    # The result's floor is at the smallest deviation of a column; clipped, they are a little below half.
+    assert float(told.group(1)) / 100 == pytest.approx(np.mean(floors), rel=0.4)
+    assert 0.05 < np.mean(lost) / (float(told.group(2)) / 100) < 1
 
 
 def test_the_forecast_noise_of_a_correlation_is_that_of_the_result(tmp_path: Path) -> None:
@@ -253,6 +281,55 @@ def test_an_empty_choice_is_known_before_anything_is_spent(tmp_path: Path) -> No
         rich = federation.plan(co.Select(response="a0", epsilon=20.0))
         assert any("BIC will choose a column by itself" in note for note in rich.notes)
         assert federation.run(rich)[0].support
+
+
+def rare_events(folder: Path, apart: list[float], seed: int) -> co.Federation:
+    """Three parties with four columns each, and an event that 5 % have: the first columns differ by so many deviations
+    between the classes."""
+    rng, event = np.random.default_rng(seed), np.arange(N) < N // 20
+    values = rng.normal(size=(N, 12))
+    values[:, : len(apart)] += np.outer(event, apart)
+    table = pd.DataFrame(values, columns=[f"x{k}" for k in range(12)]).assign(id=np.arange(N))
+    blocks = {party: table[["id", *(f"x{4 * place + k}" for k in range(4))]] for place, party in enumerate("abc")}
+    blocks["a"] = blocks["a"].assign(event=np.where(event, "yes", "no"))
+    columns = [Column(name=f"x{k}", kind="continuous", lower=-8.0, upper=8.0) for k in range(12)]
+    columns.append(Column(name="event", kind="binary", categories=("no", "yes")))
+    return co.Federation.local(blocks, key="id", columns=Columns(columns), seed=seed, runs=folder)
+
+
+def test_rare_events_choose_the_columns_that_the_plan_says(tmp_path: Path) -> None:
+    """Columns that are twice as far apart as they must be, and a third of it; and an epsilon at which none can be."""
+    asked = co.Select(response="event", family="binomial", epsilon=2.0, verify=False)
+    with rare_events(tmp_path / "plan", [], 0) as federation:
+        notes = " ".join(federation.plan(asked).notes)
+        poor = federation.plan(replace(asked, epsilon=0.6))
+    least = float(re.search(r"about ([\d.]+) standard deviations apart, or more\.", notes).group(1))  # type: ignore[union-attr]
+    chosen: list[set[str]] = []
+    for seed in range(3):
+        with rare_events(tmp_path / str(seed), [2 * least, 2 * least, least / 3, least / 3], seed) as federation:
+            chosen.append(set(asked.fit(federation).support))
+            nothing = federation.run(poor)[0]
+            assert isinstance(nothing, NoEstimate) or len(nothing.support) <= 1
+    assert sum(len(support & {"x0", "x1"}) for support in chosen) >= 5
+    assert sum(len(support & {"x2", "x3"}) for support in chosen) <= 2
+    (warning,) = (note for note in poor.notes if "expect few columns or none" in note)
+    advice = float(re.search(r"epsilon = ([\d.]+) would be enough for 1", warning).group(1))  # type: ignore[union-attr]
+    with rare_events(tmp_path / "again", [], 0) as federation:
+        assert not any("few columns or none" in note for note in federation.plan(replace(asked, epsilon=advice)).notes)
+
+
+def test_what_no_epsilon_helps_is_said() -> None:
+    (few,) = choice(noise=1.0, n=6, epsilon=1.0)
+    assert few.startswith(HOPELESS)
+    assert few.endswith("no epsilon would help.")
+    (many,) = choice(noise=1.0, n=6000, epsilon=1.0)
+    advice = float(re.search(r"epsilon = ([\d.]+) would be the least", many).group(1))  # type: ignore[union-attr]
+    assert advice > 1.0
+    assert choice(noise=1.0 / advice, n=6000)[0].startswith(FORECAST)
+    assert choice(noise=0.01, n=90, epsilon=1.0, rare=(0.05, 0.01))[1].endswith("no epsilon would help.")
+    assert spreads(rank_noise=300.0, n=1000, limit=0.35, columns=64, epsilon=3.0) == ()
+    (wide,) = spreads(rank_noise=400.0, n=1000, limit=0.35, columns=64, epsilon=3.0)
+    assert wide.startswith(HOPELESS)
 
 
 def test_a_table_with_too_many_columns_is_told_how_many_fit(tmp_path: Path) -> None:

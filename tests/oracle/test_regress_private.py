@@ -284,6 +284,14 @@ def test_a_private_estimate_is_near_and_says_how_far(
     without = calm.result(*released(calm, pooled, np.random.default_rng(0), noise=False))
     assert np.all(result.bse > without.bse)
     assert 0 < result.nobs <= result.cohort == 6000
+    # The noise of a count: patterns are disjoint, and the count of all records is the sum over four.
+    of_all, of_pattern = result.count_sd
+    assert of_all == pytest.approx(2 * of_pattern)
+    first = {"holder": "w1", "A": "a1", "B": "b1"}
+    there = np.column_stack([~np.isnan(pooled[first[party]]) for party in result.parties])
+    for mask, count in result.patterns:
+        assert abs(count - (there == mask).all(axis=1).sum()) < 5 * of_pattern + 1
+    assert any(remark.startswith("Complete cases are not estimated") for remark in result.remarks)
 
 
 def test_the_plan_costs_what_was_asked(parties: tuple[Federation, dict[str, Array]]) -> None:

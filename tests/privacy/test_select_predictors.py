@@ -41,19 +41,22 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[Any]]]:
     def receive(me: Party, tag: str) -> dict[str, Any]:
         got = received(me, tag)
         if me.name == "employer" and tag == "predictor":
-            seen["mail"].append({sender: np.array(value) for sender, value in got.items() if sender != "employer"})
+            others = {sender: np.array(value) for sender, value in got.items() if sender != "employer"}
+            seen["mail"] += [
+                {sender: value[row] for sender, value in others.items()} for row in range(len(others["bank"]))
+            ]
         return got
 
     def predictor(block: Any, coefficients: Array) -> Array:
         made = predict(block, coefficients)
-        if len(coefficients) == 3:  # the bank has three columns
-            seen["bank"].append(made)
-            seen["columns"].append(block.values)
+        if coefficients.shape[1] == 3:  # the bank has three columns
+            seen["bank"] += [*made]
+            seen["columns"] += [block.values] * len(made)
         return np.asarray(made)
 
-    def added(me: Party, known: Any) -> Array:
-        made = total(me, known)
-        seen["total"].append(made)
+    def added(me: Party, known: Any, rows: int = 1) -> Array:
+        made = total(me, known, rows)
+        seen["total"] += [*made]
         return np.asarray(made)
 
     monkeypatch.setattr(Party, "received", receive)

@@ -1,7 +1,8 @@
 """`make screenshots`: the pages that people see, as pictures: for the documentation, and to look at.
 
-docs/images gets those that the pages show; screenshots/ every page of the demo, a report of each kind of result and the
-console, at a desk and on a telephone, in light and in dark.
+docs/images gets those that the pages show; screenshots/ every page of the demo, a report of each kind of result, a
+release for an output checker, the draft of a declaration and both consoles, from head to foot, at a desk and on a
+telephone, in light and in dark.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typer.testing import CliRunner
 
 from colonnade.cli.main import app
 from colonnade.console.coordinator import CoordinatorSite
+from colonnade.data.simulated import five_institutions
+from colonnade.evaluation.release import write_release
 from colonnade.evaluation.report import write_report
 from support.browser import DESK, PHONE, Watched, launched
 from support.consortium import provisioned
@@ -23,13 +26,25 @@ from support.operators import busy_party, served
 from support.reports import CASES, firms
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 HIGHEST = 6_000
-"""Pixels of a picture of a whole page."""
+"""Pixels of a picture; a longer page is in parts."""
+LOOKS = [(width, dark) for width in (DESK, PHONE) for dark in (False, True)]
 
 
-def console_pictures(browser: Browser, images: Path) -> None:
+def head_to_foot(page: Page, folder: Path, name: str, width: int, dark: bool) -> None:
+    high = int(page.evaluate("() => document.documentElement.scrollHeight"))
+    for part, top in enumerate(range(0, high, HIGHEST), 1):
+        numbered = f"-part{part}" if high > HIGHEST else ""
+        page.screenshot(
+            path=folder / f"{name}-{width}{'-dark' if dark else ''}{numbered}.png",
+            full_page=True,
+            clip={"x": 0, "y": top, "width": width, "height": min(high - top, HIGHEST)},
+        )
+
+
+def console_pictures(browser: Browser, images: Path, folder: Path) -> None:
     with (
         tempfile.TemporaryDirectory() as root,
         busy_party(Path(root), n=2000) as made,
@@ -51,6 +66,14 @@ def console_pictures(browser: Browser, images: Path) -> None:
             seen.open(console.new_link())
             seen.open(f"{console.origin}{console.base}runs")
             seen.page.screenshot(path=images / "console-runs-dark-phone.png")
+        pages = ("", "requests", f"requests/{components}", "budget", "ledger", "transcript", "runs")
+        for width, dark in LOOKS:
+            with Watched(browser, width=width, dark=dark) as seen:
+                seen.open(console.new_link())
+                for path in pages:
+                    page = seen.open(console.origin + console.base + path)
+                    name = "request" if path.endswith(components) else path or "overview"
+                    head_to_foot(page, folder, f"operator-{name}", width, dark)
 
 
 def coordinator_pictures(browser: Browser, images: Path, folder: Path) -> None:
@@ -61,20 +84,18 @@ def coordinator_pictures(browser: Browser, images: Path, folder: Path) -> None:
         progress = {"stage": "moments", "rounds": 3, "of": 12, "bytes": 10, "seconds": 60.0}
         site.queue.tell({"n": 5000, "jobs": {name: {"state": "running", "sentence": "", "progress": progress}}})
         with served(site) as (console, _):
-            for width in (DESK, PHONE):
-                for dark in (False, True):
-                    with Watched(browser, width=width, dark=dark) as seen:
-                        page = seen.open(console.new_link())
-                        named = f"{width}{'-dark' if dark else ''}.png"
-                        page.screenshot(path=folder / f"console-jobs-{named}", full_page=True)
-                        seen.open(f"{console.origin}{console.base}ask")
-                        page.screenshot(path=folder / f"console-methods-{named}", full_page=True)
-                        seen.open(f"{console.origin}{console.base}ask/synthesize")
-                        page.get_by_label("epsilon").fill("4")
-                        page.get_by_text("More options").click()
-                        page.screenshot(path=folder / f"console-form-{named}", full_page=True)
-                        page.get_by_role("button", name="Show the plan").click()
-                        page.screenshot(path=folder / f"console-plan-{named}", full_page=True)
+            for width, dark in LOOKS:
+                with Watched(browser, width=width, dark=dark) as seen:
+                    page = seen.open(console.new_link())
+                    head_to_foot(page, folder, "console-jobs", width, dark)
+                    seen.open(f"{console.origin}{console.base}ask")
+                    head_to_foot(page, folder, "console-methods", width, dark)
+                    seen.open(f"{console.origin}{console.base}ask/synthesize")
+                    page.get_by_label("epsilon").fill("4")
+                    page.get_by_text("More options").click()
+                    head_to_foot(page, folder, "console-form", width, dark)
+                    page.get_by_role("button", name="Show the plan").click()
+                    head_to_foot(page, folder, "console-plan", width, dark)
             with Watched(browser, width=900, height=760) as seen:
                 page = seen.open(console.new_link())
                 seen.open(f"{console.origin}{console.base}ask/synthesize")
@@ -99,28 +120,34 @@ def demo_pictures(browser: Browser, demo: Path, images: Path) -> None:
 
 
 def every_picture(browser: Browser, pages: dict[str, Path], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for name, path in pages.items():
-        for width in (DESK, PHONE):
-            for dark in (False, True):
-                with Watched(browser, width=width, dark=dark) as seen:
-                    page = seen.open(path)
-                    high = int(page.evaluate("() => document.documentElement.scrollHeight"))
-                    page.screenshot(
-                        path=folder / f"{name}-{width}{'-dark' if dark else ''}.png",
-                        full_page=True,
-                        clip={"x": 0, "y": 0, "width": width, "height": min(high, HIGHEST)},
-                    )
+        for width, dark in LOOKS:
+            with Watched(browser, width=width, dark=dark) as seen:
+                head_to_foot(seen.open(path), folder, name, width, dark)
 
 
 def every_kind(root: Path) -> dict[str, Path]:
-    """A report of each kind of result."""
+    """A report of each kind of result, and releases of some for an output checker."""
     pages = {}
     with firms(root) as federation:
         for case, method in CASES.items():
             run = federation.run(method(), name=case.replace(" ", "-"))[1]
             pages[f"kind-{run.path.name}"] = write_report(run, remarks=federation.remarks)
+            if case in ("describe", "field", "regress", "regress private", "tables"):
+                pages[f"release-{run.path.name}"] = write_release(run, root / "releases" / run.path.name)
     return pages
+
+
+def drafted(root: Path) -> Path:
+    """What `init` shows of three tables."""
+    tables = five_institutions(2000, seed=3).blocks
+    sources = [root / f"{name}.csv" for name in ("credit", "commerce", "market")]
+    for source in sources:
+        tables[source.stem].to_csv(source, index=False)
+    with contextlib.chdir(root):
+        done = CliRunner().invoke(app, ["init", *map(str, sources), "--key", "firm", "--yes"])
+    assert done.exit_code == 0, done.output
+    return root / "init.html"
 
 
 def readme_picture(images: Path) -> None:
@@ -131,7 +158,8 @@ def readme_picture(images: Path) -> None:
 
 
 def main(images: Path, folder: Path) -> None:
-    images.mkdir(parents=True, exist_ok=True)
+    for target in (images, folder):
+        target.mkdir(parents=True, exist_ok=True)
     readme_picture(images)
     with tempfile.TemporaryDirectory() as root:
         demo = Path(root) / "demo"
@@ -140,9 +168,9 @@ def main(images: Path, folder: Path) -> None:
         reports = {path.parent.name.split("-")[0]: path for path in sorted((demo / "runs").glob("*/report.html"))}
         with launched() as browser:
             demo_pictures(browser, demo, images)
-            every_picture(browser, {"demo": demo / "index.html", **reports}, folder)
+            every_picture(browser, {"demo": demo / "index.html", **reports, "init": drafted(Path(root))}, folder)
             every_picture(browser, every_kind(Path(root)), folder)
-            console_pictures(browser, images)
+            console_pictures(browser, images, folder)
             coordinator_pictures(browser, images, folder)
 
 

@@ -60,6 +60,21 @@ def test_the_verbs_that_the_units_and_the_container_call_exist() -> None:
             assert (ROOT / name).exists(), name
 
 
+COMPOSED: dict[str, type] = {
+    "image": str,
+    "command": list,
+    "restart": str,
+    "read_only": bool,
+    "tmpfs": list,
+    "cap_drop": list,
+    "security_opt": list,
+    "user": str,
+    "volumes": list,
+    "ports": list,
+}
+"""What our services may state, and in which form, by the compose specification; it allows no other spelling."""
+
+
 @pytest.mark.parametrize("role", ["party", "coordinator"])
 def test_what_the_compose_file_of_a_kit_names_is_there(tmp_path: Path, role: str) -> None:
     """No container engine is at hand: the file is read as YAML, and all that it names is looked for."""
@@ -68,7 +83,15 @@ def test_what_the_compose_file_of_a_kit_names_is_there(tmp_path: Path, role: str
     file.write_text(f'key = "id"\ncoordinator = "c.example.org:7443"\ncoordinator_organisation = "U"\n{members}')
     Provision(file, tmp_path / "kits").begin()
     kit = tmp_path / "kits" / ("bank" if role == "party" else role)
-    service = yaml.safe_load((kit / "compose.yaml").read_text())["services"]["colonnade"]
+    composed = yaml.safe_load((kit / "compose.yaml").read_text())
+    assert list(composed) == ["services"]
+    service = composed["services"]["colonnade"]
+    assert {name: type(value) for name, value in service.items()}.items() <= COMPOSED.items()
+    for listed in (value for value in service.values() if isinstance(value, list)):
+        assert len(set(listed)) == len(listed)
+        assert all(isinstance(entry, str) for entry in listed)
+    assert service["restart"] in ("no", "always", "on-failure", "unless-stopped")
+    assert all(re.fullmatch(r"\.\.?(/[\w./-]+)?:/[\w./-]+", entry) for entry in service["volumes"])
     container = (DEPLOY / "Containerfile").read_text()
     assert 'ENTRYPOINT ["colonnade"]' in container
     assert service["command"] == [role, "serve", f"{role}.toml"]

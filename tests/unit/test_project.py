@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -16,6 +18,18 @@ ROOT = Path(__file__).parents[2]
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_import_is_quick_and_brings_no_numpy() -> None:
+    """Of a new process, by its CPU time, which other work on the machine does not lengthen; the best of three."""
+    script = (
+        "import sys, time; start = time.process_time(); import colonnade;"
+        "print(time.process_time() - start, sorted({'numpy', 'pandas', 'scipy', 'typer'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", script]
+    outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(" ", 1) for _ in "123"]
+    assert min(float(seconds) for seconds, _ in outputs) < 0.1
+    assert {loaded.strip() for _, loaded in outputs} == {"[]"}
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -27,7 +27,7 @@ from colonnade.completion.split.session import (
 )
 from colonnade.completion.split.training import Regression, validation_rows
 from colonnade.data.column import Columns
-from colonnade.data.spreadsheet import safe_frame
+from colonnade.data.spreadsheet import write_csv
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.party import Party
@@ -280,7 +280,7 @@ def write_table(me: Party, table: pd.DataFrame, name: str) -> str:
     """As a complete file or not at all, in the party's own folder."""
     with whole_file(me.home / "completed" / name, cure="free disk space, or let this party write there.") as partial:
         if name.endswith(".csv"):
-            safe_frame(table).to_csv(partial, index=False)
+            write_csv(table, partial, index=False)
         else:
             table.to_parquet(partial, index=False)
     return f"completed/{name}"

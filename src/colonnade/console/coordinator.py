@@ -31,7 +31,7 @@ from colonnade.federation.service import Queue, State, planned
 from colonnade.federation.spelling import form_of, members, read, repeated, spell
 from colonnade.federation.transports.certificates import AUTHORITY
 from colonnade.formatting import duration
-from colonnade.view.page import Html, folded, join, paragraph, prose, section, table, tag
+from colonnade.view.page import Html, folded, join, notes, paragraph, section, table, tag
 
 FIRST = ("epsilon", "delta", "response", "columns", "model", "n_components")
 """Options that are shown at once, with those that must be given; the others are folded."""
@@ -263,7 +263,7 @@ def _planned(
         person = PersonTotal.of(plan.costs(), delta=plan.delta)
         parts += [
             glance(plan, person, "Known when it has run; the notes say what to expect."),
-            section("Notes of the plan", *(paragraph(prose(note)) for note in plan.notes if note not in hopeless)),
+            section("Notes of the plan", *notes([note for note in plan.notes if note not in hopeless])),
             folded("The whole plan", tag("pre", plan.text())),
         ]
     parts.append(

@@ -18,7 +18,7 @@ from colonnade.federation.stage import Stage, audience_words
 from colonnade.formatting import timestamp
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.wording import cost_text
-from colonnade.view.page import Html, folded, join, paragraph, prose, section, tag
+from colonnade.view.page import Html, folded, join, notes, paragraph, section, tag
 
 
 def requests(service: OperatorService, address: Address) -> Page:
@@ -58,7 +58,7 @@ def request(service: OperatorService, address: Address, name: str, *, complaint:
     if job.state in ("waiting", "approved"):
         parts.append(_ending(job, address))
     if job.plan.notes:
-        parts.append(section("Notes of the plan", *(paragraph(prose(note)) for note in job.plan.notes)))
+        parts.append(section("Notes of the plan", *notes(job.plan.notes)))
     options = json.dumps(dict(summary.options), indent=2, ensure_ascii=False)
     parts += [
         folded("Options of the method", tag("pre", options)),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from colonnade.data.block import Block
 from colonnade.data.cluster import OnCluster
-from colonnade.data.sources import Divisible, chunk_rows
+from colonnade.data.sources import CELLS, Divisible, chunk_rows
 
 T = TypeVar("T")
 
@@ -66,6 +66,7 @@ def mapped(
     *,
     filled: Sequence[str] = (),
     merge: Callable[[T, T], T] | None = None,
+    cells: int = CELLS,
 ) -> Iterator[T]:
     """`work` of every chunk of a block's records in the cohort; `positions` are the cohort rows of the block's rows.
 
@@ -77,7 +78,7 @@ def mapped(
         names, work = list(dict.fromkeys([*names, *filled])), OfFilled(work, tuple(filled))
     source = block.source
     if not isinstance(source, OnCluster):
-        for rows, values in inside(block, positions, names):
+        for rows, values in inside(block, positions, names, rows=chunk_rows(1 + len(names), cells)):
             yield work(rows, values)
         return
     if isinstance(source.source, Divisible):
@@ -118,6 +119,9 @@ def inside(
     for where, values in block.chunks(names, rows=rows):
         cohort_rows = positions[where]
         present = cohort_rows >= 0
+        if present.all():
+            yield cohort_rows, values
+            continue
         yield cohort_rows[present], {name: column[present] for name, column in values.items()}
 
 

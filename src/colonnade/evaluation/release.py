@@ -28,7 +28,6 @@ from colonnade.evaluation.report import view_of
 from colonnade.federation.messages import Transcript
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number, timestamp
-from colonnade.models.linear.private import COUNT_SDS
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.wording import in_plain_words
 from colonnade.view.page import Html, listing, page, paragraph, section, table, tag
@@ -103,19 +102,32 @@ def _counts(result: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
             labels = [result["labels"][name] for name in own["columns"]]
             yield from _cells(own["columns"], labels, own["counts"], own["noise_sd"])
     elif kind == "moments" and result.get("counts"):
-        for pattern, count in zip(result["patterns"], result["counts"], strict=True):
-            held = " + ".join(party for party, has in zip(result["parties"], pattern, strict=False) if has)
-            yield f"records of exactly {held or 'no party'}", count, result["noise_sd"]
+        for mask, count in zip(result["patterns"], result["counts"], strict=True):
+            yield _pattern(result["parties"], mask), count, result["noise_sd"]
     elif kind == "regression":
-        # A private regression is refused unless its counts reach this many deviations of their noise.
-        sd = result["nobs"] / COUNT_SDS if result["loglik"] is None else 0.0
-        yield "the regression (records used)", result["nobs"], sd
-        yield "its degrees of freedom", result["nobs"] - len(result["params"]), sd
+        of_all, of_pattern = result["count_sd"]
+        yield "the regression (records used)", result["nobs"], of_all
+        yield "its degrees of freedom", result["nobs"] - len(result["params"]), of_all
+        for pattern in result["patterns"]:
+            yield _pattern(result["parties"], pattern["present"]), pattern["count"], of_pattern
+    elif kind == "selection":
+        yield "the selection (records used)", result["nobs"], result["count_sd"]
+        yield "its degrees of freedom", result["nobs"] - 1 - len(result["support"]), result["count_sd"]
+    elif kind == "completion":
+        for party, count in result["missing"].items():
+            yield f"records completed at {party}", count, 0.0
+    elif kind == "coverage":
+        yield "blocks of records that are there", result["total"], result["noise_sd"]
     else:
         for name in ("nobs", "n", "cohort"):
             if isinstance(result.get(name), int | float):
-                yield f"the whole {kind or 'result'} (records)", result[name], 0.0
+                yield f"the {(kind or 'result').replace('-', ' ')} (the cohort, a public number)", result[name], 0.0
                 return
+
+
+def _pattern(parties: list[str], mask: list[bool]) -> str:
+    held = " + ".join(party for party, has in zip(parties, mask, strict=True) if has)
+    return f"records of exactly {held or 'no party'}"
 
 
 def _cells(
@@ -176,8 +188,9 @@ def statement(run: RunFolder, rules: Rules) -> dict[str, Any]:
         "released": released(plan),
         "seen by": seen_by(plan),
         "missing data": plan.missing_data,
+        "rows": _rows(run.read_json("result.json")),
         "privacy": {
-            "statement": [in_plain_words(bound) for bound in person.total.values()],
+            "statement": list(dict.fromkeys(in_plain_words(bound) for bound in person.total.values())),
             "bounds": {relation: str(bound) for relation, bound in person.total.items()},
             "shown without a bound": list(plan.unbounded()),
         },
@@ -189,6 +202,18 @@ def statement(run: RunFolder, rules: Rules) -> dict[str, Any]:
         "version": job["version"],
         "code": code_digest(),
     }
+
+
+def _rows(result: Mapping[str, Any]) -> str:
+    """What rules on records mean for rows that are released themselves; empty where there are none."""
+    if result["kind"] != "synthetic-table":
+        return ""
+    if not result["fresh"]:
+        return "Each row imitates a record of the cohort, in random order: check the rows as records of persons."
+    return (
+        "The rows are drawn from a model of what was measured, and none belongs to a record, so there are no records"
+        " behind a row: the rules below are about the cohort, and the bound on epsilon is what protects a person."
+    )
 
 
 def code_digest() -> str:
@@ -248,21 +273,30 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
         else None,
         *(paragraph(warning, class_="warning") for warning in stated["warnings"]),
         section(
-            "What would leave", listing(stated["released"]), paragraph(f"Seen by: {'; '.join(stated['seen by'])}.")
+            "What would leave",
+            paragraph("These files, in the folder outputs:"),
+            listing(name.removeprefix("outputs/") for name in stated["outputs"]),
+            paragraph("They were computed from what the parties let go:"),
+            listing(stated["released"]),
+            paragraph(f"Seen by: {'; '.join(stated['seen by'])}."),
         ),
         section("What it costs a person", *_privacy(privacy)),
         section(
             "Rules",
+            paragraph(stated["rows"]) if stated["rows"] else None,
             paragraph(
                 f"Threshold and dominance ({rules['threshold']} records; one record at most"
                 f" {rules['dominance']:.0%} of a figure): {counts['passed']} figures pass both,"
                 f" {counts['not passed']} fail one, of {counts['cannot be told']} the noise hides it."
+                + (" Where it does, the bound on epsilon is what protects a person." * bool(counts["cannot be told"]))
             ),
-            paragraph("Counts are as released, so noise may carry one below zero. ± is two standard deviations."),
+            paragraph("Counts are as released, so noise may carry one below zero. ± is two standard deviations.")
+            if any(figure["noise_sd"] for figure in stated["figures"])
+            else None,
             table(head, rows, label="Figures and the records behind them", numeric=(1, 2, 4)) if rows else None,
         ),
         section("What it rests on", paragraph(stated["missing data"])) if stated["missing data"] else None,
-        section("Where it comes from", table(("what", ""), facts, label="Origin")),
+        section("Where it comes from", table(("what", "where from"), facts, label="Origin")),
         section("Files", table(("file", "sha256"), list(stated["outputs"].items()), label="Files")),
         section(
             "The plan, as it was agreed",
@@ -276,10 +310,13 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
     )
 
 
-def _privacy(privacy: Mapping[str, Any]) -> list[Html]:
-    shown = privacy["shown without a bound"]
-    parts = [paragraph(f"Shown without a bound: {', '.join(shown)}.", class_="warning")] if shown else []
-    return [*parts, *(paragraph(sentence) for sentence in privacy["statement"])]
+def _privacy(privacy: Mapping[str, Any]) -> list[Html | None]:
+    bounds = [f"(epsilon, delta) = {own}" for own in privacy["bounds"].values() if not own.startswith("unbounded")]
+    parts = [listing(bounds) if bounds else None, *(paragraph(sentence) for sentence in privacy["statement"])]
+    if shown := privacy["shown without a bound"]:
+        without = paragraph("Shown without a bound, which every party allowed by name:", class_="warning")
+        parts = [without, listing(shown), paragraph("Apart from that:") if bounds else None, *parts]
+    return parts
 
 
 def _counted(stated: Mapping[str, Any], verdict: str) -> int:

@@ -35,7 +35,7 @@ from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.wording import in_plain_words, pair
 from colonnade.view.blocks import Figure, Section, Table, Text, View
-from colonnade.view.page import Html, folded, listing, page, paragraph, prose, section, table, tag
+from colonnade.view.page import Html, folded, listing, notes, page, paragraph, section, table, tag
 from colonnade.view.render import render_blocks, render_section, render_warnings
 
 COMPARISON = "comparison.json"
@@ -123,7 +123,7 @@ def _plan_section(plan: Plan) -> Html:
             f" {counted(len(plan.stages), 'stage')},"
             f" method {plan.method} with {options}."
         ),
-        *(paragraph(prose(note)) for note in plan.notes),
+        *notes(plan.notes),
         folded("Requests and costs of each party", table(head, rows, label="Stages of the plan", numeric=(3,))),
     )
 

@@ -10,6 +10,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -337,11 +338,13 @@ class Federation(Viewed):
         arguments = proposal(plan, self.roster, self.facts, self.seed)
         if self._signer is not None:
             arguments["requester"] = self._signer.sign("", arguments)
+        request = Request(kind="check", arguments=arguments)
+        asked = [party for party in self.transport.parties if any(party in stage.costs for stage in plan.stages)]
         refusals: list[ColonnadeError] = []
-        for party in self.transport.parties:
-            if any(party in stage.costs for stage in plan.stages):
+        with ThreadPoolExecutor(max_workers=max(1, len(asked))) as pool:
+            for answer in [pool.submit(self._say, party, request) for party in asked]:
                 try:
-                    self._say(party, Request(kind="check", arguments=arguments))
+                    answer.result()
                 except UnboundedNotAllowed as error:
                     refusals.append(error)
         if refusals:

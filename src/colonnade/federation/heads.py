@@ -122,15 +122,13 @@ class Heads:
     def doubts(self, heads: Sequence[SignedHead], *, begun: float) -> tuple[str, ...]:
         """Parties of which an earlier head contradicts this one: of the same length with another hash, or no shorter
         although it was known here before the job began, for which its owner has since reserved something."""
-        doubted = []
-        for signed in heads:
-            for row in self.chain.rows(party=signed.party):
-                earlier = _signed(row.body)
-                forked = earlier.rows == signed.rows and earlier.hash != signed.hash
-                if forked or (row.body["time"] < begun and earlier.rows > signed.rows):
-                    doubted.append(signed.party)
-                    break
-        return tuple(doubted)
+        contradicts = (
+            "SELECT 1 FROM heads WHERE party = ?"
+            " AND (json_extract(body, '$.rows') = ? AND json_extract(body, '$.hash') != ?"
+            " OR json_extract(body, '$.time') < ? AND json_extract(body, '$.rows') > ?) LIMIT 1"
+        )
+        values = {signed.party: (signed.party, signed.rows, signed.hash, begun, signed.rows) for signed in heads}
+        return tuple(party for party, own in values.items() if self.chain.database.execute(contradicts, own))
 
     def longest(self) -> list[dict[str, Any]]:
         """The longest head that each party has signed, with the job and the plan for which it did."""

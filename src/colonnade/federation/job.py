@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -261,8 +261,11 @@ class Job:
             reply.hashed  # noqa: B018  here, while others still answer
             return answer, reply
 
-        encoded = {party: request.encode() for party, request in requests.items()}
-        futures = {party: self._pool.submit(exchanged, party, data) for party, data in encoded.items()}
+        encoded: dict[str, bytes] = {}
+        futures: dict[str, Future[tuple[bytes, Reply]]] = {}
+        for party, request in requests.items():  # the first is on its way while the next is written
+            encoded[party] = request.encode()
+            futures[party] = self._pool.submit(exchanged, party, encoded[party])
         replies: dict[str, Reply] = {}
         failures: list[Exception] = []
         for party, future in futures.items():

@@ -78,7 +78,7 @@ class Request:
     mail: Sequence[Mail] = ()
 
     def encode(self) -> bytes:
-        return self._encoded([mail.to_dict() for mail in self.mail])
+        return _noted(self, self._encoded([mail.to_dict() for mail in self.mail]))
 
     @cached_property
     def hashed(self) -> str:
@@ -111,7 +111,9 @@ class Request:
             raise WireError("a request has a negative sequence number.")
         if plain["job"]:
             check_name(plain["job"], "a job", error=WireError, longest=LONGEST_JOB)
-        return cls(**{**plain, "mail": tuple(_mail(mail) for mail in plain["mail"])})
+        request = cls(**{**plain, "mail": tuple(_mail(mail) for mail in plain["mail"])})
+        _noted(request, data)
+        return request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +125,7 @@ class Reply:
     error: str = ""
 
     def encode(self) -> bytes:
-        return self._encoded([mail.to_dict() for mail in self.mail])
+        return _noted(self, self._encoded([mail.to_dict() for mail in self.mail]))
 
     @cached_property
     def hashed(self) -> str:
@@ -136,7 +138,16 @@ class Reply:
     @classmethod
     def decode(cls, data: bytes) -> Reply:
         plain = _fields(wire.decode(data), {"value": object, "mail": list, "error": str})
-        return cls(**{**plain, "mail": tuple(_mail(mail) for mail in plain["mail"])})
+        reply = cls(**{**plain, "mail": tuple(_mail(mail) for mail in plain["mail"])})
+        _noted(reply, data)
+        return reply
+
+
+def _noted(message: Request | Reply, data: bytes) -> bytes:
+    """The bytes of a message. Without mail its `hashed` is their digest: it need not be written again for that."""
+    if not message.mail:
+        message.__dict__["hashed"] = digest(data)
+    return data
 
 
 def stored_proposal(content: bytes) -> Mapping[str, Any]:

@@ -455,7 +455,7 @@ class Party(Workplace):
         with self.database.transaction():
             self._check_not_ended(request.job)  # by the operator, while the step ran
             for name, value in work.kept.items():
-                self.store.keep(request.job, name, value)
+                self.store.keep(request.job, name, value, cached=not self.remembers(request.job, name))
             self.store.add_letters(request.job, work.letters)
             self.store.add_sent(request.job, work.sent)
             self.store.add_reply(request.job, request.seq, hashed, reply)
@@ -498,6 +498,8 @@ class Party(Workplace):
         return signed
 
     def _proposed(self, job: str) -> Plan:
+        if job in self._approved:  # with the fingerprint of the proposed one
+            return self._approved[job]
         stored = self.store.job(job)
         if stored is None:
             raise NotApproved(f"job {job} is not known here.")

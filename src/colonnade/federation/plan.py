@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 from colonnade.durable import canonical
@@ -108,7 +109,7 @@ class Plan(Viewed):
             delta=plain["delta"],
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         return hashlib.sha256(canonical(self.to_dict()).encode()).hexdigest()
 

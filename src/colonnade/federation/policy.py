@@ -176,6 +176,8 @@ def check_genuine(plan: Plan, own: Plan, *, party: str) -> None:
     """Refuse a plan that asks of this party anything but what this installation plans for its method and options, or
     that says something else about it: an operator decides by its words, and by its total over all parties at its
     delta."""
+    if plan.fingerprint == own.fingerprint:
+        return
     proposed = {stage.name: stage.to_dict() for stage in plan.stages if party in stage.costs}
     expected = {stage.name: stage.to_dict() for stage in own.stages if party in stage.costs}
     for name in (*proposed, *expected):
@@ -186,11 +188,10 @@ def check_genuine(plan: Plan, own: Plan, *, party: str) -> None:
             )
     if list(proposed) != list(expected):
         raise UnsafeRequest(f"the stages of the proposed {plan.method!r} stand in another order than they are asked.")
-    if plan.fingerprint != own.fingerprint:
-        raise UnsafeRequest(
-            f"the proposed {plan.method!r} is described in other words or with other totals than this installation uses"
-            " for these options; the coordinator's installation differs, or its request was forged."
-        )
+    raise UnsafeRequest(
+        f"the proposed {plan.method!r} is described in other words or with other totals than this installation uses"
+        " for these options; the coordinator's installation differs, or its request was forged."
+    )
 
 
 def _same(proposed: Mapping[str, Any], expected: Mapping[str, Any], party: str) -> bool:

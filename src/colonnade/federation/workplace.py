@@ -6,6 +6,7 @@ Nothing here leaves by itself. What a running step sends, keeps and has read is 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from colonnade.data import aggregation
 from colonnade.data.block import Block
 from colonnade.data.cohort import Alignment
+from colonnade.data.sources import CELLS
 from colonnade.errors import ColumnNotOffered, SealBroken, StepFailed, UnsafeRequest
 from colonnade.federation import wire
 from colonnade.federation.facts import PublicFacts
@@ -119,13 +121,15 @@ class Workplace:
         """Encoded values of the records in the cohort, with their cohort rows, a chunk at a time."""
         return aggregation.inside(self._offered(names), self.rows, names, rows=rows)
 
-    def mapped(self, names: Sequence[str], work: aggregation.Work[T], *, filled: Sequence[str] = ()) -> Iterator[T]:
+    def mapped(
+        self, names: Sequence[str], work: aggregation.Work[T], *, filled: Sequence[str] = (), cells: int = CELLS
+    ) -> Iterator[T]:
         """A pure function of each chunk, in order, computed here or on this party's own cluster.
 
         Records with an empty cell in one of the `filled` columns count as absent.
         """
         block = self._offered([*names, *filled])
-        return aggregation.mapped(block, self.rows, names, work, filled=filled)
+        return aggregation.mapped(block, self.rows, names, work, filled=filled, cells=cells)
 
     def aggregate(
         self, names: Sequence[str], statistic: aggregation.Aggregation[T], *, filled: Sequence[str] = ()
@@ -209,10 +213,9 @@ class Workplace:
         """
         work = self._working()
         values: dict[str, Any] = {}
-        newest = self.store.letters(work.job) if work.mail else {}
-        for mail in work.mail:
-            if mail.tag != tag:
-                continue
+        letters = [mail for mail in work.mail if mail.tag == tag]
+        newest = self.store.letters(work.job) if letters else {}
+        for mail in letters:
             if mail.recipient != self.name or mail.sender in values:
                 raise SealBroken(f"a message from {mail.sender!r} came twice or is for {mail.recipient!r}.")
             public_key = self.roster.member(mail.sender).public_key
@@ -225,8 +228,9 @@ class Workplace:
 
     def own_mail(self, tag: str) -> dict[str, Any]:
         """{this member: what it sent to itself under this tag in an earlier request}; empty if nothing."""
-        name = f"mail to myself: {tag}"
-        return {self.name: self.recall(name)} if self.store.keeps(self.job, name) else {}
+        with contextlib.suppress(KeyError):
+            return {self.name: self.store.recall(self.job, f"mail to myself: {tag}")}
+        return {}
 
     def keep(self, name: str, value: Any) -> None:
         """Remember a value for later steps of this job; it never leaves, and is deleted when the job closes."""
@@ -255,6 +259,10 @@ class Workplace:
         if size + sum(taken for taken, _ in self._remembered.values()) <= MOST_REMEMBERED:
             self._remembered[self.job, name] = (size, value)
         return value
+
+    def remembers(self, job: str, name: str) -> bool:
+        """Whether it is in the memory of this process."""
+        return (job, name) in self._remembered
 
     def forget(self, job: str) -> None:
         """Drop what was remembered of a job."""

@@ -48,6 +48,7 @@ from colonnade.models.matrix import (
     norm_bounds,
     second_moments,
 )
+from colonnade.statistics import forecast
 from colonnade.statistics.features import Feature
 from colonnade.statistics.joint import check_budget
 from colonnade.statistics.moments import MomentComputation, Moments, MomentsResult
@@ -139,9 +140,23 @@ class ComponentsOfMoments(Procedure["PrincipalComponents"]):
         self.stages = self.moments.stages
         self.notes = (
             *forecast_moments(self.layout, method.epsilon),
+            *self._captured(),
             *self.moments.notes,
             *moment_views(self.layout, view=method.view, delta=method.delta),
         )
+
+    def _captured(self) -> tuple[str, ...]:
+        """What noise will take from the captured variance; columns are in [-1, 1], as `forecast_moments` assumes."""
+        if not self.layout.mu:
+            return ()
+        captured = forecast.components(
+            noise_sd=self.layout.noise_sd,
+            n=self.layout.facts.n,
+            deviation=0.5,
+            features=len(self.layout.features),
+            n_components=self.method.n_components,
+        )
+        return (captured,)
 
     def run(self, job: Job) -> PrincipalComponents:
         moments = self.moments.run(job)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from colonnade.data.column import Column
 from colonnade.federation.facts import PublicFacts
@@ -148,22 +149,41 @@ def _marginal(column: Column, level: float, *, adaptive: bool) -> dict[str, Any]
 # --- what follows from the counts -------------------------------------------------------------------------
 
 
-def centre_and_deviation(column: Column, feature: Feature, spread: Spread) -> tuple[float, float]:
+def centre_and_deviation(
+    column: Column, feature: Feature, spread: Spread, *, level: float = 0.0
+) -> tuple[float, float]:
     """Where a feature lies and how far it spreads, from noisy counts; in its own units, never a deviation of 0.
 
     Numeric columns: the median, and half the way from the 16th to the 84th percentile (or a quarter of that from 2.5 to
-    97.5 where many values are equal). Listed values: mean and deviation of the codes, or of the indicator.
+    97.5 where many values are equal). Of a tree whose noise has this `level`, percentiles that the noise of a rank
+    would take to the bounds give way to nearer ones, at the distance that a normal law has there. Listed values: mean
+    and deviation of the codes, or of the indicator.
     """
     if column.discrete:
         law = listed_values(column, feature, spread)
         mean = float(law.probabilities @ law.points)
         return mean, max(math.sqrt(float(law.probabilities @ (law.points - mean) ** 2)), 0.05 * feature.half)
-    levels = np.array([0.025, 0.16, 0.5, 0.84, 0.975])
     if isinstance(spread, AdaptiveMarginal):
-        low, left, middle, right, high = numeric_law(spread).quantile(levels)
+        tails = np.array([0.025, 0.16])
+        low, left, middle, right, high = numeric_law(spread).quantile([*tails, 0.5, *(1 - tails[::-1])])
     else:
-        low, left, middle, right, high = quantiles(*tree_leaves(column, spread), levels)
-    return float(middle), max(float(right - left) / 2, float(high - low) / 4, feature.half / 500)
+        leaves, edges = tree_leaves(column, spread)
+        unsure = 2 * rank_noise(level) / max(float(leaves.sum()), 1.0)
+        tails = np.clip(unsure, [0.025, 0.16], WIDEST_TAIL)
+        low, left, middle, right, high = quantiles(leaves, edges, np.array([*tails, 0.5, *(1 - tails[::-1])]))
+    outer, inner = -2 * ndtri(tails)
+    return float(middle), max(float(right - left) / inner, float(high - low) / outer, feature.half / 500)
+
+
+WIDEST_TAIL = 0.35
+"""Beyond it, percentiles are too near to each other to show a spread."""
+
+
+def rank_noise(level: float) -> float:
+    """The standard deviation of a rank from a tree, at most. A node has DEPTH times the variance of one count; a prefix
+    is a sum of one node in half of the levels, and the fit to all nodes takes at least half of its variance away (0.55
+    of this was measured in the variance)."""
+    return level * DEPTH / 2
 
 
 def listed_values(column: Column, feature: Feature, spread: Spread) -> Marginal:

@@ -167,8 +167,8 @@ class Ledger(Viewed):
                 return
             self.check([reservation.cost for reservation in reservations], allow=allow)
             now = self._now()
-            for reservation in reservations:
-                self.chain.append(
+            self.chain.append(
+                *(
                     {
                         "kind": "reserve",
                         "time": now,
@@ -178,7 +178,9 @@ class Ledger(Viewed):
                         "count": reservation.count,
                         "cost": reservation.cost.to_dict(),
                     }
+                    for reservation in reservations
                 )
+            )
 
     def withdraw(self, job: str) -> None:
         """Take off what is reserved for a job that is over, if nothing of it was debited: then nothing has left."""

@@ -8,8 +8,9 @@ that every holder computes its shares of the factors and of the right side by it
 - A cross product: u' (A' B) v = sum_r (a_r u) (b_r v). If two matrices differ, u' . v differs for random u, v but for a
   chance of 2 / |K|. A Gram matrix is symmetric and opened as a triangle: u' (A' A) u will do, a polynomial of degree 2.
 - Products that were dealt again, z_r = x_r y_r: sum_r chi_r x_r y_r = sum_r chi_r z_r (1 / |K|).
-- One-hot rows: x u times x v equals x (u v) for random u, v exactly if x_i x_j = 0 for i != j and x_i^2 = x_i, that is,
-  if x has at most one entry other than 0 and that entry is 1 (3 / |K| with the weights chi_r of the records).
+- One-hot rows: (x u)^2 equals x (u^2) for random u exactly if x_i x_j = 0 for i != j and x_i^2 = x_i, that is, if x has
+  at most one entry other than 0 and that entry is 1. Groups of columns with a u of their own are added: no term of one
+  is in another. With the weights psi_r^2 of the records it is a polynomial of degree 4 (4 / |K|).
 - Several claims: the sum of the claims times random coefficients, in which the factors are concatenated (1 / |K|).
 """
 
@@ -73,15 +74,18 @@ def square_factors(extension: Extension, x: Residues, psi: Residues) -> Factors:
     return Factors(scaled, scaled)
 
 
-def one_hot_factors(extension: Extension, rows: Residues, u: Residues, v: Residues, chi: Residues) -> Factors:
-    """Of sum_r chi_r (x_r u) (x_r v), for the indicators of one column (primes, n, k)."""
-    both = extension.project(rows, np.stack([u, v], axis=2))
-    return Factors(extension.mul(both[:, :, 0], chi), both[:, :, 1])
+def one_hot_factors(
+    extension: Extension, rows: Residues, u: Residues, psi: Residues, groups: Sequence[slice] | None = None
+) -> Factors:
+    """Of sum_r psi_r^2 sum_g (x_rg u_g)^2, for the indicators (primes, n, k) of one column or of `groups`."""
+    projected = extension.project_groups(rows, u, groups or [slice(0, rows.shape[2])])
+    scaled = extension.mul(projected, psi[:, :, None]).reshape(len(rows), -1, DEGREE)
+    return Factors(scaled, scaled)
 
 
-def one_hot_value(extension: Extension, rows: Residues, u: Residues, v: Residues, chi: Residues) -> Residues:
-    """The right side: sum_r chi_r x_r (u v), (primes, 3)."""
-    return extension.inner(extension.project(rows, extension.mul(u, v)), chi)
+def one_hot_value(extension: Extension, rows: Residues, u: Residues, psi: Residues) -> Residues:
+    """The right side: sum_r psi_r^2 x_r (u^2), (primes, 3); for the indicators of several columns, of their sum."""
+    return extension.inner(extension.project(rows, extension.mul(u, u)), extension.mul(psi, psi))
 
 
 # --- several claims in one --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any
@@ -26,6 +26,8 @@ from colonnade.secure.field import Field, Residues, keyed_uniform, transpose
 from colonnade.secure.seeded import SEED_BYTES, Term
 
 DEGREE = 3
+PIECE = 1024
+"""Records that are projected at a time: what is between rows and result stays in the cache."""
 LARGEST_SUM = 1 << 20
 """Products of two residues are below 2^42, so that int64 holds the sum of so many."""
 
@@ -138,21 +140,12 @@ class Extension:
         b with b a = 1 solves (b_0, b_1, b_2) T = (1, 0, 0), where the rows of T are a, X a and X^2 a (`times`): by
         Cramer's rule b_i is the cofactor of T_i0 over det T, which is in GF(p), and whose inverse is its power p - 2.
         """
-        field, table = self.field, self.times(a)
-
-        def minor(i: int, j: int) -> Residues:
-            return field.sub(
-                field.mul(table[..., i, 1], table[..., j, 2]), field.mul(table[..., i, 2], table[..., j, 1])
-            )
-
-        cofactors = (minor(1, 2), minor(2, 0), minor(0, 1))
-        norm = np.zeros_like(a[..., 0])
-        for i, cofactor in enumerate(cofactors):
-            norm = field.add(norm, field.mul(table[..., i, 0], cofactor))
-        if not norm.all():
+        flat = np.ascontiguousarray(a).reshape(len(a), -1, DEGREE)
+        out = np.empty(flat.shape, dtype=np.int32)
+        primes, constants = (np.array(layer, dtype=np.int64) for layer in (self.field.primes, self.constants))
+        if not _invert_elements(flat, primes, constants, out):
             raise SecureError("0 has no inverse.")
-        inverse_norm = residue_inverse(field, norm)
-        return np.stack([field.mul(cofactor, inverse_norm) for cofactor in cofactors], axis=-1)
+        return out.reshape(a.shape)
 
     def times(self, a: Residues) -> Residues:
         """(primes, ..., 3, 3), with rows a, X a and X^2 a: the coefficients of b times this matrix are those of a b."""
@@ -167,10 +160,23 @@ class Extension:
         """Residues (primes, n, w) times vectors over K (primes, w, 3) or (primes, w, k, 3): (primes, n, [k,] 3)."""
         if rows.shape[2] != vectors.shape[1] or rows.shape[2] >= LARGEST_SUM:
             raise SecureError(f"cannot project rows {rows.shape} on vectors {vectors.shape}.")
-        columns = vectors.reshape(*vectors.shape[:2], -1).astype(np.float64)
+        columns = vectors.reshape(*vectors.shape[:2], -1)
         out = np.empty((*rows.shape[:2], columns.shape[2]), dtype=np.int32)
-        _project_rows(rows, columns, np.array(self.field.primes, dtype=np.int64), out)
+        for start in range(0, rows.shape[1], PIECE):
+            out[:, start : start + PIECE] = self.field.matmul(rows[:, start : start + PIECE], columns)
         return out.reshape(*rows.shape[:2], *vectors.shape[2:])
+
+    def project_groups(self, rows: Residues, vector: Residues, groups: Sequence[slice]) -> Residues:
+        """Each group of columns of rows (primes, n, w) times its part of a vector over K (primes, w, 3):
+        (primes, n, groups, 3)."""
+        ends = [group.stop for group in groups]
+        if rows.shape[2] != vector.shape[1] or max(ends, default=0) > rows.shape[2]:
+            raise SecureError(f"cannot project groups of rows {rows.shape} on a vector {vector.shape}.")
+        out = np.empty((*rows.shape[:2], len(groups), DEGREE), dtype=np.int32)
+        starts, stops = np.array([group.start for group in groups]), np.array(ends)
+        columns, primes = vector.astype(np.float64), np.array(self.field.primes, dtype=np.int64)
+        _project_groups(np.ascontiguousarray(rows), columns, starts, stops, primes, out)
+        return out
 
     def project_each(self, parts: Iterable[tuple[Term, slice]], vectors: Residues, which: NDArray[np.intp]) -> Residues:
         """Each row times the vector over K of these, (primes, k, w, 3), that `which` (n,) names; 0 for -1:
@@ -237,14 +243,10 @@ def node_residues(field: Field, nodes: int) -> Residues:
 
 def residue_inverse(field: Field, a: Residues) -> Residues:
     """1 / a for every residue other than 0, as a^(p - 2), each prime by its own exponent."""
-    layers = []
-    for p, layer in zip(field.primes, a, strict=True):
-        prime, base, out = Field((p,)), layer[None], np.ones_like(layer[None])
-        for bit in bin(p - 2)[2:]:
-            out = prime.mul(out, out)
-            out = prime.mul(out, base) if bit == "1" else out
-        layers.append(out)
-    return np.concatenate(layers)
+    flat = np.ascontiguousarray(a).reshape(len(a), -1)
+    out = np.empty(flat.shape, dtype=np.int32)
+    _invert_residues(flat, np.array(field.primes, dtype=np.int64), out)
+    return out.reshape(a.shape)
 
 
 @lru_cache(maxsize=64)
@@ -310,31 +312,72 @@ def _multiply_elements(a: Any, b: Any, primes: Any, constants: Any, out: Any) ->
 
 
 @numba.njit(cache=True)
-def _project_rows(rows: Any, columns: Any, primes: Any, out: Any) -> None:
-    """Residues (primes, n, w) times columns (primes, w, c), in float64: a thousand products are below 2^52, and their
-    sum is exact. A few columns only, so that converting rows for BLAS would take longer; pieces of records in a column
-    become vector instructions. A sum s is an integer, so that (s + 1/2) / p has the right floor (`seeded`)."""
-    piece = 256
-    sums, entries = np.empty((columns.shape[2], piece)), np.empty(piece)
+def _inverse_of(a: Any, p: Any, inverse: Any) -> Any:
+    """a^(p - 2), by squaring."""
+    out, exponent = np.int64(1), p - 2
+    while exponent > 0:
+        if exponent & 1:
+            out = _modulo(out * a, p, inverse)
+        a = _modulo(a * a, p, inverse)
+        exponent >>= 1
+    return out
+
+
+@numba.njit(cache=True)
+def _invert_residues(a: Any, primes: Any, out: Any) -> None:
+    for k in range(len(primes)):
+        for i in range(a.shape[1]):
+            out[k, i] = _inverse_of(np.int64(a[k, i]), primes[k], 1.0 / primes[k])
+
+
+@numba.njit(cache=True)
+def _invert_elements(a: Any, primes: Any, constants: Any, out: Any) -> bool:
+    """Inverses modulo X^3 - X - c, both arrays (primes, n, 3): cofactors of the rows a, X a and X^2 a, over their
+    determinant (`Extension.inverse`). False if one is 0."""
+    rows, cofactors = np.empty((3, 3), dtype=np.int64), np.empty(3, dtype=np.int64)
+    for k in range(len(primes)):
+        p, c = primes[k], constants[k]
+        inverse = 1.0 / p
+        for n in range(a.shape[1]):
+            for j in range(3):
+                rows[0, j] = a[k, n, j]
+            for i in range(1, 3):  # X^3 = X + c
+                rows[i, 0] = _modulo(c * rows[i - 1, 2], p, inverse)
+                rows[i, 1] = _modulo(rows[i - 1, 0] + rows[i - 1, 2], p, inverse)
+                rows[i, 2] = rows[i - 1, 1]
+            norm = np.int64(0)
+            for i in range(3):
+                first, second = rows[(i + 1) % 3], rows[(i + 2) % 3]
+                cofactors[i] = _modulo(first[1] * second[2] + (p - first[2]) * second[1], p, inverse)
+                norm += rows[i, 0] * cofactors[i]
+            norm = _modulo(norm, p, inverse)
+            if norm == 0:
+                return False
+            scale = _inverse_of(norm, p, inverse)
+            for i in range(3):
+                out[k, n, i] = _modulo(cofactors[i] * scale, p, inverse)
+    return True
+
+
+@numba.njit(cache=True)
+def _project_groups(rows: Any, columns: Any, starts: Any, stops: Any, primes: Any, out: Any) -> None:
+    """Residues (primes, n, w) times columns (primes, w, 3) within each group, in float64: 256 products are below 2^50,
+    and their sum is exact. A sum s is an integer, so that (s + 1/2) / p has the right floor (`seeded`)."""
     for k in range(len(primes)):
         p, inverse = float(primes[k]), 1.0 / primes[k]
-        for start in range(0, rows.shape[1], piece):
-            size = min(piece, rows.shape[1] - start)
-            sums[:] = 0.0
-            for j in range(rows.shape[2]):
-                for i in range(size):
-                    entries[i] = rows[k, start + i, j]
-                for c in range(columns.shape[2]):
-                    factor, total = columns[k, j, c], sums[c]
-                    for i in range(size):
-                        total[i] += entries[i] * factor
-                    if j % 1024 == 1023:
-                        for i in range(size):
-                            total[i] -= math.floor((total[i] + 0.5) * inverse) * p
-            for c in range(columns.shape[2]):
-                total = sums[c]
-                for i in range(size):
-                    out[k, start + i, c] = np.int32(total[i] - math.floor((total[i] + 0.5) * inverse) * p)
+        for i in range(rows.shape[1]):
+            for g in range(len(starts)):
+                a, b, c = 0.0, 0.0, 0.0
+                for start in range(starts[g], stops[g], 256):
+                    for j in range(start, min(start + 256, stops[g])):
+                        entry = float(rows[k, i, j])
+                        a += entry * columns[k, j, 0]
+                        b += entry * columns[k, j, 1]
+                        c += entry * columns[k, j, 2]
+                    a -= math.floor((a + 0.5) * inverse) * p
+                    b -= math.floor((b + 0.5) * inverse) * p
+                    c -= math.floor((c + 0.5) * inverse) * p
+                out[k, i, g, 0], out[k, i, g, 1], out[k, i, g, 2] = np.int32(a), np.int32(b), np.int32(c)
 
 
 @numba.njit(cache=True)

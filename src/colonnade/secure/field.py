@@ -11,8 +11,9 @@ After each batch of rows the sum is reduced modulo p, which keeps it exact for a
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -29,7 +30,9 @@ Residues = NDArray[np.int32]
 
 #: Rows in one BLAS call: 4096 * 2^40 = 2^52, one bit below what float64 holds exactly.
 BATCH_ROWS = 4096
-_WORDS = 1 << 16
+#: Words of a stream at a time: they stay in the nearest cache.
+_WORDS = 1 << 12
+_ZEROS = bytes(8 * _WORDS)
 _GROUP = 64
 
 
@@ -70,6 +73,7 @@ def is_prime(number: int) -> bool:
     return number >= 2 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
 
 
+@cache
 def mixed_radix_inverses(primes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Row k: the inverses of p_0, ..., p_(k-1) modulo p_k, for Garner's form of the Chinese remainder theorem."""
     return tuple(tuple(pow(primes[j], -1, p) for j in range(k)) for k, p in enumerate(primes))
@@ -209,15 +213,18 @@ class Field:
 
     def sum(self, a: Residues, *, axis: int = 0) -> Residues:
         """The sum along an axis of the values (0: over records)."""
-        total = a.sum(axis=axis + 1, dtype=np.int64)
-        return np.asarray(total % self._layers(total.ndim)).astype(np.int32)
+        return self.reduced(a.sum(axis=axis + 1, dtype=np.int64))
+
+    def reduced(self, integers: NDArray[np.int64]) -> Residues:
+        """Of integers (primes, ...), each of its own prime."""
+        return np.asarray(integers % self._layers(integers.ndim)).astype(np.int32)
 
     def _aligned(self, a: Residues, b: Residues) -> None:
         if a.ndim != b.ndim or a.shape[0] != len(self.primes) or b.shape[0] != len(self.primes):
             raise SecureError(f"residues {a.shape} and {b.shape} do not line up with {len(self.primes)} primes.")
 
     def _layers(self, ndim: int) -> Residues:
-        return np.array(self.primes, dtype=np.int32).reshape(-1, *[1] * (ndim - 1))
+        return _prime_layers(self.primes, ndim)
 
     # --- matrices ----------------------------------------------------------------------------------------
 
@@ -265,6 +272,25 @@ class Field:
                 out[:, columns, rows] = residues.transpose(0, 2, 1)
         return out
 
+    def gram_beside(self, parts: Sequence[Residues]) -> Residues:
+        """A^T A for A = (A_1, A_2, ...), from residues (L, n, d_i): no array of all columns is made but in float64."""
+        ends = list(itertools.accumulate((part.shape[2] for part in parts), initial=0))
+        records, width = parts[0].shape[1], ends[-1]
+        out = np.empty((len(self.primes), width, width), dtype=np.int32)
+        space, product = np.empty((min(BATCH_ROWS, records), width)), np.empty((width, width))
+        for layer, (p, target) in enumerate(zip(self.primes, out, strict=True)):
+            total = np.zeros((width, width))
+            for start in range(0, records, BATCH_ROWS):
+                rows = slice(start, min(start + BATCH_ROWS, records))
+                batch = space[: rows.stop - start]
+                for part, first in zip(parts, ends[:-1], strict=True):
+                    if not _centre(part[layer, rows], p, batch, first):
+                        raise _out_of_range(p)
+                np.matmul(batch.T, batch, out=product)
+                _fold(product, p, total)
+            _canonical(total, p, target)
+        return out
+
     def gram_tiles(self, a: Residues, *, tile: int = 1024) -> Iterator[Tile]:
         """The tiles of A^T A on and above the diagonal, one at a time: for a result larger than memory."""
         if a.ndim != 3 or a.shape[0] != len(self.primes):
@@ -278,6 +304,14 @@ class Field:
                     left = layer[:, rows]
                     _contract(left, left if columns == rows else layer[:, columns], p, target)
                 yield Tile(rows, columns, out)
+
+
+@cache
+def _prime_layers(primes: tuple[int, ...], ndim: int) -> Residues:
+    """The primes, to go with arrays of so many axes."""
+    layers = np.array(primes, dtype=np.int32).reshape(-1, *[1] * (ndim - 1))
+    layers.flags.writeable = False
+    return layers
 
 
 def transpose(a: Residues) -> Residues:
@@ -310,7 +344,7 @@ def _centred(block: Residues, p: int, space: NDArray[np.float64]) -> NDArray[np.
     if block.strides[0] < block.strides[1]:
         return _centred(block.T, p, space).T
     out = space[: block.size].reshape(block.shape)
-    if not _centre(block, p, out):
+    if not _centre(block, p, out, 0):
         raise _out_of_range(p)
     return out
 
@@ -327,10 +361,9 @@ def keyed_uniform(out: Residues, p: int, *, key: bytes, start: bytes = bytes(16)
     length of p and rejected from p on: for primes just below 2^21, one chunk in thousands.
     """
     stream = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
-    zeros = bytes(8 * min(_WORDS, out.size // 3 + 64))
-    buffer = bytearray(len(zeros) + 15)
-    words = np.frombuffer(buffer, dtype=np.uint64, count=len(zeros) // 8)
-    filled = 0
+    buffer = bytearray(8 * min(_WORDS, out.size // 3 + 64) + 15)
+    words = np.frombuffer(buffer, dtype=np.uint64, count=len(buffer) // 8 - 1)
+    zeros, filled = memoryview(_ZEROS)[: 8 * words.size], 0
     while filled < out.size:
         stream.update_into(zeros, buffer)
         filled = _accept(words, p, p.bit_length(), out, filled)
@@ -399,16 +432,17 @@ def _multiply(a: int, b: int, p: int) -> int:
 
 
 @numba.njit(cache=True)
-def _centre(block: Any, p: int, out: Any) -> bool:
-    """Residues in [0, p) to float64 in [-(p-1)/2, (p-1)/2]; False if one was out of range."""
-    half, prime = float(p // 2), float(p)
-    bad = False
+def _centre(block: Any, p: int, out: Any, first: int) -> bool:
+    """Residues in [0, p) to float64 in [-(p-1)/2, (p-1)/2], from the column `first` of `out` on; False if one was out of
+    range. Row by row, so that short rows become vector instructions too."""
+    half, prime, largest = np.uint32(p // 2), np.uint32(p), np.uint32(0)
     for i in range(block.shape[0]):
-        for j in range(block.shape[1]):
-            v = float(block[i, j])
-            bad |= (v < 0.0) | (v >= prime)
-            out[i, j] = v - prime if v > half else v
-    return not bad
+        row, target = block[i], out[i, first : first + block.shape[1]]
+        for j in range(row.size):
+            v = np.uint32(row[j])  # one below 0 is huge
+            largest = max(largest, v)
+            target[j] = np.float64(np.int32(v) - (np.int32(prime) if v > half else np.int32(0)))
+    return bool(largest < prime)
 
 
 @numba.njit(cache=True)

@@ -14,17 +14,17 @@ step, sequence number, ...); both sides must state the same. See `claim.md` for 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from colonnade.errors import SealBroken, SecureError, StorageError
 
@@ -79,9 +79,19 @@ class Identity:
         """Derived from the private key, under a label of its own, so that a member has one secret to keep."""
         return Ed25519PrivateKey.from_private_bytes(_derive(self.private.private_bytes_raw(), _SIGN_LABEL))
 
-    @property
+    @cached_property
     def public(self) -> PublicKey:
         return PublicKey(self.private.public_key().public_bytes_raw())
+
+    def agreed(self, other: bytes) -> bytes:
+        """Diffie-Hellman with another member's key, computed once: it is in all messages between the two."""
+        if other not in self._agreed:
+            self._agreed[other] = _exchange(self, other)
+        return self._agreed[other]
+
+    @cached_property
+    def _agreed(self) -> dict[bytes, bytes]:
+        return {}
 
     def save(self, path: Path) -> None:
         """Write a PEM file that only its owner may read (mode 0600). An existing file is never overwritten."""
@@ -125,7 +135,7 @@ def seal(sender: Identity, recipient: bytes, plaintext: bytes, *, context: bytes
     if len(plaintext) > LARGEST_PLAINTEXT:
         raise SecureError(f"{len(plaintext)} bytes are too many for one seal: send chunks of {LARGEST_PLAINTEXT}.")
     ephemeral = Identity.generate()
-    secret = _exchange(ephemeral, recipient) + _exchange(sender, recipient)
+    secret = _exchange(ephemeral, recipient) + sender.agreed(recipient)
     key = _derive(secret, _SEAL_LABEL + ephemeral.public + sender.public + recipient + context)
     return ephemeral.public + AESGCM(key).encrypt(_NONCE, plaintext, context)
 
@@ -135,7 +145,7 @@ def unseal(recipient: Identity, sender_public: bytes, sealed: bytes, *, context:
     if len(sealed) < OVERHEAD:
         raise SealBroken(f"a sealed message has at least {OVERHEAD} bytes, not {len(sealed)}: ask the sender again.")
     ephemeral, body = sealed[:KEY_BYTES], memoryview(sealed)[KEY_BYTES:]
-    secret = _exchange(recipient, ephemeral) + _exchange(recipient, sender_public)
+    secret = _exchange(recipient, ephemeral) + recipient.agreed(sender_public)
     key = _derive(secret, _SEAL_LABEL + ephemeral + sender_public + recipient.public + context)
     try:
         return AESGCM(key).decrypt(_NONCE, body, context)
@@ -160,11 +170,13 @@ def check_signature(key: bytes, signature: str, message: bytes, *, of: str) -> N
 def pair_key(me: Identity, other_public: bytes, label: bytes) -> bytes:
     """32 bytes that only the two parties know, the same on both sides: the key of their pads."""
     first, second = sorted((bytes(me.public), bytes(other_public)))
-    return _derive(_exchange(me, other_public), _PAIR_LABEL + first + second + label)
+    return _derive(me.agreed(other_public), _PAIR_LABEL + first + second + label)
 
 
 def _derive(secret: bytes, info: bytes) -> bytes:
-    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(secret)
+    """HKDF-SHA256 (RFC 5869) without a salt: 32 bytes are the first block of its output."""
+    extracted = hmac.digest(bytes(hashlib.sha256().digest_size), secret, "sha256")
+    return hmac.digest(extracted, info + b"\x01", "sha256")
 
 
 def _exchange(mine: Identity, other: bytes) -> bytes:

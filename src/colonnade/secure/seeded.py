@@ -106,10 +106,14 @@ class SeedShare:
     def block(self, number: int) -> Residues:
         rows = self.shape.rows(number)
         out = np.empty((len(self.field.primes), (rows.stop - rows.start) * self.shape.width), dtype=np.int32)
+        self.fill(number, out)
+        return out.reshape(len(self.field.primes), -1, self.shape.width)
+
+    def fill(self, number: int, out: Residues) -> None:
+        """One block in its place, (primes, records times width)."""
         for layer, (p, target) in enumerate(zip(self.field.primes, out, strict=True)):
             start = layer.to_bytes(4, "big") + number.to_bytes(4, "big") + bytes(8)  # the last 8 bytes count
             keyed_uniform(target, p, key=self.seed, start=start)
-        return out.reshape(len(self.field.primes), -1, self.shape.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,8 +316,10 @@ def _blocks(
     """One block of several holders' shares, from the seeds' streams and, where there is one, the secret at 0: integers,
     or residues with a layer for each prime."""
     field, shape, seeded = dealing.field, dealing.shape, sorted(dealing.seeds)
-    streams = np.stack([SeedShare(field, shape, dealing.seeds[holder]).block(number) for holder in seeded])
-    streams = streams.reshape(len(seeded), len(field.primes), -1)
+    rows = shape.rows(number)
+    streams = np.empty((len(seeded), len(field.primes), (rows.stop - rows.start) * shape.width), dtype=np.int32)
+    for holder, stream in zip(seeded, streams, strict=True):
+        SeedShare(field, shape, dealing.seeds[holder]).fill(number, stream)
     points = [holder + 1 for holder in seeded]
     out = [np.empty((len(field.primes), streams.shape[2]), dtype=np.int32) for _ in holders]
     for k, p in enumerate(field.primes):

@@ -161,15 +161,20 @@ class Sizes:
         """What a holder opens, (primes, answers): Y + S minus its bits, for each column, and sums of random bits."""
         field, (flips, number) = self.field, self.read(letter)
         random, masks = dealt[:, : self.bits], dealt[:, self.bits :].reshape(len(dealt), SETS, SUMS)[:, number]
-        ones = np.ones_like(random)
-        bits, start, rest = np.where(flips, field.sub(ones, random), random), 0, []
-        for column, (bound, weights) in enumerate(zip(self.bounds, self.weights, strict=True)):
-            own = bits[:, start : start + SUMS * len(weights)].reshape(len(dealt), SUMS, len(weights))
-            start += SUMS * len(weights)
-            factors = field.encode(np.array([*weights, bound]))
-            written = field.matmul(own, factors[:, :-1])
-            rest.append(field.sub(field.add(sums[:, :, column], factors[:, -1:]), written))
-        return np.concatenate([*rest, field.add(self.bit_sums(random, seed=seed, label=label), masks)], axis=1)
+        bits = np.where(flips, field.sub(np.ones_like(random), random), random)
+        factors, starts, bounds = self._written
+        written = field.reduced(np.add.reduceat(field.mul(bits, factors), starts, axis=1, dtype=np.int64))
+        columns = field.add(sums.transpose(0, 2, 1).reshape(len(dealt), -1), bounds)
+        small = field.add(self.bit_sums(random, seed=seed, label=label), masks)
+        return np.concatenate([field.sub(columns, written), small], axis=1)
+
+    @cached_property
+    def _written(self) -> tuple[Residues, NDArray[np.intp], Residues]:
+        """The weight of each bit, where the bits of each sum begin, and S of each sum; column by column."""
+        weights = [own for own in self.weights for _ in range(SUMS)]
+        factors = self.field.encode(np.array([weight for own in weights for weight in own]))
+        starts = np.cumsum([0, *map(len, weights[:-1])])
+        return factors, starts, self.field.encode(np.repeat(np.array(self.bounds), SUMS))
 
     def false(self, answers: Mapping[int, Residues], *, threshold: int) -> tuple[tuple[int, ...] | None, bool]:
         """Which holders answered falsely (None: some that cannot be named), and whether the dealer's claim is false."""
@@ -197,15 +202,16 @@ def _bits(numbers: NDArray[Any], weights: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _sums(field: Field, blocks: Iterable[Residues], width: int, *, seed: bytes, label: str) -> tuple[Residues, int]:
-    """(primes, SUMS, width), and of how many records."""
-    total, first = field.zeros((SUMS, width)), 0
+    """(primes, SUMS, width), and of how many records. A sum over a block is below 2^21 times its records in size, so
+    that float64 holds it exactly."""
+    total, first = np.zeros((len(field.primes), SUMS, width), dtype=np.int64), 0
     for rows in blocks:
         if rows.shape[2:] != (width,):
             raise SecureError(f"sums of {width} columns cannot be made of rows {rows.shape}.")
-        signs = field.encode(_coefficients(seed, label, first, rows.shape[1]))
-        total = field.add(total, field.matmul(signs, rows))
+        signs = _coefficients(seed, label, first, rows.shape[1]).astype(np.float64)
+        total += np.matmul(signs, rows.astype(np.float64)).astype(np.int64)
         first += rows.shape[1]
-    return total, first
+    return field.reduced(total), first
 
 
 def _coefficients(seed: bytes, label: str, first: int, count: int) -> NDArray[np.int8]:

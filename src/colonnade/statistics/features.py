@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from colonnade.data.aggregation import Values, is_empty
 from colonnade.data.cluster import OnCluster
 from colonnade.data.column import Column, EmptyRule
+from colonnade.data.sources import CELLS
 from colonnade.durable import private_file, private_folder
 from colonnade.errors import ModulusTooSmall, SourceError, StorageError
 from colonnade.federation.facts import PublicFacts
@@ -252,7 +253,7 @@ class Design:
 
     def __call__(self, rows: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         levels = {feature.column for feature in self.features if feature.category == EMPTY}
-        out = np.empty((len(rows), len(self.masks) + len(self.features)))
+        out = np.empty((len(self.masks) + len(self.features), len(rows))).T  # it is written column by column
         for position, name in enumerate(self.masks):
             out[:, position] = ~is_empty(values[name])
         for position, feature in enumerate(self.features, len(self.masks)):
@@ -260,6 +261,9 @@ class Design:
                 out[:, position] = 1.0
                 continue
             encoded = values[feature.column]
+            if encoded.dtype == np.float64 and self.maps is None and feature.category is None:
+                _scale(encoded, feature.centre, feature.half, out[:, position])
+                continue
             if self.maps is not None:
                 out[:, position] = self.maps[feature.column](encoded)
                 continue
@@ -268,6 +272,14 @@ class Design:
             # NaN has no integer, and an empty cell counts as nothing unless it is a level.
             out[:, position] = scaled if feature.column in levels else np.where(is_empty(encoded), 0.0, scaled)
         return rows, out
+
+
+@numba.njit(cache=True)
+def _scale(values: Any, centre: float, half: float, out: Any) -> None:
+    """(value - centre) / half within [-1, 1], and 0 for an empty cell, which is NaN."""
+    for i in range(values.size):
+        scaled = min(max((values[i] - centre) / half, -1.0), 1.0)
+        out[i] = 0.0 if math.isnan(values[i]) else scaled
 
 
 def design(me: Party, wanted: Sequence[Feature], *, filled: Sequence[str] = ()) -> NDArray[np.float64]:
@@ -284,7 +296,7 @@ def design(me: Party, wanted: Sequence[Feature], *, filled: Sequence[str] = ()) 
 # reach gamma c + sqrt(columns). So the bound is enforced after rounding, on the integers themselves.
 
 
-_PIECE = 1 << 16
+_PIECE = 1 << 14
 
 
 def stochastic_round(values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
@@ -293,23 +305,45 @@ def stochastic_round(values: NDArray[np.float64], randomness: Randomness) -> NDA
     Rounding protects no one: the bounds that the noise rests on are enforced after it. So a stream under one fresh
     key decides, which is faster than the operating system's generator.
     """
-    stream = Cipher(algorithms.AES(randomness.bytes(32)), modes.CTR(bytes(16))).encryptor()
     out = np.empty(values.shape, dtype=np.int64)
     flat, target = np.ascontiguousarray(values).reshape(-1), out.reshape(-1)
-    for start in range(0, flat.size, _PIECE):
-        part = slice(start, min(start + _PIECE, flat.size))
-        words = np.frombuffer(stream.update(bytes(8 * (part.stop - start))), dtype=np.uint64)
-        _round(flat[part], words, target[part])
+    for part, words in _rounding(flat.size, 1, randomness):
+        _round(flat[part], words, 1.0, target[part])
     return out
 
 
+def _rounding(rows: int, width: int, randomness: Randomness) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
+    """Ranges of rows, and a random word for each of their entries; the next ones take the place of the last."""
+    stream = Cipher(algorithms.AES(randomness.bytes(32)), modes.CTR(bytes(16))).encryptor()
+    most = max(1, _PIECE // max(width, 1))
+    zeros, buffer = memoryview(bytes(8 * most * width)), bytearray(8 * most * width + 15)
+    for start in range(0, rows, most):
+        part = slice(start, min(start + most, rows))
+        count = (part.stop - start) * width
+        stream.update_into(zeros[: 8 * count], buffer)
+        yield part, np.frombuffer(buffer, dtype=np.uint64, count=count)
+
+
 @numba.njit(cache=True)
-def _round(values: Any, words: Any, out: Any) -> None:
+def _round(values: Any, words: Any, scale: float, out: Any) -> None:
     """Up with probability value - floor(value): a uniform number of 53 bits is below it."""
     for i in range(values.size):
-        low = math.floor(values[i])
+        value = values[i] * scale
+        low = math.floor(value)
         drawn = np.float64(words[i] >> np.uint64(11)) * 2.0**-53
-        out[i] = np.int64(low) + (drawn < values[i] - low)
+        out[i] = np.int64(low) + (drawn < value - low)
+
+
+@numba.njit(cache=True)
+def _clip(rows: Any, largest: int, norms: Any) -> None:
+    """Every entry within `largest`, and the squared norm of each row."""
+    for i in range(rows.shape[0]):
+        total = np.int64(0)
+        for j in range(rows.shape[1]):
+            entry = min(max(rows[i, j], -largest), largest)
+            rows[i, j] = entry
+            total += entry * entry
+        norms[i] = total
 
 
 def integer_bounds(gamma: int, clip: float, entry: float) -> tuple[int, int]:
@@ -331,16 +365,19 @@ def quantize(
     """gamma * rows, rounded at random and clipped: every entry within gamma * entry, every row within gamma * clip."""
     square, largest = integer_bounds(gamma, clip, entry)
     check_row(rows.shape[1], largest)
-    out = stochastic_round(rows * gamma, randomness)
-    np.clip(out, -largest, largest, out=out)
+    out, norms = np.empty(rows.shape, dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+    for part, words in _rounding(len(rows), rows.shape[1], randomness):
+        piece = np.ascontiguousarray(rows[part], dtype=np.float64)
+        _round(piece.reshape(-1), words, float(gamma), out[part].reshape(-1))
+        _clip(out[part], largest, norms[part])
     for _ in range(3):
-        norms = np.einsum("ij,ij->i", out, out)
         long = np.flatnonzero(norms > square)
         if not long.size:
             return out
         # Toward zero: each pass shortens a row; floating point may leave it one unit too long, the next pass does not.
         shrink = np.sqrt(square / norms[long])[:, None] * (1 - 1e-12)
         out[long] = np.trunc(out[long] * shrink).astype(np.int64)
+        norms = np.einsum("ij,ij->i", out, out)
     out[np.einsum("ij,ij->i", out, out) > square] = 0
     return out
 
@@ -399,13 +436,14 @@ def integer_chunks(
     scores: str | None = None,
     filled: Sequence[str] = (),
     masks: Sequence[str] = (),
+    cells: int = CELLS,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.integer[Any]]]]:
     """`design_chunks` in integers. On its own cluster the workers round and clip, and the party's process checks."""
     names, work, own = _own_design(me, wanted, scores, filled, masks)
     if not names:
         return
     if not isinstance(me.block.source, OnCluster):
-        for places, values in me.mapped(names, work, filled=own):
+        for places, values in me.mapped(names, work, filled=own, cells=cells):
             yield places, integers(values, me.randomness)
         return
     for places, rows in me.mapped(names, IntegerDesign(work, integers, dtype), filled=own):
@@ -472,7 +510,10 @@ class CohortRows:
     def _all(self, rows: Rows) -> NDArray[np.integer[Any]]:
         out = np.full((self.ranges[-1][1], self.width), self.fill, dtype=self.dtype)
         for places, values in rows():
-            out[places] = values
+            # One range, unless the block has another order than the cohort: copied several times as fast.
+            first = int(places[0]) if len(places) else 0
+            in_order = np.array_equal(places, np.arange(first, first + len(places)))
+            out[slice(first, first + len(places)) if in_order else places] = values
         return out
 
     @property

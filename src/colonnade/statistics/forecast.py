@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
+from scipy.special import lambertw
 from scipy.stats import norm
 
 from colonnade.federation.plan import HOPELESS
@@ -33,6 +34,10 @@ LARGEST = 20.0
 """An epsilon beyond it is not advised where fewer columns do as well."""
 EMPTY_CHOICE = 0.5
 """A correlation with the response from which on hardly any column of a real table is."""
+FEWEST_TELLING = 7.0
+"""Exact records from which on a column with that correlation is chosen: log N / N = -log(1 - EMPTY_CHOICE^2)."""
+FAR_APART = 1.0
+"""Standard deviations between a column's means in two classes beyond which hardly any column of a real table is."""
 FEWEST_KEPT = 3
 """Features with which an estimate is still worth asking for."""
 LONG_LIST = 20
@@ -141,21 +146,87 @@ def correlations(
     )
 
 
-def choice(*, noise: float, n: int) -> tuple[str, ...]:
+def components(*, noise_sd: float, n: int, deviation: float, features: int, n_components: int) -> str:
+    """For the k leading eigenvectors U of a noisy correlation matrix C + E of p features, V being those of C.
+
+    tr U'(C+E)U >= tr V'(C+E)V, so tr U'CU >= tr V'CV + tr V'EV - tr U'EU; the second term is 0 on average, and the
+    last at most k times the spectral norm of E, about 2 s sqrt(p). The total variance is p.
+    """
+    floor = min(1.0, 2 * correlation_noise(noise_sd, n, deviation) / math.sqrt(features))
+    lost = min(1.0, n_components * floor)
+    listed = "1 component captures" if n_components == 1 else f"{n_components} components capture"
+    return (
+        f"{FORECAST}: noise alone would show a component with up to {100 * floor:.2g} % of the variance; {listed} at"
+        f" most about {100 * lost:.2g} % of the variance less than without noise, under the same assumption."
+    )
+
+
+def choice(
+    *, noise: float, n: int, epsilon: float | None = None, rare: tuple[float, float] | None = None
+) -> tuple[str, ...]:
     """For columns that BIC chooses by noisy correlations. n records with noise of deviation t on each tell as much as
     N = n / (1 + n t^2) exact ones, and a column alone lowers N log RSS by more than log N if its correlation r with the
-    response has -log(1 - r^2) > log N / N."""
-    carried = n / (1 + n * noise**2)
-    least = math.sqrt(-math.expm1(-math.log(max(carried, 1.0)) / carried)) if carried > math.e else 1.0
+    response has -log(1 - r^2) > log N / N.
+
+    `rare`, for a response of two classes: a share q of events, and the noise of a correlation with it. A column whose
+    means in the classes are d deviations apart has r = d s / sqrt(1 + d^2 s^2), s^2 = q (1 - q).
+    """
+    carried, least = _least_chosen(noise, n)
     told = f"with the noise, {n:,} records at all parties would tell as much as {carried:,.0f} exact ones"
     if least >= EMPTY_CHOICE:
+        advice = "with so few records no epsilon would help"
+        if n > FEWEST_TELLING:
+            advice = "take a larger epsilon or fewer columns"
+            if epsilon is not None:
+                allowed = math.sqrt(1 / FEWEST_TELLING - 1 / n)
+                advice = (
+                    f"epsilon = {enough(epsilon, noise / allowed):g} would be the least that helps, or fewer columns"
+                )
         return (
             f"{HOPELESS}: no column is chosen unless its correlation with the response is above {least:.2f}, since"
-            f" {told}; expect an empty choice, or take a larger epsilon or fewer columns.",
+            f" {told}; expect an empty choice: {advice}.",
         )
-    return (
+    said = (
         f"{FORECAST}: BIC will choose a column by itself only if its correlation with the response is above about"
         f" {least:.2g}, since {told}; if none is, the choice is empty.",
+    )
+    return said if rare is None else (*said, _of_rare_events(*rare, n, epsilon))
+
+
+def _least_chosen(noise: float, n: int) -> tuple[float, float]:
+    """N, and the correlation from which on a column is chosen."""
+    carried = n / (1 + n * noise**2)
+    return carried, math.sqrt(-math.expm1(-math.log(carried) / carried)) if carried > math.e else 1.0
+
+
+def _of_rare_events(share: float, noise: float, n: int, epsilon: float | None) -> str:
+    _, least = _least_chosen(noise, n)
+    spread = math.sqrt(share * (1 - share))
+    apart = least / spread / math.sqrt(1 - least**2) if least < 1 else math.inf
+    said = f"{FORECAST}: if {share:.0%} of the records are events, it will only if its means in the two classes are"
+    said = f"{said} about {apart:.2g} standard deviations apart, or more"
+    if apart <= FAR_APART:
+        return f"{said}."
+    # The N from which on the correlation of a column that is FAR_APART is enough: log N / N = bound.
+    bound = math.log1p((FAR_APART * spread) ** 2)
+    telling = -lambertw(-bound, -1).real / bound
+    advice = "with so few records no epsilon would help"
+    if n > telling:
+        advice = "take a larger epsilon or fewer columns"
+        if epsilon is not None:
+            needed = enough(epsilon, noise / math.sqrt(1 / telling - 1 / n))
+            advice = f"epsilon = {needed:g} would be enough for {FAR_APART:g}, or fewer columns"
+    return f"{said}: expect few columns or none; {advice}."
+
+
+def spreads(*, rank_noise: float, n: int, limit: float, columns: int, epsilon: float) -> tuple[str, ...]:
+    """For columns whose spread is read off percentiles, the ranks of which have this noise: at most `limit` of n."""
+    excess = rank_noise / (limit * n)
+    if excess <= 1:
+        return ()
+    return (
+        f"{HOPELESS}: the noisy counts of {columns} columns do not show how far they spread, and what is estimated in"
+        f" wrong units is noise; epsilon = {enough(epsilon, excess):g} would be enough, or fewer columns.",
     )
 
 

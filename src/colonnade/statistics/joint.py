@@ -279,16 +279,19 @@ class SharedStatistic(JointStatistic):
 
     rows: ClassVar[str]
     """What the parties share, in words."""
-    results: ClassVar[str]
-    """What is opened, in words."""
     adaptive: ClassVar[tuple[str, ...]] = ()
     """Fields that a request may choose from what was released before; all others are those of the plan."""
     squares: ClassVar[bool] = False
-    """Whether all products in what is verified are squares."""
+    """Whether all products in what the holders prove are squares; in what a data party proves they are."""
     verify: bool = False
     """Whether rows and openings are verified (`statistics.verified`): noise is dealt in parts, and holders keep all."""
     noise_with_rows: ClassVar[Literal["first", "each"]] = "first"
     """Noise goes along with the first chunk, for the first opening, or with each chunk, for its own opening."""
+
+    @property
+    @abstractmethod
+    def results(self) -> str:
+        """What is opened, in words."""
 
     @property
     @abstractmethod
@@ -426,8 +429,13 @@ class SharedStatistic(JointStatistic):
     def entry_sizes(self, dealer: str) -> Sizes | None:
         """How a party shows that what is proven of its rows modulo each prime is true of integers; with one prime it
         is."""
-        largest = self.sized_columns(dealer) if self.verify and len(self.field.primes) > 1 else ()
-        return Sizes(self.field, self.facts.n, largest) if largest else None
+        return self._sizes[dealer]
+
+    @cached_property
+    def _sizes(self) -> dict[str, Sizes | None]:
+        proven = self.verify and len(self.field.primes) > 1
+        largest = {party: self.sized_columns(party) if proven else () for party in self.parties}
+        return {party: Sizes(self.field, self.facts.n, own) if own else None for party, own in largest.items()}
 
     @property
     def sizes_tag(self) -> str:

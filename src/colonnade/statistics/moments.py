@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from colonnade.codec import plain
 from colonnade.data.column import EmptyRule
-from colonnade.data.sources import chunk_rows
+from colonnade.data.sources import CELLS, ROOMY_CELLS, chunk_rows
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
@@ -52,7 +52,7 @@ from colonnade.federation.step import Public
 from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
-from colonnade.secure.bgw import Product, cross, gram, lift, open_product
+from colonnade.secure.bgw import Product, cross, gram, gram_beside, lift, open_product
 from colonnade.secure.claims import Factors, cross_weights, gram_weights, square_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, PRIMES, Field, Residues, primes_for
@@ -254,7 +254,6 @@ class MomentsLayout(SharedStatistic):
     exact: ClassVar[tuple[str, str]] = ("exact-moments", "exact counts, sums and products of the columns")
     squares: ClassVar[bool] = True
     rows: ClassVar[str] = "quantised rows"
-    results: ClassVar[str] = "noisy counts, sums and products"
     adaptive: ClassVar[tuple[str, ...]] = ("ranges",)
 
     names: tuple[str, ...] | None
@@ -280,6 +279,10 @@ class MomentsLayout(SharedStatistic):
     """One Gram matrix for all candidate patterns together, in which an absent block is zeros."""
     folds: int = 0
     """Every pattern has a Gram matrix for each of so many folds of the cohort (`fold_of`), unless 0."""
+
+    @property
+    def results(self) -> str:
+        return f"{'noisy' if self.mu else 'exact'} counts, sums and products"
 
     def check(self) -> None:
         if not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= 2**90 or min(self.tile, self.opening) < 1:
@@ -706,6 +709,7 @@ class MomentsLayout(SharedStatistic):
         dtype: type[np.integer[Any]] = np.int16 if self.gamma < 2**15 else np.int32
         masked = self.own_masked(me.name) if self.presence == "secret" else []
         options: dict[str, Any] = {"dtype": dtype, "scores": self.scores, "filled": self.filled, "masks": masked}
+        options["cells"] = CELLS if self.in_little_memory else ROOMY_CELLS
         wanted = CohortRows(
             label=f"{self.tag}: quantised",
             ranges=ranges or self.chunks,
@@ -928,6 +932,11 @@ class MomentsLayout(SharedStatistic):
         Shares come in chunks of the cohort, kept at the holder until the opening; one chunk is in memory at a time.
         """
         products = {tile: self._zero(tile) for tile in self.rounds[number]}
+        if self.presence != "known" and len(self.rounds) == len(products) == 1 and not self.remembers(self._all_bytes):
+            (tile,) = products  # all columns of all records
+            for shares, block, records, _ in self._share_blocks(me, keep=keep):
+                products[tile] += gram_beside(self.field, self._beside(shares, block, records))
+            return products
         for columns, present in self._all_blocks(me, keep=keep):
             self._add_block(products, columns, present)
         return products
@@ -1001,10 +1010,14 @@ class MomentsLayout(SharedStatistic):
 
     def _columns(self, shares: Mapping[str, Share], block: int, records: int) -> Residues:
         """The holder's shares of one block of records: the constant, which is its own share, and all columns."""
+        return np.concatenate(self._beside(shares, block, records), axis=2)
+
+    def _beside(self, shares: Mapping[str, Share], block: int, records: int) -> list[Residues]:
+        """The same, not yet put beside each other."""
         parts = [shares[party].block(block) for party in self.parties]
         if self.constant and self.presence != "secret":
             parts.insert(0, self._constant(records))
-        return np.concatenate(parts, axis=2)
+        return parts
 
     def _constant(self, records: int) -> Residues:
         constant = self.field.encode(np.array([[self.gamma]]))

@@ -265,13 +265,16 @@ class PolynomialLayout(CircuitStatistic):
     kind: ClassVar[str] = "polynomial"
     exact: ClassVar[tuple[str, str]] = ("exact-polynomial", "exact sums of a polynomial of the columns")
     rows: ClassVar[str] = "quantised rows"
-    results: ClassVar[str] = "noisy sums"
 
     polynomial: Polynomial
     gamma: int
     bounds: Mapping[str, float] = field(default_factory=dict)
     mu: int = 0
     label: str = "polynomial"
+
+    @property
+    def results(self) -> str:
+        return f"{'noisy' if self.mu else 'exact'} sums"
 
     def check(self) -> None:
         if not 1 <= self.gamma <= 2**26 or not 0 <= self.mu <= LARGEST_MU or self.records < 0:

@@ -311,8 +311,7 @@ def _deal_large(me: Party, tag: str, field: Field, values: NDArray[np.integer[An
         me.send(committee[holder], tag, {"seed": seed})
     others = packed_holders(me.roster, me.name, degree)
     for holder, packed in zip(others, dealing.packed(others), strict=True):
-        for layer, words in enumerate(packed.words):  # one message for each prime: less memory than one for all
-            me.send(committee[holder], f"{tag}, prime {layer}", words)
+        _send_packed(me, committee[holder], tag, packed)
     if me.name in committee:
         seeds = {str(holder): seed for holder, seed in dealing.seeds.items()}
         me.send(me.name, tag, {"values": _compact(values), "seeds": seeds})
@@ -332,8 +331,24 @@ def deal_product(me: Party, tag: str, product: Product) -> None:
         me.send(committee[holder], tag, {"seed": seed})
     others = [place for place in range(len(committee)) if place not in dealing.seeds]
     for holder, packed in zip(others, dealing.packed(others), strict=True):
-        for layer, words in enumerate(packed.words):
-            me.send(committee[holder], f"{tag}, prime {layer}", words)
+        _send_packed(me, committee[holder], tag, packed)
+
+
+SMALL_MAIL = 1 << 16
+"""Bytes of a packed share that travels in one message."""
+
+
+def _send_packed(me: Party, holder: str, tag: str, packed: PackedShare) -> None:
+    """In one message, or one for each prime: less memory than one for all."""
+    if sum(words.nbytes for words in packed.words) <= SMALL_MAIL:
+        me.send(holder, tag, list(packed.words))
+        return
+    for layer, words in enumerate(packed.words):
+        me.send(holder, _layer_tag(tag, layer), words)
+
+
+def _layer_tag(tag: str, layer: int) -> str:
+    return f"{tag}, prime {layer}"
 
 
 def recombined(me: Party, tag: str, field: Field, lengths: tuple[int, ...]) -> Residues:
@@ -377,9 +392,10 @@ def messages(
         recalled = known or _remembered(me, stored, me.recall(stored), remember=remember)
         return _complete(tag, senders, recalled | me.own_mail(tag))
     received = me.received(tag)
-    packed = [me.received(f"{tag}, prime {layer}") for layer in range(layers)]
+    arrived = {mail.tag for mail in me.mail}
+    packed = [me.received(name) for layer in range(layers) if (name := _layer_tag(tag, layer)) in arrived]
     for sender in senders:
-        if sender not in received and packed and all(sender in layer for layer in packed):
+        if sender not in received and len(packed) == layers > 0 and all(sender in layer for layer in packed):
             received[sender] = [layer[sender] for layer in packed]
     if keep:
         others = {sender: message for sender, message in received.items() if sender != me.name}

@@ -190,12 +190,15 @@ class TablesLayout(CircuitStatistic):
     kind: ClassVar[str] = "tables"
     exact: ClassVar[tuple[str, str]] = ("exact-tables", "exact counts of all cells of the tables")
     rows: ClassVar[str] = "one-hot rows"
-    results: ClassVar[str] = "noisy counts"
 
     tables: tuple[Names, ...]
     bins: Mapping[str, int]
     mus: tuple[int, ...]
     label: str = "tables"
+
+    @property
+    def results(self) -> str:
+        return f"{'noisy' if any(self.mus) else 'exact'} counts"
 
     def check(self) -> None:
         if not self.tables or len({frozenset(names) for names in self.tables}) != len(self.tables):
@@ -445,10 +448,9 @@ class TablesLayout(CircuitStatistic):
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
     ) -> Iterator[tuple[Factors, Residues]]:
+        groups = [slice(factor.start, factor.stop) for factor in self._own_factors(dealer)]
         for (start, _), rows in zip(self.chunks, self._dealt_rows(me, dealer, own=own), strict=True):
-            for group, factor in enumerate(self._own_factors(dealer)):
-                own_columns, label = rows[:, :, factor.start : factor.stop], f"group {group} of {dealer}"
-                yield one_hot_claim(extension, own_columns, seed=seed, label=label, start=start)
+            yield one_hot_claim(extension, rows, groups, seed=seed, label=f"rows of {dealer}", start=start)
 
 
 class PairedTables(PairedCircuit):

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Later, Stage, checked_by_step, stage
 from colonnade.federation.step import Release, Step, step
 from colonnade.privacy.cost import Free
-from colonnade.secure.claims import Factors, square_factors
+from colonnade.secure.claims import Factors, one_hot_factors, one_hot_value, square_factors
 from colonnade.secure.extension import DEGREE, Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.openings import check_opening
@@ -126,60 +127,62 @@ class Product:
 
 
 class Inputs:
-    """The claim of a data party: its rows are indicators, and these are integers (`secure.sizes`)."""
+    """The claim of a data party: its rows are indicators, and these are integers (`secure.sizes`). Of its `own` values,
+    or of a holder's shares of them."""
 
-    def __init__(self, statistic: SharedStatistic, dealer: str, seed: bytes) -> None:
-        self.statistic, self.dealer, self.seed = statistic, dealer, seed
+    def __init__(self, me: Party, statistic: SharedStatistic, dealer: str, seed: bytes, *, own: bool) -> None:
+        self.me, self.statistic, self.dealer, self.seed, self.own = me, statistic, dealer, seed, own
         self.extension = Extension(statistic.field)
         self.layout = input_layout(statistic, dealer)
         self.sizes = statistic.entry_sizes(dealer)
         self._label: dict[str, Any] = {"seed": seed, "label": f"rows of {dealer}"}
 
-    def claims(self, me: Party, *, own: bool) -> tuple[Vector, Vector, Residues]:
-        """The two vectors and the right side, of a holder's shares or of the dealer's own values."""
+    def claims(self) -> tuple[Vector, Vector, Residues]:
+        """The two vectors and the right side."""
         value = self.extension.zeros()
         small = self.statistic.remembers(vectors_bytes(self.statistic, self.layout))
         pieces: list[Factors] = []
-        for factors, part in self._pieces(me, own):
+        for factors, part in self._pieces():
             pieces += [factors] if small else []
             value = self.extension.add(value, part)
         if small:
             return *_whole(pieces), value
-        return *_streams(lambda: (factors for factors, _ in self._pieces(me, own)), self.layout.square), value
+        return *_streams(lambda: (factors for factors, _ in self._pieces()), square=True), value
 
-    def _pieces(self, me: Party, own: bool) -> Iterator[tuple[Factors, Residues]]:
-        yield from self.statistic.input_claims(me, self.dealer, self.extension, self.seed, own=own)
+    def _pieces(self) -> Iterator[tuple[Factors, Residues]]:
+        yield from self.statistic.input_claims(self.me, self.dealer, self.extension, self.seed, own=self.own)
         if self.sizes is not None:
-            bits = self._beside(me, own)[:, : self.sizes.bits]
+            bits = self._beside[:, : self.sizes.bits]
             psi = self.extension.uniform(bits.shape[1:], seed=self.seed, label=f"bits of {self.dealer}")
             value = self.extension.combine(bits, self.extension.mul(psi, psi))
             yield square_factors(self.extension, bits, psi), value
 
-    def _beside(self, me: Party, own: bool) -> Residues:
-        """What the dealer dealt beside its rows, or a holder's shares of it."""
+    @cached_property
+    def _beside(self) -> Residues:
+        """What the dealer dealt beside its rows."""
         shape, tag, field = self.sizes, self.statistic.sizes_tag, self.statistic.field
         assert shape is not None
-        if own:
-            return field.encode(me.recall(tag))
-        return materialize(dealt_large(me, tag, [self.dealer], field, lengths=(shape.dealt,))[self.dealer])
+        if self.own:
+            return field.encode(self.me.recall(tag))
+        return materialize(dealt_large(self.me, tag, [self.dealer], field, lengths=(shape.dealt,))[self.dealer])
 
-    def _sums(self, me: Party, shape: Sizes, own: bool) -> Residues:
-        return shape.sums(self.statistic.sized_blocks(me, self.dealer, own=own), **self._label)
+    def _sums(self, shape: Sizes) -> Residues:
+        return shape.sums(self.statistic.sized_blocks(self.me, self.dealer, own=self.own), **self._label)
 
-    def letter(self, me: Party, shape: Sizes) -> list[Any]:
+    def letter(self, shape: Sizes) -> list[Any]:
         """What the dealer tells every holder of the sums of its rows."""
-        return list(shape.letter(self._sums(me, shape, own=True), me.recall(self.statistic.sizes_tag), **self._label))
+        return list(shape.letter(self._sums(shape), self.me.recall(self.statistic.sizes_tag), **self._label))
 
-    def small(self, me: Party, shape: Sizes, letter: list[Any]) -> Residues:
+    def small(self, shape: Sizes, letter: list[Any]) -> Residues:
         """A holder's answer to it."""
-        return shape.answer(self._sums(me, shape, own=False), self._beside(me, own=False), letter, **self._label)
+        return shape.answer(self._sums(shape), self._beside, letter, **self._label)
 
 
 def input_layout(statistic: SharedStatistic, dealer: str, length: int | None = None) -> Layout:
     """The shape of a data party's claim; `length` bounds the products of its rows, if it is not that of the layout."""
     sizes = statistic.entry_sizes(dealer)
     products = statistic.input_length(dealer) if length is None else length
-    return Layout.balanced(products + (0 if sizes is None else sizes.bits), square=statistic.squares)
+    return Layout.balanced(products + (0 if sizes is None else sizes.bits), square=True)
 
 
 def product_layout(statistic: SharedStatistic, length: int | None = None) -> Layout:
@@ -188,14 +191,13 @@ def product_layout(statistic: SharedStatistic, length: int | None = None) -> Lay
 
 
 def one_hot_claim(
-    extension: Extension, rows: Residues, *, seed: bytes, label: str, start: int
+    extension: Extension, rows: Residues, groups: Sequence[slice], *, seed: bytes, label: str, start: int
 ) -> tuple[Factors, Residues]:
-    """sum_r chi_r (x_r u) (x_r v) = sum_r chi_r x_r (u v), for some records of one group, of which the first has the
-    number `start`. For random u, v it holds for indicators, and rows of zeros, only."""
-    u, v = (extension.uniform(rows.shape[2:], seed=seed, label=f"{label} {side}") for side in (0, 1))
-    chi = extension.uniform(rows.shape[1:2], seed=seed, label=f"{label}, records from {start}")
-    three = extension.project(rows, np.stack([u, v, extension.mul(u, v)], axis=2))
-    return Factors(extension.mul(three[:, :, 0], chi), three[:, :, 1]), extension.inner(three[:, :, 2], chi)
+    """sum_r psi_r^2 sum_g (x_rg u_g)^2 = sum_r psi_r^2 x_r (u^2), for some records, of which the first has the number
+    `start`, and the `groups` of their columns. For random u, psi it holds for indicators, and groups of zeros, only."""
+    u = extension.uniform(rows.shape[2:], seed=seed, label=f"{label}: cells")
+    psi = extension.uniform(rows.shape[1:2], seed=seed, label=f"{label}, records from {start}")
+    return one_hot_factors(extension, rows, u, psi, groups), one_hot_value(extension, rows, u, psi)
 
 
 def vectors_bytes(statistic: SharedStatistic, layout: Layout) -> int:
@@ -404,13 +406,14 @@ def _read(me: Party, layout: dict[str, Any], chosen: Chosen) -> SharedStatistic:
     return statistic
 
 
+def _shared(me: Party, field: Field, secrets: Residues) -> list[Residues]:
+    """Shares of elements of K, of degree t, one for each holder."""
+    holders, threshold = len(me.roster.committee), me.roster.threshold
+    return share_residues(field, secrets, holders=holders, threshold=threshold, randomness=me.randomness)
+
+
 def _deal(me: Party, tag: str, field: Field, secrets: Residues) -> None:
-    """Share elements of K to the committee, of degree t."""
-    committee = me.roster.committee
-    shares = share_residues(
-        field, secrets, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness
-    )
-    for holder, elements in zip(committee, shares, strict=True):
+    for holder, elements in zip(me.roster.committee, _shared(me, field, secrets), strict=True):
         me.send(holder, tag, elements)
 
 
@@ -420,10 +423,14 @@ def _elements(
     """What each sender dealt to this holder: residues of this shape."""
     received = received_from(me, tag, senders)
     for sender, elements in received.items():
-        if not isinstance(elements, np.ndarray) or elements.shape != (len(field.primes), *lengths):
-            raise SecureError(f"{sender!r} dealt elements of another shape than the layout says.")
-        field.check(elements)
+        _check_elements(sender, elements, field, lengths)
     return received
+
+
+def _check_elements(sender: str, elements: Any, field: Field, lengths: tuple[int, ...]) -> None:
+    if not isinstance(elements, np.ndarray) or elements.shape != (len(field.primes), *lengths):
+        raise SecureError(f"{sender!r} dealt elements of another shape than the layout says.")
+    field.check(elements)
 
 
 COIN = Free("a random number")
@@ -443,21 +450,9 @@ def show_coin(me: Party, *, layout: dict[str, Any], view: View, number: int, cho
     elif number == 1:
         proofs = _elements(me, f"{tag}: proof", committee, field, (claim.proof + 1, DEGREE))
         me.keep(f"{tag}: proofs", np.stack([proofs[holder] for holder in committee], axis=1))
-        dealers = proving_dealers(statistic)
         seed = me.recall(f"{tag}: challenge")
-        for dealer, proven_for in received_from(me, f"{tag}: input challenge", dealers).items():
-            if proven_for != seed:
-                # Not a lie of the dealer: it cannot check coins if it is no holder.
-                raise SecureError(f"{dealer!r} was given other coins than the holders; nothing is answered.")
-        for dealer in dealers:
-            inputs, shape = input_layout(statistic, dealer), statistic.entry_sizes(dealer)
-            if shape is not None:
-                letter = received_from(me, _letter(tag), [dealer])[dealer]
-                shape.read(letter)
-                me.keep(f"{_letter(tag)} of {dealer}", letter)
-            size = inputs.masks(1) + inputs.proof
-            dealt = _elements(me, f"{tag}: input proof", [dealer], field, (size, DEGREE))
-            me.keep(f"{tag}: input proof of {dealer}", dealt[dealer])
+        for dealer, letter in received_from(me, _letter(tag), proving_dealers(statistic)).items():
+            me.keep(f"{_letter(tag)} of {dealer}", _read_letter(statistic, dealer, letter, seed))
     else:
         raise UnsafeRequest(f"there is no coin {number}.")
     return Release(own_coin(me, _last(statistic), number), "a random number")
@@ -474,16 +469,14 @@ def prove_shares(
         true_coins(me, _last(statistic), 0, coins)
     seed = challenge(tag, 0, _bytes(coins, committee), committee)
     if me.name in proving_dealers(statistic):
-        inputs = Inputs(statistic, me.name, seed)
+        inputs = Inputs(me, statistic, me.name, seed, own=True)
         masks = field.uniform((inputs.layout.masks(1), DEGREE), me.randomness)
-        left, right, _ = inputs.claims(me, own=True)
+        left, right, _ = inputs.claims()
         proof = prove(inputs.extension, inputs.layout, left, right, masks=masks)
-        _deal(me, f"{tag}: input proof", field, np.concatenate([masks, proof], axis=1))
-        letter = None if inputs.sizes is None else inputs.letter(me, inputs.sizes)
-        for holder in committee:
-            me.send(holder, f"{tag}: input challenge", seed)
-            if letter is not None:
-                me.send(holder, _letter(tag), letter)
+        told = {"challenge": seed, "sums": None if inputs.sizes is None else inputs.letter(inputs.sizes)}
+        shares = _shared(me, field, np.concatenate([masks, proof], axis=1))
+        for holder, elements in zip(committee, shares, strict=True):
+            me.send(holder, _letter(tag), {**told, "proof": elements})
     if me.name in committee:
         product = Product(statistic, seed)
         lengths = (product.layout.masks(len(committee)), DEGREE)
@@ -500,8 +493,23 @@ def prove_shares(
 
 
 def _letter(tag: str) -> str:
-    """The tag of what a dealer tells of the sums of its rows."""
+    """The tag of what a dealer tells each holder: for which challenge it proves, what of the sums of its rows, and the
+    holder's shares of its masks and its proof."""
     return f"{tag}: letter"
+
+
+def _read_letter(statistic: SharedStatistic, dealer: str, letter: Any, seed: bytes) -> dict[str, Any]:
+    match letter:
+        case {"challenge": bytes(proven_for), "sums": sums, "proof": proof, **rest} if not rest:
+            if proven_for != seed:
+                # Not a lie of the dealer: it cannot check coins if it is no holder.
+                raise SecureError(f"{dealer!r} was given other coins than the holders; nothing is answered.")
+            layout, shape = input_layout(statistic, dealer), statistic.entry_sizes(dealer)
+            if shape is not None:
+                shape.read(sums)
+            _check_elements(dealer, proof, statistic.field, (layout.masks(1) + layout.proof, DEGREE))
+            return {"sums": sums, "proof": proof}
+    raise SecureError(f"{dealer!r} sent no proof of its rows; check its installation.")
 
 
 def _about_sizes(dealer: str) -> str:
@@ -538,10 +546,11 @@ def answer_proofs(
         )
     }
     for dealer in proving_dealers(statistic):
-        inputs = Inputs(statistic, dealer, seed)
-        dealt = me.recall(f"{tag}: input proof of {dealer}")
+        inputs = Inputs(me, statistic, dealer, seed, own=False)
+        letter = me.recall(f"{_letter(tag)} of {dealer}")
+        dealt = letter["proof"]
         cut = inputs.layout.masks(1)
-        left, right, value = inputs.claims(me, own=False)
+        left, right, value = inputs.claims()
         answers[dealer] = answer(
             Query(inputs.extension, inputs.layout, inputs.extension.point(seed=second, label=f"rows of {dealer}")),
             left,
@@ -551,8 +560,7 @@ def answer_proofs(
             own=value[:, None],
         )
         if inputs.sizes is not None:
-            letter = me.recall(f"{_letter(tag)} of {dealer}")
-            answers[_about_sizes(dealer)] = inputs.small(me, inputs.sizes, letter)
+            answers[_about_sizes(dealer)] = inputs.small(inputs.sizes, letter["sums"])
     for holder in committee:
         me.send(holder, f"{tag}: answers", answers)
     return Release(None, "nothing: the answers travel sealed")

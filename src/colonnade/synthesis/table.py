@@ -19,7 +19,7 @@ import pandas as pd
 from colonnade.codec import convert
 from colonnade.data.aggregation import is_empty
 from colonnade.data.column import Column, Columns
-from colonnade.data.spreadsheet import restored, safe_frame
+from colonnade.data.spreadsheet import restored, write_csv
 from colonnade.durable import whole_file
 from colonnade.errors import BadArguments
 from colonnade.federation.method import Result
@@ -241,6 +241,7 @@ class SyntheticTable(Result):
             "method": self.method,
             "cohort": self.cohort,
             "rows": self.rows,
+            "fresh": self.fresh,
             "file": self.file,
             "seed": self.seed,
             "columns": self.columns.to_dict()["columns"],
@@ -353,7 +354,7 @@ def write_rows(path: Path, batches: Iterator[pd.DataFrame], *, file_format: Form
         else:
             with partial.open("w", encoding="utf-8", newline="") as file:
                 for number, batch in enumerate(batches):
-                    safe_frame(batch).to_csv(file, index=False, header=number == 0)
+                    write_csv(batch, file, index=False, header=number == 0)
 
 
 def _parquet(path: Path, batches: Iterator[pd.DataFrame]) -> None:

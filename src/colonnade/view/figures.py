@@ -273,11 +273,11 @@ def _rows(ax: Axes, labels: Sequence[str], width: float, room: float = ROW) -> t
     heights = np.array(_heights(labels, width, room))
     middles = np.cumsum(heights) - heights / 2
     ax.set_yticks(middles, _names(labels[: len(middles)], width))
-    ax.set_ylim(heights.sum(), 0)
+    rest = len(labels) - len(middles)
+    ax.set_ylim(heights.sum() + (0.8 * ROW if rest else 0.0), 0)  # what is left out is said below the last row
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    rest = len(labels) - len(middles)
-    if rest > 0:
+    if rest:
         ax.text(
             1.0, 0.01, f"and {rest:,} more in the table", ha="right", va="bottom", color=SOFT, transform=ax.transAxes
         )

@@ -9,6 +9,9 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Iterable, Sequence
 
+SHORT, LONG = 16, 40
+"""Characters of a table's cell that stay on one line, and that need a wide column."""
+FEW_NOTES = 4
 VOID = frozenset({"meta", "link", "br", "hr", "input"})
 
 
@@ -63,6 +66,15 @@ def listing(items: Iterable[str]) -> Html:
     return tag("ul", *(tag("li", item) for item in items))
 
 
+def notes(sentences: Sequence[str], *, single: str = "Column '") -> list[Html]:
+    """A paragraph each; those on single columns, of which there may be hundreds, folded together at the end."""
+    apart = [sentence for sentence in sentences if sentence.startswith(single)]
+    if len(apart) <= FEW_NOTES:
+        return [paragraph(prose(sentence)) for sentence in sentences]
+    shown = [paragraph(prose(sentence)) for sentence in sentences if sentence not in apart]
+    return [*shown, folded(f"What to expect of each of {len(apart)} columns", listing(map(prose, apart)))]
+
+
 def folded(summary: str, *children: str | None) -> Html:
     """Closed until a reader opens it; open on paper."""
     return tag("details", tag("summary", summary), *children)
@@ -78,15 +90,22 @@ def table(
     """A table that scrolls sideways on a narrow screen. The first cell of each row is its heading; `numeric` columns
     are set flush right."""
 
-    def side(column: int) -> str | None:
-        return "number" if column in numeric else None
+    def side(column: int, cell: str = "") -> str | None:
+        if column in numeric:
+            return "number"
+        if isinstance(cell, Html):
+            return "words"
+        return "sentence" if len(cell) > LONG else "words" if len(cell) > SHORT else None
 
     def body(row: Sequence[str]) -> Html:
         first, *rest = row
         return tag(
             "tr",
-            tag("th", first, scope="row", class_=side(0)),
-            *(tag("td", cell, class_=side(column)) for column, cell in enumerate(rest, start=1)),
+            tag("th", first, scope="row", class_=side(0, first if " " in first else "")),  # a name is not broken
+            *(
+                tag("td", cell if isinstance(cell, Html) else prose(cell), class_=side(column, cell))
+                for column, cell in enumerate(rest, start=1)
+            ),
         )
 
     top = tag(
@@ -153,12 +172,17 @@ p, li { max-width: 52rem; overflow-wrap: anywhere; }
 .lead { font-size: 1.1rem; }
 .warning { border: 2px solid var(--warn-line); background: var(--warn-paper); padding: .75rem 1rem; border-radius: 6px;
   font-weight: 600; max-width: none; }
-.wide { overflow-x: auto; margin: .75rem 0; scrollbar-width: thin; scrollbar-color: var(--empty) var(--panel); }
+.wide { overflow-x: auto; margin: .75rem 0; scrollbar-width: thin; scrollbar-color: var(--empty) var(--panel);
+  background: linear-gradient(to left, var(--paper) 2rem, transparent) right / 4rem 100% no-repeat local,
+    linear-gradient(to left, var(--line), transparent) right / 1rem 100% no-repeat scroll; }
+figure .wide, .card .wide { --paper: var(--panel); }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); }
 thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
-tbody th { font-weight: 600; } tbody th, td { overflow-wrap: break-word; }
-.number { text-align: right; } td.number { white-space: nowrap; }
+tbody th { font-weight: 600; overflow-wrap: break-word; } td { white-space: nowrap; }
+.words, .sentence { white-space: normal; overflow-wrap: anywhere; min-width: 7rem; } .sentence { min-width: 14rem; }
+th.words { overflow-wrap: break-word; }
+.number { text-align: right; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
   align-items: start; }
 figure { margin: 0; padding: .75rem; background: var(--panel); border: 1px solid var(--line); border-radius: 6px;

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,20 +9,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.data.spreadsheet import FORMULA, csv_text, restored, safe_cell
+from colonnade.data.spreadsheet import csv_text, restored, safe_cell
+
+STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-@given(st.text(alphabet="=+-@'\t\r5.eab ", max_size=8))
+@given(st.text(alphabet="=+-@'\t\r\n;\uff1d5.eab ", max_size=8))
 def test_a_safe_cell_is_no_formula_and_can_be_restored(cell: str) -> None:
     safe = safe_cell(cell)
     assert restored(safe) == cell
-    if safe.startswith(FORMULA):
+    if safe == cell and safe.startswith(STARTS):
         float(safe.strip().replace(",", "."))
+        return
+    # Where a semicolon, a tab or the end of a line ends a cell, no part of it is a formula either.
+    assert not any(part.startswith(STARTS) for part in re.split("[;\t\r\n]", safe))
 
 
-@pytest.mark.parametrize("cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-", "+"])
+@pytest.mark.parametrize(
+    "cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\r", "-", "+", "\uff1d1+1", "'=1+1"]
+)
 def test_formulas_get_an_apostrophe(cell: str) -> None:
     assert safe_cell(cell) == f"'{cell}"
+
+
+@pytest.mark.parametrize(
+    ("cell", "safe"),
+    [("\t=1", "'\t'=1"), ("north;=1+1;south", "north;'=1+1;south"), ("two\n@lines", "two\n'@lines"), ("a;b", "a;b")],
+)
+def test_a_formula_behind_another_separator_gets_one_too(cell: str, safe: str) -> None:
+    assert safe_cell(cell) == safe
 
 
 @pytest.mark.parametrize("cell", [-5, -5.5, "-5", "+1e3", "-,5", "north", "", None, "a=b"])

@@ -74,11 +74,24 @@ def test_products_dealt_again() -> None:
 def test_one_hot_rows_are_told_from_all_others(row: list[int], valid: bool) -> None:
     values = np.eye(W, dtype=np.int64)[GENERATOR.integers(W, size=N)]
     values[4] = row
-    x, u, v, chi = FIELD.encode(values), draw("u", W), draw("v", W), draw("chi", N)
-    left = inner(claims.one_hot_factors(K, x, u, v, chi))
-    right = claims.one_hot_value(K, x, u, v, chi)
+    x, u, psi = FIELD.encode(values), draw("u", W), draw("psi", N)
+    left = inner(claims.one_hot_factors(K, x, u, psi))
+    right = claims.one_hot_value(K, x, u, psi)
     for layer in range(2):
         assert np.array_equal(left[layer], right[layer]) == valid
+
+
+def test_one_hot_groups_of_one_row_are_claimed_together() -> None:
+    """Each group has its own 1; a second one within a group is found, whatever another group lacks."""
+    groups = [slice(0, 3), slice(3, 5)]
+    values = np.zeros((N, 5), dtype=np.int64)
+    values[:, 1] = values[:, 3] = 1
+    u, psi = draw("u", 5), draw("psi", N)
+    for valid in (True, False):
+        x = FIELD.encode(values)
+        left, right = inner(claims.one_hot_factors(K, x, u, psi, groups)), claims.one_hot_value(K, x, u, psi)
+        assert (left == right).all() == valid
+        values[2], values[2, :2] = 0, 1
 
 
 @pytest.mark.parametrize(("value", "valid"), [(0, True), (1, True), (2, False), (-1, False)])

@@ -114,6 +114,21 @@ def test_long_products_are_exact(extension: Extension) -> None:
                 assert elements(projected[layer, record, k]) == [oracle.inner(row, elements(vectors[layer, :, k]))]
 
 
+@pytest.mark.parametrize("extension", [K, TINY])
+def test_groups_of_columns_are_projected_each_by_itself(extension: Extension) -> None:
+    """The largest residues, and more columns than are added up at a time."""
+    groups = [slice(0, 700), slice(700, 701), slice(703, 719)]
+    vector = extreme(extension, 720)
+    rows = np.repeat(np.array(extension.field.primes, dtype=np.int32) - 1, 3 * 720).reshape(-1, 3, 720)
+    rows[:, 1, ::3] = 1
+    projected = extension.project_groups(rows, vector, groups)
+    for place, group in enumerate(groups):
+        wanted = extension.project(np.ascontiguousarray(rows[:, :, group]), vector[:, group])
+        assert (projected[:, :, place] == wanted).all()
+    with pytest.raises(SecureError, match="groups"):
+        extension.project_groups(rows, vector, [slice(0, 721)])
+
+
 # --- interpolation ---------------------------------------------------------------------------------------------
 
 

@@ -49,10 +49,8 @@ def test_a_dealer_proves_its_rows_one_hot(holders: int, threshold: int) -> None:
     extension = Extension(Field(PRIMES[:2]))
     field, randomness = extension.field, SimulatedRandomness(2)
     sharing = {"holders": holders, "threshold": threshold, "randomness": randomness}
-    layout = Layout.balanced(9)
-    u, v, chi = (
-        extension.uniform((size,), seed=seed(1), label=label) for label, size in (("u", 3), ("v", 3), ("chi", 9))
-    )
+    layout = Layout.balanced(9, square=True)
+    u, psi = (extension.uniform((size,), seed=seed(1), label=label) for label, size in (("u", 3), ("psi", 9)))
     query = Query(extension, layout, extension.point(seed=seed(1), label="r"))
     for valid in (True, False):
         values = np.eye(3, dtype=np.int64)[np.arange(9) % 3]
@@ -60,15 +58,15 @@ def test_a_dealer_proves_its_rows_one_hot(holders: int, threshold: int) -> None:
         rows, shares = field.encode(values), share(field, values, **sharing)
         masks = field.uniform((layout.masks(1), 3), randomness)
         dealt_masks = share_residues(field, masks, **sharing)
-        proven = prove(extension, layout, *claims.one_hot_factors(extension, rows, u, v, chi), masks=masks)
+        proven = prove(extension, layout, *claims.one_hot_factors(extension, rows, u, psi), masks=masks)
         proofs = share_residues(field, proven, **sharing)
         answers = {
             i: answer(
                 query,
-                *claims.one_hot_factors(extension, mine, u, v, chi),
+                *claims.one_hot_factors(extension, mine, u, psi),
                 masks=dealt_masks[i],
                 proofs=proofs[i][:, None],
-                own=claims.one_hot_value(extension, mine, u, v, chi)[:, None],
+                own=claims.one_hot_value(extension, mine, u, psi)[:, None],
             )
             for i, mine in enumerate(shares)
         }

@@ -22,7 +22,7 @@ from colonnade.models.linear.augmented import AugmentedRegression, augmented_reg
 from colonnade.models.linear.estimate import MomentFit, Observed, check_joint_records, complete_cases, estimate
 from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.models.linear.propensity import RARE, Pair
-from colonnade.models.linear.result import Regression, missing_information
+from colonnade.models.linear.result import NORMAL_THEORY, Regression, missing_information
 from colonnade.models.linear.robust import GROUPS, Combination, Difference, combined, influence_forms, no_smaller
 from colonnade.models.linear.validity import Selection, largest_difference, verdict
 from colonnade.models.linear.weighted import WeightedComputation, WeightedMoments, weighted_layout
@@ -154,12 +154,14 @@ class CombinedFit(Procedure[Regression]):
         in_units["combined"] = observed.regression(
             with_coefficients(fit, joined.params, observed.target), of_features["combined"]
         )
+        likelihood = observed.regression(fit, gaussian)
         beside = pd.DataFrame(
             {
                 column: series
                 for name in ("Gaussian", "weighted")
                 for column, series in ((name, in_units[name].params), (f"{name} std err", in_units[name].bse))
             }
+            | {NORMAL_THEORY: likelihood.bse}
             | complete_cases(observed)
         )
         remark = (
@@ -172,7 +174,6 @@ class CombinedFit(Procedure[Regression]):
                 f"Records count by {self.layout.weights!r}; the estimate is the presence-weighted one, since the"
                 " Gaussian fit, in `beside`, counts every record once."
             )
-        likelihood = observed.regression(fit, gaussian)
         cov = in_units["combined"].cov
         if self.few:
             raised = no_smaller(cov.to_numpy(), likelihood.cov.to_numpy())

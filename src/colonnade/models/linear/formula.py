@@ -486,6 +486,7 @@ class FormulaFit(Procedure[Regression]):
             method="Least squares",
             unused="are not complete",
             covariance="nonrobust, with noise" if self.private else "nonrobust",
+            count_sd=(sums.noise_sd, sums.noise_sd),
             basis=f"least squares{' and privacy noise' if self.private else ''}, with equal variances. {COMPLETE}",
             design=self.design,
         )

@@ -81,6 +81,11 @@ MAXIMUM_OTHERS = 8
 BEARABLE = 0.15
 """Noise in the correlations, as a part of their smallest eigenvalue, at which a regression nearly always has valid
 standard errors: 24 of 24 runs at the advised epsilon (9 Gaussian columns at 3 parties, n = 3,000 and 12,000)."""
+NO_COMPLETE_CASES = (
+    "Complete cases are not estimated beside it. With three or more parties the released moments do not tell those of"
+    " complete records alone, which would cost epsilon; with two, the bias of clipping would be left in them and look"
+    " like one of missing blocks.",
+)
 PRESENCE = "presence"
 """The tag of the masks that the response holder is told."""
 
@@ -390,12 +395,14 @@ class PrivateFit(Procedure[Regression]):
             method="noisy moments, factored",
             verdict=self._rough(rough, data) if rough > ROUGH else simulation.verdict(raw),
             covariance="simulated, with noise",
+            count_sd=(self.own_sd * math.sqrt(len(self.masks)), self.own_sd),
             basis="sampling and privacy noise together, and a part of the bias that was corrected; valid if whether a"
             f" block is missing depends on nothing but columns of {self.response_party!r}, and the columns go together"
             " as in a Gaussian copula with their released distributions.",
             remarks=(
                 f"Privacy noise makes up {noise_share.min():.0%} to {noise_share.max():.0%} of the variances. Counts of"
                 " records are noisy, and there is no likelihood.",
+                *(NO_COMPLETE_CASES if self.others else ()),
             ),
         )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 
 from colonnade.codec import plain
 from colonnade.data.column import Column
@@ -37,6 +37,8 @@ NOT_VALID = "Not valid for inference"
 """What a verdict begins with that takes the intervals away."""
 COMPLETE_CASES = "complete cases"
 """A column of `beside`: least squares on the records that every party has."""
+NORMAL_THEORY = "Gaussian std err by normal theory"
+"""A column of `beside`: standard errors of the Gaussian fit from its likelihood alone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,6 +139,8 @@ class Regression(Sample, Inference, Result):
     remarks: tuple[str, ...] = ()
     """What the model or the baseline assumes beyond the first note."""
     covariance: str = "observed information"
+    count_sd: tuple[float, float] = (0.0, 0.0)
+    """Standard deviations of the noise on `nobs`, and on the records of a pattern."""
     basis: str = (
         "observed information with n / (n - p - 1); valid if records are missing at random and the columns are jointly"
         " Gaussian."
@@ -483,8 +487,8 @@ class Regression(Sample, Inference, Result):
             label="Which records have which party's block; the numbers are in the tables below",
             title="Which blocks are there",
             y="noisy number of records used" if self.noisy else "records used",
-            caption="Each party with the number of its columns; a band is one pattern of presence, as high as it has"
-            " records.",
+            caption="A party is the wider, the more columns it has; a band is one pattern of presence, as high as it"
+            " has records.",
         )
 
     @property
@@ -516,21 +520,69 @@ class Regression(Sample, Inference, Result):
             Items(items=self.notes),
         )
 
-    def _residuals(self) -> tuple[Figure | Table | Text, ...]:
-        """What the opened moments tell of the residuals, and why there is no more."""
-        normality = (
+    def normality(self) -> pd.DataFrame | None:
+        """By how many per cent standard errors of the Gaussian fit are larger by the spread between groups of records
+        than by normal theory, with a 95 % interval; None where there are no such groups.
+
+        If residuals vary alike everywhere and what is missing follows the normal law, both estimate the same (White's
+        information matrix equality), and df times the squared ratio is chi-squared with the groups' df.
+        """
+        if self.beside is None or NORMAL_THEORY not in self.beside or self.df_groups is None:
+            return None
+        ratio = self.beside["Gaussian std err"] / self.beside[NORMAL_THEORY]
+        ends = np.sqrt(self.df_groups / chi2.ppf([0.975, 0.025], self.df_groups))
+        frame = pd.DataFrame({"difference": ratio, 0: ratio * ends[0], 1: ratio * ends[1]}).drop("const")
+        beyond = frame[np.isfinite(frame["difference"])].sub(1).mul(100)
+        ordered: pd.DataFrame = beyond.iloc[np.argsort(-beyond["difference"].abs(), kind="stable")]
+        return ordered
+
+    def _normality(self) -> tuple[Figure | Text, ...]:
+        checked = self.normality()
+        lacking = (
             "There is no plot of single residuals and no Q-Q plot: rows stay with their parties, and skewness and tails"
             " take third and fourth powers of residuals, which are not among the moments that were opened."
         )
-        if self.use_t:
-            normality += " The intervals come from groups of records and do not rest on normal residuals."
+        if checked is None or checked.empty:
+            return (Text(text=lacking, style="soft"),)
+        rows = tuple(
+            (str(name), f"{value:+.1f}", f"{low:+.1f}", f"{high:+.1f}")
+            for name, value, low, high in checked.itertuples(name=None)
+        )
+        figure = Figure(
+            name="normality",
+            chart="intervals",
+            data={
+                "labels": [str(name) for name in checked.index],
+                "centres": checked["difference"].tolist(),
+                "lows": checked[0].tolist(),
+                "highs": checked[1].tolist(),
+                "name": "larger than by normal theory, 95 % interval",
+            },
+            label="Standard errors from groups of records against normal theory; the table has the numbers",
+            title="Do errors need the normal law?",
+            x="standard error beyond that of normal theory, in %",
+            caption="Standard errors of the Gaussian fit by the spread between groups of records, against those of"
+            " normal theory. They differ where residuals do not vary alike everywhere, or what is missing does not"
+            " follow the normal law. The intervals above come from the groups, and hold either way.",
+            numbers=Table(
+                title="Standard errors beyond normal theory",
+                head=("feature", "per cent", "95 % from", "to"),
+                rows=rows,
+                numeric=(1, 2, 3),
+                shown=SHOWN_COEFFICIENTS,
+            ),
+        )
+        return (figure, Text(text=lacking, style="soft"))
+
+    def _residuals(self) -> tuple[Figure | Table | Text, ...]:
+        """What the opened moments tell of the residuals, and why there is no more."""
         if self.residuals is None or len(self.residuals) < 2:
             why = (
                 "All records that tell of residuals have the same blocks, so their mean is 0 by construction."
                 if self.residuals is not None
                 else self._unchecked
             )
-            return (Text(text=why), Text(text=normality, style="soft"))
+            return (Text(text=why), *self._normality())
         shown = self.residuals[self.residuals["records"] >= FEWEST_RESIDUALS].head(SHOWN_PATTERNS)
         reach = norm.isf(0.025) * shown["std err"]
         rows = tuple(
@@ -545,7 +597,7 @@ class Regression(Sample, Inference, Result):
             shown=SHOWN_PATTERNS,
         )
         if shown.empty:
-            return (table, Text(text=normality, style="soft"))
+            return (table, *self._normality())
         figure = Figure(
             name="residuals",
             chart="intervals",
@@ -565,7 +617,7 @@ class Regression(Sample, Inference, Result):
             f" can show. Patterns of fewer than {FEWEST_RESIDUALS} records are in the table only.",
             numbers=table,
         )
-        return (figure, Text(text=normality, style="soft"))
+        return (figure, *self._normality())
 
     @property
     def _unchecked(self) -> str:
@@ -585,7 +637,7 @@ class Regression(Sample, Inference, Result):
 
     def to_dict(self) -> dict[str, Any]:
         stated = ["response", "model", "method", "nobs", "cohort", "sigma2", "rsquared", "rsquared_adj", "trace"]
-        stated += ["parties", "released", "cost", "notes", "simulated"]
+        stated += ["parties", "released", "cost", "notes", "simulated", "count_sd"]
         return {name: plain(getattr(self, name)) for name in stated} | {
             "params": self.params.to_dict(),
             "bse": self.bse.to_dict(),

@@ -293,6 +293,11 @@ class ProximalQuasiNewton:
         self._start = (start, at_start)
         self._resting: tuple[Vector, Evaluation] | None = None
 
+    @property
+    def curvature(self) -> Matrix:
+        """As learned so far."""
+        return self._curvature
+
     def restart(self) -> None:
         self._theta, self._state = self._resting = self._start
 

@@ -24,6 +24,7 @@ from colonnade.federation.options import Presence, View
 from colonnade.federation.roster import Roster
 from colonnade.models.matrix import consecutive, norm_bounds
 from colonnade.models.private_scales import (
+    WIDEST_TAIL,
     Clipping,
     Counts,
     Ranges,
@@ -32,6 +33,7 @@ from colonnade.models.private_scales import (
     centre_and_deviation,
     domain_of,
     length_quantile,
+    rank_noise,
     stretched,
 )
 from colonnade.models.sparse.moments import Clipped
@@ -101,8 +103,15 @@ class ScaledMoments:
                 noise_sd=self.layout.noise_sd,
                 n=facts.n,
                 deviation=1 / SPAN,
-                spread="columns are near normal",
+                spread="columns are near normal, with a deviation of a thousandth of their declared range or more",
                 features=[feature.column for feature in self.features],
+                epsilon=epsilon,
+            ),
+            *forecast.spreads(
+                rank_noise=rank_noise(self._scales.levels["spread"]),
+                n=facts.n,
+                limit=WIDEST_TAIL,
+                columns=sum(map(len, self.columns.values())),
                 epsilon=epsilon,
             ),
             *self._moments.notes,
@@ -115,6 +124,12 @@ class ScaledMoments:
     def correlation_noise(self) -> float:
         """The standard deviation of the noise in a correlation, if all records are at all parties."""
         return forecast.correlation_noise(self.layout.noise_sd, self.facts.n, 1 / SPAN)
+
+    def noise_beside_events(self, share: float) -> float:
+        """The same in a correlation with a binary response, of which this share are events: its range is that of
+        `final`, since a listed value is never clipped."""
+        deviation = math.sqrt(share * (1 - share))
+        return self.correlation_noise * max(SPAN * deviation, 1 - share, share) / (SPAN * deviation)
 
     def width(self, party: str) -> int:
         return sum(feature.party == party for feature in self.features)
@@ -132,7 +147,8 @@ class ScaledMoments:
         """
         ranges = {}
         for feature in self.features:
-            centre, deviation = centre_and_deviation(self.facts.column(feature.column), feature, counts[feature.column])
+            column, level = self.facts.column(feature.column), self._scales.levels["spread"]
+            centre, deviation = centre_and_deviation(column, feature, counts[feature.column], level=level)
             if feature.category is not None:
                 centre, deviation = 0.0, max(math.sqrt(max(centre, 0.0)), deviation)
             ranges[feature.name] = (centre - deviation, centre + deviation)

@@ -66,6 +66,8 @@ class Selection(Result):
     released: tuple[str, ...]
     cost: str
     simulated: bool
+    count_sd: float = 0.0
+    """Standard deviation of the noise on `nobs`."""
 
     # --- the chosen model -------------------------------------------------------------------------------------
 
@@ -240,6 +242,7 @@ class Selection(Result):
             "objective": self.objective.tolist(),
             "residuals": self.residuals.tolist(),
             "nobs": self.nobs,
+            "count_sd": self.count_sd,
             "cohort": self.cohort,
             "rounds": self.rounds,
             "classes": list(self.classes),
@@ -331,6 +334,7 @@ class Fitted:
     nobs: int
     rounds: int
     notes: tuple[str, ...]
+    count_sd: float = 0.0
 
     def selection(
         self, job: Job, *, family: Family, penalty: Penalty, solver: Solver, criterion: Criterion
@@ -372,6 +376,7 @@ class Fitted:
             residuals=np.array([point.residual for point in self.points]),
             lla_steps=np.array([point.lla_steps for point in self.points], dtype=np.int64),
             nobs=self.nobs,
+            count_sd=self.count_sd,
             cohort=job.facts.n,
             rounds=self.rounds,
             features=tuple(declared[feature.name] for feature in self.features),

@@ -10,16 +10,16 @@ over the records used, which are those that every party has. A round is
 With the conditional weights v of `models/glm/weights.py`, which the response holder makes of its own columns and of who
 has which record, losses are weighted means and residuals v (psi'(eta) - y) / sum v: the records used stand for those
 that lack a block. The coordinator relays sealed mail and sees gradients, the loss and coefficients; no vector over
-records.
+records. The folds of a cross-validation go in step: a request of a round has a row for each of them.
 """
 
 from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -36,10 +36,12 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Later, Stage, counted, is_number, numbers, one_of, stage
 from colonnade.federation.step import Public, Release, Step, step
 from colonnade.models.glm.scores import Weighting, presence_weights
+from colonnade.models.sparse.in_step import in_step
 from colonnade.models.sparse.moments import inverse_scale
 from colonnade.models.sparse.path import (
     Evaluation,
     Family,
+    PathPoint,
     ProximalQuasiNewton,
     WeightedLasso,
     Withheld,
@@ -66,6 +68,9 @@ LARGEST_PREDICTOR = 2.0**16
 FOLD_TOLERANCE = 1e-4
 """Violation of the optimality conditions in a fold, at least: it moved mean held-out losses by 5e-6 in trials (a
 hundredth of the difference between neighbouring lambdas away from the minimum), with 40 % fewer rounds."""
+MOST_TOGETHER = 2**24
+"""Bytes of vectors over records in one message. With more records fewer folds go in step: there, what a request costs
+by itself does not matter."""
 FEWEST = 2
 """Records that a fit needs at the very least."""
 
@@ -209,19 +214,28 @@ class RoundLayout(FilledRecords):
         """One number for each column of the widest block."""
         return 8 * max(self.width(party) for party in self.parties)
 
-    def predictor_stage(self, step: Step, most: int, later: LaterArguments) -> Stage:
-        """The stage in which predictors are sent to the response holder."""
+    @property
+    def together(self) -> int:
+        """How many folds may go in step."""
+        return max(1, min(self.folds, MOST_TOGETHER // self.vector_bytes))
+
+    def predictor_stage(self, step: Step, most: int, later: LaterArguments, *, rows: int = 1) -> Stage:
+        """The stage in which predictors are sent to the response holder, at most `rows` in a request."""
         how = "masked linear predictors" if self.masking == "masked" else "linear predictors"
         return self.stage(
             "predictors",
             step,
             self.senders,
             most=most,
-            later={"number": (0, counted(ROUND)), "active": ([False] * len(self.features), COVERED), **later},
+            later={
+                "number": (0, counted(ROUND)),
+                "active": ([[False] * len(self.features)], rows_of(COVERED, rows)),
+                **later,
+            },
             audience=f"response holder {self.response_party}",
             recipients=(self.response_party,),
-            discloses=f"{how}, to the response holder",
-            reply_bytes=self.vector_bytes,
+            discloses=f"{how}, to the response holder{in_a_request(rows)}",
+            reply_bytes=rows * self.vector_bytes,
         )
 
     def predictor_cost(self, public: Public) -> Cost:
@@ -254,6 +268,31 @@ COVERED = Later(
     " were told the same",
     lambda value, planned: len(value) == len(planned) and all(isinstance(column, bool) for column in value),
 )
+
+
+def rows_of(rule: Later, most: int) -> Later:
+    """A list of 1 to `most` rows, each of which keeps the rule; the plan's example has one."""
+    return Later(
+        rule.rule if most == 1 else f"{rule.rule}; a row for each of at most {most} paths in step",
+        lambda value, planned: (
+            isinstance(value, list) and 1 <= len(value) <= most and all(rule.allows(row, planned[0]) for row in value)
+        ),
+    )
+
+
+def in_a_request(rows: int) -> str:
+    """In the words of a plan."""
+    return f", for each of up to {rows} folds at once" if rows > 1 else ""
+
+
+def later_folds(layout: RoundLayout, most: int = 1) -> tuple[list[None], Later]:
+    """What is left out in each of at most so many rows."""
+
+    def accepts(value: Any, _: Any) -> bool:
+        folds = all(type(fold) is int and 0 <= fold < layout.folds for fold in value)
+        return value == [None] or (folds and 1 <= len(value) == len(set(value)) <= most)
+
+    return [None], Later("nothing is left out, or folds of the layout, each in one row", accepts)
 
 
 def later_fold(layout: RoundLayout) -> tuple[None, Later]:
@@ -317,7 +356,8 @@ class Cover:
 
 @dataclass(frozen=True)
 class Reserved:
-    """What the plan of a path reserves at most: rounds in all, paths (1 and one for each fold), and solutions."""
+    """What the plan of a path reserves at most: rounds in all, paths one after another (those in step are one), and
+    solutions."""
 
     rounds: int
     paths: int
@@ -358,6 +398,9 @@ class Rounds:
             )
 
 
+Trace = Callable[[WeightedLasso], list[PathPoint]]
+
+
 class RoundSolver(Protocol):
     """The stages of a path by rounds, and the solver that asks them."""
 
@@ -367,8 +410,12 @@ class RoundSolver(Protocol):
     @property
     def notes(self) -> tuple[str, ...]: ...
 
-    def start(self, rounds: Rounds, *, fold: int | None, largest: float | None = None) -> WeightedLasso:
-        """At the model without covariates; `fold` is left out, `largest` replaces the largest lambda."""
+    def start(self, rounds: Rounds) -> WeightedLasso:
+        """At the model without covariates."""
+        ...
+
+    def left_out(self, rounds: Rounds, whole: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
+        """The path without each fold, after the one of all records, which gives the largest lambda."""
         ...
 
 
@@ -377,77 +424,133 @@ class QuasiNewton:
 
     def __init__(self, layout: RoundLayout, reserved: Reserved, *, tolerance: float) -> None:
         self.layout, self.tolerance = layout, tolerance
-        rounds, evaluations = reserved.rounds, reserved.rounds + reserved.paths
+        rounds, evaluations, rows = reserved.rounds, reserved.rounds + reserved.paths, layout.together
         own = numbers("a party's own coefficients in standard units, one for each column", LARGEST_PREDICTOR)
-        coefficients = {"coefficients": (lambda member: [0.0] * layout.width(member), own)}
-        intercept = Later(
-            "a finite number, or none for the null model",
-            lambda value, _: value is None or is_number(value, -LARGEST_PREDICTOR, LARGEST_PREDICTOR),
+        coefficients = {"coefficients": (lambda member: [[0.0] * layout.width(member)], rows_of(own, rows))}
+        intercepts = Later(
+            "a finite number for each row, or none for the null model",
+            lambda value, _: (
+                value is None
+                or (len(value) <= rows and all(is_number(x, -LARGEST_PREDICTOR, LARGEST_PREDICTOR) for x in value))
+            ),
         )
-        self.predictors = layout.predictor_stage(predict_block, rounds, coefficients)
+        self.predictors = layout.predictor_stage(predict_block, rounds, coefficients, rows=rows)
         self.residuals = layout.stage(
             "residuals",
             respond,
             [layout.response_party],
             most=evaluations,
-            later={"number": (0, counted(ROUND)), "intercept": (None, intercept), "fold": later_fold(layout)},
+            later={"number": (0, counted(ROUND)), "intercepts": (None, intercepts), "folds": later_folds(layout, rows)},
             audience="coordinator, parties with covariates",
             recipients=layout.parties,
-            discloses=RESIDUALS,
-            reply_bytes=layout.mail_bytes,
+            discloses=f"{RESIDUALS}{in_a_request(rows)}",
+            reply_bytes=rows * layout.mail_bytes,
         )
         self.gradients = layout.stage(
             "gradients",
             block_gradient,
             layout.covered,
             most=evaluations,
-            discloses="one sum over records for each column",
-            reply_bytes=layout.block_bytes,
+            discloses=f"one sum over records for each column{in_a_request(rows)}",
+            reply_bytes=rows * layout.block_bytes,
         )
         self.stages = (self.residuals, self.gradients, self.predictors)
+        sums = f"{len(layout.features)} exact sums over records{in_a_request(rows)}"
         self.notes = (
-            f"In each round the coordinator sees {len(layout.features)} exact sums over records. As many rounds as"
-            f" records ({layout.facts.n:,}) could determine these; VFLGLMVS, of the papers' wing, shows sums at the"
-            " solutions only, in many times the rounds.",
+            f"In each round the coordinator sees {sums}. As many rounds as records ({layout.facts.n:,}) could determine"
+            " these; VFLGLMVS, of the papers' wing, shows sums at the solutions only, in many times the rounds.",
         )
 
-    def start(self, rounds: Rounds, *, fold: int | None, largest: float | None = None) -> ProximalQuasiNewton:
-        job, layout = rounds.job, self.layout
-
-        def answer(intercept: float | None) -> tuple[dict[str, float], Vector]:
-            replies = job.ask(self.residuals, intercept=intercept, fold=fold)
-            value = replies[layout.response_party]
-            gradient = np.zeros(1 + len(layout.features))
-            gradient[0] = value["gradient"]
-            for party, part in job.ask(self.gradients).items():
-                gradient[1 + layout.place(party)] = part
-            return value, gradient
+    def start(self, rounds: Rounds) -> ProximalQuasiNewton:
+        (null,) = self._answers(rounds, [None])
 
         def evaluate(theta: Vector) -> Evaluation:
-            active = theta[1:] != 0
-            rounds.open(active)
-            rounds.next()
-            own = {
-                member: {"active": active.tolist(), "coefficients": theta[1 + layout.place(member)].tolist()}
-                for member in layout.senders
-            }
-            job.ask_each(self.predictors, own)
-            value, gradient = answer(float(theta[0]))
-            return Evaluation(value["loss"], gradient, value["held_out"])
+            rounds.open(theta[1:] != 0)
+            return self._evaluations(rounds, {None: theta})[None]
 
-        value, gradient = answer(None)
-        start = np.zeros(1 + len(layout.features))
-        start[0] = value["intercept"]
+        # Standardised columns have a mean square of 1, so the mean curvature is the size of the diagonal.
+        curvature = np.eye(len(null.gradient)) * max(null.curvature, 1e-6)
+        return null.solver(evaluate, curvature=curvature, tolerance=self.tolerance)
+
+    def left_out(self, rounds: Rounds, whole: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
+        """Folds in step, each with the curvature that the path of all records has learned."""
+        assert isinstance(whole, ProximalQuasiNewton)
+        options: dict[str, Any] = {
+            "curvature": whole.curvature,
+            "tolerance": max(self.tolerance, FOLD_TOLERANCE),
+            "largest": whole.largest,
+        }
+        paths: list[list[PathPoint]] = []
+        for first in range(0, self.layout.folds, self.layout.together):
+            folds = range(self.layout.folds)[first : first + self.layout.together]
+
+            def path(null: Answered, evaluate: Callable[[Vector], Evaluation]) -> list[PathPoint]:
+                return trace(null.solver(evaluate, **options))
+
+            def answer(asked: dict[int, Vector], folds: range = folds) -> dict[int, Evaluation | Exception]:
+                replies: dict[int, Evaluation | Exception] = {}
+                opened: dict[int | None, Vector] = {}
+                for place, theta in asked.items():
+                    try:
+                        rounds.open(theta[1:] != 0)
+                        opened[folds[place]] = theta
+                    except Withheld as withheld:
+                        replies[place] = withheld
+                evaluations = self._evaluations(rounds, opened) if opened else {}
+                return replies | {folds.index(fold): reply for fold, reply in evaluations.items() if fold is not None}
+
+            paths += in_step([partial(path, null) for null in self._answers(rounds, folds)], answer)
+        return paths
+
+    def _evaluations(self, rounds: Rounds, thetas: Mapping[int | None, Vector]) -> dict[int | None, Evaluation]:
+        """One round, {fold: (intercept, coefficients)}; its totals were said to be open."""
+        rounds.next()
+        rows = np.array([*thetas.values()])
+        active = (rows[:, 1:] != 0).tolist()
+        own = {
+            member: {"active": active, "coefficients": rows[:, 1 + self.layout.place(member)].tolist()}
+            for member in self.layout.senders
+        }
+        rounds.job.ask_each(self.predictors, own)
+        answers = self._answers(rounds, [*thetas], rows[:, 0].tolist())
+        return {fold: answer.evaluation for fold, answer in zip(thetas, answers, strict=True)}
+
+    def _answers(
+        self, rounds: Rounds, folds: Sequence[int | None], intercepts: list[float] | None = None
+    ) -> list[Answered]:
+        job, layout = rounds.job, self.layout
+        scalars = job.ask(self.residuals, intercepts=intercepts, folds=[*folds])[layout.response_party]
+        gradient = np.zeros((len(folds), 1 + len(layout.features)))
+        gradient[:, 0] = scalars.pop("gradient")
+        for party, part in job.ask(self.gradients).items():
+            gradient[:, 1 + layout.place(party)] = part
+        return [
+            Answered(gradient=gradient[row], **{name: float(values[row]) for name, values in scalars.items()})
+            for row in range(len(folds))
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answered:
+    """What the parties answer to a row of a round: of means over its records, and over those left out."""
+
+    loss: float
+    held_out: float
+    gradient: Vector
+    curvature: float
+    intercept: float
+    saturated: float
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return Evaluation(self.loss, self.gradient, self.held_out)
+
+    def solver(self, evaluate: Callable[[Vector], Evaluation], **options: Any) -> ProximalQuasiNewton:
+        """From here, the null model."""
+        start = np.zeros_like(self.gradient)
+        start[0] = self.intercept
         return ProximalQuasiNewton(
-            evaluate,
-            start=start,
-            at_start=Evaluation(value["loss"], gradient, value["held_out"]),
-            # Standardised columns have a mean square of 1, so the mean curvature is the size of the diagonal.
-            curvature=np.eye(len(start)) * max(value["curvature"], 1e-6),
-            learn=True,
-            saturated=value["saturated"],
-            tolerance=self.tolerance if fold is None else max(self.tolerance, FOLD_TOLERANCE),
-            largest=largest,
+            evaluate, start=start, at_start=self.evaluation, learn=True, saturated=self.saturated, **options
         )
 
 
@@ -480,10 +583,10 @@ class StandardBlock:
     def n(self) -> int:
         return len(self.values)
 
-    def predictor(self, coefficients: Vector) -> Vector:
-        """Over the whole cohort, zero for records that are not used."""
-        predictor = np.zeros(len(self.used))
-        predictor[self.used] = self.values @ coefficients
+    def predictor(self, coefficients: Matrix) -> Matrix:
+        """Of each row of coefficients, over the whole cohort, zero for records that are not used."""
+        predictor = np.zeros((len(coefficients), len(self.used)))
+        predictor[:, self.used] = coefficients @ self.values.T
         return predictor
 
     def own_units(self, coefficients: Matrix) -> tuple[Matrix, Vector]:
@@ -596,11 +699,11 @@ def weigh_records(me: Party, *, layout: dict[str, Any]) -> Release:
 
 
 def send_predictor(
-    me: Party, model: RoundLayout, own: Vector, selected: NDArray[np.bool_], active: list[bool], number: int
+    me: Party, model: RoundLayout, own: Matrix, selected: NDArray[np.bool_], active: list[list[bool]], number: int
 ) -> None:
-    """Send this member's predictor to the response holder: masked, or as it is.
+    """Send this member's predictors, one a row, to the response holder: masked, or as they are.
 
-    A masked one goes only into a total that covers it: over the `active` columns, on which all members must agree, and
+    Masked ones go only into totals that cover them: over the `active` columns, on which all members must agree, and
     which are here those that are `selected`, with coefficients.
     """
     if not np.abs(own).max(initial=0.0) < LARGEST_PREDICTOR:
@@ -610,22 +713,24 @@ def send_predictor(
         )
     sent: NDArray[Any] = own
     if model.masking == "masked":
-        if not np.array_equal(np.array(active)[model.place(me.name)], selected):
+        columns = np.array(active, dtype=bool)
+        if not np.array_equal(columns[:, model.place(me.name)], selected):
             raise UnsafeRequest("the columns said to take part in a total are not those that have coefficients here.")
-        _admit(me, model, np.array(active))
-        agreed = replace(model.total, label=binding(model.total.label, {"active": active}))
-        sent = masked_release(me, own, shape=agreed, round_number=number)
+        _admit(me, model, columns)
+        agreed = replace(model.total, size=own.size, label=binding(model.total.label, {"active": active}))
+        sent = masked_release(me, own.ravel(), shape=agreed, round_number=number).reshape(own.shape)
     me.send(model.response_party, "predictor", sent, each_round=True)
 
 
 def _admit(me: Party, model: RoundLayout, active: NDArray[np.bool_]) -> None:
-    """Refuse a total that would uncover a party, over all rounds of this job."""
-    width, name = len(active), "meets of the columns in totals"
+    """Refuse totals, one a row, of which one would uncover a party, over all rounds of this job."""
+    width, name = active.shape[1], "meets of the columns in totals"
     kept = np.unpackbits(me.recall(name), count=width**2).astype(bool).reshape(width, width) if me.kept(name) else None
     owners = [feature.party for feature in model.features]
     cover = Cover(owners, response_party=model.response_party, meets=kept)
     try:
-        cover.admit(active)
+        for columns in active:
+            cover.admit(columns)
     except Withheld as withheld:
         raise UnsafeRequest(
             f"this total would show the predictor of {withheld.party!r} alone, with those of the rounds before."
@@ -633,27 +738,31 @@ def _admit(me: Party, model: RoundLayout, active: NDArray[np.bool_]) -> None:
     me.keep(name, np.packbits(cover.meets))
 
 
-def total_predictor(me: Party, model: RoundLayout) -> Vector:
-    """What the response holder adds up, over the records used."""
+def total_predictor(me: Party, model: RoundLayout, rows: int = 1) -> Matrix:
+    """What the response holder adds up, over the records used, in as many rows as were asked for."""
     received = me.received("predictor")
     missing = [member for member in model.senders if member not in received]
     if missing:
         raise PartyLost(f"no predictor came from {', '.join(missing)}; resume when they are back.")
     shapes = {np.shape(received[member]) for member in model.senders}
-    if shapes != {(me.facts.n,)}:
-        raise SecureError("a member sent a predictor of another length than the cohort; check its installation.")
+    if shapes != {(rows, me.facts.n)}:
+        raise SecureError("a member sent predictors of another shape than was asked for; check its installation.")
     if model.masking == "masked":
         total = unmask({member: received[member] for member in model.senders}, shape=model.total, roster=me.roster)
     else:
         total = np.sum([np.asarray(received[member], dtype=np.float64) for member in model.senders], axis=0)
-    return np.asarray(total[standard_block(me, model).used])
+    return np.asarray(total[:, standard_block(me, model).used])
 
 
 def response_of(me: Party, model: RoundLayout) -> Vector:
     """The response over the records used, in the units that are computed with."""
     centre, half = model.scale
-    values = me.column(model.response)[standard_block(me, model).used].astype(np.float64)
-    return np.asarray((values - centre) / half)
+
+    def scaled() -> Vector:
+        values = me.column(model.response)[standard_block(me, model).used].astype(np.float64)
+        return np.asarray((values - centre) / half)
+
+    return me.remembered(f"response {model.response}", model.vector_bytes, scaled)
 
 
 def weights_of(me: Party, model: RoundLayout) -> Vector:
@@ -672,18 +781,19 @@ def training(model: RoundLayout, size: int, fold: int | None) -> NDArray[np.bool
 
 
 def _predict_cost(
-    public: Public, *, layout: dict[str, Any], number: int, active: list[bool], coefficients: list[float]
+    public: Public, *, layout: dict[str, Any], number: int, active: list[list[bool]], coefficients: list[list[float]]
 ) -> Cost:
     return layout_of(public, layout).predictor_cost(public)
 
 
 @step(cost=_predict_cost)
 def predict_block(
-    me: Party, *, layout: dict[str, Any], number: int, active: list[bool], coefficients: list[float]
+    me: Party, *, layout: dict[str, Any], number: int, active: list[list[bool]], coefficients: list[list[float]]
 ) -> Release:
-    """This block's linear predictor for the given coefficients (standard units), masked, to the response holder."""
-    model, own = layout_of(me, layout), np.array(coefficients, dtype=np.float64)
-    values = standard_block(me, model).predictor(own) if me.name in model.parties else np.zeros(me.facts.n)
+    """This block's linear predictor for each row of coefficients (standard units), masked, to the response holder."""
+    model = layout_of(me, layout)
+    own = np.array(coefficients, dtype=np.float64).reshape(len(coefficients), model.width(me.name))
+    values = standard_block(me, model).predictor(own) if me.name in model.parties else np.zeros((len(own), me.facts.n))
     send_predictor(me, model, values, own != 0, active, number)
     return Release(None, "nothing to the coordinator: the masked predictor travels sealed")
 
@@ -715,73 +825,80 @@ def responding(me: Party, layout: dict[str, Any]) -> RoundLayout:
 
 
 def _respond_cost(
-    public: Public, *, layout: dict[str, Any], number: int, intercept: float | None, fold: int | None
+    public: Public, *, layout: dict[str, Any], number: int, intercepts: list[float] | None, folds: list[int | None]
 ) -> Cost:
     return compose([LOSS_COST, residual_cost(layout_of(public, layout).weighting)])
 
 
 @step(cost=_respond_cost)
-def respond(me: Party, *, layout: dict[str, Any], number: int, intercept: float | None, fold: int | None) -> Release:
-    """The response holder: residuals at the total predictor to every party, scalars to the coordinator.
+def respond(
+    me: Party, *, layout: dict[str, Any], number: int, intercepts: list[float] | None, folds: list[int | None]
+) -> Release:
+    """The response holder: residuals at the total predictors to every party, scalars to the coordinator; a row for each
+    fold that is left out.
 
-    Without an intercept, the model without covariates is fitted first. Held-out records have no residual.
+    Without intercepts, the model without covariates is fitted first. Held-out records have no residual.
     """
     model = responding(me, layout)
     once(me, f"residuals {number}")
-    y = response_of(me, model)
-    train = training(model, len(y), fold)
-    if train.sum() < FEWEST or np.ptp(y[train]) == 0:
+    y, weights = response_of(me, model), weights_of(me, model)
+    train = np.array([training(model, len(y), fold) for fold in folds])
+    if train.sum(axis=1).min() < FEWEST or any(np.ptp(y[row]) == 0 for row in train):
         raise NotEstimable(constant_response(model.response, [name for name in model.filled if name != model.response]))
-    weights = weights_of(me, model)[train]
-    start = link(model.family, float(weights @ y[train] / weights.sum())) if intercept is None else float(intercept)
-    eta = start + (np.zeros(len(y)) if intercept is None else total_predictor(me, model))
-    return send_residuals(me, model, y, eta, train, start)
+    if intercepts is None:
+        start = np.array([link(model.family, float(np.average(y[row], weights=weights[row]))) for row in train])
+        return send_residuals(me, model, y, np.repeat(start[:, None], len(y), axis=1), train, start)
+    start = np.array(intercepts, dtype=np.float64)
+    if len(start) != len(folds):
+        raise BadArguments("there must be an intercept for each row of a round.")
+    return send_residuals(me, model, y, start[:, None] + total_predictor(me, model, len(folds)), train, start)
 
 
 def send_residuals(
     me: Party,
     model: RoundLayout,
     y: Vector,
-    eta: Vector,
+    eta: Matrix,
     train: NDArray[np.bool_],
-    intercept: float,
+    intercepts: Vector,
     *,
     tag: str = "residuals",
 ) -> Release:
-    """v (psi'(eta) - y) / sum v to every party, and scalars to the coordinator."""
+    """v (psi'(eta) - y) / sum v of each row to every party, and scalars to the coordinator."""
     weights = weights_of(me, model)
-    counting = np.where(train, weights, 0.0) / weights[train].sum()
+    counting, aside = np.where(train, weights, 0.0), np.where(train, 0.0, weights)
+    counting /= counting.sum(axis=1, keepdims=True)
     residual = counting * (mean_response(model.family, eta) - y)
     for party in model.parties:
         me.send(party, tag, residual, each_round=True)
     losses = unit_loss(model.family, eta, y)
     value = {
-        "loss": float(counting @ losses),
-        "held_out": 0.0 if train.all() else float(np.average(losses[~train], weights=weights[~train])),
-        "gradient": float(residual.sum()),
-        "curvature": float(counting @ curvature_of(model.family, eta)),
-        "intercept": intercept,
-        "saturated": saturated_loss(model.family, y, counting),
+        "loss": np.sum(counting * losses, axis=1),
+        "held_out": np.sum(aside * losses, axis=1) / np.where(train.all(axis=1), 1.0, aside.sum(axis=1)),
+        "gradient": residual.sum(axis=1),
+        "curvature": np.sum(counting * curvature_of(model.family, eta), axis=1),
+        "intercept": intercepts,
+        "saturated": np.array([saturated_loss(model.family, y, row) for row in counting]),
     }
     return Release(value, "mean loss, mean residual and mean curvature over the records")
 
 
-def received_residuals(me: Party, model: RoundLayout, *, tag: str = "residuals") -> Vector:
-    """The response holder's residuals of this round, over the records used."""
+def received_residuals(me: Party, model: RoundLayout, *, tag: str = "residuals") -> Matrix:
+    """The response holder's residuals of this round, over the records used, one or more rows."""
     received = me.received(tag)
     if model.response_party not in received:
         raise PartyLost(f"the residuals of {model.response_party!r} have not come; resume when it is back.")
     residual = np.asarray(received[model.response_party], dtype=np.float64)
-    if residual.shape != (standard_block(me, model).n,):
+    if residual.ndim != 2 or residual.shape[1] != standard_block(me, model).n:
         raise SecureError("the residuals are of another length than the records used; check the holder's installation.")
     return residual
 
 
 @step(cost=Unbounded("gradients", "one exact sum over records for each column, in every round"))
 def block_gradient(me: Party, *, layout: dict[str, Any]) -> Release:
-    """X_k'(psi'(eta) - y) / n."""
+    """X_k'(psi'(eta) - y) / n, for each row of residuals."""
     model = layout_of(me, layout)
-    gradient = standard_block(me, model).values.T @ received_residuals(me, model)
+    gradient = received_residuals(me, model) @ standard_block(me, model).values
     return Release(gradient, "the gradient of the mean loss in this block's coefficients")
 
 
@@ -797,11 +914,8 @@ COEFFICIENTS = Unbounded(
 def later_path(layout: RoundLayout, lambdas: int) -> tuple[Any, Later]:
     """A party's own coefficients at each lambda, in standard units."""
     row = numbers("", LARGEST_PREDICTOR)
-    rule = Later(
-        "a party's own coefficients in standard units, at most one row for each lambda",
-        lambda value, planned: (
-            isinstance(value, list) and len(value) <= lambdas and all(row.allows(each, planned[0]) for each in value)
-        ),
+    rule = replace(
+        rows_of(row, lambdas), rule="a party's own coefficients in standard units, at most one row for each lambda"
     )
     return (lambda member: [[0.0] * layout.width(member)]), rule
 

@@ -97,6 +97,8 @@ from colonnade.statistics.moments import MOST_FOLDS, MomentComputation, Moments,
 
 MIDDLE = 0.1
 """Masked rounds start the path at this share of the largest lambda: enough columns to mix, see `trace_path`."""
+RARE = 0.05
+"""A share of events for which a plan says what is chosen, since the real one is not known."""
 MOST_ROUNDS = 1_000_000
 """Rounds that a plan may reserve."""
 COMPLETE_RECORDS = (
@@ -309,7 +311,9 @@ class Select(PathOptions):
 
         # Measured: 5 to 8 rounds a lambda; reserved with room to spare.
         weighting: Weighting = "conditional" if self.missing == "all" else "equal"
-        return PathByRounds(self, facts, roster, solver, name="newton", rounds_each=40, weighting=weighting)
+        return PathByRounds(
+            self, facts, roster, solver, name="newton", rounds_each=40, in_step=True, weighting=weighting
+        )
 
 
 # --- what every path has ------------------------------------------------------------------------------------------
@@ -385,7 +389,10 @@ class PathFromMoments(Path):
         if self.folds:
             self.notes = (*self.notes, f"The coordinator sees the moments of each of {self.folds} folds of the cohort.")
         if isinstance(self.source, ScaledMoments):
-            self.notes = (*self.notes, *forecast.choice(noise=self.source.correlation_noise, n=facts.n))
+            rare = (RARE, self.source.noise_beside_events(RARE)) if method.family == "binomial" else None
+            noise = self.source.correlation_noise
+            expected = forecast.choice(noise=noise, n=facts.n, epsilon=method.epsilon, rare=rare)
+            self.notes = (*self.notes, *expected)
 
     def _exact_layout(self, names: tuple[str, ...], facts: PublicFacts, roster: Roster) -> MomentsLayout:
         """Per pattern, of the records with the response, where the presence is known."""
@@ -481,6 +488,7 @@ class PathFromMoments(Path):
             scale=(centre, half),
             features=covariates,
             nobs=round(standard.n),
+            count_sd=moments.noise_sd,
             rounds=1,
             notes=(*notes, *filter(None, [traced.ended])),
         )
@@ -596,9 +604,11 @@ class PathByRounds(Path):
         *,
         name: Solver,
         rounds_each: int,
+        in_step: bool = False,
         weighting: Weighting = "equal",
     ) -> None:
-        """`rounds_each`: of each solution, reserved unless the options say how many rounds there may be in all."""
+        """`rounds_each`: of each solution, reserved unless the options say how many rounds there may be in all.
+        `in_step`: a round of the solver serves several folds."""
         super().__init__(method, facts)
         folds = method.folds if method.criterion == "cv" else 0
         self.layout = layout = RoundLayout(
@@ -613,14 +623,15 @@ class PathByRounds(Path):
         )
         layout.check()
         lambdas = method.n_lambdas if method.lambdas is None else len(method.lambdas)
-        solves = (1 + folds) * lambdas * (1 if method.penalty == "lasso" else 1 + method.lla_steps)
+        paths = 1 + math.ceil(folds / (layout.together if in_step else 1))
+        solves = paths * lambdas * (1 if method.penalty == "lasso" else 1 + method.lla_steps)
         reserved = method.rounds or rounds_each * solves
         if reserved > MOST_ROUNDS:
             raise BadArguments(
                 f"{solves:,} solutions would reserve {reserved:,} rounds, above {MOST_ROUNDS:,}; take fewer folds or"
                 " lambdas, or say with rounds= how many to reserve."
             )
-        self.reserved = Reserved(reserved, 1 + folds, solves)
+        self.reserved = Reserved(reserved, paths, solves)
         self.solver, self.name = solver(layout, self.reserved), name
         self.presence = layout.stage(
             "presence",
@@ -675,7 +686,7 @@ class PathByRounds(Path):
             remarks = Remarks.read(job.ask(self.weights)[layout.response_party])
             worth = remarks.effective
         rounds = Rounds(job, layout, self.reserved)
-        solver = self.solver.start(rounds, fold=None)
+        solver = self.solver.start(rounds)
         traced = self._trace(solver, self.lambdas(solver.largest, n=n, p=p, half=half))
         notes = withheld_note(traced, response_party=layout.response_party, half=half)
         points = traced.points
@@ -683,10 +694,7 @@ class PathByRounds(Path):
             scores = scores_by_bic(options.family, points, n=worth, half=half)
         else:
             lambdas = np.array([point.lam for point in points])
-            left_out = [
-                self._trace(self.solver.start(rounds, fold=fold, largest=solver.largest), lambdas).points
-                for fold in range(options.folds)
-            ]
+            left_out = self.solver.left_out(rounds, solver, lambda fold: self._trace(fold, lambdas).points)
             scores = scores_by_folds(left_out, lambdas=lambdas.tolist(), half=half)
         path = np.array([point.coefficients for point in points])
         own = {party: {"path": path[:, layout.place(party)].tolist()} for party in layout.covered}

@@ -30,7 +30,7 @@ from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import counted, flag, number, one_of
 from colonnade.federation.step import Public, Release, step
-from colonnade.models.sparse.path import Solved, Withheld
+from colonnade.models.sparse.path import PathPoint, Solved, WeightedLasso, Withheld
 from colonnade.models.sparse.penalties import Penalty, penalty_slope, violations
 from colonnade.models.sparse.result import Selection
 from colonnade.models.sparse.rounds import (
@@ -40,7 +40,9 @@ from colonnade.models.sparse.rounds import (
     Reserved,
     RoundLayout,
     Rounds,
+    Trace,
     later_fold,
+    later_folds,
     layout_of,
     received_residuals,
     residual_cost,
@@ -139,8 +141,8 @@ class AdmmRounds:
             respond,
             holder,
             most=reserved.paths,
-            fixed={"intercept": None},
-            later={"number": numbered, "fold": fold},
+            fixed={"intercepts": None},
+            later={"number": numbered, "folds": later_folds(layout)},
             audience="coordinator, parties with covariates",
             recipients=layout.parties,
             discloses=RESIDUALS,
@@ -197,8 +199,13 @@ class AdmmRounds:
         )
         self.stages = (self.null, self.solutions, self.blocks, self.predictors, self.multipliers, self.residuals)
 
-    def start(self, rounds: Rounds, *, fold: int | None, largest: float | None = None) -> Admm:
-        return Admm(self, rounds, fold=fold, largest=largest)
+    def start(self, rounds: Rounds) -> Admm:
+        return Admm(self, rounds, fold=None, largest=None)
+
+    def left_out(self, rounds: Rounds, whole: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
+        """One fold after another: parties keep the state of one path."""
+        folds = range(self.layout.folds)
+        return [trace(Admm(self, rounds, fold=fold, largest=whole.largest)) for fold in folds]
 
 
 class Admm:
@@ -208,8 +215,8 @@ class Admm:
         self._stages, self._rounds, self._fold, self._rho = stages, rounds, fold, 1.0
         self._since: Since = "nothing"
         self._rested: tuple[Since, float] = ("nothing", 1.0)
-        null = rounds.job.ask(stages.null, fold=fold)[rounds.layout.response_party]
-        self.null_loss, self.saturated = float(null["loss"]), float(null["saturated"])
+        null = rounds.job.ask(stages.null, folds=[fold])[rounds.layout.response_party]
+        self.null_loss, self.saturated = float(null["loss"][0]), float(null["saturated"][0])
         self._blocks: dict[str, dict[str, Any]] = self._settle(0.0, start=True)
         self.largest = max(block["violation"] for block in self._blocks.values()) if largest is None else largest
 
@@ -242,7 +249,7 @@ class Admm:
                 lam=float(lam),
                 weights=weights if turn == 0 else "hold",
             )
-            job.ask(stages.predictors, active=self._open(updated).tolist())
+            job.ask(stages.predictors, active=[self._open(updated).tolist()])
             answer = job.ask(
                 stages.multipliers,
                 rho=self._rho,
@@ -261,7 +268,7 @@ class Admm:
         for party, block in self._blocks.items():
             coefficients[rounds.layout.place(party)] = block["coefficients"]
         intercept = self._blocks[holder]["intercept"]
-        return Solved(intercept, coefficients, float(value["loss"]), float(value["held_out"]))
+        return Solved(intercept, coefficients, float(value["loss"][0]), float(value["held_out"][0]))
 
     def _open(self, updated: dict[str, dict[str, Any]]) -> NDArray[np.bool_]:
         """The columns of a total that may be seen. If it may not, these updates are forgotten."""
@@ -344,12 +351,12 @@ def _selected(me: Party, model: RoundLayout, coefficients: Vector) -> NDArray[np
     return np.asarray(coefficients[1 if me.name == model.response_party else 0 :] != 0)
 
 
-def _predictor_cost(public: Public, *, layout: dict[str, Any], number: int, active: list[bool]) -> Cost:
+def _predictor_cost(public: Public, *, layout: dict[str, Any], number: int, active: list[list[bool]]) -> Cost:
     return layout_of(public, layout).predictor_cost(public)
 
 
 @step(cost=_predictor_cost)
-def admm_predictor(me: Party, *, layout: dict[str, Any], number: int, active: list[bool]) -> Release:
+def admm_predictor(me: Party, *, layout: dict[str, Any], number: int, active: list[list[bool]]) -> Release:
     """The predictor of this block's update, masked, to the response holder."""
     model = layout_of(me, layout)
     predictor, selected = np.zeros(me.facts.n), np.zeros(0, dtype=bool)
@@ -358,7 +365,7 @@ def admm_predictor(me: Party, *, layout: dict[str, Any], number: int, active: li
         coefficients = np.asarray(me.recall("admm coefficients"))
         predictor[standard_block(me, model).used] = values @ coefficients
         selected = _selected(me, model, coefficients)
-    send_predictor(me, model, predictor, selected, active, number)
+    send_predictor(me, model, predictor[None], selected[None], active, number)
     return Release(None, "nothing to the coordinator: the masked predictor travels sealed")
 
 
@@ -390,7 +397,7 @@ def admm_holder(
 ) -> Release:
     """(4.5), (4.6): the proximal step on the loss, the multipliers, and the stopping rule. phi is rho / n."""
     model = responding(me, layout)
-    total, y = total_predictor(me, model), response_of(me, model)
+    (total,), y = total_predictor(me, model), response_of(me, model)
     train = training(model, len(y), fold)
     if since == "nothing":
         eta_before, u = np.zeros((2, len(y)))
@@ -429,7 +436,8 @@ def admm_residuals(me: Party, *, layout: dict[str, Any], number: int, fold: int 
         raise UnsafeRequest("the last round of ADMM has not settled; residuals are sent at solutions only.")
     total, y = np.asarray(me.recall("admm total")), response_of(me, model)
     me.keep("admm solution state", np.asarray(me.recall("admm state")))
-    return send_residuals(me, model, y, total, training(model, len(y), fold), 0.0, tag=SOLVED)
+    train = training(model, len(y), fold)
+    return send_residuals(me, model, y, total[None], train[None], np.zeros(1), tag=SOLVED)
 
 
 @step(cost=COEFFICIENTS)
@@ -439,7 +447,8 @@ def admm_settle(me: Party, *, layout: dict[str, Any], lam: float, penalty: Penal
     values, _ = _design(me, model)
     if not start:
         me.keep("admm multipliers", _multipliers(me, model, len(values)))
-    gradient = values.T @ (received_residuals(me, model) if start else received_residuals(me, model, tag=SOLVED))
+    (residuals,) = received_residuals(me, model) if start else received_residuals(me, model, tag=SOLVED)
+    gradient = values.T @ residuals
     coefficients = np.zeros(len(gradient)) if start else np.asarray(me.recall("admm coefficients"))
     if not start:
         me.keep("admm solution", coefficients)

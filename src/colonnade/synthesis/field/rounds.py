@@ -270,8 +270,14 @@ class Round(SharedStatistic):
         return opened
 
     def _dealt_noise(self, me: Party, tag: str) -> dict[str, Residues]:
-        dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(sum(self.opened),))
-        return {member: materialize(share) for member, share in dealt.items()}
+        """Of each member; for a verification it is remembered, if there is room, since it needs it again."""
+
+        def shares() -> dict[str, Residues]:
+            dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(sum(self.opened),))
+            return {member: materialize(share) for member, share in dealt.items()}
+
+        size = 4 * len(self.field.primes) * len(me.roster.names) * sum(self.opened)
+        return me.remembered(tag, size, shares) if self.remembers(size) else shares()
 
     def _sides(self, table: TableQuery) -> tuple[Side, Side | None]:
         """What is multiplied for a table: the indicators of two columns, or of a column and a joint pair. A table of
@@ -397,31 +403,36 @@ class Round(SharedStatistic):
                 fine, own = _fine(right, extension.scale(cells, extension.sum(units)))
                 rights = scaled.setdefault(left, {})
                 rights[fine] = extension.add(rights[fine], own) if fine in rights else own
-        vectors = {left: _fine(left, self._left_vector(extension, seed, left)) for left in scaled}
-        runs = {left: self._runs(rights) for left, rights in scaled.items()}
+        factors: dict[Factor, Mapping[Side, Residues]] = {}
+        for left, rights in scaled.items():
+            factors[left, 0] = dict([_fine(left, self._left_vector(extension, seed, left))])
+            factors[left, 1] = rights
+        weights = {key: (list(own), np.stack(list(own.values()), axis=2)) for key, own in self._by_array(factors)}
         for block in self._all_blocks(me):
+            sums = {factor: list[Residues]() for factor in factors}
+            for key, (sides, vectors) in weights.items():
+                projected = extension.project(block[key], vectors)
+                for place, factor in enumerate(sides):
+                    sums[factor].append(projected[:, :, place])
             for left in scaled:
-                sums = [extension.project(block[key][:, :, columns], cells) for key, columns, cells in runs[left]]
-                side, vector = vectors[left]
-                yield Factors(
-                    extension.project(self._cells_of(block, side), vector), functools.reduce(extension.add, sums)
-                )
+                yield Factors(*(functools.reduce(extension.add, sums[left, number]) for number in (0, 1)))
 
-    def _runs(self, weights: Mapping[Side, Residues]) -> list[tuple[str | Names, slice, Residues]]:
-        """The same weights for runs of columns that stand side by side: one product in place of several."""
-        pieces: list[tuple[str | Names, slice, Residues]] = []
-        for (name, bins), cells in sorted(weights.items(), key=lambda item: self._places[item[0][0]]):
-            if isinstance(bins, str):
-                pieces.append(((name, bins), slice(None), cells))
-                continue
-            key, (start, stop) = self.facts.owner(name), self._places[name]
-            run = next((place for place, piece in enumerate(pieces) if (piece[0], piece[1].stop) == (key, start)), None)
-            if run is None:
-                pieces.append((key, slice(start, stop), cells))
-            else:
-                joined = np.concatenate([pieces[run][2], cells], axis=1)
-                pieces[run] = (key, slice(pieces[run][1].start, stop), joined)
-        return pieces
+    def _by_array(
+        self, factors: Mapping[Factor, Mapping[Side, Residues]]
+    ) -> Iterable[tuple[str | Names, dict[Factor, Residues]]]:
+        """The weights of the cells of some sides, for each factor, as weights of all columns of each array: one product
+        then serves all factors."""
+        arrays: dict[str | Names, dict[Factor, Residues]] = {}
+        for factor, sides in factors.items():
+            for (name, bins), cells in sides.items():
+                if isinstance(bins, str):
+                    arrays.setdefault((name, bins), {})[factor] = cells
+                else:
+                    party, place = self.facts.owner(name), slice(*self._places[name])
+                    width = sum(self.schema.sizes[column] for column in self.schema.of(party))
+                    zeros = np.zeros((len(cells), width, cells.shape[2]), dtype=np.int32)
+                    arrays.setdefault(party, {}).setdefault(factor, zeros)[:, place] = cells
+        return arrays.items()
 
     def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
         total, single = extension.zeros(), list[tuple[Side, Residues]]()
@@ -479,16 +490,20 @@ class Round(SharedStatistic):
     def input_claims(
         self, me: Party, dealer: str, extension: Extension, seed: bytes, *, own: bool
     ) -> Iterator[tuple[Factors, Residues]]:
-        start, groups = 0, self._groups(dealer)
+        start, groups = 0, dict[str | Names, list[slice]]()
+        for key, first, last in self._groups(dealer):
+            groups.setdefault(key, []).append(slice(first, last))
         for block in self._dealt_blocks(me, dealer, own=own):
-            for group, (key, first, last) in enumerate(groups):
-                rows, label = block[key][:, :, first:last], f"group {group} of {dealer}"
-                yield one_hot_claim(extension, rows, seed=seed, label=label, start=start)
-            start += rows.shape[1]
+            for array, (key, columns) in enumerate(groups.items()):
+                label = f"array {array} of {dealer}"
+                yield one_hot_claim(extension, block[key], columns, seed=seed, label=label, start=start)
+            start += block[key].shape[1]
 
 
 Side = tuple[str, Any]
 """A column in bins (None: all of its cells), or two columns of one party as one."""
+Factor = tuple[Side, int]
+"""Of a product that is proven: a left side (0), or the sum over its right sides (1)."""
 
 
 def _fine(side: Side, cells: Residues) -> tuple[Side, Residues]:
