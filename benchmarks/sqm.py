@@ -242,7 +242,7 @@ def whole_job(page: Page, records: int, repetitions: int) -> tuple[bool, float]:
         ],
     )
     page.say("Where the time goes: one more job, from each stage's first request to its last answer relayed.")
-    page.table(["stage", "clock s", "CPU s, all processes"], stages)
+    page.table(["stage", "clock s", "CPU s, all processes", "of it the coordinator's"], stages)
     good = walls[0] <= LIMIT_FLOAT64 and max(party, coordinator) <= LIMIT_MEMORY
     page.say(
         f"On the clock {walls[0]:.0f} x one thread (limit {LIMIT_FLOAT64:.0f} x), {walls[1]:.0f} x all threads; in CPU"
@@ -257,18 +257,21 @@ def whole_job(page: Page, records: int, repetitions: int) -> tuple[bool, float]:
 
 def by_stage(bench: Bench) -> list[list[str]]:
     """What each stage of one job takes; the first row also has the plan, the last one closing."""
-    rows: list[tuple[str, float, float]] = []
-    last = [time.perf_counter(), bench.cpu()]
+    rows: list[tuple[str, list[float]]] = []
+    last = [time.perf_counter(), bench.cpu(), time.process_time()]
 
     def note(stage: str) -> None:
-        now = [time.perf_counter(), bench.cpu()]
-        rows.append((stage, now[0] - last[0], now[1] - last[1]))
+        now = [time.perf_counter(), bench.cpu(), time.process_time()]
+        rows.append((stage, [after - before for after, before in zip(now, last, strict=True)]))
         last[:] = now
 
     bench.federation.run(method(), progress=lambda progress: note(progress.stage))
     note("closing")
-    names = dict.fromkeys(stage for stage, _, _ in rows)
-    return [[name, *(f"{sum(row[part] for row in rows if row[0] == name):.2f}" for part in (1, 2))] for name in names]
+    names = dict.fromkeys(stage for stage, _ in rows)
+    return [
+        [name, *(f"{sum(taken[part] for stage, taken in rows if stage == name):.2f}" for part in range(3))]
+        for name in names
+    ]
 
 
 def small_job() -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Two institutions alone as a federation: who may be a pair, what is refused, what is bound, what is added and seen."""
+"""Two and three institutions in pairs as a federation: who may be one, what is refused, bound, added and seen."""
 
 from __future__ import annotations
 
@@ -43,26 +43,28 @@ COLUMNS = Columns(
 )
 
 
-def blocks(n: int = 300) -> dict[str, pd.DataFrame]:
+def blocks(parties: int = 2, n: int = 300) -> dict[str, pd.DataFrame]:
+    """A bank and a court; of three parties the third, an office, has a column of the court."""
     rng = np.random.default_rng(2)
-    return {
-        "bank": pd.DataFrame({"id": np.arange(n), "x": rng.uniform(-1, 1, n), "k": rng.integers(0, 30, n).astype(str)}),
-        "court": pd.DataFrame(
-            {
-                "id": np.arange(n),
-                "y": rng.uniform(-1, 1, n),
-                "d": rng.integers(0, 2, n).astype(str),
-                "l": rng.integers(0, 20, n).astype(str),
-            }
-        ),
-    }
-
-
-def pair(tmp_path: Path, **options: Any) -> Federation:
-    given: dict[str, Any] = {"committee": "pair", "allow": ALLOW, **options}
-    return Federation.local(
-        given.pop("blocks", blocks()), key="id", columns=COLUMNS, home=tmp_path / "h", runs=tmp_path / "r", **given
+    frame = pd.DataFrame(
+        {
+            "id": np.arange(n),
+            "x": rng.uniform(-1, 1, n),
+            "k": rng.integers(0, 30, n).astype(str),
+            "y": rng.uniform(-1, 1, n),
+            "d": rng.integers(0, 2, n).astype(str),
+            "l": rng.integers(0, 20, n).astype(str),
+        }
     )
+    held = {"bank": ["x", "k"], "court": ["y", "d", "l"]}
+    held = held if parties == 2 else {"bank": ["x", "k"], "court": ["y", "d"], "office": ["l"]}
+    return {party: frame[["id", *names]] for party, names in held.items()}
+
+
+def pair(tmp_path: Path, parties: int = 2, **options: Any) -> Federation:
+    given: dict[str, Any] = {"committee": "pair", "allow": ALLOW, **options}
+    folders = {"home": tmp_path / "h", "runs": tmp_path / "r"}
+    return Federation.local(blocks(parties), key="id", columns=COLUMNS, **folders, **given)
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +86,20 @@ def _roster(*members: tuple[str, str, bool], **options: Any) -> Roster:
     )
 
 
-def test_a_pair_is_two_data_parties_of_two_organisations() -> None:
+def test_a_pair_is_data_parties_of_different_organisations() -> None:
     two = (("bank", "a bank", True), ("court", "a court", True))
     roster = _roster(*two, pair=True)
     assert Roster.from_dict(roster.to_dict()) == roster
     assert roster.fingerprint != _roster(*two).fingerprint
     assert "pair" not in _roster(*two).to_dict()  # older rosters keep their fingerprints
+    assert _roster(*two, ("tax", "an office", True), pair=True).pair
     for members in (
-        (*two, ("tax", "an office", True)),
+        (*two, ("tax", "a bank", True)),
+        (*two, ("holder", "an office", False)),
         (("bank", "a bank", True), ("court", "a bank", True)),
         (("bank", "a bank", True), ("holder", "a court", False)),
     ):
-        with pytest.raises(RosterError, match="two data parties"):
+        with pytest.raises(RosterError, match="two or more data parties"):
             _roster(*members, pair=True)
 
 
@@ -126,6 +130,21 @@ def test_what_needs_more_than_one_product_is_refused_with_a_cure(federation: Fed
         federation.plan(co.Moments(epsilon=None, gamma=2**26))
 
 
+def test_products_of_three_parties_are_refused_with_a_cure(tmp_path: Path) -> None:
+    product = co.Polynomial.of([(1.0, {"x": 1, "y": 1, "l[3]": 1})])
+    with pair(tmp_path, parties=3) as federation:
+        for method in (co.Tables(tables=(("k", "d", "l"),)), co.PolynomialSum(polynomial=product)):
+            with pytest.raises(TooFewHolders, match=r"3 parties .* leave out committee"):
+                federation.plan(method)
+        with pytest.raises(TooFewHolders, match=r'choose missing="em", or leave out committee'):
+            federation.plan(co.Regress(response="y", columns=("x",)))
+        text = federation.plan(co.Tables(tables=(("k", "l"), ("k", "d")))).text()
+    assert "3 institutions in pairs" in text
+    assert "'office' encrypts, 'bank' multiplies" in text
+    assert "However many of them pool" in text
+    assert "1 of 3 members collude" in text
+
+
 def test_the_plan_says_what_it_rests_on(federation: Federation) -> None:
     text = federation.plan(co.Tables(tables=(("k", "l"),))).text()
     assert "two institutions alone" in text
@@ -146,8 +165,9 @@ def computation(federation: Federation, **options: Any) -> tuple[Any, TableCompu
     return plan, run.__self__
 
 
-def test_other_arguments_and_second_openings_are_refused(tmp_path: Path) -> None:
-    with pair(tmp_path) as federation:
+@pytest.mark.parametrize("parties", [2, 3])
+def test_other_arguments_and_second_openings_are_refused(tmp_path: Path, parties: int) -> None:
+    with pair(tmp_path, parties) as federation:
         plan, tables = computation(federation, epsilon=1.0)
         less = {**tables.layout.to_dict(), "mus": [1]}
         with federation.open(plan) as job, pytest.raises(UnsafeRequest):
@@ -164,7 +184,10 @@ def test_other_arguments_and_second_openings_are_refused(tmp_path: Path) -> None
             job.ask(asking(tables.pair.exchange, again=True))
 
 
-def test_every_request_is_answered_by_the_same_bytes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("parties", [2, 3])
+def test_every_request_is_answered_by_the_same_bytes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parties: int
+) -> None:
     """What a resumed job gets: no second key, mask, noise or share."""
     answer, asked = Party.handle, []
 
@@ -176,10 +199,10 @@ def test_every_request_is_answered_by_the_same_bytes_again(tmp_path: Path, monke
         return reply
 
     monkeypatch.setattr(Party, "handle", twice)
-    with pair(tmp_path) as federation:
-        result = co.Moments(epsilon=None, columns=("x", "y"), presence="known").fit(federation)
-    assert asked.count("moments: exchange rows") == 4
-    assert asked.count("moments: open") == 2
+    with pair(tmp_path, parties) as federation:
+        result = co.Moments(epsilon=None, columns=("x", "y", "l"), presence="known").fit(federation)
+    assert asked.count("moments: exchange rows") == 2 * parties
+    assert asked.count("moments: open") == parties
     frames = blocks()
     assert abs(result.grams[-1][1, 2] - frames["bank"]["x"] @ frames["court"]["y"]) < 0.1
 
@@ -193,20 +216,24 @@ def test_a_mask_of_another_length_is_refused(tmp_path: Path, monkeypatch: pytest
 # --- noise, and what is seen -----------------------------------------------------------------------------------
 
 
-def _noisy(federation: Federation) -> tuple[np.ndarray, np.ndarray, float]:
-    """600 cells: exact, with noise, and the stated deviation."""
-    exact = Tables(tables=(("k", "l"),), epsilon=None).fit(federation)["k", "l"]
-    noisy = Tables(tables=(("k", "l"),), epsilon=1.0).fit(federation, sure=True)
-    return exact, noisy["k", "l"], noisy.noise_sd["k", "l"]
+def _noisy(federation: Federation) -> tuple[np.ndarray, float]:
+    """The errors of 600 cells of one table and 1200 of another, and their stated deviation."""
+    tables = (("k", "l"), ("k", "y"))
+    exact = Tables(tables=tables, bins=40, epsilon=None).fit(federation)
+    noisy = Tables(tables=tables, bins=40, epsilon=1.0).fit(federation, sure=True)
+    # In the order of the opening: the smaller side first.
+    errors = [noisy["k", "l"].T - exact["k", "l"].T, noisy["k", "y"] - exact["k", "y"]]
+    return np.concatenate([table.reshape(-1) for table in errors]), noisy.noise_sd["k", "l"]
 
 
 def _is_stated(errors: np.ndarray, sd: float) -> bool:
-    """The mean square of 600 draws is within 6 deviations of the stated variance."""
+    """The mean square of the draws is within 6 deviations of the stated variance."""
     return abs(np.mean((errors / sd) ** 2) - 1) < 6 * np.sqrt(2 / errors.size)
 
 
-def test_each_party_adds_the_full_noise_that_the_other_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The total carries both parties' noise; what one of them knows of it leaves the calibrated noise of the other."""
+@pytest.mark.parametrize("parties", [2, 3])
+def test_each_party_adds_its_part_of_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parties: int) -> None:
+    """The total carries all parties' noise; what one of them knows of it leaves the calibrated noise of the others."""
     drawn: dict[str, list[np.ndarray]] = {}
     original = TablesLayout.noise
 
@@ -216,24 +243,22 @@ def test_each_party_adds_the_full_noise_that_the_other_needs(tmp_path: Path, mon
         return values
 
     monkeypatch.setattr(TablesLayout, "noise", recorded)
-    with pair(tmp_path) as federation:
-        exact, counts, sd = _noisy(federation)
-    errors = counts - exact
+    with pair(tmp_path, parties) as federation:
+        errors, sd = _noisy(federation)
     assert _is_stated(errors, sd)
     own = {party: values[-1] for party, values in drawn.items()}
-    assert set(own) == {"bank", "court"}
+    assert set(own) == set(blocks(parties))
     for known in own.values():
-        # Cells are in the order of the opening: 20 cells of the court by 30 of the bank.
-        left = errors.T.reshape(-1) - known
-        assert _is_stated(left, sd / np.sqrt(2))
+        assert _is_stated(errors - known, sd * np.sqrt(1 - 1 / parties))
 
 
-def test_a_partys_missing_noise_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("parties", [2, 3])
+def test_a_partys_missing_noise_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parties: int) -> None:
     original = TablesLayout.noise
-    monkeypatch.setattr(TablesLayout, "noise", lambda self, me: original(self, me) * (1 if me.name == "bank" else 0))
-    with pair(tmp_path) as federation:
-        exact, counts, sd = _noisy(federation)
-    assert not _is_stated(counts - exact, sd)
+    monkeypatch.setattr(TablesLayout, "noise", lambda self, me: original(self, me) * (0 if me.name == "court" else 1))
+    with pair(tmp_path, parties) as federation:
+        errors, sd = _noisy(federation)
+    assert not _is_stated(errors, sd)
 
 
 def test_the_coordinator_sees_uniform_words_and_their_sum(tmp_path: Path) -> None:
@@ -243,11 +268,48 @@ def test_the_coordinator_sees_uniform_words_and_their_sum(tmp_path: Path) -> Non
         with federation.open(plan) as job:
             tables.pair.ask_rows(job)
             replies = job.ask(tables.pair.open)
-        words = {party: reply >> np.uint64(60) for party, reply in replies.items()}
-        for upper in words.values():
-            observed = np.bincount(upper.astype(int), minlength=16)
-            expected = upper.size / 16
-            assert ((observed - expected) ** 2 / expected).sum() < 45  # 15 degrees of freedom, beyond 1e-4
+    assert all(map(_uniform, replies.values()))
+
+
+def _uniform(words: np.ndarray) -> bool:
+    """The highest four bits: 15 degrees of freedom, and the limit is beyond 1e-4."""
+    observed = np.bincount((words >> np.uint64(60)).astype(int), minlength=16)
+    expected = words.size / 16
+    return bool(((observed - expected) ** 2 / expected).sum() < 45)
+
+
+def test_a_third_party_sees_nothing_of_the_product_of_two_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No message about it goes to the office; and the parts of the other two, without the pads that the office shares
+    with them and could tell the coordinator, are uniform still. The office's own part is not: it has no noise here, and
+    what a coalition of all others reads is what is opened."""
+    sent, send, mask = list[tuple[str, str]](), Party.send, module.masked
+
+    def recorded(self: Party, recipient: str, tag: str, value: Any) -> None:
+        sent.append((self.name, recipient))
+        send(self, recipient, tag, value)
+
+    def without_the_office(values: Any, **stated: Any) -> Any:
+        if stated["me"] == "office":
+            return values.view(np.uint64)
+        return mask(values, **stated | {"peers": [peer for peer in stated["peers"] if peer != "office"]})
+
+    monkeypatch.setattr(Party, "send", recorded)
+    monkeypatch.setattr(module, "masked", without_the_office)
+    with pair(tmp_path, parties=3) as federation:
+        method = Tables(tables=(("k", "y"), ("l",)), bins=40, epsilon=None)
+        plan = federation.plan(method)
+        run: Any = plan.run
+        tables: TableComputation = run.__self__
+        with federation.open(plan) as job:
+            tables.pair.ask_rows(job)
+            replies = job.ask(tables.pair.open)
+    assert set(sent) == {("bank", "court"), ("court", "bank")}
+    assert _uniform(replies["bank"])
+    assert _uniform(replies["court"])
+    assert not replies["office"][:-20].any()
+    assert not _uniform(replies["office"])
 
 
 def test_a_ciphertext_of_something_else_stops_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from colonnade.errors import ColonnadeError, UnboundedNotAllowed
+from colonnade.federation import policy
 from colonnade.federation.party import Party
 from colonnade.models.sparse import rounds as steps
 from colonnade.models.sparse.select import Select
@@ -97,6 +99,26 @@ def test_a_run_that_was_interrupted_resumes_to_the_same_result(tmp_path: Path, m
     assert len(seqs) == len(set(seqs))
     # The two federations agreed on different orders of records: sums differ in their last bits.
     np.testing.assert_allclose(result.path.to_numpy(), expected.path.to_numpy(), atol=1e-10)
+
+
+def test_folds_that_go_in_step_give_what_they_give_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three folds at once, two, and one: the same scores, in fewer rounds, of which the plan reserves fewer too."""
+    n = 60
+    asked = replace(ASKED, criterion="cv", folds=3, masking="plain", tolerance=1e-5)
+    scores, rounds, reserved = [], [], []
+    with selection_federation(tmp_path, related_table(n), allow=(*ROUNDS, "party-predictor")) as parties:
+        for together in (3, 2, 1):
+            monkeypatch.setattr(steps, "MOST_TOGETHER", 8 * n * together)
+            policy._own_plan.cache_clear()  # parties remember what they plan for these options
+            fit = asked.fit(parties)
+            scores.append(fit.scores)
+            rounds.append(fit.rounds)
+            reserved.append(parties.plan(asked).stage("predictors").rounds)
+    np.testing.assert_allclose(scores[1:], [scores[0]] * 2, rtol=1e-9)
+    assert rounds[0] < rounds[1] < rounds[2]
+    assert reserved == [2 * 40 * 2, 3 * 40 * 2, 4 * 40 * 2]
 
 
 def test_a_member_without_data_masks_zeros(tmp_path: Path) -> None:

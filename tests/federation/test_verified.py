@@ -93,6 +93,20 @@ def test_an_honest_run_is_verified_and_gives_the_same(tmp_path: Path, name: str)
     assert str(results[0]) == str(results[1])
 
 
+def test_small_shares_travel_in_one_message_and_large_ones_in_one_for_each_prime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, layers = [], []
+    for most in (shares.SMALL_MAIL, 0):
+        monkeypatch.setattr(shares, "SMALL_MAIL", most)
+        with three_parties(tmp_path / str(most), allow=("presence",), seed=4) as federation:
+            results.append(GRAM.fit(federation).to_dict())
+            rows = federation.transport["clinic"].transcript.rows(direction="out")  # type: ignore[index]
+            layers.append(sum(", prime" in row.body["tag"] for row in rows))
+    assert str(results[0]) == str(results[1])
+    assert layers[0] == 0 < layers[1]
+
+
 def test_rows_in_chunks_are_verified_in_pieces(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = replace(TRIPLE.layout(federation.facts, federation.roster), records=25)
     stages = TableComputation(layout, "client", delta=1e-6)

@@ -14,5 +14,5 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    """Where the oracle of a statistic is the same for share holders and for two institutions alone."""
+    """Where the oracle of a statistic is the same for share holders and for parties in pairs."""
     return str(request.param)

@@ -150,13 +150,14 @@ def test_clipping_leaves_the_correlations_alone(exact: Any, tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def missing_at_random(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def missing_at_random(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Any:
     """`second` lacks the records with a small height."""
     table = pooled_table(8000, seed=5)
     seen = np.random.default_rng(1).random(8000) < special.expit(0.5 + 1.5 * table["height"])
     blocks = {party: table[["id", *names]] for party, names in OWNERS.items()}
     blocks["second"] = blocks["second"][seen.to_numpy()]
-    with three_parties(tmp_path_factory.mktemp("mar"), blocks=blocks, columns=DECLARED, allow=EXACT, seed=1) as parties:
+    given = computing_by(engine, blocks)
+    with three_parties(tmp_path_factory.mktemp("mar"), columns=DECLARED, allow=EXACT, seed=1, **given) as parties:
         yield parties, int(seen.sum())
 
 
@@ -164,16 +165,19 @@ AT_RANDOM, COMPLETELY = "missing at random", "missing completely at random"
 
 
 @pytest.mark.parametrize(
-    ("options", "mode", "right_if"),
+    ("engine", "options", "mode", "right_if"),
     [
-        ({"presence": "secret"}, "pairs", [COMPLETELY]),
-        ({"presence": "secret", "correlation": "pairs"}, "pairs", [COMPLETELY]),
-        ({"presence": "known", "correlation": "pairs"}, "pairs", [COMPLETELY]),
-        ({"presence": "known", "correlation": "em"}, "em", [AT_RANDOM]),
-        ({"presence": "known"}, "em", [AT_RANDOM, COMPLETELY]),
-        ({"presence": "known", "epsilon": 0.1, "delta": 1e-5}, "pairs", [AT_RANDOM, COMPLETELY]),
+        ("holders", {"presence": "secret"}, "pairs", [COMPLETELY]),
+        ("holders", {"presence": "secret", "correlation": "pairs"}, "pairs", [COMPLETELY]),
+        ("holders", {"presence": "known", "correlation": "pairs"}, "pairs", [COMPLETELY]),
+        ("holders", {"presence": "known", "correlation": "em"}, "em", [AT_RANDOM]),
+        ("holders", {"presence": "known"}, "em", [AT_RANDOM, COMPLETELY]),
+        ("holders", {"presence": "known", "epsilon": 0.1, "delta": 1e-5}, "pairs", [AT_RANDOM, COMPLETELY]),
+        ("pair", {"presence": "secret"}, "pairs", [COMPLETELY]),
+        ("pair", {"presence": "known", "correlation": "em"}, "em", [AT_RANDOM]),
     ],
-    ids=["secret", "secret-pairs", "known-pairs", "known-em", "auto-exact", "auto-noisy"],
+    indirect=["engine"],
+    ids=["secret", "secret-pairs", "known-pairs", "known-em", "auto-exact", "auto-noisy", "in-pairs", "in-pairs-em"],
 )
 def test_what_is_said_about_missing_data_is_what_happens(
     missing_at_random: Any, options: dict[str, Any], mode: str, right_if: list[str]

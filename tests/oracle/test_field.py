@@ -119,7 +119,7 @@ Computing = tuple[Federation, dict[str, pd.DataFrame]]
 def computing(
     tmp_path_factory: pytest.TempPathFactory, blocks: dict[str, pd.DataFrame], engine: str
 ) -> Iterator[Computing]:
-    """Share holders, and two institutions alone, with their blocks."""
+    """Share holders, and parties in pairs, with their blocks."""
     given = computing_by(engine, blocks)
     with three_parties(tmp_path_factory.mktemp("rounds"), allow=ALLOW, seed=1, **given) as consortium:
         yield consortium, given["blocks"]
@@ -283,7 +283,7 @@ def test_the_plan_spends_what_was_asked_for_in_both_views(tmp_path: Path) -> Non
         assert 0.6 < plan.total().epsilon <= 0.7
 
 
-def test_a_table_counts_what_all_its_parties_have_and_is_scaled_to_the_cohort(tmp_path: Path) -> None:
+def test_a_table_counts_what_all_its_parties_have_and_is_scaled_to_the_cohort(tmp_path: Path, engine: str) -> None:
     """What `missing_data` says. Of records that the court lacks, the bank's ratings change its own table, and no table
     that it has with the court; both stand for all n records."""
     tables = []
@@ -291,7 +291,8 @@ def test_a_table_counts_what_all_its_parties_have_and_is_scaled_to_the_cohort(tm
         blocks = three_overlapping_blocks(N)
         lacking = ~blocks["bank"]["id"].isin(blocks["court"]["id"])
         blocks["bank"].loc[lacking, "rating"] = other
-        with three_parties(tmp_path / str(run), blocks=blocks, allow=ALLOW, seed=1) as federation:
+        given = computing_by(engine, blocks)
+        with three_parties(tmp_path / str(run), allow=ALLOW, seed=1, **given) as federation:
             method = field(epsilon=None, cells=3, columns=("sued", "rating"))
             procedure = FieldSynthesis(method, federation.facts, federation.roster)
             with federation.open(federation.plan(method)) as job:

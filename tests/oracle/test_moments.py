@@ -61,24 +61,22 @@ def whole_blocks(n: int = 90) -> dict[str, pd.DataFrame]:
     return blocks
 
 
-@pytest.mark.parametrize("holders", [2, 3, 5])
-def test_pattern_moments_equal_numpy_exactly(tmp_path: Path, holders: int) -> None:
-    """Two are a pair, alone."""
+@pytest.mark.parametrize(("engine", "members"), [("pair", 3), ("pair", 4), ("holders", 3), ("holders", 5)])
+def test_pattern_moments_equal_numpy_exactly(tmp_path: Path, engine: str, members: int) -> None:
     blocks = whole_blocks()
     gamma = 900
-    if holders == 5:
-        keys = blocks["clinic"]["id"]
-        blocks |= {
-            f"extra{i}": pd.DataFrame(
-                {"id": keys[i:], f"x{i}": [1, 0] * ((len(keys) - i) // 2) + [1] * ((len(keys) - i) % 2)}
-            )
-            for i in range(2)
-        }
+    keys = blocks["clinic"]["id"]
+    blocks |= {
+        f"extra{i}": pd.DataFrame(
+            {"id": keys[i:], f"x{i}": [1, 0] * ((len(keys) - i) // 2) + [1] * ((len(keys) - i) % 2)}
+        )
+        for i in range(members - 3)
+    }
     columns = Columns([*COLUMNS.values(), *(Column(name=f"x{i}", kind="binary", categories=(0, 1)) for i in range(2))])
-    options = computing_by("pair" if holders == 2 else "holders", blocks) | ({"threshold": 2} if holders == 5 else {})
-    blocks = options["blocks"]
+    columns = Columns([column for column in columns.values() if any(column.name in block for block in blocks.values())])
+    options = computing_by(engine, blocks) | ({"threshold": 2} if members == 5 else {})
     with three_parties(tmp_path, columns=columns, allow=ALLOW, **options) as federation:
-        assert len(federation.roster.committee) == (0 if federation.roster.pair else holders)
+        assert len(federation.roster.committee) == (0 if engine == "pair" else members)
         result = Moments(epsilon=None, gamma=gamma).fit(federation)
         mask, rows = pooled(federation, blocks, gamma)
     assert len(result.patterns) == 2 ** len(blocks) - 1

@@ -10,6 +10,7 @@ import importlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from colonnade.models.linear.simulator import CLIPPING_ERROR, Simulated, simulat
 from colonnade.models.private_scales import Clipping
 from colonnade.privacy.accounting import guarantee
 from colonnade.statistics.marginals import Marginal
+from support.small import computing_by
 
 Array = NDArray[np.float64]
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -231,18 +233,22 @@ COLUMNS = Columns(
 HELD = {"holder": ["w1", "y"], "A": ["a1", "a2"], "B": ["b1"]}
 
 
-@pytest.fixture(scope="module")
-def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Federation, dict[str, Array]]]:
-    path = tmp_path_factory.mktemp("private")
+@contextmanager
+def opened(path: Path, engine: str) -> Iterator[tuple[Federation, dict[str, Array]]]:
     rows, there = sample(6000, np.random.default_rng(5))
     frame = pd.DataFrame(rows, columns=list(NAMES)).assign(id=[f"P{i:05d}" for i in range(len(rows))])
     present = {"holder": np.ones(len(rows), dtype=bool), "A": there[:, 0], "B": there[:, 1]}
     blocks = {party: frame.loc[present[party], ["id", *names]] for party, names in HELD.items()}
     pooled = {name: np.where(present[party], frame[name], np.nan) for party, names in HELD.items() for name in names}
-    with Federation.local(
-        blocks, key="id", columns=COLUMNS, allow=("presence",), home=path / "home", runs=path / "runs"
-    ) as federation:
+    folders, given = {"home": path / "home", "runs": path / "runs"}, computing_by(engine, blocks)
+    with Federation.local(**given, key="id", columns=COLUMNS, allow=("presence",), **folders) as federation:
         yield federation, pooled
+
+
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Federation, dict[str, Array]]]:
+    with opened(tmp_path_factory.mktemp("private"), "holders") as federation:
+        yield federation
 
 
 def shape(method: Regress, federation: Federation) -> PrivateFit:
@@ -252,13 +258,13 @@ def shape(method: Regress, federation: Federation) -> PrivateFit:
 
 
 def test_a_federation_releases_what_the_study_simulates(
-    parties: tuple[Federation, dict[str, Array]], released: Callable[..., Any]
+    tmp_path: Path, engine: str, released: Callable[..., Any]
 ) -> None:
     """With hardly any noise (epsilon 1e8) both give the same moments, ranges and estimates, up to rounding."""
-    federation, pooled = parties
     wanted = Regress(response="y", epsilon=1e8, delta=1e-6)
-    result, run = federation.run(wanted)
-    made = shape(wanted, federation)
+    with opened(tmp_path, engine) as (federation, pooled):
+        result, run = federation.run(wanted)
+        made = shape(wanted, federation)
     assert made.gram_sd < 0.05
     expected = made.result(*released(made, pooled, np.random.default_rng(0), noise=False))
     np.testing.assert_allclose(result.params, expected.params, atol=0.05 * expected.bse.min())

@@ -33,7 +33,7 @@ from colonnade.statistics import tables as module
 from colonnade.statistics.tables import TableComputation, Tables
 from support.asking import asking
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
-from support.small import COLUMNS, computing_by, three_parties
+from support.small import COLUMNS, computing_by, three_overlapping_blocks, three_parties
 
 ALLOW = ("exact-tables",)
 # Cut points written out by hand: age in 4 cells, visits (whole numbers from 0 to 9) in 4 cells.
@@ -66,7 +66,8 @@ def counted(blocks: dict[str, pd.DataFrame], names: tuple[str, ...]) -> np.ndarr
     return table
 
 
-MANY = (
+Names = tuple[str, ...]
+MANY: tuple[Names, ...] = (
     ("age",),
     ("sector", "rating"),
     ("rating", "age"),
@@ -78,20 +79,36 @@ MANY = (
 )
 
 
-@pytest.mark.parametrize(("holders", "share_bytes"), [(2, 1 << 25), (3, 1 << 25), (3, 700), (5, 1 << 25), (5, 700)])
-def test_tables_equal_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holders: int, share_bytes: int) -> None:
-    """Within a party, over two and over three parties; in one chunk of rows and in several. Two are a pair, alone."""
+def computed_by(engine: str, blocks: dict[str, pd.DataFrame], tables: tuple[Names, ...]) -> tuple[Names, ...]:
+    """All of these tables by share holders; in pairs those that have columns of at most two parties."""
+    owners = {name: party for party, block in blocks.items() for name in block.columns}
+    return tuple(names for names in tables if engine == "holders" or len({owners[name] for name in names}) < 3)
+
+
+@pytest.mark.parametrize(
+    ("engine", "members", "share_bytes"),
+    [
+        ("pair", 3, 1 << 25),
+        ("pair", 5, 1 << 25),
+        ("holders", 3, 1 << 25),
+        ("holders", 3, 700),
+        ("holders", 5, 1 << 25),
+        ("holders", 5, 700),
+    ],
+)
+def test_tables_equal_counting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, members: int, share_bytes: int
+) -> None:
+    """Within a party, over two and over three parties; in one chunk of rows and in several."""
     monkeypatch.setattr(circuit, "SHARE_BYTES", share_bytes)
-    tables: tuple[tuple[str, ...], ...] = MANY
-    blocks, columns = blocks_of_every_pattern(), COLUMNS
-    options: dict[str, Any] = {}
-    if holders == 5:
+    tables, blocks, columns = MANY, blocks_of_every_pattern(), COLUMNS
+    if members == 5:
         blocks, columns = blocks_of_every_pattern(93, parties=5), FIVE_COLUMNS
-        tables, options = (*MANY, ("x1", "sued", "x0"), ("x0", "x1")), {"threshold": 2}
-    options |= computing_by("pair" if holders == 2 else "holders", blocks)
-    blocks = options["blocks"]
+        tables = (*MANY, ("x1", "sued", "x0"), ("x0", "x1"))
+    tables = computed_by(engine, blocks, tables)
+    options = computing_by(engine, blocks) | ({"threshold": 2} if (engine, members) == ("holders", 5) else {})
     with three_parties(tmp_path, columns=columns, allow=ALLOW, **options) as federation:
-        assert len(federation.roster.committee) == (0 if federation.roster.pair else holders)
+        assert len(federation.roster.committee) == (0 if engine == "pair" else members)
         method = Tables(tables=tables, bins=4, epsilon=None)
         assert (len(method.layout(federation.facts, federation.roster).chunks) > 1) == (share_bytes == 700)
         result = method.fit(federation)
@@ -139,7 +156,8 @@ def test_an_empty_cell_counts_in_no_table_that_involves_it(tmp_path: Path, engin
         "rating": Column(name="rating", kind="ordinal", categories=("C", "B", "A"), missing=True),
     }
     columns = Columns([changed.get(name, column) for name, column in COLUMNS.items()])
-    tables = (("age",), ("visits",), ("age", "visits"), ("age", "rating", "sued"), ("sector", "rating"), ("sector",))
+    tables: tuple[Names, ...] = (("age",), ("visits",), ("age", "visits"), ("age", "rating"), ("age", "rating", "sued"))
+    tables = computed_by(engine, blocks, (*tables, ("sector", "rating"), ("sector",)))
     given = computing_by(engine, blocks)
     with three_parties(tmp_path, columns=columns, allow=ALLOW, **given) as federation:
         result = Tables(tables=tables, bins=4, epsilon=None).fit(federation)
@@ -149,28 +167,28 @@ def test_an_empty_cell_counts_in_no_table_that_involves_it(tmp_path: Path, engin
     assert "missing" not in result.labels["age"]
 
 
-def test_parties_that_share_no_record_have_an_empty_table(tmp_path: Path) -> None:
+def test_parties_that_share_no_record_have_an_empty_table(tmp_path: Path, engine: str) -> None:
     blocks = blocks_of_every_pattern(30)
     whole = {party: frame.sort_values("id").reset_index(drop=True) for party, frame in blocks.items()}
     apart = {"clinic": whole["clinic"][:6], "court": whole["court"][8:14], "bank": whole["bank"][-4:]}
-    tables = (("age", "sued"), ("age", "sued", "sector"), ("sector",))
-    with three_parties(tmp_path, blocks=apart, allow=ALLOW) as federation:
+    tables = computed_by(engine, apart, (("age", "sued"), ("age", "sued", "sector"), ("sector",)))
+    with three_parties(tmp_path, allow=ALLOW, **computing_by(engine, apart)) as federation:
         result = Tables(tables=tables, bins=4, epsilon=None).fit(federation)
-    assert not result[("age", "sued")].any()
-    assert not result[("age", "sued", "sector")].any()
+    assert not any(result[names].any() for names in tables[:-1])
     assert result[("sector",)].sum() == 4
 
 
 def test_one_record_moves_one_cell_of_each_table_by_one(tmp_path: Path, engine: str) -> None:
     """The sensitivity of the claim: a block of one record is taken away."""
     given = computing_by(engine, blocks_of_every_pattern())
+    tables = computed_by(engine, given["blocks"], MANY)
     *_, last = given["blocks"]
     less = {**given["blocks"], last: given["blocks"][last].drop(index=3)}
     results = []
     for number, blocks in enumerate((given["blocks"], less)):
         with three_parties(tmp_path / str(number), allow=ALLOW, **(given | {"blocks": blocks})) as federation:
-            results.append(Tables(tables=MANY, bins=4, epsilon=None).fit(federation))
-    moved = [np.abs(results[0][names] - results[1][names]) for names in MANY]
+            results.append(Tables(tables=tables, bins=4, epsilon=None).fit(federation))
+    moved = [np.abs(results[0][names] - results[1][names]) for names in tables]
     assert all(change.sum() <= 1 for change in moved)
     assert sum(change.sum() for change in moved) >= 2
 
@@ -185,11 +203,11 @@ def test_two_data_parties_and_an_independent_holder(tmp_path: Path) -> None:
         assert np.array_equal(method.fit(federation)[("age", "sued")], counted(blocks, ("age", "sued")))
 
 
-def test_noise_has_the_stated_size_and_the_split_is_kept(tmp_path: Path) -> None:
+def test_noise_has_the_stated_size_and_the_split_is_kept(tmp_path: Path, engine: str) -> None:
     """Mean square of noisy - exact over the variance: 600 cells a table, so a sd of 6 %; 30 % is 5 of them."""
     tables = (("age", "sector", "visits"), ("age", "rating", "visits"))
     bins = {"age": 20, "visits": 10}
-    with three_parties(tmp_path, allow=ALLOW) as federation:
+    with three_parties(tmp_path, allow=ALLOW, **computing_by(engine, three_overlapping_blocks())) as federation:
         exact = Tables(tables=tables, bins=bins, epsilon=None).fit(federation)
         method = Tables(tables=tables, bins=bins, epsilon=1.0, split=(4, 1))
         noisy, plan = method.fit(federation, sure=True), federation.plan(method)

@@ -58,12 +58,5 @@ ENGINES = ("holders", "pair")
 
 
 def computing_by(engine: str, blocks: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """The parties as share holders, or as two institutions alone: all but the first are then one, with the records that
-    they have in common. The columns are the same, so that an oracle on the blocks is, too."""
-    if engine == "holders":
-        return {"blocks": blocks}
-    first, second, *others = blocks
-    joined = blocks[second]
-    for party in others:
-        joined = joined.merge(blocks[party], on="id")
-    return {"blocks": {first: blocks[first], second: joined}, "committee": "pair"}
+    """The parties as share holders, or in pairs without any."""
+    return {"blocks": blocks} | ({"committee": "pair"} if engine == "pair" else {})

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -275,7 +275,7 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
         section(
             "What would leave",
             paragraph("These files, in the folder outputs:"),
-            listing(name.removeprefix("outputs/") for name in stated["outputs"]),
+            listing(name for name, _ in _named(stated["outputs"].items())),
             paragraph("They were computed from what the parties let go:"),
             listing(stated["released"]),
             paragraph(f"Seen by: {'; '.join(stated['seen by'])}."),
@@ -297,7 +297,7 @@ def _page(run: RunFolder, stated: Mapping[str, Any]) -> str:
         ),
         section("What it rests on", paragraph(stated["missing data"])) if stated["missing data"] else None,
         section("Where it comes from", table(("what", "where from"), facts, label="Origin")),
-        section("Files", table(("file", "sha256"), list(stated["outputs"].items()), label="Files")),
+        section("Files", table(("in outputs", "sha256"), _named(stated["outputs"].items()), label="Files")),
         section(
             "The plan, as it was agreed",
             tag("pre", run.plan().text(), style="white-space: pre-wrap; overflow-wrap: anywhere"),
@@ -317,6 +317,10 @@ def _privacy(privacy: Mapping[str, Any]) -> list[Html | None]:
         without = paragraph("Shown without a bound, which every party allowed by name:", class_="warning")
         parts = [without, listing(shown), paragraph("Apart from that:") if bounds else None, *parts]
     return parts
+
+
+def _named(outputs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name.removeprefix("outputs/"), digest) for name, digest in outputs]
 
 
 def _counted(stated: Mapping[str, Any], verdict: str) -> int:

@@ -114,10 +114,11 @@ class Party(Workplace):
         for note in block.notes if block is not None else ():
             self._log.info("%s", note)
         self.database = Database(home / "party.db", flushed=lasting and not simulation)
-        self.ledger = Ledger(self.database, budget=self.policy.budget, steady=since_boot)
-        self.transcript = Transcript(self.database)
-        self.heads = Heads(self.database)
-        self.store = Store(self.database, home / "spool")
+        with self.database.transaction():  # one flush for all tables
+            self.ledger = Ledger(self.database, budget=self.policy.budget, steady=since_boot)
+            self.transcript = Transcript(self.database)
+            self.heads = Heads(self.database)
+            self.store = Store(self.database, home / "spool")
         self.approvals = Approvals(
             name=name,
             database=self.database,

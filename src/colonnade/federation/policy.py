@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -141,10 +142,14 @@ def _steps_again(options: Mapping[str, Any], facts: PublicFacts, roster: Roster)
     return Plan(method=ASK, options=options, stages=tuple(stages))
 
 
+_planning = threading.RLock()
+
+
 def own_plan(plan: Plan, facts: PublicFacts, roster: Roster) -> Plan:
     """The plan that this installation itself makes for the method and the options that a plan states."""
     try:
-        return _own_plan(plan.method, canonical(plan.options), Pinned(facts, roster))
+        with _planning:  # parties in one process are asked side by side, and one of them makes the plan
+            return _own_plan(plan.method, canonical(plan.options), Pinned(facts, roster))
     except ColonnadeError:
         raise
     except Exception as error:  # options are a stranger's: whatever they break, the plan is not genuine

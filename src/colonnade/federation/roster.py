@@ -47,7 +47,7 @@ class Roster:
     colluders: int = 1
     coordinator: str = COORDINATOR
     pair: bool = False
-    """Two institutions without a third: there are no share holders, and one encrypts what the other multiplies."""
+    """Institutions in pairs, without share holders: of every two, one encrypts what the other multiplies."""
 
     def __post_init__(self) -> None:
         names = [member.name for member in self.members]
@@ -78,10 +78,10 @@ class Roster:
 
     def _check_pair(self) -> None:
         organisations = {member.organisation for member in self.members}
-        if len(self.members) != 2 or len(organisations) != 2 or not all(member.owns_data for member in self.members):
+        if not 2 <= len(self.members) == len(organisations) or not all(member.owns_data for member in self.members):
             raise RosterError(
-                'committee = "pair" is for two data parties of two organisations and no other member; with more of'
-                " them, name three share holders."
+                'committee = "pair" is for two or more data parties, each of an organisation of its own, and no other'
+                " member; for others name three share holders."
             )
         if self.committee:
             raise RosterError("a pair has no share holders; leave the committee out.")
@@ -135,10 +135,16 @@ class Roster:
         if self.pair:
             if pair:
                 return
+            alone = len(self.members) == 2
+            holders = (
+                'add an independent holder to the roster (holder = "...") in place of committee = "pair".'
+                if alone
+                else 'leave out committee = "pair", so that three parties hold shares.'
+            )
             raise TooFewHolders(
-                "this method multiplies shares more than once, which two institutions alone cannot;"
-                f" {instead and f'choose {instead}, or '}add an independent holder to the roster"
-                ' (holder = "...") in place of committee = "pair".'
+                "this method multiplies shares more than once, which"
+                f" {'two institutions alone' if alone else 'parties in pairs'} cannot;"
+                f" {instead and f'choose {instead}, or '}{holders}"
             )
         if not self.committee:
             raise TooFewHolders(

@@ -34,6 +34,9 @@ SPOOL_ABOVE = 1 << 18
 """Larger payloads are files of their own. In the database they would be written twice, to its log and from there, and
 leave it as large as all of a job's replies together when these are forgotten: hundreds of megabytes of a training."""
 
+BUFFER = 1 << 21
+"""Bytes that go to the disk at a time where they are not copied to the system's cache."""
+
 JobState = Literal["waiting", "approved", "denied", "closed", "ended"]
 """Closed by the coordinator, or ended by this party itself before that: both are over."""
 OVER: tuple[JobState, ...] = ("closed", "ended")
@@ -278,7 +281,7 @@ class Store:
 
     @cached_property
     def _aligned(self) -> mmap.mmap:
-        return mmap.mmap(-1, 1 << 21)
+        return mmap.mmap(-1, BUFFER)
 
     def _put(self, payload: bytes, *, cached: bool) -> tuple[str, bytes | None]:
         hashed = _checksum(payload)

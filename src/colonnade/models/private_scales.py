@@ -163,15 +163,16 @@ def centre_and_deviation(
         law = listed_values(column, feature, spread)
         mean = float(law.probabilities @ law.points)
         return mean, max(math.sqrt(float(law.probabilities @ (law.points - mean) ** 2)), 0.05 * feature.half)
+    tails, deviations = np.array([0.025, 0.16]), np.array([4.0, 2.0])
     if isinstance(spread, AdaptiveMarginal):
-        tails = np.array([0.025, 0.16])
-        low, left, middle, right, high = numeric_law(spread).quantile([*tails, 0.5, *(1 - tails[::-1])])
+        low, left, middle, right, high = numeric_law(spread).quantile(np.array([*tails, 0.5, *(1 - tails[::-1])]))
     else:
         leaves, edges = tree_leaves(column, spread)
         unsure = 2 * rank_noise(level) / max(float(leaves.sum()), 1.0)
-        tails = np.clip(unsure, [0.025, 0.16], WIDEST_TAIL)
+        nearer = np.clip(unsure, tails, WIDEST_TAIL)
+        deviations, tails = np.where(nearer > tails, -2 * ndtri(nearer), deviations), nearer
         low, left, middle, right, high = quantiles(leaves, edges, np.array([*tails, 0.5, *(1 - tails[::-1])]))
-    outer, inner = -2 * ndtri(tails)
+    outer, inner = deviations
     return float(middle), max(float(right - left) / inner, float(high - low) / outer, feature.half / 500)
 
 

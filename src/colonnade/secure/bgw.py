@@ -116,11 +116,6 @@ def gram(field: Field, a: Residues, *, tile: int = 1024) -> Product:
     return Product(field, field.gram(a, tile=tile))
 
 
-def gram_beside(field: Field, parts: Sequence[Residues]) -> Product:
-    """A^T A for A = (A_1, A_2, ...)."""
-    return Product(field, field.gram_beside(parts))
-
-
 def segments(field: Field, a: Residues, b: Residues, cuts: NDArray[np.intp]) -> Product:
     """A^T B within each run of records between `cuts`."""
     return Product(field, field.segments(a, b, cuts))

@@ -11,9 +11,8 @@ After each batch of rows the sum is reduced modulo p, which keeps it exact for a
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -272,25 +271,6 @@ class Field:
                 out[:, columns, rows] = residues.transpose(0, 2, 1)
         return out
 
-    def gram_beside(self, parts: Sequence[Residues]) -> Residues:
-        """A^T A for A = (A_1, A_2, ...), from residues (L, n, d_i): no array of all columns is made but in float64."""
-        ends = list(itertools.accumulate((part.shape[2] for part in parts), initial=0))
-        records, width = parts[0].shape[1], ends[-1]
-        out = np.empty((len(self.primes), width, width), dtype=np.int32)
-        space, product = np.empty((min(BATCH_ROWS, records), width)), np.empty((width, width))
-        for layer, (p, target) in enumerate(zip(self.primes, out, strict=True)):
-            total = np.zeros((width, width))
-            for start in range(0, records, BATCH_ROWS):
-                rows = slice(start, min(start + BATCH_ROWS, records))
-                batch = space[: rows.stop - start]
-                for part, first in zip(parts, ends[:-1], strict=True):
-                    if not _centre(part[layer, rows], p, batch, first):
-                        raise _out_of_range(p)
-                np.matmul(batch.T, batch, out=product)
-                _fold(product, p, total)
-            _canonical(total, p, target)
-        return out
-
     def gram_tiles(self, a: Residues, *, tile: int = 1024) -> Iterator[Tile]:
         """The tiles of A^T A on and above the diagonal, one at a time: for a result larger than memory."""
         if a.ndim != 3 or a.shape[0] != len(self.primes):
@@ -344,7 +324,7 @@ def _centred(block: Residues, p: int, space: NDArray[np.float64]) -> NDArray[np.
     if block.strides[0] < block.strides[1]:
         return _centred(block.T, p, space).T
     out = space[: block.size].reshape(block.shape)
-    if not _centre(block, p, out, 0):
+    if not _centre(block, p, out):
         raise _out_of_range(p)
     return out
 
@@ -432,17 +412,16 @@ def _multiply(a: int, b: int, p: int) -> int:
 
 
 @numba.njit(cache=True)
-def _centre(block: Any, p: int, out: Any, first: int) -> bool:
-    """Residues in [0, p) to float64 in [-(p-1)/2, (p-1)/2], from the column `first` of `out` on; False if one was out of
-    range. Row by row, so that short rows become vector instructions too."""
-    half, prime, largest = np.uint32(p // 2), np.uint32(p), np.uint32(0)
+def _centre(block: Any, p: int, out: Any) -> bool:
+    """Residues in [0, p) to float64 in [-(p-1)/2, (p-1)/2]; False if one was out of range."""
+    half, prime = float(p // 2), float(p)
+    bad = False
     for i in range(block.shape[0]):
-        row, target = block[i], out[i, first : first + block.shape[1]]
-        for j in range(row.size):
-            v = np.uint32(row[j])  # one below 0 is huge
-            largest = max(largest, v)
-            target[j] = np.float64(np.int32(v) - (np.int32(prime) if v > half else np.int32(0)))
-    return bool(largest < prime)
+        for j in range(block.shape[1]):
+            v = float(block[i, j])
+            bad |= (v < 0.0) | (v >= prime)
+            out[i, j] = v - prime if v > half else v
+    return not bad
 
 
 @numba.njit(cache=True)

@@ -9,6 +9,7 @@ its noise: nothing opens without it.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import UnsafeRequest
+from colonnade.errors import TooFewHolders, UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
@@ -36,7 +37,7 @@ from colonnade.statistics.joint import (
     share_rows,
     too_little_memory,
 )
-from colonnade.statistics.pair import Paired, PairStages, pair_within_memory
+from colonnade.statistics.pair import Paired, PairStages, Words, pair_within_memory
 from colonnade.statistics.shares import blinds_of, deal, deal_noise, dealt, joined_noise, unblinded
 from colonnade.statistics.verified import VerifiedStages, proving_bytes
 
@@ -374,19 +375,41 @@ class CircuitStatistic(SharedStatistic):
 
 
 class PairedCircuit(Paired):
-    """Terms of two factors, by two institutions alone: one factor is a party's own product already."""
+    """Terms of two factors, by parties in pairs: one factor is a party's own product already."""
 
     layout: CircuitStatistic
 
-    @property
-    def widths(self) -> dict[str, int]:
-        return self.layout.circuit.widths
+    @cached_property
+    def places(self) -> dict[tuple[str, str], dict[Factor, slice]]:
+        """{(party, other): where its factors of common terms stand among the columns that it brings to the other's}."""
+        factors: dict[tuple[str, str], set[Factor]] = {}
+        for term in self.layout.circuit.terms:
+            if len(term) > 2:
+                raise TooFewHolders(
+                    f"a product of columns of {len(term)} parties multiplies shares more than once, which parties in"
+                    " pairs cannot; take tables and products of columns of at most two parties each, or leave out"
+                    ' committee = "pair", so that three parties hold shares.'
+                )
+            for factor, other in itertools.permutations(term):
+                factors.setdefault((factor.party, other.party), set()).add(factor)
+        return {
+            two: consecutive({factor: factor.stop - factor.start for factor in sorted(own, key=lambda own: own.start)})
+            for two, own in factors.items()
+        }
+
+    def encrypted_places(self, encrypter: str, multiplier: str) -> dict[Factor, slice]:
+        """Where the encrypter's factors stand among what it encrypts."""
+        return self.places[encrypter, multiplier]
+
+    def width(self, party: str, other: str) -> int:
+        return max((place.stop for place in self.places.get((party, other), {}).values()), default=0)
 
     def begin(self, me: Party) -> None:
         self.layout.begin(me)
 
-    def rows(self, me: Party, number: int) -> NDArray[Any]:
-        return self.layout.shared_rows(me, number)
+    def rows(self, me: Party, number: int, other: str) -> NDArray[Any]:
+        columns = [np.arange(factor.start, factor.stop) for factor in self.places[me.name, other]]
+        return self.layout.shared_rows(me, number)[:, np.concatenate(columns)]
 
     def opened_size(self, number: int) -> int:
         return self.layout.size
@@ -395,11 +418,21 @@ class PairedCircuit(Paired):
         """The sums that lie within this party."""
         return self.layout.local_sums(me) if me.name in self.layout.local else np.zeros(0, dtype=np.int64)
 
-    def columns(self, term: Node) -> tuple[slice, slice]:
-        """A term's columns of the encrypter and of the multiplier."""
-        own = {factor.party: slice(factor.start, factor.stop) for factor in term}
-        assert self.roles is not None
-        return own[self.roles[0]], own[self.roles[1]]
+    def share_of(self, me: Party, cross: Mapping[str, Words], term: Node) -> Words | None:
+        """This party's share of a term, (columns of the encrypter, of the multiplier); None if it is of others."""
+        own = {factor.party: factor for factor in term}
+        if me.name not in own:
+            return None
+        encrypter, multiplier = self.roles(*own)
+        left = self.encrypted_places(encrypter, multiplier)[own[encrypter]]
+        right = self.places[multiplier, encrypter][own[multiplier]]
+        return cross[multiplier if me.name == encrypter else encrypter][left, right]
+
+
+def consecutive(sizes: Mapping[Factor, int]) -> dict[Factor, slice]:
+    """Where factors of these sizes stand, one after the other."""
+    ends = itertools.accumulate(sizes.values())
+    return {factor: slice(end - size, end) for (factor, size), end in zip(sizes.items(), ends, strict=True)}
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------

@@ -253,7 +253,7 @@ class Design:
 
     def __call__(self, rows: NDArray[np.int64], values: Values) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         levels = {feature.column for feature in self.features if feature.category == EMPTY}
-        out = np.empty((len(self.masks) + len(self.features), len(rows))).T  # it is written column by column
+        out = np.empty((len(rows), len(self.masks) + len(self.features)))
         for position, name in enumerate(self.masks):
             out[:, position] = ~is_empty(values[name])
         for position, feature in enumerate(self.features, len(self.masks)):
@@ -366,9 +366,9 @@ def quantize(
     square, largest = integer_bounds(gamma, clip, entry)
     check_row(rows.shape[1], largest)
     out, norms = np.empty(rows.shape, dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
     for part, words in _rounding(len(rows), rows.shape[1], randomness):
-        piece = np.ascontiguousarray(rows[part], dtype=np.float64)
-        _round(piece.reshape(-1), words, float(gamma), out[part].reshape(-1))
+        _round(rows[part].reshape(-1), words, float(gamma), out[part].reshape(-1))
         _clip(out[part], largest, norms[part])
     for _ in range(3):
         long = np.flatnonzero(norms > square)

@@ -316,9 +316,9 @@ class SharedStatistic(JointStatistic):
             object.__setattr__(self, "verify", False)
 
     def paired(self) -> Paired:
-        """The same statistic as two institutions compute it alone (`statistics.pair`)."""
+        """The same statistic as parties compute it in pairs (`statistics.pair`)."""
         self.roster.require_committee(pair=False)
-        raise UnsafeRequest(f"{self.kind} is not computed by a pair.")
+        raise UnsafeRequest(f"{self.kind} is not computed in pairs.")
 
     def noise_goes_along(self, number: int) -> bool:
         """Whether a chunk of rows carries noise, and so pays."""

@@ -52,7 +52,7 @@ from colonnade.federation.step import Public
 from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
-from colonnade.secure.bgw import Product, cross, gram, gram_beside, lift, open_product
+from colonnade.secure.bgw import Product, cross, gram, lift, open_product
 from colonnade.secure.claims import Factors, cross_weights, gram_weights, square_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, PRIMES, Field, Residues, primes_for
@@ -86,7 +86,16 @@ from colonnade.statistics.joint import (
     too_little_memory,
 )
 from colonnade.statistics.norms import ROOTS, Norm
-from colonnade.statistics.pair import Paired, PairStages, Words, bits_for, drawn, masks_name, pair_within_memory
+from colonnade.statistics.pair import (
+    Paired,
+    PairStages,
+    Words,
+    bits_for,
+    drawn,
+    masks_name,
+    others,
+    pair_within_memory,
+)
 from colonnade.statistics.shares import (
     blinds_of,
     deal_large,
@@ -502,7 +511,7 @@ class MomentsLayout(SharedStatistic):
         release = self.release(self.mu, colluders=colluders(self.roster, view), joint=f"{public.job} {self.label}")
         if self.presence != "known":
             return release
-        holders = "the other party" if self.roster.pair else "share holders"
+        holders = others(self.roster) if self.roster.pair else "share holders"
         shown = f"which pseudonymous records a party has{self._which_cells}, to the {holders.removeprefix('the ')}"
         return compose([release, Unbounded("presence", shown, audience=holders)])
 
@@ -932,11 +941,6 @@ class MomentsLayout(SharedStatistic):
         Shares come in chunks of the cohort, kept at the holder until the opening; one chunk is in memory at a time.
         """
         products = {tile: self._zero(tile) for tile in self.rounds[number]}
-        if self.presence != "known" and len(self.rounds) == len(products) == 1 and not self.remembers(self._all_bytes):
-            (tile,) = products  # all columns of all records
-            for shares, block, records, _ in self._share_blocks(me, keep=keep):
-                products[tile] += gram_beside(self.field, self._beside(shares, block, records))
-            return products
         for columns, present in self._all_blocks(me, keep=keep):
             self._add_block(products, columns, present)
         return products
@@ -1010,43 +1014,43 @@ class MomentsLayout(SharedStatistic):
 
     def _columns(self, shares: Mapping[str, Share], block: int, records: int) -> Residues:
         """The holder's shares of one block of records: the constant, which is its own share, and all columns."""
-        return np.concatenate(self._beside(shares, block, records), axis=2)
-
-    def _beside(self, shares: Mapping[str, Share], block: int, records: int) -> list[Residues]:
-        """The same, not yet put beside each other."""
         parts = [shares[party].block(block) for party in self.parties]
         if self.constant and self.presence != "secret":
             parts.insert(0, self._constant(records))
-        return parts
+        return np.concatenate(parts, axis=2)
 
     def _constant(self, records: int) -> Residues:
         constant = self.field.encode(np.array([[self.gamma]]))
         return np.broadcast_to(constant, (len(constant), records, 1))
 
 
-# --- the same by two institutions alone -------------------------------------------------------------------
+# --- the same by parties in pairs -------------------------------------------------------------------------
 
 
 class PairedMoments(Paired):
-    """Each party computes the products of its own columns, with the constant, alone; those between the two parties are
+    """Each party computes the products of its own columns, with the constant, alone; those between two parties are
     computed for every pattern in which both are present."""
 
     layout: MomentsLayout
 
     @cached_property
-    def _crossing(self) -> list[int]:
-        """The patterns with columns of both parties."""
-        patterns = range(len(self.layout.masks))
-        both = {p: [party for party in self.layout.parties if self._own(p, party)[0].size] for p in patterns}
-        return [pattern for pattern, parties in both.items() if len(parties) == 2]
+    def _crossings(self) -> dict[frozenset[str], list[int]]:
+        """For every two parties the patterns with columns of both."""
+        crossings: dict[frozenset[str], list[int]] = {}
+        for pattern in range(len(self.layout.masks)):
+            present = [party for party in self.layout.parties if self._own(pattern, party)[0].size]
+            for two in itertools.combinations(present, 2):
+                crossings.setdefault(frozenset(two), []).append(pattern)
+        return crossings
 
-    @cached_property
-    def widths(self) -> dict[str, int]:
-        return {party: self.layout.width(party) for party in self.layout.parties} if self._crossing else {}
+    def _crossing(self, one: str, other: str) -> list[int]:
+        return self._crossings.get(frozenset((one, other)), [])
 
-    @property
-    def copies(self) -> int:
-        return len(self._crossing)
+    def width(self, party: str, other: str) -> int:
+        return self.layout.width(party) if self._crossing(party, other) else 0
+
+    def multiplied(self, encrypter: str, multiplier: str) -> int:
+        return self.layout.width(multiplier) * len(self._crossing(encrypter, multiplier))
 
     def bound(self, party: str) -> int:
         return self.layout.gamma
@@ -1071,7 +1075,7 @@ class PairedMoments(Paired):
 
     @cached_property
     def _ranges(self) -> list[tuple[int, int]]:
-        return self.layout.chunks if self.product is None else self.chunks
+        return self.chunks if self.products else self.layout.chunks
 
     def _quantised(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
         """Rounded once: what lies within a party and what it brings to products are of the same integers, or a record
@@ -1082,16 +1086,17 @@ class PairedMoments(Paired):
         rows: NDArray[np.integer[Any]] = me.recall(name)
         return rows
 
-    def rows(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
+    def rows(self, me: Party, number: int, other: str) -> NDArray[np.integer[Any]]:
         rows = self._quantised(me, number)
-        if self.roles is None or me.name == self.roles[0] or self.layout.presence != "known":
+        if me.name == self.roles(me.name, other)[0] or self.layout.presence != "known":
             return rows
         present = self._present(me)[:, slice(*self._ranges[number])]
-        return np.concatenate([rows * self._match(present, pattern)[:, None] for pattern in self._crossing], axis=1)
+        patterns = self._crossing(me.name, other)
+        return np.concatenate([rows * self._match(present, pattern)[:, None] for pattern in patterns], axis=1)
 
     @property
     def shows_masks(self) -> bool:
-        return self.layout.presence == "known" and len(self.layout.parties) == 2
+        return self.layout.presence == "known" and len(self.layout.parties) > 1
 
     def masks(self, me: Party) -> NDArray[np.uint8]:
         return np.packbits(self.layout._own_masks(me), axis=1)
@@ -1103,10 +1108,10 @@ class PairedMoments(Paired):
             if party == me.name:
                 masks[party] = layout._own_masks(me)
                 continue
-            bits = me.recall(masks_name(layout))
+            bits = me.recall(masks_name(layout, party))
             expected = (1 + len(layout.own_masked(party)), -(-layout.facts.n // 8))
             if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.shape != expected:
-                raise UnsafeRequest("the other party sent a mask of another length than the layout says.")
+                raise UnsafeRequest(f"{party!r} sent a mask of another length than the layout says; nothing is opened.")
             masks[party] = np.unpackbits(bits, axis=1, count=layout.facts.n).astype(bool)
         return np.concatenate(
             [*(mask[:1] for mask in masks.values()), *(mask[1:] for mask in masks.values()), layout.in_folds]
@@ -1146,13 +1151,15 @@ class PairedMoments(Paired):
         me.keep(name, totals)
         return totals
 
-    def addends(self, me: Party, number: int, cross: Words) -> Words:
+    def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
         layout, matrices = self.layout, [matrix.copy() for matrix in self._within(me)]
-        for copy, pattern in enumerate(self._crossing if self.roles is not None else ()):
-            (left, rows), (right, columns) = (self._own(pattern, party) for party in self.roles or ())
-            block = cross[np.ix_(rows, copy * (cross.shape[1] // self.copies) + columns)]
-            matrices[pattern][np.ix_(left, right)] += block
-            matrices[pattern][np.ix_(right, left)] += block.T
+        for other, share in cross.items():
+            encrypter, multiplier = self.roles(me.name, other)
+            for copy, pattern in enumerate(self._crossing(me.name, other)):
+                (left, rows), (right, columns) = self._own(pattern, encrypter), self._own(pattern, multiplier)
+                block = share[np.ix_(rows, copy * layout.width(multiplier) + columns)]
+                matrices[pattern][np.ix_(left, right)] += block
+                matrices[pattern][np.ix_(right, left)] += block.T
         parts = []
         for tile in layout.rounds[number]:
             block = matrices[tile.pattern][slice(*tile.rows), slice(*tile.columns)]

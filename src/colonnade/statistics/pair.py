@@ -1,15 +1,17 @@
-"""Two institutions without a third: the same joint statistics, from additive shares under lattice encryption.
+"""Institutions in pairs, without share holders: joint statistics from additive shares under lattice encryption.
 
-Where the roster is a pair there are no share holders. The party with fewer columns encrypts its rows chunk by chunk;
-the other multiplies them with its own (`secure.bfv`), and both hold shares, modulo 2^bits, of all products between
-them. What lies within a party it computes alone. Each adds its part of the noise to its own share, and the coordinator
-gets the two shares under a common pad, so that it reads their sum and nothing else. Every statistic whose parties bring
-one factor each can be computed so: Gram matrices, tables, sums of monomials. `pair.claim.md` says what is claimed, and
-what a party that deviates can do.
+Where the roster is a pair (`committee = "pair"`) there are no share holders. Of every two parties with columns in a
+common product the one with fewer columns encrypts its rows chunk by chunk; the other multiplies them with its own
+(`secure.bfv`), and both hold shares, modulo 2^bits, of all products between them. What lies within a party it computes
+alone. Each adds its part of the noise to its own shares, and the coordinator gets all parts under pads of every two
+parties, so that it reads their sum and nothing else. Two parties are enough, and there may be more: every statistic of
+products of two parties can be computed so (Gram matrices, tables, sums of monomials). `pair.claim.md` says what is
+claimed, and what a party that deviates can do.
 """
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
@@ -44,10 +46,18 @@ from colonnade.statistics.shares import noise_part, received_from
 
 MAIL = 24 << 20
 """Bytes of ciphertexts that travel at a time, if they are not of fewer than 8192 rows."""
-AUDIENCE = "the other party (encrypted and sealed)"
 
 Words = NDArray[np.uint64]
 """Integers modulo 2^64."""
+
+
+def others(roster: Roster) -> str:
+    """Who sees what a party shows the rest, in words."""
+    return "the other party" if len(roster.names) == 2 else "the other parties"
+
+
+def audience(roster: Roster) -> str:
+    return f"{others(roster)} (encrypted and sealed)"
 
 
 def bits_for(largest: int, mu: int, roster: Roster) -> int:
@@ -63,30 +73,27 @@ def bits_for(largest: int, mu: int, roster: Roster) -> int:
     return bits
 
 
-# --- a statistic as a pair computes it --------------------------------------------------------------------
+# --- a statistic as parties compute it in pairs -----------------------------------------------------------
 
 
 class Paired(ABC):
-    """A joint statistic of one product between two parties: `SharedStatistic.paired` makes it."""
+    """A joint statistic of products between two parties each: `SharedStatistic.paired` makes it."""
 
     def __init__(self, layout: SharedStatistic) -> None:
         self.layout = layout
 
-    @property
     @abstractmethod
-    def widths(self) -> Mapping[str, int]:
-        """Columns that each party brings to products with the other's."""
+    def width(self, party: str, other: str) -> int:
+        """Columns that a party brings to products with another's; 0 if there are none between them."""
 
-    @property
-    def copies(self) -> int:
-        """Patterns of records for each of which the multiplying party brings its columns, with zeros elsewhere."""
-        return 1
-
-    @property
-    def encrypted(self) -> int:
+    def encrypted(self, encrypter: str, multiplier: str) -> int:
         """Columns of the encrypter as they are encrypted: fewer, if several are digits of one."""
-        assert self.roles is not None
-        return self.widths[self.roles[0]]
+        return self.width(encrypter, multiplier)
+
+    def multiplied(self, encrypter: str, multiplier: str) -> int:
+        """Columns of the multiplier as they multiply: more, if it brings them for each of several patterns of records,
+        with zeros elsewhere."""
+        return self.width(multiplier, encrypter)
 
     @abstractmethod
     def bound(self, party: str) -> int:
@@ -101,8 +108,8 @@ class Paired(ABC):
         """What a party does before it brings any rows."""
 
     @abstractmethod
-    def rows(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
-        """This party's columns for one of the `chunks` of the cohort."""
+    def rows(self, me: Party, number: int, other: str) -> NDArray[np.integer[Any]]:
+        """This party's columns for products with another's, in one of the `chunks` of the cohort."""
 
     @property
     def shows_masks(self) -> bool:
@@ -110,78 +117,126 @@ class Paired(ABC):
         return False
 
     def masks(self, me: Party) -> NDArray[np.uint8]:
-        """The masks that this party shows the other, eight records in a byte."""
+        """The masks that this party shows the others, eight records in a byte."""
         raise UnsafeRequest("this computation shows no masks.")
 
     def settle(self, me: Party) -> None:  # noqa: B027
-        """Compute what lies within this party, while the other multiplies."""
+        """Compute what lies within this party, while others multiply."""
 
     @abstractmethod
-    def addends(self, me: Party, number: int, cross: Words) -> Words:
-        """This party's part of one opening without noise: what lies within it, and its shares `cross` of all products
-        (columns of the encrypter, columns of the multiplier)."""
+    def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
+        """This party's part of one opening without noise: what lies within it, and its shares of all products with
+        each other party, `cross[other]` being (columns of the encrypter, columns of the multiplier)."""
 
     @abstractmethod
     def noise(self, me: Party, number: int) -> Words:
         """This party's part of the noise of one opening, as it is added to its part."""
 
-    @property
-    def share_name(self) -> str:
-        """Under which a party keeps its share of all products."""
-        return f"{self.layout.tag}: share"
+    def share_name(self, other: str) -> str:
+        """Under which a party keeps its share of all products with another."""
+        return f"{self.layout.tag}: share with {other}"
 
     @abstractmethod
     def opened_size(self, number: int) -> int:
         """Words of one opening."""
 
     def results(self, number: int, words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The entries of an opening, from the total of both parties' words."""
+        """The entries of an opening, from the total of all parties' words."""
         return words
 
     # --- who does what ------------------------------------------------------------------------------------
 
-    @cached_property
-    def roles(self) -> tuple[str, str] | None:
-        """(Who encrypts, who multiplies): the party with fewer columns encrypts. None if one of them has none."""
-        names = sorted(self.layout.roster.names, key=lambda name: self.widths.get(name, 0))
-        return None if not self.widths.get(names[0]) else (names[0], names[1])
+    def roles(self, one: str, other: str) -> tuple[str, str]:
+        """(Who encrypts, who multiplies): the party with fewer columns encrypts."""
+        return self.fewer_first({one: self.width(one, other), other: self.width(other, one)})
+
+    def fewer_first(self, widths: Mapping[str, int]) -> tuple[str, str]:
+        """Two parties by their columns; of equals the first in the roster."""
+        first, second = sorted(widths, key=lambda name: (widths[name], self.layout.roster.names.index(name)))
+        return first, second
 
     @cached_property
-    def product(self) -> CrossProduct | None:
-        if self.roles is None:
-            return None
-        _, multiplier = self.roles
-        return CrossProduct(
-            records=self.layout.facts.n,
-            left=self.encrypted,
-            right=self.widths[multiplier] * self.copies,
-            bound=self.bound(multiplier),
-            bits=self.bits,
-        )
+    def products(self) -> dict[tuple[str, str], CrossProduct]:
+        """{(who encrypts, who multiplies): their product}, for every two parties that have one."""
+        pairs = [self.roles(one, other) for one, other in itertools.combinations(self.layout.roster.names, 2)]
+        return {
+            (encrypter, multiplier): CrossProduct(
+                records=self.layout.facts.n,
+                left=self.encrypted(encrypter, multiplier),
+                right=self.multiplied(encrypter, multiplier),
+                bound=self.bound(multiplier),
+                bits=self.bits,
+            )
+            for encrypter, multiplier in pairs
+            if self.width(encrypter, multiplier) and self.width(multiplier, encrypter)
+        }
+
+    def encrypting(self, name: str) -> dict[str, CrossProduct]:
+        """The products for which a party encrypts, by who multiplies."""
+        return {multiplier: product for (encrypter, multiplier), product in self.products.items() if encrypter == name}
+
+    def multiplying(self, name: str) -> dict[str, CrossProduct]:
+        """The products for which a party multiplies, by who encrypts."""
+        return {encrypter: product for (encrypter, multiplier), product in self.products.items() if multiplier == name}
 
     @cached_property
     def chunks(self) -> list[tuple[int, int]]:
-        """The cohort's rows in ranges that fill whole ciphertexts; one empty range if there is no product."""
-        if self.product is None:
+        """The cohort's rows in ranges that fill whole ciphertexts, of which no party sends or receives more than `MAIL`
+        at a time; one empty range if there is no product."""
+        if not self.products:
             return [(0, 0)]
-        packed = sum(group.packed for group in self.product.groups)
+        packed = max(
+            sum(group.packed for product in products.values() for group in product.groups)
+            for name in self.layout.roster.names
+            for products in (self.encrypting(name), self.multiplying(name))
+        )
         rows, n = DEGREE * max(1, MAIL // (CIPHERTEXT_BYTES * packed)), self.layout.facts.n
         return [(start, min(start + rows, n)) for start in range(0, n, rows)]
+
+    def encrypted_bytes(self, rows: int) -> int:
+        """The most that a party sends of so many rows."""
+        return max(
+            CIPHERTEXT_BYTES * sum(product.ciphertexts(rows) for product in self.encrypting(name).values())
+            for name in self.layout.roster.names
+        )
+
+    @property
+    def returned_bytes(self) -> int:
+        """The most that a party sends of masked products."""
+        return max(
+            sum(product.returned_bytes for product in self.multiplying(name).values())
+            for name in self.layout.roster.names
+        )
 
     @property
     def trust(self) -> str:
         """What a plan says that this rests on."""
-        within = (
-            "Computed by two institutions alone, with no third: each learns what is opened and nothing else of the"
-            " other's records, if both follow the protocol"
-        )
-        if self.roles is None:
-            return f"{within}; there is no product between them. Not verified: either could change the result unseen."
-        encrypter, multiplier = self.roles
+        parties = len(self.layout.roster.names)
+        if parties == 2:
+            within = (
+                "Computed by two institutions alone, with no third: each learns what is opened and nothing else of the"
+                " other's records, if both follow the protocol"
+            )
+            changed = "Not verified: either could change the result unseen"
+        else:
+            within = (
+                f"Computed by {parties} institutions in pairs, without share holders. However many of them pool what"
+                " they know with the coordinator, of the others' records they learn what is opened, with no noise in it"
+                " but the others', and nothing else, if all follow the protocol"
+            )
+            changed = "Not verified: each of them could change the result unseen"
+        if not self.products:
+            return f"{within}; there is no product between them. {changed}."
+        who = "; ".join(f"{encrypter!r} encrypts, {multiplier!r} multiplies" for encrypter, multiplier in self.products)
+        if len(self.products) > 1:
+            readable = "who encrypts could read columns of who multiplies"
+        else:
+            ((encrypter, multiplier),) = self.products
+            readable = f"{encrypter!r} could read columns of {multiplier!r}"
+        hidden = "2^-40 of revealing nothing" + (" for each pair" if len(self.products) > 1 else "")
         return (
-            f"{within} and ring learning with errors is hard (BFV at 128 bits; {encrypter!r} encrypts, {multiplier!r}"
-            " multiplies, within 2^-40 of revealing nothing). Not verified: either could change the result unseen, and"
-            f" {encrypter!r} could read columns of {multiplier!r} by a malformed key or ciphertext."
+            f"{within} and ring learning with errors is hard (BFV at 128 bits; {who}, within {hidden}). {changed}, and"
+            f" {readable} by a malformed key or ciphertext."
         )
 
 
@@ -190,8 +245,11 @@ Layout = TypeVar("Layout", bound=SharedStatistic)
 
 def pair_within_memory(layout: Layout, megabytes: float, opened: int) -> Layout:
     """The same computation, if it fits: ciphertexts of one chunk in some copies, the sums of all, what is opened."""
-    product = layout.paired().product
-    sums = 0 if product is None else 3 * 8 * len(product.groups) * len(product.primes) * DEGREE * product.right
+    paired = layout.paired()
+    sums = max(
+        sum(3 * 8 * len(product.groups) * len(product.primes) * DEGREE * product.right for product in products.values())
+        for products in map(paired.multiplying, layout.roster.names)
+    )
     needed = PYTHON + 12 * MAIL + 32 * layout.facts.n + sums + opened
     if needed > megabytes * (1 << 20):
         raise too_little_memory(needed)
@@ -208,9 +266,7 @@ class PairStages(JointStages):
         super().__init__(layout, view, later=later)
         paired = layout.paired()
         rows = max(stop - start for start, stop in paired.chunks)
-        ciphertexts = paired.product.ciphertexts(rows) if paired.product is not None else 0
-        returned = paired.product.returned_bytes if paired.product is not None else 0
-        if paired.product is not None:
+        if paired.products:
             ready()
         names = layout.roster.names
         self.exchange = self.stage(
@@ -218,11 +274,11 @@ class PairStages(JointStages):
             exchange_rows,
             names,
             [{"number": number} for number in range(len(paired.chunks) + 1)],
-            audience=AUDIENCE,
+            audience=audience(layout.roster),
             recipients=names,
             discloses=f"encrypted {layout.rows}, and masked products of them"
             + ("; which records a party has" if paired.shows_masks else ""),
-            reply_bytes=max(CIPHERTEXT_BYTES * ciphertexts, returned),
+            reply_bytes=max(paired.encrypted_bytes(rows), paired.returned_bytes),
         )
         self.open = self.stage(
             "open",
@@ -246,7 +302,7 @@ class PairStages(JointStages):
 
 
 def opened_pair(job: Job, opening: Stage, layout: SharedStatistic, number: int, **later: Any) -> NDArray[np.int64]:
-    """One opening, from the two masked parts."""
+    """One opening, from the masked parts of all parties."""
     paired = layout.paired()
     total = unmask_sum(job.ask(opening, **later).items(), parties=layout.roster.names)
     integers = paired.results(number, total >> (64 - paired.bits))
@@ -264,98 +320,103 @@ def _read(me: Party, layout: Mapping[str, Any], chosen: Chosen) -> tuple[SharedS
     return statistic, statistic.paired()
 
 
-def _other(me: Party) -> str:
-    (other,) = (name for name in me.roster.names if name != me.name)
-    return other
-
-
-def masks_name(statistic: SharedStatistic) -> str:
-    """Under which a party keeps the masks of the other."""
-    return f"{statistic.tag}: masks"
+def masks_name(statistic: SharedStatistic, party: str) -> str:
+    """Under which a party keeps the masks of another."""
+    return f"{statistic.tag}: masks of {party}"
 
 
 @step(cost=share_cost)
 def exchange_rows(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
-    """Encrypt one chunk of rows, or multiply the chunk before it; with the last, mask and return all products."""
+    """Encrypt one chunk of rows, and multiply the chunk before it; with the last, mask and return all products."""
     statistic, paired = _read(me, layout, chosen)
     if not 0 <= number <= len(paired.chunks):
         raise UnsafeRequest(f"this computation has no chunk of rows {number}.")
-    other, last = _other(me), number == len(paired.chunks)
+    last = number == len(paired.chunks)
     if number == 0 and me.name in statistic.parties:
         paired.begin(me)
-    if number == 0 and paired.shows_masks:
-        me.send(other, f"{statistic.tag}: masks", paired.masks(me))
-    if number == 1 and paired.shows_masks:
-        me.keep(masks_name(statistic), received_from(me, f"{statistic.tag}: masks", [other])[other])
-    if paired.product is not None and paired.roles is not None:
-        if me.name == paired.roles[0] and not last:
-            _encrypt(me, statistic, paired, paired.product, number)
-        elif me.name == paired.roles[1] and number:
-            _multiply(me, statistic, paired, paired.product, number - 1, last=last)
-        elif last:
-            paired.settle(me)
+    if paired.shows_masks and me.name in statistic.parties:
+        _show_masks(me, statistic, paired, number)
+    if not last:
+        _encrypt(me, statistic, paired, number)
+    if number:
+        _multiply(me, statistic, paired, number - 1, last=last)
+    if last and not paired.multiplying(me.name):
+        paired.settle(me)
     return Release(None, "nothing: ciphertexts travel sealed")
 
 
-def _encrypt(me: Party, statistic: SharedStatistic, paired: Paired, product: CrossProduct, number: int) -> None:
-    secret = f"{statistic.tag}: secret key"
-    encrypter = Encrypter(product, me.recall(secret) if number else None)
+def _show_masks(me: Party, statistic: SharedStatistic, paired: Paired, number: int) -> None:
+    """To the parties that take part, which need them for their own columns; and keep theirs."""
+    tag, rest = f"{statistic.tag}: masks", [party for party in statistic.parties if party != me.name]
     if number == 0:
-        me.keep(secret, encrypter.to_bytes())
-        me.send(_other(me), f"{statistic.tag}: key", encrypter.public())
-    me.send(_other(me), f"{statistic.tag}: rows {number}", encrypter.encrypt(paired.rows(me, number)))
+        own = paired.masks(me)
+        for other in rest:
+            me.send(other, tag, own)
+    if number == 1:
+        for other, shown in received_from(me, tag, rest).items():
+            me.keep(masks_name(statistic, other), shown)
 
 
-def _multiply(
-    me: Party, statistic: SharedStatistic, paired: Paired, product: CrossProduct, number: int, *, last: bool
-) -> None:
-    tag, other = statistic.tag, _other(me)
-    if number == 0:
-        me.keep(f"{tag}: key of the other", received_from(me, f"{tag}: key", [other])[other])
-    ciphertexts = received_from(me, f"{tag}: rows {number}", [other])[other]
-    if not isinstance(ciphertexts, list):
-        raise UnsafeRequest(f"{other!r} sent something other than ciphertexts; nothing is computed from it.")
-    multiplier = Multiplier(product, me.recall(f"{tag}: products") if number else None)
-    multiplier.add(paired.rows(me, number), ciphertexts)
-    if not last:
-        me.keep(f"{tag}: products", multiplier.state)
-        return
-    returned, share = multiplier.finish(me.recall(f"{tag}: key of the other"), me.randomness)
-    me.send(other, f"{tag}: masked products", returned)
-    me.keep(paired.share_name, share)
+def _encrypt(me: Party, statistic: SharedStatistic, paired: Paired, number: int) -> None:
+    """One chunk, under a key of its own for each party that multiplies it."""
+    for other, product in paired.encrypting(me.name).items():
+        secret = f"{statistic.tag}: secret key for {other}"
+        encrypter = Encrypter(product, me.recall(secret) if number else None)
+        if number == 0:
+            me.keep(secret, encrypter.to_bytes())
+            me.send(other, f"{statistic.tag}: key", encrypter.public())
+        me.send(other, f"{statistic.tag}: rows {number}", encrypter.encrypt(paired.rows(me, number, other)))
 
 
-def own_share(me: Party, statistic: SharedStatistic, paired: Paired) -> Words:
-    """This party's share of all products: its masks, or what it decrypts."""
-    name, product = paired.share_name, paired.product
-    if product is None or paired.roles is None:
-        return np.zeros((0, 0), dtype=np.uint64)
-    if not me.kept(name):
-        if me.name != paired.roles[0]:
-            raise UnsafeRequest("the products are not computed yet; nothing is opened.")
-        (returned,) = received_from(me, f"{statistic.tag}: masked products", [_other(me)]).values()
+def _multiply(me: Party, statistic: SharedStatistic, paired: Paired, number: int, *, last: bool) -> None:
+    tag, products = statistic.tag, paired.multiplying(me.name)
+    arrived = received_from(me, f"{tag}: rows {number}", list(products)) if products else {}
+    keys = received_from(me, f"{tag}: key", list(products)) if products and number == 0 else {}
+    for other, product in products.items():
+        key, sums = f"{tag}: key of {other}", f"{tag}: products with {other}"
+        if number == 0:
+            me.keep(key, keys[other])
+        ciphertexts = arrived.pop(other)
+        if not isinstance(ciphertexts, list):
+            raise UnsafeRequest(f"{other!r} sent something other than ciphertexts; nothing is computed from it.")
+        multiplier = Multiplier(product, me.recall(sums) if number else None)
+        multiplier.add(paired.rows(me, number, other), ciphertexts)
+        if not last:
+            me.keep(sums, multiplier.state)
+            continue
+        returned, share = multiplier.finish(me.recall(key), me.randomness)
+        me.send(other, f"{tag}: masked products", returned)
+        me.keep(paired.share_name(other), share)
+
+
+def own_shares(me: Party, statistic: SharedStatistic, paired: Paired) -> dict[str, Words]:
+    """This party's shares of all products with each other party: its masks, or what it decrypts."""
+    encrypting, multiplying = paired.encrypting(me.name), paired.multiplying(me.name)
+    if not all(me.kept(paired.share_name(other)) for other in multiplying):
+        raise UnsafeRequest("the products are not computed yet; nothing is opened.")
+    missing = [other for other in encrypting if not me.kept(paired.share_name(other))]
+    for other, returned in received_from(me, f"{statistic.tag}: masked products", missing).items() if missing else ():
         if not isinstance(returned, dict):
             raise UnsafeRequest("products came back in another form than the protocol's; nothing is opened.")
-        secret = me.recall(f"{statistic.tag}: secret key")
-        me.keep(name, Encrypter(product, secret).decrypt(returned))
-    share: Words = me.recall(name)
-    return share
+        secret = me.recall(f"{statistic.tag}: secret key for {other}")
+        me.keep(paired.share_name(other), Encrypter(encrypting[other], secret).decrypt(returned))
+    return {other: me.recall(paired.share_name(other)) for other in (*encrypting, *multiplying)}
 
 
 @step(cost=Free("a masked part of a joint release that the data parties have debited"))
 def open_sum(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
-    """This party's part of one opening with its noise, under the pad of the pair: uniform but for the sum of both."""
+    """This party's part of one opening with its noise, under pads with all others: uniform but for the sum of all."""
     statistic, paired = _read(me, layout, chosen)
     if not 0 <= number < len(statistic.openings):
         raise UnsafeRequest(f"this computation has no opening {number}.")
     once(me, f"{statistic.label} {number}")
-    words = paired.addends(me, number, own_share(me, statistic, paired)) + paired.noise(me, number)
+    words = paired.addends(me, number, own_shares(me, statistic, paired)) + paired.noise(me, number)
     # Modulo 2^64 the multiples of 2^(64 - bits) are the integers modulo 2^bits: nothing else shows in a sum.
     shifted = (words << np.uint64(64 - paired.bits)).view(np.int64)
-    other = _other(me)
-    keys = {other: me.pair_key(other, f"pair {statistic.tag}")}
-    value = masked(shifted, me=me.name, peers=[other], pair_keys=keys, label=pad_label(me.job, number), wraps=True)
-    return Release(value, f"a masked part of {statistic.results}: only the sum of both can be read")
+    peers = [name for name in me.roster.names if name != me.name]
+    keys = {peer: me.pair_key(peer, f"pair {statistic.tag}") for peer in peers}
+    value = masked(shifted, me=me.name, peers=peers, pair_keys=keys, label=pad_label(me.job, number), wraps=True)
+    return Release(value, f"a masked part of {statistic.results}: only the sum of all can be read")
 
 
 def drawn(me: Party, *, mu: int, size: int) -> Words:

@@ -566,13 +566,14 @@ class PairedPolynomial(PairedCircuit):
     def bits(self) -> int:
         return bits_for(self.layout.facts.n * max(self.layout.reach), self.layout.mu, self.layout.roster)
 
-    def addends(self, me: Party, number: int, cross: Words) -> Words:
+    def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
         layout, monomials = self.layout, dict[Exponents, int]()
         for own, total in zip(layout.local.get(me.name, ()), self.own_sums(me), strict=True):
             monomials[own] = int(total)
         for own, term in layout.terms.items():
-            left, right = self.columns(term)
-            monomials[own] = int(cross[left.start, right.start])
+            share = self.share_of(me, cross, term)
+            if share is not None:
+                monomials[own] = int(share[0, 0])
         totals = [sum(a * monomials.get(own, 0) for own, a in output.items() if own) for output in layout.coefficients]
         return np.array([total % 2**64 for total in totals], dtype=np.uint64)
 

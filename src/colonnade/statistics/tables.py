@@ -59,6 +59,7 @@ from colonnade.statistics.circuit import (
     CircuitStatistic,
     Factor,
     PairedCircuit,
+    consecutive,
     node_size,
     pairings,
     within_memory,
@@ -474,21 +475,13 @@ class PairedTables(PairedCircuit):
     def bound(self, party: str) -> int:
         return 1
 
-    @cached_property
-    def _words(self) -> dict[int, int]:
-        """For each part of the encrypter, by its first column: its first word. A word has columns of one part."""
-        assert self.roles is not None
-        starts: dict[int, int] = {}
-        end = 0
-        for part, factor in self.layout.factors.items():
-            if part.party == self.roles[0]:
-                starts[factor.start] = end
-                end += -(-part.size // self._digits)
-        return starts | {self.widths[self.roles[0]]: end}
+    def encrypted_places(self, encrypter: str, multiplier: str) -> dict[Factor, slice]:
+        """In words: each has columns of one part."""
+        parts = self.places[encrypter, multiplier]
+        return consecutive({factor: -(-(factor.stop - factor.start) // self._digits) for factor in parts})
 
-    @property
-    def encrypted(self) -> int:
-        return max(self._words.values())
+    def encrypted(self, encrypter: str, multiplier: str) -> int:
+        return max(int(place.stop) for place in self.encrypted_places(encrypter, multiplier).values())
 
     def _packed(self, columns: NDArray[Any]) -> NDArray[Any]:
         """Columns of one part as words: sum_k column_k 2^(k bits), along the last axis."""
@@ -496,19 +489,17 @@ class PairedTables(PairedCircuit):
         digits = np.pad(columns, padding).reshape(*columns.shape[:-1], -1, self._digits).astype(np.int64)
         return np.asarray((digits << (self._digit_bits * np.arange(self._digits))).sum(axis=-1))
 
-    def rows(self, me: Party, number: int) -> NDArray[Any]:
-        rows = super().rows(me, number)
-        if self.roles is None or me.name != self.roles[0]:
+    def rows(self, me: Party, number: int, other: str) -> NDArray[Any]:
+        rows = super().rows(me, number, other)
+        if me.name != self.roles(me.name, other)[0]:
             return rows
-        factors = [factor for part, factor in self.layout.factors.items() if part.party == me.name]
-        return np.concatenate([self._packed(rows[:, factor.start : factor.stop]) for factor in factors], axis=1)
+        return np.concatenate([self._packed(rows[:, place]) for place in self.places[me.name, other].values()], axis=1)
 
-    # --- what is opened: a table within a party cell by cell, one between the parties in words ---------------
+    # --- what is opened: a table within a party cell by cell, one between two parties in words ---------------
 
     def _cross(self, parts: Sequence[Part]) -> tuple[int, int, bool]:
         """(Cells of the encrypter's part, of the other's, whether the encrypter's part is the first)."""
-        assert self.roles is not None
-        first = parts[0].party == self.roles[0]
+        first = parts[0].party == self.roles(parts[0].party, parts[1].party)[0]
         return (parts[0].size, parts[1].size, True) if first else (parts[1].size, parts[0].size, False)
 
     @cached_property
@@ -523,18 +514,15 @@ class PairedTables(PairedCircuit):
     def opened_size(self, number: int) -> int:
         return sum(self._sizes)
 
-    def addends(self, me: Party, number: int, cross: Words) -> Words:
-        own, terms, words = self.own_sums(me).astype(np.int64).view(np.uint64), iter(self.layout.circuit.terms), []
-        for parts in self.layout.parts:
-            if len(parts) == 1:
-                mine = parts[0].party == me.name
-                words.append(own[: parts[0].size] if mine else np.zeros(parts[0].size, dtype=np.uint64))
-                own = own[parts[0].size :] if mine else own
-                continue
-            left, right = self.columns(next(terms))
-            start = self._words[left.start]
-            taken = slice(start, start - (-(left.stop - left.start) // self._digits))
-            words.append(cross[taken, right].reshape(-1))
+    def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
+        own, words = self.own_sums(me).astype(np.int64).view(np.uint64), []
+        for parts, size in zip(self.layout.parts, self._sizes, strict=True):
+            share: Words | None = None
+            if len(parts) == 2:
+                share = self.share_of(me, cross, tuple(self.layout.factors[part] for part in parts))
+            elif parts[0].party == me.name:
+                share, own = own[:size], own[size:]
+            words.append(np.zeros(size, dtype=np.uint64) if share is None else share.reshape(-1))
         return np.concatenate(words)
 
     def noise(self, me: Party, number: int) -> Words:

@@ -180,8 +180,8 @@ table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabu
 th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); }
 thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
 tbody th { font-weight: 600; overflow-wrap: break-word; } td { white-space: nowrap; }
-.words, .sentence { white-space: normal; overflow-wrap: anywhere; min-width: 7rem; } .sentence { min-width: 14rem; }
-th.words { overflow-wrap: break-word; }
+.words, .sentence { white-space: normal; overflow-wrap: break-word; min-width: 7rem; }
+.sentence { min-width: 12rem; overflow-wrap: anywhere; }
 .number { text-align: right; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem;
   align-items: start; }

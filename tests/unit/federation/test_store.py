@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from colonnade.durable import Database
 from colonnade.errors import CorruptRecord
-from colonnade.federation.store import SPOOL_ABOVE, Store
+from colonnade.federation.store import BUFFER, SPOOL_ABOVE, Store
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def spooled(store: Store) -> list[Path]:
     return sorted(store._spool.iterdir()) if store._spool.is_dir() else []
 
 
-@pytest.mark.parametrize("size", [10, SPOOL_ABOVE, SPOOL_ABOVE + 1, 3 * SPOOL_ABOVE])
+@pytest.mark.parametrize("size", [10, SPOOL_ABOVE, SPOOL_ABOVE + 1, 3 * SPOOL_ABOVE, 2 * BUFFER, 2 * BUFFER + 4097])
 def test_replies_come_back_byte_for_byte(store: Store, size: int) -> None:
     payload = np.random.default_rng(size).bytes(size)
     store.add_reply("j", 1, "request", payload)
@@ -32,6 +35,27 @@ def test_replies_come_back_byte_for_byte(store: Store, size: int) -> None:
     assert (found.request, found.reply) == ("request", payload)
     assert len(spooled(store)) == (1 if size > SPOOL_ABOVE else 0)
     assert store.reply("j", 2) is None
+
+
+@pytest.mark.parametrize("failing", ["open", "write"])
+def test_a_disk_that_takes_no_direct_writes_is_written_through_the_cache(
+    store: Store, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_, write = os.open, os.write
+
+    def refused(first: Any, second: Any, *rest: Any, **more: Any) -> Any:
+        if failing == "write" or second & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return open_(first, second, *rest, **more)
+
+    monkeypatch.setattr(os, failing, refused)
+    payload = np.random.default_rng(0).bytes(SPOOL_ABOVE + 1)
+    store.add_reply("j", 1, "request", payload)
+    monkeypatch.setattr(os, failing, open_ if failing == "open" else write)
+    stored = store.reply("j", 1)
+    assert stored is not None
+    assert stored.reply == payload
+    assert len(spooled(store)) == 1
 
 
 def test_closing_a_job_shrinks_it_to_hashes(store: Store) -> None:

@@ -14,7 +14,7 @@ from colonnade.federation.roster import Member, Roster
 from colonnade.papers.vfem.block import Design
 from colonnade.papers.vfem.information import information_layout
 from colonnade.privacy.randomness import SimulatedRandomness
-from colonnade.statistics.features import IntegerRows, integer_bounds, quantize
+from colonnade.statistics.features import _PIECE, IntegerRows, integer_bounds, quantize
 from colonnade.statistics.moments import Moments
 
 WIDE = 2100
@@ -51,6 +51,19 @@ def test_no_row_passes_its_bound(width: int, gamma: int, clip: float, scale: flo
     for row in made.tolist():
         assert sum(v * v for v in row) <= square, "in Python's integers, which do not wrap"
         assert max(map(abs, row)) <= largest
+
+
+def test_rounding_is_to_the_next_integers_and_right_on_average() -> None:
+    """More entries than are rounded at a time; each has the fraction 1/4."""
+    whole = np.random.default_rng(0).integers(-100, 100, size=(1000, 50))
+    rows = (whole + 0.25) / 2**10
+    up = quantize(rows, gamma=2**10, clip=50.0, entry=1.0, randomness=SimulatedRandomness(1)) - whole
+    assert set(np.unique(up)) == {0, 1}
+    means = np.array([up.mean(), *up.mean(axis=0), *(part.mean() for part in np.array_split(up, 50))])
+    counts = np.array([up.size, *[1000] * 50, *[1000] * 50])
+    assert (np.abs(means - 0.25) < 5 * np.sqrt(0.25 * 0.75 / counts)).all()
+    piece = _PIECE // 50
+    assert not np.array_equal(up[:piece], up[piece : 2 * piece]), "no draw serves twice"
 
 
 def test_a_norm_that_would_wrap_is_refused() -> None:

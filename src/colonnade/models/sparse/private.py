@@ -24,6 +24,7 @@ from colonnade.federation.options import Presence, View
 from colonnade.federation.roster import Roster
 from colonnade.models.matrix import consecutive, norm_bounds
 from colonnade.models.private_scales import (
+    NORM_BINS,
     WIDEST_TAIL,
     Clipping,
     Counts,
@@ -163,12 +164,14 @@ class ScaledMoments:
         return stretched(self.facts, self.features, standard, stretch)
 
     def _stretch(self, party: str, lengths: Counts) -> float:
-        """How many deviations are mapped to 1."""
+        """How many deviations are mapped to 1: where the noise of a rank would take the quantile of a long row to the
+        end, a shorter one is compared with that of independent columns."""
         width = self.width(party)
         if party in self.clip:
             return SPAN
-        reached = length_quantile(lengths, width, float(chi2.cdf(width + SLACK, width)))
-        return max(SPAN, SPAN * reached / math.sqrt(width + SLACK))
+        unsure = 2 * self._scales.levels["norms"] * math.sqrt(NORM_BINS) / max(float(lengths.sum()), 1.0)
+        share = min(float(chi2.cdf(width + SLACK, width)), max(1 - unsure, 0.5))
+        return max(SPAN, SPAN * length_quantile(lengths, width, share) / math.sqrt(chi2.ppf(share, width)))
 
     def clipped(self, ranges: Mapping[str, tuple[float, float]]) -> Clipped:
         """What the parties do to their rows: entries whose range is narrower than their domain end at 1, and rows at

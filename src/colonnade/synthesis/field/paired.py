@@ -1,6 +1,6 @@
-"""The rounds of tables by two institutions alone: all products between their indicators once, then only sums.
+"""The rounds of tables by parties in pairs: all products between two parties' indicators once, then only sums.
 
-Shares of the counts of every cell of one party's columns with every cell of the other's are computed with the first
+Shares of the counts of every cell of one party's columns with every cell of another's are computed with the first
 round and kept. Coarse and fine tables of two columns are sums of these counts, which each party takes of its own
 shares; a table within a party it counts alone. A table of three columns needs products with the joint indicators of
 two columns of one party, which its own round computes.
@@ -8,6 +8,7 @@ two columns of one party, which its own round computes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -41,15 +42,20 @@ class PairedRound(Paired):
         return {party: {(name,): cells for name, cells in schema.starts(party).items()} for party in schema.parties}
 
     @cached_property
-    def _places(self) -> dict[str, dict[Names, tuple[int, int]]]:
-        """What each party brings to this round's products: indicators of columns, and of two columns as one."""
+    def _places(self) -> dict[tuple[str, str], dict[Names, tuple[int, int]]]:
+        """What each party brings to this round's products with each other: indicators of columns, and of two columns
+        as one."""
         layout, schema = self.layout, self.layout.schema
-        places = {party: dict(own) if layout.number == 0 else {} for party, own in self._indicators.items()}
+        places = {
+            (party, other): dict(self._indicators[party]) if layout.number == 0 else {}
+            for party, other in itertools.permutations(schema.parties, 2)
+        }
         for table in layout.tables:
-            for side in self._sides(table) if self._between(table) and len(table.columns) == 3 else ():
-                own = places[layout.facts.owner(side[0])]
-                start = self._width(own)
-                own.setdefault(side, (start, start + math.prod(schema.sizes[name] for name in side)))
+            if self._between(table) and len(table.columns) == 3:
+                (one, other), (first, second) = self._owners(table), self._sides(table)
+                for side, own in ((first, places[one, other]), (second, places[other, one])):
+                    start = self._width(own)
+                    own.setdefault(side, (start, start + math.prod(schema.sizes[name] for name in side)))
         return places
 
     def _sides(self, table: TableQuery) -> tuple[Names, Names]:
@@ -57,25 +63,23 @@ class PairedRound(Paired):
         axes = self.layout.axes(table)
         return axes[:1], axes[1:]
 
+    def _owners(self, table: TableQuery) -> tuple[str, ...]:
+        """The parties of a table's sides."""
+        return tuple(dict.fromkeys(self.layout.facts.owner(name) for name in self.layout.axes(table)))
+
     def _between(self, table: TableQuery) -> bool:
-        """Whether a table has columns of both parties."""
-        return len({self.layout.facts.owner(name) for name in table.columns}) == 2
+        """Whether a table has columns of two parties."""
+        return len(self._owners(table)) == 2
 
-    @cached_property
-    def widths(self) -> dict[str, int]:
-        return {party: self._width(own) for party, own in self._places.items()}
+    def width(self, party: str, other: str) -> int:
+        return self._width(self._places.get((party, other), {}))
 
-    @cached_property
-    def _first_roles(self) -> tuple[str, str]:
+    def _first_roles(self, one: str, other: str) -> tuple[str, str]:
         """Who encrypts in the first round: by the columns alone, which all rounds know."""
-        names = sorted(self.layout.roster.names, key=lambda name: self._width(self._indicators.get(name, {})))
-        return names[0], names[1]
+        return self.fewer_first({name: self._width(self._indicators.get(name, {})) for name in (one, other)})
 
-    @cached_property
-    def roles(self) -> tuple[str, str] | None:
-        if self.layout.number:
-            return super().roles
-        return self._first_roles if all(self.widths.get(name) for name in self._first_roles) else None
+    def roles(self, one: str, other: str) -> tuple[str, str]:
+        return super().roles(one, other) if self.layout.number else self._first_roles(one, other)
 
     @staticmethod
     def _width(places: Mapping[Names, tuple[int, int]]) -> int:
@@ -93,19 +97,18 @@ class PairedRound(Paired):
         n = self.layout.facts.n
         return [(start, min(start + ROWS, n)) for start in range(0, n, ROWS)]
 
-    @property
-    def share_name(self) -> str:
-        return super().share_name if self.layout.number else self._counts_name
+    def share_name(self, other: str) -> str:
+        return super().share_name(other) if self.layout.number else self._counts_name(other)
 
-    @property
-    def _counts_name(self) -> str:
-        return f"{self.layout.rows_tag}: share"
+    def _counts_name(self, other: str) -> str:
+        return f"{self.layout.rows_tag}: share with {other}"
 
-    def rows(self, me: Party, number: int) -> NDArray[np.int8]:
+    def rows(self, me: Party, number: int, other: str) -> NDArray[np.int8]:
         start, stop = self.chunks[number]
-        codes = self._codes(me, [name for side in self._places[me.name] for name in side])
-        rows = np.zeros((stop - start, self.widths[me.name]), dtype=np.int8)
-        for side, (first, _) in self._places[me.name].items():
+        places = self._places[me.name, other]
+        codes = self._codes(me, [name for side in places for name in side])
+        rows = np.zeros((stop - start, self._width(places)), dtype=np.int8)
+        for side, (first, _) in places.items():
             cells = self._joint(codes, side)[start:stop]
             present = np.flatnonzero(cells >= 0)
             rows[present, first + cells[present]] = 1
@@ -122,21 +125,17 @@ class PairedRound(Paired):
 
     # --- what a party adds to an opening ------------------------------------------------------------------
 
-    def addends(self, me: Party, number: int, cross: Words) -> Words:
+    def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
         layout = self.layout
-        counts = me.recall(self._counts_name) if me.kept(self._counts_name) else cross
         own = [name for table in layout.tables if not self._between(table) for name in table.columns]
         codes = self._codes(me, [name for name in own if layout.facts.owner(name) == me.name])
         words = []
         for table in layout.tables:
-            if not self._between(table):
-                mine = layout.facts.owner(table.columns[0]) == me.name
-                full = self._counted(codes, layout.axes(table)) if mine else None
-            elif len(table.columns) == 3:
-                full = self._block(cross, self._places, self.roles or self._first_roles, *self._sides(table))
-            else:
-                full = self._block(counts, self._indicators, self._first_roles, *self._sides(table))
-            cells = np.zeros(layout.shape(table), dtype=np.uint64) if full is None else self._coarse(full, table)
+            cells = np.zeros(layout.shape(table), dtype=np.uint64)
+            if me.name in self._owners(table):
+                within = not self._between(table)
+                full = self._counted(codes, layout.axes(table)) if within else self._share_of(me, cross, table)
+                cells = self._coarse(full, table)
             words += [cells.reshape(-1)] * table.units
         return np.concatenate(words)
 
@@ -146,19 +145,20 @@ class PairedRound(Paired):
         size = math.prod(self.layout.schema.sizes[name] for name in axes)
         return np.bincount(cells[cells >= 0], minlength=size).astype(np.uint64)
 
-    def _block(
-        self,
-        shares: Words,
-        places: Mapping[str, Mapping[Names, tuple[int, int]]],
-        roles: tuple[str, str],
-        first: Names,
-        second: Names,
-    ) -> Words:
-        """Shares of the counts of two sides, as (first, second)."""
-        owner = self.layout.facts.owner
-        spans = {owner(side[0]): slice(*places[owner(side[0])][side]) for side in (first, second)}
-        block = shares[spans[roles[0]], spans[roles[1]]]
-        return block if owner(first[0]) == roles[0] else block.T
+    def _share_of(self, me: Party, cross: Mapping[str, Words], table: TableQuery) -> Words:
+        """This party's shares of the counts of a table's two sides: of this round's products, or of the first's."""
+        one, other = self._owners(table)
+        first, second = self._sides(table)
+        partner = other if me.name == one else one
+        if len(table.columns) == 3:
+            shares, encrypter = cross[partner], self.roles(one, other)[0]
+            places = self._places[one, other][first], self._places[other, one][second]
+        else:
+            shares, encrypter = me.recall(self._counts_name(partner)), self._first_roles(one, other)[0]
+            places = self._indicators[one][first], self._indicators[other][second]
+        left, right = (slice(*place) for place in places)
+        block: Words = shares[left, right] if encrypter == one else shares[right, left].T
+        return block
 
     def _coarse(self, full: Words, table: TableQuery) -> Words:
         """Cells summed to bins, along each axis."""

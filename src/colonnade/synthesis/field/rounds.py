@@ -30,7 +30,6 @@ from colonnade.federation.stage import SEALED, Later, Stage, stage
 from colonnade.federation.step import Public
 from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.privacy.skellam import Skellam
-from colonnade.secure.bfv import CIPHERTEXT_BYTES
 from colonnade.secure.bgw import Product, cross, lift, open_product
 from colonnade.secure.claims import Factors, cross_weights
 from colonnade.secure.extension import Extension
@@ -48,7 +47,7 @@ from colonnade.statistics.joint import (
     open_shares,
     share_rows,
 )
-from colonnade.statistics.pair import AUDIENCE, exchange_rows, open_sum, opened_pair
+from colonnade.statistics.pair import audience, exchange_rows, open_sum, opened_pair
 from colonnade.statistics.shares import (
     blinds_of,
     deal_large,
@@ -642,18 +641,17 @@ class TableRounds:
         cells: int,
         public: Mapping[str, Any],
     ) -> None:
-        """Two institutions alone: exchange rows with each round, and open."""
+        """Parties in pairs: exchange rows with each round, and open."""
         names, paired = self.roster.names, layouts[0].paired()
         requests = [{**example, "number": number} for example in examples for number in range(len(paired.chunks) + 1)]
-        size = 0 if paired.product is None else paired.product.ciphertexts(ROWS) * CIPHERTEXT_BYTES
         self.exchange = stage(
             f"{LABEL}: exchange rows",
             exchange_rows,
             dict.fromkeys(names, requests),
-            audience=AUDIENCE,
+            audience=audience(self.roster),
             recipients=names,
             discloses="encrypted one-hot rows, and masked products of them",
-            reply_bytes=size,
+            reply_bytes=paired.encrypted_bytes(ROWS),
             later={"chosen": later},
             **public,
         )
