@@ -123,7 +123,7 @@ def _binary(values: pd.Series) -> np.ndarray:
     ("presence", "parties", "matrices"), [("known", 2, 5), ("known", 4, 23), ("secret", 2, 1), ("secret", 3, 1)]
 )
 def test_moments_equal_those_of_share_holders(tmp_path: Path, presence: Any, parties: int, matrices: int) -> None:
-    """Every pattern of blocks and of empty cells: 2^m - 1 of m parties, and 2^(m - 1) with empty cells at one of them."""
+    """Every pattern of blocks and of empty cells: 2^m - 1 of m parties, and 2^(m - 1) with empty cells at one."""
     method, blocks = co.Moments(epsilon=None, presence=presence, gamma=GAMMA), blocks_of(parties, gaps=True)
     with pair(tmp_path / "pair", blocks=blocks) as federation:
         alone = method.fit(federation)

@@ -33,7 +33,7 @@ from colonnade.statistics import tables as module
 from colonnade.statistics.tables import TableComputation, Tables
 from support.asking import asking
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
-from support.small import COLUMNS, computing_by, three_overlapping_blocks, three_parties
+from support.small import COLUMNS, computing_by, three_parties
 
 ALLOW = ("exact-tables",)
 # Cut points written out by hand: age in 4 cells, visits (whole numbers from 0 to 9) in 4 cells.
@@ -203,11 +203,11 @@ def test_two_data_parties_and_an_independent_holder(tmp_path: Path) -> None:
         assert np.array_equal(method.fit(federation)[("age", "sued")], counted(blocks, ("age", "sued")))
 
 
-def test_noise_has_the_stated_size_and_the_split_is_kept(tmp_path: Path, engine: str) -> None:
+def test_noise_has_the_stated_size_and_the_split_is_kept(tmp_path: Path) -> None:
     """Mean square of noisy - exact over the variance: 600 cells a table, so a sd of 6 %; 30 % is 5 of them."""
     tables = (("age", "sector", "visits"), ("age", "rating", "visits"))
     bins = {"age": 20, "visits": 10}
-    with three_parties(tmp_path, allow=ALLOW, **computing_by(engine, three_overlapping_blocks())) as federation:
+    with three_parties(tmp_path, allow=ALLOW) as federation:
         exact = Tables(tables=tables, bins=bins, epsilon=None).fit(federation)
         method = Tables(tables=tables, bins=bins, epsilon=1.0, split=(4, 1))
         noisy, plan = method.fit(federation, sure=True), federation.plan(method)
