@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_a_changed_gradient_breaks_the_seal() -> None:
             type(one)(**{**one.to_dict(), "sealed": one.sealed[:-1] + bytes([one.sealed[-1] ^ 1])})
             for one in request.mail
         ]
-        bad = Request(**{**request.__dict__, "mail": changed})
+        bad = replace(request, mail=changed)
         return bad, bad.encode()
 
     with pytest.raises(SealBroken):
@@ -140,7 +141,7 @@ def test_a_spoiled_sum_is_a_clear_error(masking: str) -> None:
             return request, data
         total: Any = request.arguments["total"]
         changed = total + np.uint64(2**50) if masking == "pads" else [b"garbage"]
-        bad = Request(**{**request.__dict__, "arguments": {**request.arguments, "total": changed}})
+        bad = replace(request, arguments={**request.arguments, "total": changed})
         return bad, bad.encode()
 
     with pytest.raises(SecureError):
@@ -171,7 +172,7 @@ def test_a_round_cannot_be_asked_for_twice() -> None:
 
     def repeat(party: str, request: Request, data: bytes) -> tuple[Request, bytes]:
         if request.step.endswith(".follow") and request.arguments["number"] == 1:
-            bad = Request(**{**request.__dict__, "arguments": {**request.arguments, "number": 0}})
+            bad = replace(request, arguments={**request.arguments, "number": 0})
             return bad, bad.encode()
         return request, data
 

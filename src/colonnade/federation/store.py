@@ -344,6 +344,7 @@ def _write_directly(path: Path, payload: bytes, buffer: mmap.mmap) -> bool:
                 piece = rest[start : start + len(buffer)]
                 buffer[: len(piece)] = piece
                 pages = -(-len(piece) // mmap.PAGESIZE) * mmap.PAGESIZE
+                buffer[len(piece) : pages] = bytes(pages - len(piece))  # nothing older behind the end of the file
                 with memoryview(buffer) as aligned:
                     if os.write(descriptor, aligned[:pages]) < pages:
                         return False

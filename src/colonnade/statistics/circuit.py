@@ -401,8 +401,12 @@ class PairedCircuit(Paired):
         """Where the encrypter's factors stand among what it encrypts."""
         return self.places[encrypter, multiplier]
 
+    @cached_property
+    def _widths(self) -> dict[tuple[str, str], int]:
+        return {two: sum(factor.stop - factor.start for factor in own) for two, own in self.places.items()}
+
     def width(self, party: str, other: str) -> int:
-        return max((place.stop for place in self.places.get((party, other), {}).values()), default=0)
+        return self._widths.get((party, other), 0)
 
     def begin(self, me: Party) -> None:
         self.layout.begin(me)

@@ -475,13 +475,19 @@ class PairedTables(PairedCircuit):
     def bound(self, party: str) -> int:
         return 1
 
+    @cached_property
+    def _words(self) -> dict[tuple[str, str], dict[Factor, slice]]:
+        """Where factors stand in words, of which each has columns of one part."""
+        return {
+            two: consecutive({factor: -(-(factor.stop - factor.start) // self._digits) for factor in own})
+            for two, own in self.places.items()
+        }
+
     def encrypted_places(self, encrypter: str, multiplier: str) -> dict[Factor, slice]:
-        """In words: each has columns of one part."""
-        parts = self.places[encrypter, multiplier]
-        return consecutive({factor: -(-(factor.stop - factor.start) // self._digits) for factor in parts})
+        return self._words[encrypter, multiplier]
 
     def encrypted(self, encrypter: str, multiplier: str) -> int:
-        return max(int(place.stop) for place in self.encrypted_places(encrypter, multiplier).values())
+        return max(int(place.stop) for place in self._words[encrypter, multiplier].values())
 
     def _packed(self, columns: NDArray[Any]) -> NDArray[Any]:
         """Columns of one part as words: sum_k column_k 2^(k bits), along the last axis."""
