@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from colonnade.errors import ColonnadeError, UnboundedNotAllowed
-from colonnade.federation import policy
 from colonnade.federation.party import Party
 from colonnade.models.sparse import rounds as steps
 from colonnade.models.sparse.select import Select
 from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
+from support import plans
 from support.selection import COVARIATES, ROUNDS, related_table, selection_federation
 
 ASKED = Select(
@@ -111,7 +111,7 @@ def test_folds_that_go_in_step_give_what_they_give_one_after_another(
     with selection_federation(tmp_path, related_table(n), allow=(*ROUNDS, "party-predictor")) as parties:
         for together in (3, 2, 1):
             monkeypatch.setattr(steps, "MOST_TOGETHER", 8 * n * together)
-            policy._own_plan.cache_clear()  # parties remember what they plan for these options
+            plans._own_plan.cache_clear()  # parties remember what they plan for these options
             fit = asked.fit(parties)
             scores.append(fit.scores)
             rounds.append(fit.rounds)
