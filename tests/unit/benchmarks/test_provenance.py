@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import benchmarks.papers_common  # noqa: F401  (its code counts)
@@ -24,6 +25,9 @@ def test_a_page_names_a_commit_of_this_history_or_says_that_it_is_not(page: Path
         assert provenance.known_commit(commit) or "not in this repository's history" in rest
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="pages are written by Python 3.11; syntax trees differ by version"
+)
 @pytest.mark.parametrize("page", provenance.pages(), ids=lambda page: page.stem)
 def test_a_page_says_whether_its_code_has_changed(page: Path) -> None:
     lines = provenance.STANDING.findall(page.read_text(encoding="utf-8"))

@@ -251,6 +251,7 @@ def _issued(
     life: datetime.timedelta,
 ) -> x509.Certificate:
     issuer, key = read_certificate(authority / AUTHORITY), load_key(authority / AUTHORITY_KEY)
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())  # Python 3.13 refuses without it
     now = _now()
     return (
         x509.CertificateBuilder()
@@ -263,6 +264,7 @@ def _issued(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(purpose, critical=True)
         .add_extension(asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value, critical=False)
+        .add_extension(signer, critical=False)
         .sign(key, hashes.SHA256())
     )
 
