@@ -79,7 +79,7 @@ $(STAMP): requirements.lock pyproject.toml
 # Needs uv; writes pinned versions with hashes and no host names.
 lock:
 	uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
-		--extra completion --extra dask --extra docs --extra duckdb --extra mrf --extra network \
+		--extra completion --extra dask --extra docs --extra duckdb --extra network \
 		--extra postgresql --extra test --extra build -o requirements.lock pyproject.toml
 
 # The same for the peers, without what GAIN does not import of its package's requirements.

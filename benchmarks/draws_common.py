@@ -127,6 +127,10 @@ class Draws:
         self._asked: dict[Key, Line] = {}
         self._codes: dict[str, dict[str, str]] = {}
 
+    def known(self, cell: Sequence[Any], draw: int) -> bool:
+        """Is there a line of the present code?"""
+        return (tuple(cell), draw) in self._known
+
     def get(self, cell: Sequence[Any], draw: int, compute: Callable[[], Mapping[str, Any]]) -> Values:
         """The values of one draw."""
         key = (tuple(cell), draw)

@@ -7,7 +7,9 @@ proves or compares must be noticed wherever verification is promised: `unnoticed
 wrong without notice. Both must be 0, and every method of the catalogue must have been driven. 30 minutes;
 QUICK=1 takes 5. (Changed on 2026-11-17 after earlier runs: the limit was CPU time, and is on the clock now. And once
 a party has accepted a proposal with another `seed`, or with options on which no stage depends, its answers are compared
-by their shape: a simulation draws other noise then, which an earlier run counted as three answers too many.)
+by their shape: a simulation draws other noise then, which an earlier run counted as three answers too many. Since all
+of a regression is verified, what its response holder says of its own weights and predictors is left out of the lies: it
+is not promised that these are true. And lies in letters are told now: their tags were not recognised before.)
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from benchmarks.hostile_common import (
     Case,
     Engine,
     Finding,
+    Lie,
     Scene,
     Verdicts,
     lies_of,
@@ -131,6 +134,11 @@ CASES: dict[str, Case] = {
             "regress, private",
             lambda: co.Regress(response="damages", columns=("age", "income", "damages"), epsilon=5.0),
         ),
+        _case(
+            # a binomial one has messages whose size follows from ranges that the coordinator passes on
+            "regress, poisson",
+            lambda: co.Regress(response="visits", columns=("damages", "income"), family="poisson", verify="full"),
+        ),
         _case("select", lambda: co.Select(response="damages", columns=NUMBERS)),
         _case(
             "select, rounds",
@@ -182,7 +190,7 @@ def lie_to_all(scene: Scene, chance: random.Random, verdicts: Verdicts, until: C
     """Each member changes one number in each kind of letter and answer of a verified computation."""
     if not any(stage.name.endswith(VERIFIED) for stage in scene.plan.stages):
         return
-    lies = [lie for lie in lies_of(scene) if lie.where.partition(":")[0] in _verified_labels(scene)]
+    lies = [lie for lie in lies_of(scene) if _promised(scene, lie)]
     chance.shuffle(lies)
     for number, lie in enumerate(lies):
         if number > 2 and until():
@@ -193,6 +201,16 @@ def lie_to_all(scene: Scene, chance: random.Random, verdicts: Verdicts, until: C
         verdicts.noticed[outcome] += 1
         if outcome == "wrong":
             verdicts.wrong.append(Finding(scene.case.name, f"{lie.member} lies in {lie.where}", "not noticed"))
+
+
+def _promised(scene: Scene, lie: Lie) -> bool:
+    """Whether a lie must be noticed: in the mail of a verified statistic, or in an answer to one of its own steps. What
+    a party states of its own records (how many weights it capped, the range of its predictor) is not verified."""
+    label = lie.where.removeprefix("compared: ").partition(":")[0].partition(" #")[0]
+    if label not in _verified_labels(scene):
+        return False
+    steps = {stage.name: stage.step for stage in scene.plan.stages}
+    return lie.letters or steps[lie.where].startswith(("statistics.joint.", "statistics.verified."))
 
 
 def _verified_labels(scene: Scene) -> set[str]:

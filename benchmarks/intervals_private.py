@@ -1,34 +1,44 @@
-"""Do the intervals of a private `Regress` cover? Designs and real tables of `intervals_common.py`, n = 50,000.
+"""Do the intervals of a private `Regress` cover? Bootstraps of real tables and simulated designs, n = 50,000.
 
-Epsilon 3, 10 and 30, delta 1e-6; nothing missing, MCAR and MAR in the response (half of each block). The releases are
-simulated on pooled records with the method's own plan, bounds and noise levels (`vfem_private.released`;
-`tests/oracle/test_regress_private.py` shows that the federation releases the same).
+Epsilon 3 and 10, delta 1e-6; nothing missing, MCAR, and half of each block missing by the response (mar-y) or by the
+holder's first covariate (mar-x). The releases are simulated on pooled records with the method's own plan, bounds and
+noise levels (`vfem_private.released`; `tests/oracle/test_regress_private.py` shows that the federation releases the
+same).
 
-**Chosen on, judged on.** Options were chosen on `CHOSEN_ON` with seeds below 1,000; `JUDGED_ON` judges, with seeds from
-1,000 on.
+**Chosen on, judged on.** Options were chosen on `CHOSEN_ON` with seeds below 1,000; `JUDGED_ON` judges. A first judging
+run (17 November 2026, 6 fits a cell, seeds from 1,000 on) had no silent cell, but covered 73 to 77 % of rand_hie with
+nothing missing, with warnings. Rows were clipped later after that, by what lognormal columns and Bank said (`BIAS_LEFT`
+from .1 to .4), and seeds from 2,000 on judge.
 
 **Criterion** (17 November 2026, before any judging run). A cell is silent if its mean coverage is below 92 % by more
-than two standard errors (as of independent fits) and fewer than 80 % of its fits were refused or said "not valid" in
+than two standard errors (of the mean over fits), or a coefficient is below 85 % beyond Monte Carlo error (1 % of
+studies with that coverage have a lower minimum), and fewer than 80 % of its fits were refused or said "not valid" in
 their first line. Wanted: no silent cell.
 
-Arguments, all optional: repetitions, first seed, designs, mechanisms, epsilons (the last three with commas between).
+REPETITIONS is the number of fits of a cell; DESIGNS, MECHANISMS and EPSILONS, with semicolons between, take others than
+those that judge, and write no page. QUICK=1 takes two fits of each cell.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import binom
 from threadpoolctl import threadpool_limits
 
+from benchmarks.common import Page, quick
+from benchmarks.draws_common import Values
 from benchmarks.intervals_common import SHAPES, TABLES, Cell, Mechanism, Records, bootstrap, presence, simulated
 from benchmarks.vfem_private import released
 from colonnade.data.column import Column, Columns
@@ -40,11 +50,12 @@ from colonnade.models.linear.result import NOT_VALID, Regression
 
 Array = NDArray[np.float64]
 N, DELTA = 50_000, 1e-6
-EPSILONS = (3.0, 10.0, 30.0)
-MECHANISMS: tuple[Mechanism, ...] = ("none", "mcar", "mar-y")
-CHOSEN_ON = ("gaussian", "lognormal", "zero-inflated", "half-binary", "heavy tails", "Adult", "Bank")
+EPSILONS = (3.0, 10.0)
+MECHANISMS: tuple[Mechanism, ...] = ("none", "mcar", "mar-y", "mar-x")
+JUDGED: tuple[Mechanism, ...] = ("none", "mar-y", "mar-x")
+CHOSEN_ON = ("gaussian", "lognormal", "zero-inflated", "half-binary", "Adult", "Bank")
 JUDGED_ON = ("ACS", "rand_hie")
-FIRST_SEED, LOW = 1000, 0.92
+FIRST_SEED, LOW, LOWEST = 2000, 0.92, 0.85
 
 
 def drawn(design: str, rng: np.random.Generator, n: int = N) -> Records:
@@ -166,7 +177,7 @@ def run(design: str, mechanism: Mechanism, epsilon: float, seed: int) -> Run:
     truth = records.truth[1:] * own.unit(records)
     start = time.process_time()
     try:
-        result: Regression = fit.result(*released(fit, rows, rng))
+        result: Regression = fit.result(released(fit, rows, rng))
     except NotEstimable as refusal:
         print(design, mechanism, epsilon, refusal, flush=True)
         return Run(None, None, truth, True, time.process_time() - start)
@@ -188,7 +199,9 @@ class Outcome:
     runs: int
     refused: int
     warned: int
+    slopes: int
     mean: float
+    mean_error: float
     worst: float
     ratio: float
     bias: float
@@ -203,15 +216,18 @@ class Outcome:
         refused, warned = len(runs) - len(kept), sum(run.warned for run in runs)
         seconds = float(np.mean([run.seconds for run in runs]))
         if len(kept) < 2:
-            return cls(len(runs), refused, warned, *[np.nan] * 7, seconds)
+            return cls(len(runs), refused, warned, len(spread), *[np.nan] * 8, seconds)
         slopes, errors = (np.array([getattr(run, name) for run in kept]) for name in ("slopes", "errors"))
         away = slopes - np.array([run.truth for run in kept])
-        inside = np.mean(np.abs(away) <= 1.959964 * errors, axis=0)
+        covers = np.abs(away) <= 1.959964 * errors
+        inside = covers.mean(axis=0)
         return cls(
             len(runs),
             refused,
             warned,
+            len(spread),
             float(inside.mean()),
+            float(covers.mean(axis=1).std(ddof=1) / np.sqrt(len(covers))),
             float(inside.min()),
             float(
                 np.sqrt(np.mean(errors.mean(axis=0) ** 2 * spread**2) / np.mean(away.var(axis=0, ddof=1) * spread**2))
@@ -223,8 +239,14 @@ class Outcome:
             seconds,
         )
 
-
-HEAD = "cell | runs refused warned | mean worst | SE/sd bias/SE err/SE | SE rmse (of response sds) | s"
+    @property
+    def silent(self) -> bool:
+        """See the criterion."""
+        kept = self.runs - self.refused
+        if kept < 2 or self.warned >= 0.8 * self.runs:
+            return False
+        lowest = binom.ppf(1 - 0.99 ** (1 / self.slopes), kept, LOWEST) / kept
+        return bool(self.mean + 2 * self.mean_error < LOW or self.worst < lowest)
 
 
 def spread_of(design: str) -> Array:
@@ -233,32 +255,97 @@ def spread_of(design: str) -> Array:
     return np.asarray(records.spread / declared(design).unit(records))
 
 
-def main(arguments: Sequence[str] = ()) -> int:
-    count = int(arguments[0]) if arguments else 20
-    first = int(arguments[1]) if len(arguments) > 1 else FIRST_SEED
-    designs = arguments[2].split(",") if len(arguments) > 2 else JUDGED_ON
-    mechanisms = arguments[3].split(",") if len(arguments) > 3 else MECHANISMS
-    epsilons = [float(text) for text in arguments[4].split(",")] if len(arguments) > 4 else EPSILONS
-    print(HEAD, flush=True)
-    cells = silent = 0
+def values_of(design: str, mechanism: Mechanism, epsilon: float, seed: int) -> Values:
+    """One fit as numbers."""
+    one = run(design, mechanism, epsilon, seed)
+    kept = {}
+    if one.slopes is not None and one.errors is not None:
+        kept = {"slopes": one.slopes.tolist(), "errors": one.errors.tolist()}
+    return {**kept, "truth": one.truth.tolist(), "warned": float(one.warned), "fit seconds": one.seconds}
+
+
+def run_of(values: Values) -> Run:
+    kept = "slopes" in values
+    return Run(
+        np.array(values["slopes"]) if kept else None,
+        np.array(values["errors"]) if kept else None,
+        np.array(values["truth"]),
+        bool(values["warned"]),
+        values["fit seconds"],
+    )
+
+
+HEAD = (
+    "cell",
+    "fits",
+    "refused",
+    "warned",
+    "mean coverage",
+    "± (Monte Carlo)",
+    "worst coefficient",
+    "SE : sd",
+    "bias : SE",
+    "error : SE",
+    "mean SE",
+    "RMSE",
+    "says",
+)
+
+
+def row(name: str, out: Outcome) -> list[str]:
+    return [
+        name,
+        *(f"{count}" for count in (out.runs, out.refused, out.warned)),
+        *(f"{share:.3f}" for share in (out.mean, out.mean_error, out.worst)),
+        *(f"{ratio:.2f}" for ratio in (out.ratio, out.bias, out.error)),
+        f"{out.width:.4f}",
+        f"{out.rmse:.4f}",
+        "silent" if out.silent else "",
+    ]
+
+
+def wanted(name: str, usual: Sequence[str]) -> list[str]:
+    return os.environ[name].split(";") if os.environ.get(name) else list(usual)
+
+
+def main() -> int:
+    page = Page("intervals-private", "Private regression: do intervals cover?")
+    page.say((__doc__ or "").split("\n\n", 1)[0].replace("\n", " "))
+    page.say(
+        f"n = {N:,}, delta {DELTA:g}. Coverage is of 95 % intervals of all slopes; ± is the standard error of the mean"
+        " over fits. Bias : SE is the root mean square over slopes of (mean error over mean SE), error : SE that of"
+        " (error over SE) over slopes and fits. SE and RMSE are of slopes times the deviation of their column over that"
+        f" of the response. Options were chosen on {', '.join(CHOSEN_ON)} with other seeds."
+    )
+    count = 2 if quick() else int(os.environ.get("REPETITIONS", "8"))
+    designs, mechanisms = wanted("DESIGNS", JUDGED_ON), wanted("MECHANISMS", JUDGED)
+    epsilons = [float(text) for text in wanted("EPSILONS", [f"{epsilon:g}" for epsilon in EPSILONS])]
+    outcomes: dict[str, Outcome] = {}
     for design in designs:
         for mechanism in mechanisms:
             for epsilon in epsilons:
-                runs = [run(design, mechanism, epsilon, first + seed) for seed in range(count)]
-                out = Outcome.of(runs, spread_of(design))
-                low = out.mean + 2 * np.sqrt(LOW * (1 - LOW) / max(count - out.refused, 1)) < LOW
-                cells += 1
-                silent += bool(low and out.warned < 0.8 * count)
-                print(
-                    f"{design}, {mechanism}, {epsilon:g} | {out.runs} {out.refused} {out.warned} | {out.mean:.3f}"
-                    f" {out.worst:.2f} | {out.ratio:.2f} {out.bias:.2f} {out.error:.2f} | {out.width:.4f}"
-                    f" {out.rmse:.4f} | {out.seconds:.2f}",
-                    flush=True,
-                )
-    print(f"intervals-private: cells={cells} silent={silent} {'short' if silent else 'ok'}")
-    return int(silent > 0)
+                cell = (design, mechanism, epsilon)
+                fits = [
+                    page.draws.get(cell, seed, partial(values_of, design, cast("Mechanism", mechanism), epsilon, seed))
+                    for seed in range(FIRST_SEED, FIRST_SEED + count)
+                ]
+                name = f"{design}, {mechanism}, {epsilon:g}"
+                outcomes[name] = Outcome.of([run_of(values) for values in fits], spread_of(design))
+                print(" | ".join(row(name, outcomes[name])), flush=True)
+    page.table(HEAD, [row(name, out) for name, out in outcomes.items()])
+    silent = sum(out.silent for out in outcomes.values())
+    judged = [out for out in outcomes.values() if np.isfinite(out.mean)]
+    if any(os.environ.get(name) for name in ("DESIGNS", "MECHANISMS", "EPSILONS")):
+        os.environ["QUICK"] = "1"  # a page is of the cells that judge
+    return page.finish(
+        not silent,
+        cells=len(outcomes),
+        warned=sum(out.warned >= 0.8 * out.runs for out in outcomes.values()),
+        silent=silent,
+        worst=f"{min(out.mean for out in judged):.3f}" if judged else "none",
+    )
 
 
 if __name__ == "__main__":
     with threadpool_limits(limits=1):
-        sys.exit(main(sys.argv[1:] if sys.argv[1:] and sys.argv[1].isdigit() else ()))
+        sys.exit(main())

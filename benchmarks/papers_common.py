@@ -152,7 +152,8 @@ ITEMS = (
         "papers/sqm",
         "sqm-logistic",
         "partly",
-        "minibatches in its ball of radius 1, which caps them near .668 whatever epsilon is; no sweep of gamma",
+        "epsilon 1 only; minibatches in its ball of radius 1, which caps them at .667 on CA whatever epsilon is; no"
+        " sweep of gamma",
     ),
     Item(
         SQM,

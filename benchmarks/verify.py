@@ -5,6 +5,9 @@
   `mrf` (a Markov random field of Adult) and of `vfem` (`Regress` on 166,207 records of five parties). Starting
   processes, loading blocks and the first run, which compiles kernels, do not count. A small job pays for five more
   rounds of messages: at most half a CPU second more. (Changed on 2026-11-17 after earlier runs: it had no limit.)
+  Where the plan itself says that verification takes more (the default `Regress`, whose weighted moments and group
+  influences are verified since 2026-11-17, at first at 1.4 times; its binomial family, with `verify="full"` only) the
+  ratio is shown and has no limit here: it must be no more than a tenth above what the plan says.
 - Bytes over the coordinator's border, with and without.
 - Each kind of message of a verification with one number changed, a thousand times: all must be found. The chance that
   a false claim is accepted is argued to be below 2^-50 for each prime, and so below 2^-40 for a job
@@ -27,12 +30,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from benchmarks import sqm, vfem
 from benchmarks.common import Page, machine, quick
 from benchmarks.mrf_common import adult, field_method
 from benchmarks.verify_common import KINDS, Committee, Dealer, Numbers, planted
+from colonnade.data.column import Column, Columns
 from colonnade.federation.coordinator import Federation
 from colonnade.federation.method import Method
 from colonnade.models.linear.regress import Regress
@@ -47,7 +52,8 @@ SMALL_LIMIT = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A job: `method(verify)` in a federation, whose CPU seconds `clock` reads; a `small` one has its own limit."""
+    """A job: `method(verify)` in a federation, whose CPU seconds `clock` reads; a `small` one has its own limit, and
+    one whose plan says what verification takes is held to that (`stated`)."""
 
     name: str
     federation: Federation
@@ -55,6 +61,18 @@ class Kind:
     clock: Callable[[], float] = time.process_time
     repetitions: int = 2
     small: bool = False
+    stated: float | None = None
+
+    @property
+    def limit(self) -> str:
+        if self.stated is not None:
+            return f"{1.1 * self.stated:.2f} (plan: {self.stated:g})"
+        return f"{SMALL_LIMIT} s more" if self.small else f"{LIMIT}"
+
+    def within(self, ratio: float, more: float) -> bool:
+        if self.stated is not None:
+            return ratio <= 1.1 * self.stated
+        return more <= SMALL_LIMIT if self.small else ratio <= LIMIT
 
 
 @dataclass(frozen=True)
@@ -126,7 +144,7 @@ def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
             repetitions=2,
         )
 
-    def regress(n: int, **options: Any) -> Callable[[], Kind]:
+    def regress(n: int, stated: float | None = None, **options: Any) -> Callable[[], Kind]:
         def kind() -> Kind:
             data = vfem.draw(n)
             federation = opened.enter_context(data.federation(folder / f"regress {n}"))
@@ -136,9 +154,32 @@ def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
                 federation=federation,
                 method=lambda verify: Regress(response="y", verify=verify, **options),
                 repetitions=3,
+                stated=stated,
             )
 
         return kind
+
+    def binomial() -> Kind:
+        names, n = [f"{party}{number}" for party in ("a", "b", "c") for number in range(6)], 2_000
+        rng = np.random.default_rng(0)
+        values = np.clip(rng.normal(size=(n, len(names))), -3.9, 3.9)
+        chance = 1 / (1 + np.exp(-values @ rng.normal(scale=0.3, size=len(names))))
+        whole = pd.DataFrame(values, columns=names).assign(
+            id=np.arange(n), y=(rng.uniform(size=n) < chance).astype(int)
+        )
+        held = {party: whole[["id", *(name for name in names if name[0] == party)]] for party in ("a", "b", "c")}
+        held["a"] = held["a"].assign(y=whole["y"])
+        columns = [Column(name=name, kind="continuous", lower=-4.0, upper=4.0) for name in names]
+        columns.append(Column(name="y", kind="binary", categories=(0, 1)))
+        home = {"home": folder / "binomial", "runs": folder / "binomial runs", "allow": ("presence", "exact-scores")}
+        federation = opened.enter_context(Federation.local(held, key="id", columns=Columns(columns), **home))
+        return Kind(
+            name=f'Regress, family="binomial", verify="full", {n:,} x {len(names)}',
+            federation=federation,
+            method=lambda verify: Regress(response="y", family="binomial", verify="full" if verify else False),
+            repetitions=1 if quick() else 2,
+            stated=3.0,
+        )
 
     def small() -> Kind:
         data = adult()
@@ -153,7 +194,7 @@ def kinds(folder: Path, opened: ExitStack) -> list[Callable[[], Kind]]:
         )
 
     large = 40_000 if quick() else vfem.RECORDS
-    return [moments, field, regress(large, missing="em"), regress(40_000), small]
+    return [moments, field, regress(large, missing="em"), regress(40_000, stated=1.4), binomial, small]
 
 
 # --- planted changes ---------------------------------------------------------------------------------------------
@@ -181,14 +222,14 @@ def main() -> int:
                 kind = make()
                 with_it, without = measured(kind).values()
             ratio, more = with_it.least / without.least, with_it.least - without.least
-            good &= more <= SMALL_LIMIT if kind.small else ratio <= LIMIT
-            ratios += [] if kind.small else [ratio]
+            good &= kind.within(ratio, more)
+            ratios += [] if kind.small or kind.stated else [ratio]
             row = [
                 kind.name,
                 with_it.shown,
                 without.shown,
                 f"{ratio:.2f}",
-                f"{SMALL_LIMIT} s more" if kind.small else f"{LIMIT}",
+                kind.limit,
                 f"{with_it.traffic / 1e6:.2f}",
                 f"{without.traffic / 1e6:.2f}",
             ]
@@ -198,6 +239,7 @@ def main() -> int:
         "CPU seconds: the smallest run, of which the ratio is, to the largest. Traffic in MB. The first three jobs are"
         " those of `sqm`, `mrf` and `vfem`; their own pages have no such ratio. **Changed after earlier runs**: a small"
         " job had no limit. It has one in CPU seconds now: five rounds of messages take as long as a small job itself."
+        " Jobs whose plan says what verification takes are held to that, and do not count in `worst_ratio`."
     )
     page.table(["job", "CPU s, verified", "CPU s, not", "ratio", "limit", "MB, verified", "MB, not"], rows)
     trials = 100 if quick() else 1000

@@ -126,6 +126,56 @@ class Committee:
         return self.verdict()
 
 
+class Sums(Committee):
+    """Sums by group are dealt again (`influences`), and proven through sums that a first challenge has combined."""
+
+    GROUPS = 3
+
+    def multiply(self) -> None:
+        """Each holder's product of its two columns, summed by group."""
+        self.influences = [self.deal(self.by_group(j)) for j in self.holders]
+
+    def by_group(self, holder: int) -> Residues:
+        field, rows = self.extension.field, self.rows[holder]
+        product = field.mul(rows[..., 0], rows[..., 1])
+        return field.sum(product.reshape(len(product), self.GROUPS, -1), axis=1)
+
+    def begin(self, number: int) -> None:
+        """The first challenge, and the sums of all groups by its weights, which each holder deals."""
+        self.psi = self.extension.uniform((self.GROUPS,), seed=seed(number), label="groups")
+        self.sums = [self.deal(self.sum_of(j)[:, None]) for j in self.holders]
+
+    def sum_of(self, holder: int) -> Residues:
+        return self.extension.combine(self.by_group(holder), self.psi)
+
+    def challenge(self, number: int) -> None:
+        self.layout = Layout(N, 3)
+        self.rho = self.extension.uniform((2,), seed=seed(number), label="rho")
+        self.query = Query(self.extension, self.layout, self.extension.point(seed=seed(number), label="r"))
+
+    def factors(self, holder: int) -> tuple[list[Residues], list[Residues]]:
+        """e psi_g x y, whose sum is e times the sum that was dealt."""
+        weights = self.extension.scale(np.repeat(self.psi, N // self.GROUPS, axis=1), self.rho[:, 0])
+        claim = claims.product_factors(self.extension, self.rows[holder][..., 0], self.rows[holder][..., 1], weights)
+        return [claim.left], [claim.right]
+
+    def sides(self, holder: int) -> tuple[Residues, Residues]:
+        """And rho times (what was dealt of the groups, combined, minus that sum), which is 0."""
+        extension, own = self.extension, []
+        for j in self.holders:
+            dealt = self.sums[j][holder][:, 0]
+            linked = extension.sub(extension.combine(self.influences[j][holder], self.psi), dealt)
+            own.append(extension.add(extension.mul(dealt, self.rho[:, 0]), extension.mul(linked, self.rho[:, 1])))
+        return extension.zeros((len(own),)), np.stack(own, axis=1)
+
+    def prove(self) -> None:
+        self.proofs = [self.proof_of(j) for j in self.holders]
+
+    def run(self, number: int) -> Verdict:
+        self.begin(number)
+        return super().run(number + 1)
+
+
 class Dealer(Committee):
     """A data party proves its indicators: the secret is at 0, and it deals its masks itself."""
 
@@ -208,6 +258,8 @@ KINDS = {
     "opened": "a holder's share of the result",
     "stated": "the combination of that share which a holder deals",
     "dealt again": "a product that a holder deals again",
+    "influence": "a sum by group that a holder deals again",
+    "sum": "a sum that a holder deals for its proof",
     "masks": "a holder's share of the masks",
     "proof": "a share of a proof",
     "answer": "an answer",
@@ -236,6 +288,19 @@ def planted(kind: str, honest: Committee, generator: np.random.Generator) -> tup
         place = generator.integers(N), generator.integers(W)
         dealer.values[place] += int(generator.integers(2, 1 << 20)) * int(generator.choice([-1, 1]))
         return dealer.verdict(), 0
+    if kind in ("influence", "sum"):
+        number = int(generator.integers(1 << 30))
+        sums = Sums(3, 1, field=Field(PRIMES[:1]), width=3, number=number)
+        if kind == "influence":
+            secret = sums.by_group(holder)
+            alter(sums, secret, generator)
+            sums.influences[holder] = sums.deal(secret)
+        sums.begin(number)
+        if kind == "sum":
+            secret = sums.sum_of(holder)[:, None]
+            alter(sums, secret, generator)
+            sums.sums[holder] = sums.deal(secret)
+        return Committee.run(sums, number + 1), holder
     if kind in ("number", "residue"):
         numbers = Numbers(int(generator.integers(1 << 30)))
         if kind == "residue":

@@ -29,18 +29,18 @@ from benchmarks.vfem_coverage import BETA, BLOCKS, COVARIATES, EACH, NAMES, Case
 from colonnade.data.column import Column, Columns
 from colonnade.errors import NotEstimable
 from colonnade.federation.coordinator import Federation
-from colonnade.models.linear.factored import FactoredMoments
 from colonnade.models.linear.gaussian import regression
-from colonnade.models.linear.private import PrivateFit
+from colonnade.models.linear.private import PrivateFit, Released
 from colonnade.models.linear.regress import Regress
-from colonnade.models.private_scales import NORM_BINS, NORM_REACH, Clipping, Spread, cells_of_lengths
+from colonnade.models.linear.selection import extended, noisy_logits
+from colonnade.models.linear.weighed import clipped
+from colonnade.models.matrix import consecutive
+from colonnade.models.private_scales import NORM_BINS, NORM_REACH, Spread, cells_of_lengths
 from colonnade.privacy.randomness import SimulatedRandomness
 from colonnade.statistics.adaptive import AdaptiveMarginal, Axis, release
 from colonnade.statistics.cells import cells
 from colonnade.statistics.describe import adaptive_rounds
-from colonnade.statistics.features import Feature
 from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
-from colonnade.statistics.marginals import Marginal
 
 Array = NDArray[np.float64]
 N, EPSILON, DELTA = 100_000, 3.0, 1e-6
@@ -69,10 +69,8 @@ def shape(method: Regress, n: int, held: dict[str, list[str]], columns: Columns)
         return procedure
 
 
-def released(
-    made: PrivateFit, rows: dict[str, Array], rng: np.random.Generator, *, noise: bool = True
-) -> tuple[FactoredMoments, Clipping, list[Feature], list[Marginal]]:
-    """The four releases from pooled columns (NaN where a record is not there; the response holder has all)."""
+def released(made: PrivateFit, rows: dict[str, Array], rng: np.random.Generator, *, noise: bool = True) -> Released:
+    """The releases from pooled columns (NaN where a record is not there; the response holder has all)."""
     on = 1.0 if noise else 0.0
     level = made.levels
     spread: dict[str, Spread] = {}
@@ -96,24 +94,39 @@ def released(
         scaled = np.column_stack([(rows[one.name] - one.centre) / one.half / NORM_REACH for one in mine])
         scaled = np.clip(scaled[~np.isnan(scaled[:, 0])], -1, 1)
         lengths[party] = cells_of_lengths(scaled) + on * level["norms"] * rng.standard_normal(NORM_BINS)
-    ranged = replace(made.layout, ranges=made.final(standard, spread, lengths)).features
-    blocks, present = [], {}
+    layout = made.layout.with_chosen(ranges=made.final(standard, spread, lengths))
+    blocks, present = {}, {}
     for party in made.parties:
-        mine = [one for one in ranged if one.party == party]
+        mine = layout.own_features(party)
         block = np.column_stack([(rows[one.name] - one.centre) / one.half for one in mine])
         present[party] = ~np.isnan(block[:, 0])
-        clip = Clipping(np.ones(len(mine), dtype=bool), (made.bounds[party],))
-        blocks.append(clip(np.nan_to_num(block), [slice(None)]))
-    extended = np.column_stack([np.ones(len(blocks[0])), *blocks])
-    own = np.column_stack([np.ones(len(blocks[0])), blocks[made.parties.index(made.response_party)]])
-    masks = np.column_stack([present[party] for party in made.others])
-    grams = [own[(masks == np.array(mask)).all(axis=1)] for mask in made.masks]
-    return made.assembled(
-        ranged,
-        spread,
-        _noisy(extended.T @ extended, on * made.gram_sd, rng),
-        np.array([_noisy(part.T @ part, on * made.own_sd, rng) for part in grams]),
+        blocks[party] = clipped(np.nan_to_num(block), made.bounds[party])
+    head = extended(blocks[made.response_party], layout.pairs)
+    masks = np.column_stack([np.zeros((n, 0), dtype=bool), *(present[party] for party in made.others)])
+    chosen = [head[(masks == np.array(mask)).all(axis=1)] for mask in made.masks]
+    patterns = np.array([_noisy(part.T @ part, on * made.own_sd, rng) for part in chosen])
+    logits = noisy_logits(
+        head,
+        masks,
+        patterns.sum(axis=0),
+        gamma=made.gamma,
+        norm=layout.head_norm,
+        sigma=max(on * made.score_sd * made.gamma, 1.0),
+        rand=randomness,
     )
+    layout = made.weighed(layout, spread, patterns, logits)
+    counted = layout.weighing.weights(head) * masks
+    heavy = np.array([_noisy((head * own[:, None]).T @ head, on * made.weighted_sd, rng) for own in counted.T])
+    joined = np.column_stack([head, *(blocks[party] for party in made.others)])
+    places = consecutive((layout.head, *(made.width(party) for party in made.others)))
+    gram = joined.T @ joined
+    for own, place in zip(counted.T, places[1:], strict=True):
+        weighted = joined * own[:, None]
+        gram[: layout.head, place] = weighted[:, : layout.head].T @ joined[:, place]
+        gram[place, place] = weighted[:, place].T @ joined[:, place]
+    upper = np.triu(gram)
+    gram = _noisy(upper + np.triu(upper, 1).T, on * made.gram_sd, rng)
+    return made.assembled(layout, spread, gram, patterns, heavy.reshape(-1, layout.head, layout.head))
 
 
 def _noisy(gram: Array, sd: float, rng: np.random.Generator) -> Array:
@@ -158,7 +171,7 @@ def study(case: Case, repetitions: int, number: int, made: PrivateFit) -> tuple[
         rng = np.random.default_rng([number, repetition])
         rows = draw(case, rng)
         try:
-            found = made.result(*released(made, dict(zip(NAMES, rows.T, strict=True)), rng))
+            found = made.result(released(made, dict(zip(NAMES, rows.T, strict=True)), rng))
             slopes = list(NAMES[:-1])
             private.append(
                 (np.asarray(found.params[slopes], dtype=np.float64), np.asarray(found.bse[slopes], dtype=np.float64))

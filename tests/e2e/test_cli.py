@@ -287,17 +287,17 @@ def test_3_data(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
-def test_3_what_will_not_work_needs_a_yes_where_no_one_is_asked(tmp_path: Path, quiet: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("quiet", [(), ("--quiet",), ("--yes",)])
+def test_3_what_will_not_work_is_run_only_by_who_is_sure(tmp_path: Path, quiet: tuple[str, ...]) -> None:
     file = three_parties_on_disk(tmp_path)
     verb = ("presence-total", "-f", file, "--epsilon", "0.02", "--name", "run", *quiet)
     said = colonnade_says(*verb, code=3)
     assert "This will not work" in said
     assert "would be enough" in said
-    assert "nothing was spent; --yes runs it all the same" in said
+    assert "nothing was spent; --sure runs it all the same" in said
     assert not (tmp_path / "runs").exists()
     assert ledger(tmp_path / "home" / "clinic")["reservations"] == []
-    colonnade_says(*verb, "--yes")
+    colonnade_says(*verb, "--sure")
     assert (tmp_path / "runs" / "run" / "report.html").is_file()
 
 

@@ -18,10 +18,12 @@ import pytest
 from colonnade.errors import ColonnadeError, RosterError, RunError, SchemaError
 from colonnade.federation.config import Consortium
 from colonnade.federation.doctor import examine
+from colonnade.federation.plan import HOPELESS
 from colonnade.federation.provision import Provision, initialise, kit_manifest
 from colonnade.federation.service import CoordinatorService, Queue
 from colonnade.federation.transports.certificates import AUTHORITY, read_certificate
 from colonnade.statistics.describe import Describe
+from colonnade.synthesis.method import Synthesize
 from support.consortium import COMMAND, KIT_MEMBERS, says, written
 
 COLUMNS = {
@@ -209,6 +211,11 @@ def test_a_coordinator_that_stays_goes_on_by_itself(tmp_path: Path, processes: P
     until(lambda: queue.state("exact").state == "failed")
     assert "budget" in queue.state("exact").sentence
     assert "exact has failed" in log.read_text()
+
+    hopeless = queue.ask(Synthesize(model="copula", epsilon=0.001), name="hopeless")  # nobody has seen its plan
+    until(lambda: queue.state(hopeless).state == "failed")
+    assert queue.state(hopeless).sentence.startswith(HOPELESS)
+    assert not (here / "runs" / "hopeless").exists()
 
 
 def test_the_service_renews_certificates(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ a hostile coordinator would like to put there.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -308,6 +309,14 @@ def layout_and_hostile(case: str, stage: Stage, name: str, arguments: Mapping[st
         many = next(k for k in range(1, 50) if stage.later[name].allows({**sound, "weights": [0] * k}, example))
         sound["weights"] = [0] * many
         free["weights"] = [[2**40] * many, [0] * (many + 1), [0.0] * many, [True] * many, [0] * HUGE, None]
+    if "caps" in example:
+        sizes = itertools.product(range(1, 9), range(1, 60))
+        made = ({**sound, "logits": [[0.0] * h] * k, "shares": [0.5] * k, "caps": [1.0] * k} for k, h in sizes)
+        if weighed := next((each for each in made if stage.later[name].allows(each, example)), None):
+            sound, many = weighed, len(weighed["caps"])
+            free["logits"] = [[[NAN] * len(own) for own in weighed["logits"]], weighed["logits"] * HUGE, [[]] * many]
+            free["shares"] = [[share] * many for share in (0.0, -0.5, 1.5, NAN, "0.5", True)] + [[0.5] * HUGE]
+            free["caps"] = [[cap] * many for cap in (0.5, 1e6, NAN, "1")] + [[1.0] * (many + 1), []]
     if name == "training":
         party, width = next(iter(example["context"].items()))
         free["given"] = [{"nobody": []}, {party: ["no such column"]}, {party: [*facts.columns[party]] * HUGE}, None, 1]

@@ -47,6 +47,19 @@ def consortium(folder: Path, seed: int, *, shared: float = 1.0) -> co.Federation
     return co.Federation.local(blocks, key="id", columns=columns, allow=("presence",), seed=seed, runs=folder)
 
 
+def test_a_copula_that_will_not_work_is_known_before_and_the_advice_works(tmp_path: Path) -> None:
+    for seed in range(3):
+        with consortium(tmp_path / str(seed), seed, shared=0.5) as federation:
+            hopeless = co.Synthesize(model="copula", epsilon=0.004, verify=False)
+            plan = federation.plan(hopeless)
+            assert isinstance(federation.run(hopeless, sure=True)[0], NoEstimate)
+            advice = re.search(r"epsilon = ([\d.]+) would be enough", plan.hopeless)
+            assert advice is not None
+            cured = co.Synthesize(model="copula", epsilon=float(advice.group(1)), verify=False)
+            assert not federation.plan(cured).hopeless
+            assert not isinstance(federation.run(cured)[0], NoEstimate)
+
+
 def test_a_regression_that_will_not_work_is_known_before_and_the_advice_works(tmp_path: Path) -> None:
     results: dict[str, list[type]] = {"before": [], "after": []}
     for seed in range(3):
@@ -74,7 +87,16 @@ def test_plan_and_result_advise_by_one_rule_for_the_records_that_are_shared(tmp_
         assert before is not None
         noise = fit.gram_sd
         shared = FactoredMoments(
-            ("a0", "b0"), 1, (1,), np.diag([N / 2.0] * 3), ((True,),), (np.diag([N / 2.0] * 2),), noise, 0.0
+            names=("a0", "b0"),
+            n_own=1,
+            widths=(1,),
+            gram=np.diag([N / 2.0] * 3),
+            masks=((True,),),
+            own=(np.diag([N / 2.0] * 2),),
+            weighted=(np.diag([N / 2.0] * 2),),
+            gram_sd=noise,
+            own_sd=0.0,
+            weighted_sd=0.0,
         )
         assert f"epsilon = {before.group(1)} would be enough, or fewer columns" in fit._rough(0.8, shared)
         advised = co.Regress(response="a0", epsilon=float(before.group(1))).fit(federation)
@@ -145,7 +167,7 @@ def test_the_forecast_noise_of_a_correlation_is_that_of_the_result(tmp_path: Pat
 def test_a_job_without_an_estimate_keeps_what_was_released(tmp_path: Path) -> None:
     with consortium(tmp_path, 0) as federation:
         method = co.Regress(response="a0", epsilon=0.5)
-        with pytest.raises(NotEstimable, match=r"^This will not work: .*epsilon = 17 would be enough.*sure=True"):
+        with pytest.raises(NotEstimable, match=r"^This will not work: .*epsilon = 16 would be enough.*sure=True"):
             method.fit(federation)
         assert not list(federation.runs.glob("*/job.json"))
         parties = [federation.transport[name] for name in federation.facts.parties]  # type: ignore[index]
@@ -173,7 +195,7 @@ SMALL_NETWORK: dict[str, Any] = {"epochs": 10, "batch": 64, "hidden": 8, "cut": 
         (lambda epsilon: co.PolynomialSum(polynomial=POLYNOMIAL, epsilon=epsilon, verify=False), 0.0005),
         (lambda epsilon: co.PresenceTotal(epsilon=epsilon), 0.0005),
         (lambda epsilon: co.Tables(tables=(("a0", "b0"),), epsilon=epsilon, verify=False), 0.05),
-        (lambda epsilon: co.Synthesize(model="field", columns=("a0", "b0"), epsilon=epsilon, verify=False), 0.05),
+        (lambda epsilon: co.Synthesize(model="field", columns=("a0", "b0"), epsilon=epsilon, verify=False), 0.005),
         (lambda epsilon: co.Complete(parties=("a",), epsilon=epsilon, **SMALL_NETWORK), 1.0),
     ],
     ids=["moments", "polynomial", "presence", "tables", "field", "completion"],

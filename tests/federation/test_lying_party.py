@@ -22,6 +22,7 @@ from colonnade.errors import VerificationFailed
 from colonnade.federation.coordinator import Federation
 from colonnade.privacy.ledger import Budget
 from colonnade.secure.sizes import Sizes
+from colonnade.statistics import moments as moments_module
 from colonnade.statistics.moments import MOST_NORM_TRAFFIC, MomentComputation, Moments, MomentsLayout
 from colonnade.statistics.norms import Norm
 from colonnade.statistics.tables import Tables, TablesLayout
@@ -169,6 +170,34 @@ def test_a_bit_that_differs_from_prime_to_prime_is_found(
         method.fit(federation, sure=True)
     monkeypatch.setattr(Sizes, "false", lambda self, answers, threshold: ((), False))
     assert method.fit(federation, sure=True).noise_sd  # nothing else finds it
+
+
+def test_full_verification_proves_norms_whatever_it_costs(
+    federation: Federation, lying: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a job that is too large for it by the rule, as every job is here: the option asks for it, in requests too."""
+    monkeypatch.setattr(moments_module, "MOST_NORM_ENTRIES", 0)
+    methods = {
+        verify: Moments(epsilon=0.1, columns=("income", "z"), presence="ignore", verify=verify)
+        for verify in (True, "full")
+    }
+    plans = {verify: " ".join(federation.plan(method).notes) for verify, method in methods.items()}
+    assert NORMS_NOT_PROVEN in plans[True]
+    assert 'verify="full" asks for it' in plans[True]
+    assert "Rows of numbers are proven to be within" in plans["full"]
+    large = Moments(verify="full").layout(replace(federation.facts, n=1_000_000), federation.roster)
+    assert large.norms
+    assert "CPU seconds" in large.proof_notes[0]
+
+    def long(rows: NDArray[Any]) -> NDArray[Any]:
+        lie = rows.astype(np.int64)
+        lie[TARGETS[0], -1] = 100 * 4096
+        return lie
+
+    lying(MomentsLayout, "_quantised", long)
+    assert methods[True].fit(federation, sure=True).noise_sd
+    with pytest.raises(VerificationFailed, match="the size of the rows by 'B' is false"):
+        methods["full"].fit(federation, sure=True)
 
 
 def test_numbers_are_not_proven_where_it_costs_too_much(federation: Federation, lying: Any) -> None:

@@ -7,6 +7,7 @@ A refusal comes before the first reservation at any party. After it, a job retur
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -21,7 +22,15 @@ import pytest
 import colonnade as co
 from colonnade.catalogue import CATALOGUE, WITHOUT_BOUND
 from colonnade.durable import Database
-from colonnade.errors import BudgetExceeded, ColonnadeError, NotApproved, PartyLost, RunError, UnboundedNotAllowed
+from colonnade.errors import (
+    BadPrivacyParameter,
+    BudgetExceeded,
+    ColonnadeError,
+    NotApproved,
+    PartyLost,
+    RunError,
+    UnboundedNotAllowed,
+)
 from colonnade.evaluation.report import view_of, write_report
 from colonnade.federation.catalogue import EXTRAS
 from colonnade.federation.config import Spec
@@ -30,6 +39,7 @@ from colonnade.federation.messages import Request
 from colonnade.federation.method import NoEstimate
 from colonnade.federation.run_folder import RunFolder
 from colonnade.privacy.ledger import Ledger
+from colonnade.statistics.forecast import FORECAST
 from support.small import COLUMNS, three_overlapping_blocks
 
 PARTIES = ("clinic", "court", "bank")
@@ -76,6 +86,9 @@ def test_every_method_is_walked() -> None:
     assert {name for name, _ in CASES.values()} == set(CATALOGUE.names) & {*CATALOGUE.own(), *CATALOGUE.papers()}
 
 
+ALLOWED = (*WITHOUT_BOUND, "presence-to-coordinator", "fm-sketches")
+
+
 def made(case: str, **options: Any) -> Any:
     name, stated = CASES[case]
     return CATALOGUE.make(name, {**stated, **options})
@@ -97,17 +110,21 @@ def ready(
         home=folder / "home",
         transport=transport,
         seed=1,
-        allow=(*WITHOUT_BOUND, "presence-to-coordinator", "fm-sketches"),
+        allow=ALLOWED,
     )
     with Federation.from_spec(described, runs=folder / "runs", aligned=not method.makes_cohort) as federation:
         yield federation
 
 
 def ledgers(federation: Federation) -> list[int]:
-    """The number of rows of each ledger, wherever its party runs."""
+    """The number of rows of each ledger, wherever its party runs; a party makes its own with its first job."""
     rows = []
     for party in PARTIES:
-        with closing(Database(Path(federation.transport.where(party)).parent / "party.db", read_only=True)) as database:
+        path = Path(federation.transport.where(party)).parent / "party.db"
+        if not path.exists():
+            rows.append(0)
+            continue
+        with closing(Database(path, read_only=True)) as database:
             rows.append(Ledger(database, create=False).chain.head().rows)
     return rows
 
@@ -131,7 +148,7 @@ def test_what_is_refused_anywhere_is_reserved_nowhere(
 ) -> None:
     method = made(case)
     with ready(tmp_path, method) as federation:
-        packages = (*method.needed(), *method.needed_to_fit())
+        packages = method.needed()
         plan = federation.plan(method)
         if packages:
             with monkeypatch.context() as patched:
@@ -152,7 +169,7 @@ def test_what_is_refused_anywhere_is_reserved_nowhere(
                 with pytest.raises(UnboundedNotAllowed):
                     federation.run(plan)
                 party.policy = policy
-            if place == PARTIES[len(case) % 3] and any(leaf.mechanism not in ("free", "unbounded") for leaf in mine):
+            if any(leaf.mechanism not in ("free", "unbounded") for leaf in mine):
                 party.ledger.budget = co.Budget(epsilon=1e-4, delta=1e-9)
                 with pytest.raises(BudgetExceeded):
                     federation.run(plan)
@@ -189,21 +206,50 @@ def left_behind(federation: Federation, method: Any) -> str:
 
 
 SMALL_EPSILON = {
+    "align": "result",
     "describe": "result",
+    "copula": "no estimate",
+    "field": "result",
     "private regression": "no estimate",
     "private selection": "no estimate",
+    "private completion": "result",
+    "pca": "result",
+    "classify": "result",
     "moments": "result",
     "tables": "result",
     "polynomial": "result",
     "presence": "result",
+    "blind rsa": "result",
+    "vcds": "result",
+    "evcds": "result",
+    "ievcds": "result",
+    "vertimrf": "result",
 }
+
+
+def test_every_private_method_is_walked_with_a_small_epsilon() -> None:
+    private = {case for case in CASES if getattr(made(case), "epsilon", None) is not None}
+    assert private == {*SMALL_EPSILON, "sqm-logistic"}
 
 
 @pytest.mark.parametrize("case", SMALL_EPSILON)
 def test_too_small_an_epsilon_gives_a_result_or_says_that_there_is_none(tmp_path: Path, case: str) -> None:
     method = made(case, epsilon=0.05)
     with ready(tmp_path, method) as federation:
+        plan = federation.plan(method)
+        assert any(FORECAST in note or "moves a correlation" in note for note in plan.notes) or (
+            case == "describe"  # a line for each column
+        )
+        assert plan.hopeless or SMALL_EPSILON[case] == "result"
         assert left_behind(federation, method) == SMALL_EPSILON[case]
+
+
+def test_noise_beyond_any_integer_is_refused_by_the_plan_and_its_cure_works(tmp_path: Path) -> None:
+    with ready(tmp_path, made("sqm-logistic")) as federation:
+        with pytest.raises(BadPrivacyParameter, match="choose a smaller gamma"):
+            federation.plan(made("sqm-logistic", epsilon=0.05))
+        assert ledgers(federation) == [0, 0, 0]
+        assert left_behind(federation, made("sqm-logistic", epsilon=0.05, gamma=1024)) == "result"
 
 
 def few(n: int) -> dict[str, pd.DataFrame]:
@@ -227,9 +273,11 @@ def apart() -> dict[str, pd.DataFrame]:
 ODD = {"few": lambda: few(8), "constant": constant, "apart": apart}
 
 
-@pytest.mark.parametrize("odd", ODD)
+STATISTICS = ["describe", "exact regression", "private regression", "exact selection", "selection in rounds", "tables"]
+
+
 @pytest.mark.parametrize(
-    "case", ["describe", "exact regression", "private regression", "exact selection", "selection in rounds", "tables"]
+    ("case", "odd"), [*((case, "few") for case in CASES), *itertools.product(STATISTICS, ("constant", "apart"))]
 )
 def test_odd_data_give_a_result_or_say_that_there_is_none(tmp_path: Path, case: str, odd: str) -> None:
     method = made(case)
@@ -344,21 +392,27 @@ def under(federation: Federation, party: str, **policy: Any) -> None:
     process.wait()
 
 
-@pytest.mark.parametrize(("transport", "refusing"), [("processes", "bank"), ("network", "clinic")])
-def test_elsewhere_too_what_is_refused_anywhere_is_reserved_nowhere(
-    tmp_path: Path, transport: str, refusing: str
-) -> None:
+@pytest.mark.parametrize("transport", ["processes", "network"])
+def test_elsewhere_too_what_is_refused_anywhere_is_reserved_nowhere(tmp_path: Path, transport: str) -> None:
+    """Every method, refused by every party for want of an allowance or of budget."""
     with ready(tmp_path, made("describe"), transport=transport) as federation:
         for place, case in zip(PARTIES, ("exact regression", "tables", "describe"), strict=True):
             back = lost(federation, place, "check")
             with pytest.raises(PartyLost):
                 federation.run(made(case), sure=True)
             back()
-        under(federation, refusing, allow=[], budget={"epsilon": 1e-4, "delta": 1e-9})
-        for case, refusal in (("exact regression", UnboundedNotAllowed), ("describe", BudgetExceeded)):
-            with pytest.raises(refusal, match=refusing if refusal is BudgetExceeded else "1 party refuses"):
-                federation.run(made(case), sure=True)
-        assert ledgers(federation) == [0, 0, 0]
+        plans = {case: federation.plan(made(case)) for case in CASES if not made(case).makes_cohort}
+        for refusing in PARTIES:
+            under(federation, refusing, allow=[], budget={"epsilon": 1e-4, "delta": 1e-9})
+            for case, plan in plans.items():
+                mine = [leaf for cost in plan.costs(refusing) for leaf in cost.leaves() if leaf.mechanism != "free"]
+                if mine:
+                    expected = UnboundedNotAllowed if any(leaf.unbounded for leaf in mine) else BudgetExceeded
+                    with pytest.raises(expected):
+                        federation.run(plan, sure=True)
+                    assert ledgers(federation) == [0, 0, 0], case
+            if refusing != PARTIES[-1]:
+                under(federation, refusing, allow=list(ALLOWED), budget={"epsilon": 100.0, "delta": 1e-2})
         assert not federation.runs.exists() or not list(federation.runs.iterdir())
 
         federation.check = lambda plan: None  # type: ignore[method-assign]
@@ -369,3 +423,13 @@ def test_elsewhere_too_what_is_refused_anywhere_is_reserved_nowhere(
         for place in PARTIES:
             with closing(Database(tmp_path / "home" / place / "party.db", read_only=True)) as database:
                 assert Ledger(database, create=False).costs() == []
+
+
+@pytest.mark.parametrize("transport", ["processes", "network"])
+def test_elsewhere_too_few_records_and_a_small_epsilon_leave_a_result_or_none(tmp_path: Path, transport: str) -> None:
+    with ready(tmp_path, made("describe"), few(8), transport=transport) as federation:
+        for number, (case, options) in enumerate(
+            [("describe", {}), ("exact regression", {}), ("private regression", {"epsilon": 0.05}), ("tables", {})]
+        ):
+            federation.runs = tmp_path / f"runs {number}"
+            left_behind(federation, made(case, **options))

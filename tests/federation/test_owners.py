@@ -102,11 +102,13 @@ def test_moments_by_pattern_are_paid_by_the_parties_of_the_patterns(tmp_path: Pa
         plan = federation.plan(co.Regress(response="sued", columns=("age", "rating"), epsilon=3.0, delta=1e-6))
         stages = {stage.step: stage for stage in plan.stages}
         own, told = stages[private.own_moments.name], stages[private.tell_presence.name]
-        (computed,) = own.costs.values()
-        assert computed.mechanism == "gaussian"
-        assert set(told.costs) == {"clinic", "bank"}
-        for cost in told.costs.values():
-            assert computed in cost.parts
+        again = stages[private.weighted_moments.name]
+        computed = [leaf for stage in (own, again) for cost in stage.costs.values() for leaf in cost.leaves()]
+        assert [leaf.mechanism for leaf in computed] == ["gaussian"] * 3
+        assert set(own.costs) == set(again.costs) == {"court"}
+        assert set(told.costs) == {"clinic", "bank", "court"}
+        for party in ("clinic", "bank"):
+            assert all(leaf in told.costs[party].parts for leaf in computed)
         # What one party pays is below the whole, what a person pays is the whole, and neither counts it twice.
         assert bounded(plan.costs("clinic")) < 3.0 * 1.001
         assert bounded(plan.costs()) == pytest.approx(3.0, rel=0.02)

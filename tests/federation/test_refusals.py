@@ -114,7 +114,6 @@ def test_a_budget_is_told_to_one_digit_upwards(left: float, told: float) -> None
 @pytest.mark.parametrize(
     ("method", "package", "extra"),
     [
-        (co.Synthesize(model="field", epsilon=1.0), "mbi", "mrf"),
         (co.Complete(), "optax", "completion"),
     ],
     ids=lambda value: getattr(value, "name", value),

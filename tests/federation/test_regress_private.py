@@ -60,7 +60,7 @@ def test_a_party_that_does_not_show_its_mask_takes_no_part(tmp_path: Path) -> No
 
 def test_binary_and_categorical_columns_and_only_planned_steps(tmp_path: Path) -> None:
     """Hardly any noise, nothing missing: ordinary least squares, up to what clipping numeric columns costs (a third of
-    a standard error). The plan, beyond which a party refuses every request, names six steps."""
+    a standard error). The plan, beyond which a party refuses every request, names these steps."""
     whole = table(3000)
     with federation(tmp_path, whole, allow=("presence",)) as parties:
         wanted = Regress(response="wage", epsilon=1e8)
@@ -87,6 +87,7 @@ def test_binary_and_categorical_columns_and_only_planned_steps(tmp_path: Path) -
         "block_norms",
         "tell_presence",
         "own_moments",
+        "weighted_moments",
         "marginal",
         *joint,
     }

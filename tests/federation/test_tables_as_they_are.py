@@ -99,8 +99,6 @@ def test_descriptions_speak_of_dates(federation: co.Federation) -> None:
 def test_synthetic_tables_have_dates_in_the_range_and_read_back(
     federation: co.Federation, model: str, file_format: str
 ) -> None:
-    if model == "field":
-        pytest.importorskip("mbi")
     names = ("opened", "visit", "income", "age") if model == "copula" else ("opened", "visit", "town")
     method = co.Synthesize(epsilon=60.0, delta=1e-6, columns=names, model=model, file_format=file_format, rows=300)
     result, run = federation.run(method)

@@ -21,7 +21,7 @@ from colonnade.federation.job import Job, Progress
 from colonnade.federation.messages import Request
 from colonnade.federation.party import Party
 from colonnade.federation.stage import SEALED
-from colonnade.models.linear.combined import NOT_WEIGHTED
+from colonnade.models.linear.combined import VERIFIED_COST
 from colonnade.models.linear.regress import Regress
 from colonnade.papers.vfem.method import VFEM
 from colonnade.secure.field import BATCH_ROWS
@@ -211,7 +211,7 @@ def test_the_server_view_is_verified_too(federation: Federation, monkeypatch: py
 
 
 def test_regressions_say_what_is_verified(federation: Federation) -> None:
-    """Moments by pattern are; what is weighted by presence is not, nor is the Gram matrix of the paper's rounds."""
+    """The default is; other families are only if asked for, and the Gram matrix of the paper's rounds is not."""
     columns: dict[str, Any] = {"response": "age", "columns": ("visits", "sued", "rating")}
 
     def noted(method: Any) -> tuple[bool, list[str]]:
@@ -221,7 +221,14 @@ def test_regressions_say_what_is_verified(federation: Federation) -> None:
 
     assert noted(Regress(missing="em", **columns)) == (True, [])
     assert noted(Regress(epsilon=50.0, **columns)) == (True, [])
-    assert noted(Regress(**columns)) == (True, [NOT_WEIGHTED])
+    assert noted(Regress(**columns)) == (True, [])
+    assert VERIFIED_COST in federation.plan(Regress(**columns)).notes
+    sick: dict[str, Any] = {"response": "sued", "columns": ("age", "rating"), "family": "binomial"}
+    verified_fit, (note,) = noted(Regress(**sick))
+    assert not verified_fit
+    assert note.startswith(verified.NOT_VERIFIED)
+    assert "three times the CPU time" in note
+    assert noted(Regress(verify="full", **sick)) == (True, [])
     assert noted(Regress(verify=False, **columns)) == (False, [verified.NOT_VERIFIED])
     assert noted(VFEM(**columns)) == (False, [verified.NOT_VERIFIED])
 

@@ -59,10 +59,12 @@ def _pca(options: Options) -> tuple[str, Options]:
 
 
 def _classify(options: Options) -> tuple[str, Options]:
+    """Moments were the default; rounds of noisy scores are now, wherever their noise allows it (`moved.ROUNDS`)."""
     batches = ("sampling", "rounds", "learning_rate", "radius")
     options = _renamed(options, block="tile")
-    if options.pop("solver") == "moments":
+    if options["solver"] == "moments":
         return "classify", {name: value for name, value in options.items() if name not in batches}
+    options.pop("solver")
     for name in ("presence", "ridge", "tile"):  # of moments
         options.pop(name)
     return "sqm-logistic", options

@@ -15,13 +15,14 @@ from colonnade.federation.catalogue import CATALOGUE
 from colonnade.models.classify import Classify, moment_auc, noise_ridge, separation, solve_moments
 from colonnade.models.matrix import SecondMoments
 from support.buyers import NAMES, buyers, buyers_federation, pooled
+from support.small import committee_of
 
 
-def test_the_exact_fit_is_the_least_squares_fit_of_the_taylor_gradient(tmp_path: Path) -> None:
+def test_the_exact_fit_is_the_least_squares_fit_of_the_taylor_gradient(tmp_path: Path, engine: str) -> None:
     """x (w.x / 4 - s / 2) summed is zero exactly where w solves least squares on 2 s: numpy's lstsq is the oracle."""
     frame = buyers()
     rows, sign = pooled(frame)
-    with buyers_federation(tmp_path, frame, allow=("exact-moments",)) as parties:
+    with buyers_federation(tmp_path, frame, allow=("exact-moments",), **committee_of(engine)) as parties:
         model = Classify(response="bought", epsilon=None, gamma=1024).fit(parties)
     order = [model.feature_names_.index(name) for name in NAMES]
     expected = np.linalg.lstsq(np.column_stack([np.ones(len(frame)), rows]), 2 * sign, rcond=None)[0]

@@ -206,7 +206,7 @@ def test_what_is_said_about_missing_data_is_what_happens(
         assert AT_RANDOM not in said
 
 
-def test_records_of_a_pattern_that_is_not_declared_are_left_out(tmp_path: Path) -> None:
+def test_records_of_a_pattern_that_is_not_declared_are_left_out(tmp_path: Path, engine: str) -> None:
     """The method says so; and values that only such records have change nothing."""
     table = pooled_table(600, seed=5)
     results = []
@@ -220,7 +220,8 @@ def test_records_of_a_pattern_that_is_not_declared_are_left_out(tmp_path: Path) 
             model="copula", epsilon=None, presence="known", correlation="em", patterns=((True, True, True),)
         )
         assert "Records of a pattern that is not declared are left out." in method.missing_data()
-        with three_parties(tmp_path / str(number), blocks=blocks, columns=DECLARED, allow=EXACT, seed=1) as parties:
+        given = computing_by(engine, blocks)
+        with three_parties(tmp_path / str(number), columns=DECLARED, allow=EXACT, seed=1, **given) as parties:
             results.append(method.fit(parties).model.correlation)
     assert np.abs(results[0] - results[1]).max() < 1e-3, "but for the rounding of scores, which the seed's plan decides"
 
@@ -292,7 +293,7 @@ def test_a_declared_single_category_is_legal(tmp_path: Path) -> None:
 
 def test_two_records_are_too_few_to_say_anything(tmp_path: Path) -> None:
     with federation(tmp_path, pooled_table(2), seed=1) as parties:
-        result = Synthesize(model="copula", epsilon=1.0).fit(parties)
+        result = Synthesize(model="copula", epsilon=1.0).fit(parties, sure=True)
     assert isinstance(result, NoEstimate)
     assert "leave them out" in result.reason
 
@@ -384,7 +385,7 @@ def test_what_the_facts_do_not_allow_is_refused_in_the_plan(tmp_path: Path) -> N
             parties.plan(Synthesize(model="copula", clip={"clinic": -1.0}))
 
 
-def test_point_masses_and_a_wide_range_come_back(tmp_path: Path) -> None:
+def test_point_masses_and_a_wide_range_come_back(tmp_path: Path, engine: str) -> None:
     """60 % zeros at a correlation of 0.6 with a lognormal column on nine declared decades, epsilon 3. Oracle: the
     shares, the median and the correlation that the rows were drawn with."""
     rng = np.random.default_rng(8)
@@ -405,8 +406,7 @@ def test_point_masses_and_a_wide_range_come_back(tmp_path: Path) -> None:
             Column(name="sued", kind="binary", categories=("no", "yes")),
         ]
     )
-    home = {"home": tmp_path / "home", "runs": tmp_path / "runs"}
-    with Federation.local(blocks, key="id", columns=columns, seed=5, **home) as federation:
+    with three_parties(tmp_path, columns=columns, seed=5, **computing_by(engine, blocks)) as federation:
         table = Synthesize(model="copula", epsilon=3.0, delta=1e-6).fit(federation)
     rows = table.sample(20_000)
     assert (rows["hours"] == 0).mean() == pytest.approx(0.6, abs=0.03)

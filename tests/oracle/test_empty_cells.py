@@ -21,6 +21,7 @@ from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from colonnade.statistics.tables import Tables
 from colonnade.synthesis.method import Synthesize
 from support.gaps import COLUMNS, HELD, blocks_with_gaps, gaps_federation, with_rule, without_gaps
+from support.small import committee_of
 
 ROUNDS = ("party-predictor", "response-residuals", "gradients", "coefficients", "record-count", "loss")
 EVERY = ("presence", "exact-moments", "exact-marginals", "exact-polynomial", "exact-tables", *ROUNDS)
@@ -71,16 +72,24 @@ DROPPED: dict[str, tuple[Any, Callable[[Any], np.ndarray]]] = {
 }
 
 
-@pytest.mark.parametrize("which", DROPPED)
-def test_a_dropped_record_is_one_that_its_party_lacks(tmp_path: Path, which: str) -> None:
+OF_HOLDERS = ("regress", "select by rounds")
+"""What parties in pairs do not compute, or compute as share holders do."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "which"),
+    [*(("holders", which) for which in DROPPED), *(("pair", which) for which in DROPPED if which not in OF_HOLDERS)],
+)
+def test_a_dropped_record_is_one_that_its_party_lacks(tmp_path: Path, engine: str, which: str) -> None:
     """The same numbers as from blocks without the records that have an empty cell, be it of the response."""
     method, numbers = DROPPED[which]
     used = ("debt", "rating", "claims")  # the registry has all records: the cohort stays the same
     blocks = blocks_with_gaps(names=used, share=0.08)
-    with gaps_federation(tmp_path / "gaps", blocks, with_rule("drop", used), allow=EVERY) as federation:
+    options = {"allow": EVERY, **committee_of(engine)}
+    with gaps_federation(tmp_path / "gaps", blocks, with_rule("drop", used), **options) as federation:
         assert any("count" in note and "lacks" in note for note in federation.plan(method).notes)
         got = numbers(method.fit(federation))
-    with gaps_federation(tmp_path / "without", without_gaps(blocks, used), COLUMNS, allow=EVERY) as federation:
+    with gaps_federation(tmp_path / "without", without_gaps(blocks, used), COLUMNS, **options) as federation:
         wanted = numbers(method.fit(federation))
     # The default of `regress` combines two estimates by the covariance of random groups, which moves it a little.
     limit = 5e-3 if which == "regress" else 1e-3
@@ -111,11 +120,11 @@ def in_features(blocks: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("presence", ["secret", "known"])
-def test_masked_moments_are_pairwise_ones(tmp_path: Path, presence: Any) -> None:
+def test_masked_moments_are_pairwise_ones(tmp_path: Path, engine: str, presence: Any) -> None:
     """Counts, means and covariances over the records in which both cells are filled, exactly: gamma rounds nothing."""
     few = tuple(COLUMNS) if presence == "secret" else ("debt", "sector", "claims")
     blocks = blocks_with_gaps(names=few, share=0.1)
-    with gaps_federation(tmp_path, blocks, with_rule("mask", few)) as federation:
+    with gaps_federation(tmp_path, blocks, with_rule("mask", few), **committee_of(engine)) as federation:
         moments = Moments(epsilon=None, presence=presence).fit(federation)
     table = in_features(blocks)[[feature.name for feature in moments.features]]
     filled = table.notna().astype(float)
@@ -152,15 +161,17 @@ def pooled_em(table: np.ndarray, steps: int = 500) -> np.ndarray:
     return covariance
 
 
-def test_regression_over_cell_patterns_is_that_of_a_pooled_em(tmp_path: Path) -> None:
+def test_regression_over_cell_patterns_is_that_of_a_pooled_em(tmp_path: Path, engine: str) -> None:
     """Two columns ask for patterns of their empty cells; the response is one of them, and its records are used."""
     masked = ("debt", "claims")
     blocks = blocks_with_gaps(250, names=masked, share=0.15)
     columns = ("size", "debt", "claims")
-    with gaps_federation(tmp_path, blocks, with_rule("mask", masked)) as federation:
-        plan = federation.plan(Regress(response="claims", columns=columns))
+    # The default, "combined", is EM where cells are masked; parties in pairs are asked for EM by name.
+    way: dict[str, Any] = {} if engine == "holders" else {"missing": "em"}
+    with gaps_federation(tmp_path, blocks, with_rule("mask", masked), **committee_of(engine)) as federation:
+        plan = federation.plan(Regress(response="claims", columns=columns, **way))
         assert any("pattern, which the share holders see" in note for note in plan.notes)
-        fit = Regress(response="claims", columns=columns).fit(federation)
+        fit = Regress(response="claims", columns=columns, **way).fit(federation)
     table = in_features(blocks)[["size", "debt", "claims"]].to_numpy()
     covariance = pooled_em(table[~np.isnan(table[:, 2])])
     slopes = np.linalg.solve(covariance[:2, :2], covariance[:2, 2])
@@ -181,10 +192,10 @@ def test_too_many_cell_patterns_become_dropped_records(tmp_path: Path) -> None:
 # --- levels -------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_cell_can_be_a_level(tmp_path: Path) -> None:
+def test_an_empty_cell_can_be_a_level(tmp_path: Path, engine: str) -> None:
     blocks = blocks_with_gaps(share=0.1)
     cells = {name: block[name] for block in blocks.values() for name in block.columns[1:]}
-    with gaps_federation(tmp_path, blocks, with_rule("level")) as federation:
+    with gaps_federation(tmp_path, blocks, with_rule("level"), **committee_of(engine)) as federation:
         tables = Tables(tables=(("sector",), ("debt",), ("rating", "sued")), epsilon=None, bins=4).fit(federation)
         moments = Moments(epsilon=None, presence="secret", columns=("sector", "debt")).fit(federation)
     assert tables["sector",].tolist() == [

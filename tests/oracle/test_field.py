@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,11 @@ from colonnade.federation.roster import Roster
 from colonnade.papers.vertimrf.frequency_oracle import FrequencyOracle, column_bins
 from colonnade.papers.vertimrf.method import Encoder
 from colonnade.papers.vertimrf.sketches import FMSketches
-from colonnade.synthesis.field import fit as inference
 from colonnade.synthesis.field.fit import Measurement
 from colonnade.synthesis.field.procedure import FieldSynthesis, available, cell_limit, what_stood_out
 from colonnade.synthesis.field.rounds import TableRounds
 from colonnade.synthesis.field.schema import Schema, TableQuery
+from colonnade.synthesis.inference import mean, ols, quantile, share
 from colonnade.synthesis.method import Synthesize
 from colonnade.synthesis.table import read_table
 from support.fields import CATEGORIES, dependent_blocks
@@ -254,10 +255,10 @@ def test_it_says_when_no_cross_party_dependence_stood_out(federation: Federation
     assert what_stood_out(schema, [("age", "visits"), ("sector", "rating"), ("rating", "sued")]) == []
 
 
-def test_triples_take_the_place_of_their_pairs(tmp_path: Path) -> None:
+def test_triples_take_the_place_of_their_pairs(tmp_path: Path, engine: str) -> None:
     """Small domains and a large budget: tables of three columns are measured in the last round, none of three
     parties; all budget is spent, and a table's columns lie in one clique of the field. None if none are asked for."""
-    with three_parties(tmp_path, blocks=dependent_blocks(), seed=2) as federation:
+    with three_parties(tmp_path, seed=2, **computing_by(engine, dependent_blocks())) as federation:
         options: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-4, "cells": 3, "iterations": 100, "tables": 8}
         result = field(theta_triples=2.0, **options).fit(federation)
         without = field(theta_triples=None, **options).fit(federation)
@@ -281,6 +282,98 @@ def test_the_plan_spends_what_was_asked_for_in_both_views(tmp_path: Path) -> Non
         plan = federation.plan(field(epsilon=0.7, delta=1e-5))
         assert plan.stage("private cuts").counts == {"clinic": 1}, "each of ten integers has a cell"
         assert 0.6 < plan.total().epsilon <= 0.7
+
+
+# --- second moments -----------------------------------------------------------------------------------------------
+
+EXACT = ("exact-tables", "exact-moments")
+SMALL: dict[str, Any] = {"cells": 5, "iterations": 50, "max_clique": 2000, "theta_triples": None, "moment_share": 0.3}
+
+
+def features_of(real: pd.DataFrame) -> pd.DataFrame:
+    """By hand: declared ranges and codes on [-1, 1], an indicator for each category but the first."""
+    return pd.DataFrame(
+        {
+            "1": np.ones(len(real)),
+            "age": real["age"] / 50 - 1,
+            "visits": real["visits"] / 4.5 - 1,
+            "sued": np.where(real["sued"] == "yes", 1.0, -1.0),
+            "sector[trade]": (real["sector"] == "trade").astype(float),
+            "sector[mining]": (real["sector"] == "mining").astype(float),
+            "rating": real["rating"].map({"C": -1.0, "B": 0.0, "A": 1.0}),
+        }
+    )
+
+
+def test_second_moments_and_what_rests_on_them_are_those_of_the_pooled_records(tmp_path: Path, engine: str) -> None:
+    """With the noise off. The field has two tables only, so its own rows give other coefficients."""
+    blocks = dependent_blocks(900)
+    rng = np.random.default_rng(1)
+    blocks["clinic"]["age"] = np.clip(blocks["clinic"]["age"] + rng.normal(0, 8, 900), 0, 100)
+    real = blocks["clinic"].merge(blocks["court"]).merge(blocks["bank"])
+    with three_parties(tmp_path, allow=EXACT, seed=1, **computing_by(engine, blocks)) as federation:
+        table = field(epsilon=None, tables=2, **SMALL).fit(federation, sure=True)
+    assert table.evidence is not None
+    moments = table.evidence.moments  # type: ignore[attr-defined]
+    design = features_of(real)[list(moments.entries[0])]
+    np.testing.assert_allclose(moments.grams[0], design.T @ design, atol=1e-3 * 900)
+    indicator = {"no": 0.0, "yes": 1.0}
+    x = np.column_stack([np.ones(900), real["sued"].map(indicator), real["rating"].map({"C": 0, "B": 1, "A": 2})])
+    there = np.linalg.lstsq(x, real["age"].to_numpy(), rcond=None)[0]
+    estimator = ols("age", ["sued", "rating"])
+    found = table.analyse(estimator, unproven=True)
+    np.testing.assert_allclose(found["estimate"], there, atol=0.6)
+    assert np.abs(np.asarray(estimator(table.sample(20_000))) - there).max() > 2, "rows alone are off"
+    assert table.analyse(mean("age"))["estimate"].iloc[0] == pytest.approx(real["age"].mean(), abs=0.05)
+    assert "released numbers" in table.valid_for(("age", "sued"))
+
+
+def test_second_moments_of_records_that_parties_lack_stand_for_all(tmp_path: Path) -> None:
+    blocks = three_overlapping_blocks(N)
+    with three_parties(tmp_path, allow=EXACT, seed=1, blocks=blocks) as federation:
+        table = field(epsilon=None, tables=2, **SMALL).fit(federation, sure=True)
+    found = table.analyse(mean("age")).iloc[0]
+    own = blocks["clinic"]["age"]
+    assert found["estimate"] == pytest.approx(own.mean(), abs=0.1)
+    assert found["standard_error"] == pytest.approx(own.std() / math.sqrt(len(own)), rel=0.1), "fewer records, not n"
+
+
+def test_second_moments_have_their_noise_and_their_cost(tmp_path: Path) -> None:
+    """The sum of squared noise of 27 entries in units of its sd: chi squared, within 1e-4 on each side."""
+    blocks = dependent_blocks(900)
+    real = blocks["clinic"].merge(blocks["court"]).merge(blocks["bank"])
+    method = field(epsilon=3.0, delta=1e-5, cuts="declared", verify=False, **SMALL)
+    with three_parties(tmp_path, blocks=blocks, seed=3) as federation:
+        plan = federation.plan(method)
+        procedure = FieldSynthesis(method, federation.facts, federation.roster)
+        assert 2.9 < plan.total().epsilon <= 3.0
+        cost = plan.stage("second moments: share rows").costs
+        assert {party for party in federation.facts.parties if cost[party].mechanism == "free"} == set()
+        table = method.fit(federation, sure=True)
+    assert procedure.moments is not None
+    moments = table.evidence.moments  # type: ignore[union-attr]
+    assert moments.noise_sd == procedure.moments.layout.noise_sd
+    design = features_of(real)[list(moments.entries[0])]
+    upper = np.triu_indices(7)
+    noise = (moments.grams[0] - (design.T @ design).to_numpy())[upper] / moments.noise_sd
+    assert 7.0 < float((noise[1:] ** 2).sum()) < 64.0
+    without = FieldSynthesis(replace(method, moment_share=0.0), federation.facts, federation.roster)
+    ratio = np.sqrt(np.array(procedure.rounds.mus) / np.array(without.rounds.mus))
+    np.testing.assert_allclose(ratio, 1 / math.sqrt(0.7), rtol=0.05)
+
+
+def test_a_number_in_cells_has_no_interval_without_moments(fitted: Any) -> None:
+    """Shares and quantiles have; what is withheld says how to get it."""
+    real, result, _ = fitted
+    bit = result.analyse(share("sued", "yes")).iloc[0]
+    assert bit["lower"] < (real["sued"] == "yes").mean() < bit["upper"]
+    middle = result.analyse(quantile("age", 0.5)).iloc[0]
+    assert middle["lower"] <= real["age"].median() <= middle["upper"]
+    with pytest.warns(UserWarning, match="moment_share"):
+        withheld = result.analyse(mean("age"))
+    assert np.isnan(withheld["lower"].iloc[0])
+    assert list(withheld.attrs["withheld"]) == ["estimate"]
+    assert np.isfinite(result.analyse(mean("age"), unproven=True).to_numpy()).all()
 
 
 def test_a_table_counts_what_all_its_parties_have_and_is_scaled_to_the_cohort(tmp_path: Path, engine: str) -> None:
@@ -309,7 +402,7 @@ def test_a_table_counts_what_all_its_parties_have_and_is_scaled_to_the_cohort(tm
     assert not np.array_equal(tables[0][("rating",)], tables[1][("rating",)])
 
 
-def test_an_empty_cell_is_a_value_of_its_own(tmp_path: Path) -> None:
+def test_an_empty_cell_is_a_value_of_its_own(tmp_path: Path, engine: str) -> None:
     """What `missing_data` says about a record that is there: a third of the ratings are empty, and so are the rows'."""
     n = 900
     keys = [f"K{i:05d}" for i in range(n)]
@@ -321,7 +414,8 @@ def test_an_empty_cell_is_a_value_of_its_own(tmp_path: Path) -> None:
     }
     empty = Column(name="rating", kind="ordinal", categories=("C", "B", "A"), missing=True)
     columns = Columns([empty if column.name == "rating" else column for column in COLUMNS.values()])
-    with three_parties(tmp_path, blocks=blocks, columns=columns, allow=ALLOW, seed=1) as federation:
+    given = computing_by(engine, blocks)
+    with three_parties(tmp_path, columns=columns, allow=ALLOW, seed=1, **given) as federation:
         method = field(epsilon=None, cells=3, iterations=600, rows=3000, columns=("sued", "rating"))
         synthetic = method.fit(federation).sample()
     assert "value of its own" in method.missing_data()
@@ -329,19 +423,38 @@ def test_an_empty_cell_is_a_value_of_its_own(tmp_path: Path) -> None:
     assert (synthetic.loc[synthetic["rating"].isna(), "sued"] == "yes").mean() > 0.95
 
 
-def test_inference_that_is_not_installed_is_said_before_anything_is_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inference, "find_spec", lambda package: None)
-    with three_parties(tmp_path) as federation, pytest.raises(RunError, match=r"install colonnade\[mrf\]"):
-        federation.plan(field())
+def test_columns_without_dependence_get_the_budget_of_the_last_round(tmp_path: Path) -> None:
+    """Three independent columns at three parties, verified, the noise off: no pair stands out, so that the last round
+    opens the columns alone, with all of its units. They are the exact counts."""
+    n = 600
+    keys = [f"K{i:05d}" for i in range(n)]
+    blocks = {
+        "clinic": pd.DataFrame({"id": keys, "age": 50.0, "visits": np.arange(n) % 5}),
+        "court": pd.DataFrame({"id": keys, "sued": np.where(np.arange(n) // 5 % 2, "yes", "no")}),
+        "bank": pd.DataFrame({"id": keys, "sector": "trade", "rating": np.array(list("CBA"))[np.arange(n) // 10 % 3]}),
+    }
+    method = field(epsilon=None, cells=5, columns=("visits", "sued", "rating"), tables=7)
+    asked: dict[int, Sequence[TableQuery]] = {}
+    with three_parties(tmp_path, blocks=blocks, allow=ALLOW, seed=1) as federation:
+        procedure = FieldSynthesis(method, federation.facts, federation.roster)
+        with federation.open(federation.plan(method)) as job:
+
+            def ask(number: int, queries: Sequence[TableQuery]) -> list[Measurement]:
+                asked[number] = queries
+                return procedure.rounds.tables(job, procedure.schema, number, queries)
+
+            measured = procedure.measure(procedure.schema, ask)
+    assert measured.chosen == ()
+    assert {query.columns: query.units for query in asked[2]} == {("visits",): 3, ("sued",): 2, ("rating",): 2}
+    twice = [table.counts for table in measured.measurements if table.columns == ("visits",)]
+    np.testing.assert_array_equal(twice, [np.bincount(np.arange(n) % 5 // 2, minlength=5)] * 2)
 
 
 def test_a_field_may_have_more_cells_with_more_records(federation: Federation) -> None:
     """By default; what is stated is kept."""
-    assert [cell_limit(n) for n in (10, 48_842, 213_414, 10**9)] == [131_072, 131_072, 533_535, 1_048_576]
+    assert [cell_limit(n) for n in (10, 48_842, 213_414, 10**9)] == [524_288, 524_288, 533_535, 1_048_576]
     assert FieldSynthesis(field(max_clique=700), federation.facts, federation.roster).limit == 700
-    assert FieldSynthesis(field(), federation.facts, federation.roster).limit == 131_072
+    assert FieldSynthesis(field(), federation.facts, federation.roster).limit == 524_288
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from colonnade.models.sparse.select import PathOptions, Select
 from colonnade.papers.sqm.logistic import SQMLogistic
 from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
 from support.selection import COLUMNS, HELD, related_table, selection_federation
+from support.small import committee_of
 
 Array = NDArray[np.float64]
 COVARIATES = ("x0", "x4", "x7")
@@ -226,27 +227,32 @@ UNPENALISED: dict[str, Any] = {"response": "wage", "columns": COVARIATES, "penal
 
 
 @pytest.mark.parametrize(("presence", "statement"), [("secret", PAIRS), ("ignore", ZEROS)])
-def test_other_exact_moments_are_those_of_pairs_or_of_zeros(presence: Any, statement: str, tmp_path: Path) -> None:
+def test_other_exact_moments_are_those_of_pairs_or_of_zeros(
+    presence: Any, statement: str, tmp_path: Path, engine: str
+) -> None:
     """Oracle: the covariance by numpy, least squares from it."""
     method = Select(presence=presence, **UNPENALISED)
     assert statement in method.missing_data()
     table, there = incomplete()
-    found = fitted(tmp_path, method, table, there)[0, 1:]
+    found = fitted(tmp_path, method, table, there, **committee_of(engine))[0, 1:]
     expected = {"secret": pairwise, "ignore": zeroed}
     np.testing.assert_allclose(found, least_squares(expected[presence](table, there)), atol=1e-4)
     other = expected["ignore" if presence == "secret" else "secret"]
     assert np.abs(found - least_squares(other(table, there))).max() > 0.05
 
 
-@pytest.mark.parametrize("presence", [None, "secret", "known", "ignore"])
-def test_private_moments_are_those_of_pairs_or_of_zeros(presence: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "presence"),
+    [*(("holders", presence) for presence in (None, "secret", "known", "ignore")), ("pair", None), ("pair", "ignore")],
+)
+def test_private_moments_are_those_of_pairs_or_of_zeros(presence: Any, tmp_path: Path, engine: str) -> None:
     """With epsilon far above any use the noise is small: the fit is near that of its statement, and far from the other.
     The default is the mask as a secret, and not EM."""
     method = Select(presence=presence, epsilon=1e5, **UNPENALISED)
     statement, own, other = (ZEROS, zeroed, pairwise) if presence == "ignore" else (PAIRS, pairwise, zeroed)
     assert statement in method.missing_data()
     table, there = incomplete(3000)
-    found = fitted(tmp_path, method, table, there, seed=5)[0, 1:]
+    found = fitted(tmp_path, method, table, there, seed=5, **committee_of(engine))[0, 1:]
     # The releases of step 1 put the zero of each feature at the median of the records that its party has.
     medians = {name: float(table.loc[there[party], name].median()) for name, party in OWNERS.items()}
     distance = np.abs(found - least_squares(own(table, there, medians))).max()
@@ -266,14 +272,14 @@ def test_a_private_binomial_has_no_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("presence", "statement"), [("secret", PAIRS), ("known", PAIRS), ("ignore", ZEROS)])
-def test_components_and_classifiers(presence: Any, statement: str, tmp_path: Path) -> None:
+def test_components_and_classifiers(presence: Any, statement: str, tmp_path: Path, engine: str) -> None:
     """Changing an absent value changes nothing; the second moments are those of pairs, or with zeros."""
     table, there = incomplete()
     components = PCA(n_components=2, epsilon=None, columns=COVARIATES, presence=presence, gamma=2**20, centre=False)
     classifier = Classify(response="event", columns=COVARIATES, epsilon=None, presence=presence, gamma=2**20)
     assert statement in components.missing_data()
     assert components.missing_data() == classifier.missing_data()
-    with federation(tmp_path, table, there) as parties:
+    with federation(tmp_path, table, there, **committee_of(engine)) as parties:
         found = components.fit(parties)
         model = classifier.fit(parties)
     hole = 0.0 if presence == "ignore" else np.nan

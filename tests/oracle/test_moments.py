@@ -234,13 +234,13 @@ def test_the_sensitivity_bound_holds_and_is_nearly_reached(tmp_path: Path, prese
     assert math.isfinite(layout.delta_1)
 
 
-def test_a_cell_that_became_empty_counts_as_nothing(tmp_path: Path) -> None:
+def test_a_cell_that_became_empty_counts_as_nothing(tmp_path: Path, engine: str) -> None:
     """The block was checked when it loaded; a source that changed afterwards must not put NaN into an integer."""
     blocks: dict[str, Any] = dict(whole_blocks())
     clinic, path = blocks["clinic"], tmp_path / "clinic.parquet"
     clinic.to_parquet(path, index=False)
     blocks["clinic"] = path
-    with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
+    with three_parties(tmp_path, allow=ALLOW, **computing_by(engine, blocks)) as federation:
         clinic.assign(age=np.nan).to_parquet(path, index=False)
         result = Moments(epsilon=None, gamma=900, presence="ignore", columns=("age", "sued")).fit(federation)
     age = result.entries[0].index("age")

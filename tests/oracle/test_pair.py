@@ -1,12 +1,14 @@
 """Two, three and four institutions in pairs against numpy on the pooled records, and against share holders: equal, with
 the noise off.
 
-The oracles of moments, tables, regression (least squares, EM, private), copula and field run under both engines in
-their own files, with three and more parties. These cannot, because they multiply columns of three parties, or shares
-more than once: tables of three parties (`test_tables.py`), monomials of three parties (`test_polynomial.py`),
-regression with `missing="combined"` (`test_regress_combined.py`, `test_regress_missing_data.py`), its other families
-(`test_regress_glm.py`, `test_select.py`), formulas whose products have columns of three parties (`test_formula.py`),
-and the papers' gradients and information matrices (`test_sqm_logistic.py`, `test_vfem.py`).
+The oracles of moments, tables, regression (least squares, EM, private), copula, field, components, classifiers and of
+empty cells run under both engines in their own files, with three and more parties; polynomials of two parties' columns
+too (`test_polynomial.py`). These cannot, because they multiply columns of three parties, or shares more than once:
+tables of three parties (`test_tables.py`), monomials of three parties (`test_polynomial.py`), regression with
+`missing="combined"` (`test_regress_combined.py`, `test_regress_missing_data.py`), its other families
+(`test_regress_glm.py`, `test_select.py`), formulas with products, whose sums have columns of three parties
+(`test_formula.py`), and the papers' gradients and information matrices (`test_sqm_logistic.py`, `test_vfem.py`).
+What only share holders have (comparing, opening once, noise of every member at a holder) is tested with them alone.
 """
 
 from __future__ import annotations

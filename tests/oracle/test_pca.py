@@ -19,7 +19,7 @@ from colonnade.models import pca as module
 from colonnade.models.matrix import norm_bounds, second_moments
 from colonnade.models.pca import PCA, leading_eigenvectors
 from colonnade.statistics.moments import Moments
-from support.small import three_overlapping_blocks, three_parties
+from support.small import committee_of, three_overlapping_blocks, three_parties
 
 EXACT = ("presence", "exact-moments")
 PRINTED: dict[str, Any] = {"centre": False, "presence": "ignore"}
@@ -58,11 +58,11 @@ def federation(tmp_path: Path, frame: pd.DataFrame, *, absent: bool = False, **o
     return three_parties(tmp_path, blocks=split(frame, absent), columns=NUMBERS, **options)
 
 
-def test_components_without_noise_are_those_of_the_pooled_rows(tmp_path: Path) -> None:
+def test_components_without_noise_are_those_of_the_pooled_rows(tmp_path: Path, engine: str) -> None:
     """gamma = 1024 makes every feature a whole number, so the Gram matrix is exact and so are its eigenvectors."""
     frame = correlated_rows()
     rows = pooled_features(frame)
-    with federation(tmp_path, frame, allow=EXACT) as parties:
+    with federation(tmp_path, frame, allow=EXACT, **committee_of(engine)) as parties:
         model = PCA(n_components=3, epsilon=None, gamma=1024, **PRINTED).fit(parties)
     values, vectors = np.linalg.eigh(rows.T @ rows)
     assert model.feature_names_ == ("x0", "x1", "x2", "x3", "kind[b]", "kind[c]", "x4", "x5")

@@ -34,7 +34,7 @@ from colonnade.statistics import circuit
 from colonnade.statistics.polynomial import Polynomial, PolynomialSum
 from support.asking import asking
 from support.patterns import FIVE_COLUMNS, blocks_of_every_pattern
-from support.small import three_parties
+from support.small import computing_by, three_parties
 
 ALLOW = ("exact-polynomial",)
 GAMMA = 900
@@ -101,6 +101,15 @@ def federations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, 
         yield {3: (first, pooled(three)), 5: (second, pooled(five))}
 
 
+@pytest.fixture(scope="module")
+def in_pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Federation, Rows]]:
+    """Three parties without share holders."""
+    blocks = blocks_of_every_pattern(35)
+    given = computing_by("pair", blocks)
+    with three_parties(tmp_path_factory.mktemp("in-pairs"), allow=ALLOW, **given) as federation:
+        yield federation, pooled(blocks)
+
+
 def monomials(names: list[str]) -> st.SearchStrategy[dict[str, int]]:
     """Exponents that sum up to 1 ... 4."""
     return st.lists(st.sampled_from(names), min_size=1, max_size=4).map(
@@ -108,8 +117,26 @@ def monomials(names: list[str]) -> st.SearchStrategy[dict[str, int]]:
     )
 
 
-THREE = ["age", "visits", "sued", "rating", "sector[trade]", "sector[mining]"]
+HELD = [["age", "visits"], ["sued"], ["rating", "sector[trade]", "sector[mining]"]]
+THREE = [name for names in HELD for name in names]
 COEFFICIENTS = st.one_of(st.integers(-5, 5).filter(bool), st.floats(-2, 2).filter(lambda a: abs(a) > 0.01))
+
+
+OF_TWO = [[*first, *second] for first, second in itertools.combinations(HELD, 2)]
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_polynomials_of_two_parties_in_pairs_equal_python_integers(
+    in_pairs: tuple[Federation, Rows], data: st.DataObject
+) -> None:
+    """Each monomial has columns of two of the three parties."""
+    federation, rows = in_pairs
+    monomial = st.tuples(COEFFICIENTS, st.one_of(*map(monomials, OF_TWO)))
+    output = st.lists(monomial, min_size=1, max_size=4, unique_by=lambda one: tuple(sorted(one[1].items())))
+    polynomial = data.draw(st.lists(output, min_size=1, max_size=3))
+    result = PolynomialSum(polynomial=Polynomial.of(*polynomial), epsilon=None, gamma=GAMMA).fit(federation)
+    assert (result.scale, list(result.integers)) == evaluated(polynomial, rows)
 
 
 @pytest.mark.parametrize("holders", [3, 5])
@@ -206,11 +233,11 @@ def test_values_beyond_a_declared_bound_are_clipped_in_integers(
     )
 
 
-def test_noise_has_the_stated_size(tmp_path: Path) -> None:
+def test_noise_has_the_stated_size(tmp_path: Path, engine: str) -> None:
     """300 outputs, so the mean square over the variance has a sd of 8 %: within 50 % is 6 of them."""
     blocks = blocks_of_every_pattern(35)
-    one = [(1, {"age": 1, "sued": 1, "rating": 1})]
-    with three_parties(tmp_path, blocks=blocks, allow=ALLOW) as federation:
+    one = [(1, {"age": 1, "sued": 1, **({"rating": 1} if engine == "holders" else {})})]
+    with three_parties(tmp_path, allow=ALLOW, **computing_by(engine, blocks)) as federation:
         method = PolynomialSum(polynomial=Polynomial.of(*[one] * 300), gamma=GAMMA, epsilon=1.0)  # type: ignore[arg-type]
         result = method.fit(federation, sure=True)
         plan = federation.plan(method)

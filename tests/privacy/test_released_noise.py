@@ -24,6 +24,7 @@ from colonnade.federation.coordinator import Federation
 from colonnade.federation.stage import stage
 from colonnade.federation.step import Step
 from colonnade.models.linear.private import own_moments
+from colonnade.models.linear.weighed import WeighedLayout
 from colonnade.models.private_scales import NORM_BINS, block_norms
 from colonnade.papers.fedpsg.method import FedPSG
 from colonnade.papers.vcds.ranks import doubled_mid_ranks
@@ -132,21 +133,21 @@ def test_marginals_of_the_copula(tmp_path: Path) -> None:
 def test_private_regression(tmp_path: Path) -> None:
     gamma, norm, level = 2**12, 0.5, 3.0
     with three_parties(tmp_path) as federation:
-        layout = MomentsLayout(
+        layout = WeighedLayout(
             facts=federation.facts,
             roster=federation.roster,
             names=("age", "visits"),
-            presence="known",
             gamma=gamma,
             clip={"clinic": norm},
+            levels={"own": level},
         ).to_dict()
         found = asked(
             federation,
             "clinic",
             *[(block_norms, {"layout": layout, "level": level})] * 12,
-            *[(own_moments, {"layout": layout, "others": [], "level": level})] * 60,
+            *[(own_moments, {"layout": layout})] * 60,
         )
-    lengths, grams = np.array(found[:12]), np.array(found[12:])
+    lengths, grams = np.array(found[:12]), np.array([one["moments"] for one in found[12:]])
     # Repeated requests share the exact value: deviations from their mean have (k - 1) / k of the variance.
     assert lengths.shape == (12, NORM_BINS)
     assert as_stated(lengths - lengths.mean(axis=0), level**2 * 11 / 12)

@@ -18,6 +18,7 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.roster import Member, Roster
 from colonnade.federation.step import Public
 from colonnade.models.linear.private import own_moments, own_sensitivity
+from colonnade.models.linear.weighed import WeighedLayout
 from colonnade.models.private_scales import block_norms, cells_of_lengths
 from colonnade.privacy.cost import Cost
 from colonnade.privacy.mechanisms import under
@@ -107,8 +108,12 @@ def test_moments_of_the_response_holder() -> None:
     gamma, norm, level = 2**10, 1.0, 4.0
     row = quantised([0.8, 0.6], gamma, norm)
     moved = triangle(np.array([gamma, *row])) - triangle(np.array([gamma, *-row]))
-    cost = own_moments.price(PUBLIC, {"layout": {}, "others": [], "level": level})
-    sd = level * own_sensitivity(gamma, norm)
+    layout = WeighedLayout(
+        facts=FACTS, roster=ROSTER, names=("age", "visits"), gamma=gamma, clip={"a": norm}, levels={"own": level}
+    )
+    assert layout.head_norm == math.sqrt(1 + norm**2)
+    (cost,) = own_moments.price(PUBLIC, {"layout": layout.to_dict()}).leaves()
+    sd = level * own_sensitivity(gamma, layout.head_norm)
     stated = 1 / under(cost, "replace").number("noise_multiplier")
     assert 1 / cost.number("noise_multiplier") < float(np.linalg.norm(moved)) / sd <= stated
 

@@ -59,4 +59,8 @@ ENGINES = ("holders", "pair")
 
 def computing_by(engine: str, blocks: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """The parties as share holders, or in pairs without any."""
-    return {"blocks": blocks} | ({"committee": "pair"} if engine == "pair" else {})
+    return {"blocks": blocks, **committee_of(engine)}
+
+
+def committee_of(engine: str) -> dict[str, Any]:
+    return {"committee": "pair"} if engine == "pair" else {}

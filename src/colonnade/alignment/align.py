@@ -54,6 +54,7 @@ from colonnade.formatting import number as in_words
 from colonnade.privacy.accounting import check_epsilon
 from colonnade.privacy.cost import Cost, Free, Laplace, Unbounded, compose
 from colonnade.privacy.noise import discrete_laplace
+from colonnade.statistics.forecast import FORECAST
 from colonnade.view.blocks import Figure, Section, Table, Text, View
 
 MOST_PARTIES = 10
@@ -194,7 +195,12 @@ class Aligning(Procedure["Aligned"]):
             "Against parties that keep to the protocol: one that adds guessed keys to its own list learns whether "
             "they are shared.",
         ]
-        if self.method.epsilon is not None and self.epsilon is None:
+        if self.epsilon is not None:
+            notes.append(
+                f"{FORECAST}: each number of records by pattern of presence is off by about"
+                f" {laplace_sd(self.epsilon):.2g} (standard deviation)."
+            )
+        elif self.method.epsilon is not None:
             notes.append(f"No report: with more than {MOST_PARTIES} parties there are too many patterns to count.")
         return tuple(notes)
 

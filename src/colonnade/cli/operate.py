@@ -257,6 +257,7 @@ def ask(
     file: Annotated[Path, typer.Option("--federation", "-f", metavar="FILE", help="The coordinator.toml.")] = Path(
         "coordinator.toml"
     ),
+    sure: Annotated[bool, typer.Option("--sure", help="Run it also if its plan says that it will not work.")] = False,
 ) -> None:
     """Put a job into the queue of the coordinator, and leave it there."""
     from colonnade.federation.config import JobFile
@@ -264,7 +265,7 @@ def ask(
 
     asked = JobFile.from_toml(job)
     asked.method()
-    Output().result(Queue.of(file).put(asked.wanted, asked.options, name=asked.name))
+    Output().result(Queue.of(file).put(asked.wanted, asked.options, name=asked.name, sure=sure))
 
 
 @coordinator.command()

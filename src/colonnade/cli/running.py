@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -94,11 +94,21 @@ def _before_the_cohort(
     return Federation.from_spec(spec, runs=runs, origin=str(path.absolute()), aligned=False), alignment
 
 
-def confirmed(plan: Plan, out: Output, *, yes: bool, plan_only: bool, as_json: bool) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a verb was told beside its options: to answer yes, to run also what will not work, only to show the plan."""
+
+    yes: bool = False
+    sure: bool = False
+    plan_only: bool = False
+    as_json: bool = False
+
+
+def confirmed(plan: Plan, out: Output, wanted: Wanted) -> bool:
     """Show the plan, and ask on a terminal unless it was only to be shown."""
-    if as_json:
+    if wanted.as_json:
         out.json(plan_dict(plan))
-    elif plan_only:
+    elif wanted.plan_only:
         out.say(plan.text())
         out.say()
         say_total(plan, out)
@@ -106,7 +116,7 @@ def confirmed(plan: Plan, out: Output, *, yes: bool, plan_only: bool, as_json: b
         say_total(plan, out)
         for note in plan.notes:
             out.say(note)
-        agreed(plan, out, yes=yes)
+        agreed(plan, out, yes=wanted.yes, sure=wanted.sure)
         return True
     return False
 
@@ -118,9 +128,7 @@ def hand_over(
     out: Output,
     *,
     name: str | None,
-    yes: bool,
-    plan_only: bool,
-    as_json: bool,
+    wanted: Wanted,
 ) -> bool:
     """Ask the coordinator that serves this coordinator.toml, if one does, and follow the job to its end."""
     from colonnade.federation.config import CoordinatorFile
@@ -134,13 +142,13 @@ def hand_over(
         return False
     ready, plan = planned(file, method, options)
     if plan is not None:
-        if not confirmed(plan, out, yes=yes, plan_only=plan_only, as_json=as_json):
+        if not confirmed(plan, out, wanted):
             return True
-    elif plan_only or as_json:
+    elif wanted.plan_only or wanted.as_json:
         raise RunError("a plan needs members that are connected and records that are lined up; wait for them.")
     else:
         out.say("The plan is made when all members are connected and their records are lined up.")
-    follow(queue, queue.ask(ready, name=name), file.runs, out)
+    follow(queue, queue.ask(ready, name=name, sure=wanted.sure or plan is not None), file.runs, out)
     return True
 
 
@@ -193,13 +201,11 @@ def run(
     out: Output,
     *,
     name: str | None,
-    yes: bool,
-    plan_only: bool = False,
-    as_json: bool = False,
+    wanted: Wanted,
 ) -> None:
     """Show the plan, ask on a terminal, and run the very plan that was shown."""
     plan = federation.plan(method)
-    if not confirmed(plan, out, yes=yes, plan_only=plan_only, as_json=as_json):
+    if not confirmed(plan, out, wanted):
         return
     finish(federation, execute(federation, plan, out, name=name), out)
 
@@ -227,16 +233,15 @@ def say_total(plan: Plan, out: Output) -> None:
             out.say(f"    {bound}{fixed}")
 
 
-def agreed(plan: Plan, out: Output, *, yes: bool) -> None:
-    """Ask on a terminal, unless `yes` or --quiet has answered; elsewhere a plan that will not work needs `yes`."""
-    if yes:
-        return
-    if out.terminal and sys.stdin.isatty() and not out.quiet:
+def agreed(plan: Plan, out: Output, *, yes: bool, sure: bool) -> None:
+    """Ask on a terminal, unless `yes` or --quiet has answered; where no one is asked, a plan that will not work is run
+    only by who is `sure`."""
+    if out.terminal and sys.stdin.isatty() and not out.quiet and not yes:
         if not typer.confirm("Run it?"):
             raise NotApproved(f"not run: you said no; {UNTOUCHED}.")
         return
-    if plan.hopeless:
-        raise NotEstimable(f"{plan.hopeless} Not run: {UNTOUCHED}; --yes runs it all the same.")
+    if plan.hopeless and not sure:
+        raise NotEstimable(f"{plan.hopeless} Not run: {UNTOUCHED}; --sure runs it all the same.")
 
 
 def execute(federation: Federation, plan: Plan, out: Output, *, name: str | None, again: str = RESUME) -> RunFolder:

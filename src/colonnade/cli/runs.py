@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from colonnade.cli.output import PRIVACY, AsJson, Output, Quiet
-from colonnade.cli.verbs import FederationFile, Name, PlanJson, PlanOnly, Yes, run_verb
+from colonnade.cli.verbs import FederationFile, Name, PlanJson, PlanOnly, Sure, Yes, run_verb
 from colonnade.errors import BadArguments, RunError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def run(
     plan_only: PlanOnly = False,
     as_json: PlanJson = False,
     yes: Yes = False,
+    sure: Sure = False,
     quiet: Quiet = False,
 ) -> None:
     """Run the job that a file describes, with any method that this installation has.
@@ -36,7 +37,7 @@ def run(
     from colonnade.federation.config import JobFile
 
     file = JobFile.from_toml(job)
-    common: dict[str, Any] = {"plan_only": plan_only, "as_json": as_json, "yes": yes, "quiet": quiet}
+    common: dict[str, Any] = {"plan_only": plan_only, "as_json": as_json, "yes": yes, "sure": sure, "quiet": quiet}
     run_verb(
         type(file.method()), file.options, federation=federation, name=file.name if name is None else name, **common
     )
@@ -133,7 +134,8 @@ def compare(
         float | None, typer.Option("--epsilon", help="What the joint comparison may cost a person.")
     ] = None,
     delta: Annotated[float, typer.Option("--delta", help="Its delta.")] = 1e-6,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="On a terminal: spend without asking.")] = False,
+    yes: Yes = False,
+    sure: Sure = False,
     as_json: AsJson = False,
 ) -> None:
     """Say how near a synthetic table is to real records.
@@ -158,7 +160,7 @@ def compare(
     from colonnade.cli.running import federation_here
 
     tables = [names.split(",") for names in joint or ()]
-    _jointly(table, tables, federation_here(federation), epsilon, delta, out, yes=yes)
+    _jointly(table, tables, federation_here(federation), epsilon, delta, out, yes=yes, sure=sure)
 
 
 def _locally(folder: RunFolder, table: pd.DataFrame, block: Path, out: Output) -> None:
@@ -213,7 +215,15 @@ def _locally(folder: RunFolder, table: pd.DataFrame, block: Path, out: Output) -
 
 
 def _jointly(
-    table: pd.DataFrame, tables: list[list[str]], path: Path, epsilon: float, delta: float, out: Output, *, yes: bool
+    table: pd.DataFrame,
+    tables: list[list[str]],
+    path: Path,
+    epsilon: float,
+    delta: float,
+    out: Output,
+    *,
+    yes: bool,
+    sure: bool,
 ) -> None:
     from colonnade.cli.running import agreed, open_federation, say_total
     from colonnade.data.column import Columns
@@ -222,7 +232,7 @@ def _jointly(
     with open_federation(path, out) as federation:
         plan = federation.plan(joint_release(tables, epsilon=epsilon, delta=delta))
         say_total(plan, out)
-        agreed(plan, out, yes=yes)
+        agreed(plan, out, yes=yes, sure=sure)
         released, _ = federation.run(plan)
         names = dict.fromkeys(name for columns in tables for name in columns)
         compared = joint_distances(released, table, Columns(map(federation.facts.column, names)))

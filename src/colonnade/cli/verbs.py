@@ -20,7 +20,7 @@ from colonnade.catalogue import CATALOGUE
 from colonnade.cli.output import Output, Quiet, Verbs
 from colonnade.codec import nearest
 from colonnade.errors import BadArguments, RunError
-from colonnade.federation.spelling import form_of, read, repeated, spell
+from colonnade.federation.spelling import form_of, members, read, repeated, spell
 
 if TYPE_CHECKING:
     from colonnade.federation.catalogue import Entry
@@ -40,15 +40,15 @@ FederationFile = Annotated[
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Of the run folder; made up by default.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print every cost and message of the run, and run nothing.")]
 PlanJson = Annotated[bool, typer.Option("--json", help="With --plan: print JSON for a program to read.")]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Run without asking, and though the plan says that it will not work.")
-]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="On a terminal: run without asking.")]
+Sure = Annotated[bool, typer.Option("--sure", help="Run it also if its plan says that it will not work.")]
 
 COMMON: dict[str, tuple[Any, Any]] = {
     "name_": (Name, None),
     "plan_only_": (PlanOnly, False),
     "as_json_": (PlanJson, False),
     "yes_": (Yes, False),
+    "sure_": (Sure, False),
     "quiet_": (Quiet, False),
 }
 """What every verb of a method takes besides `--federation`: {parameter: (type, default)}."""
@@ -126,9 +126,13 @@ def verb(entry: Entry) -> Any:
             " extra brings it."
         ) from error
     declared = method.declared()
+    off = [name for name, option in declared.items() if option.hint is not bool and bool in members(option.hint)]
 
     def call(**given: Any) -> None:
         common = {name.rstrip("_"): given.pop(name) for name in ("federation_", *COMMON)}
+        for name in off:
+            if given.pop(f"no_{name}"):
+                given[name] = False
         options = {name: read(declared[name], value) for name, value in given.items() if value not in (None, [])}
         run_verb(method, options, **common)
 
@@ -136,6 +140,11 @@ def verb(entry: Entry) -> Any:
     for name, option in declared.items():
         found_out = method.makes_cohort and name == "capacity"
         parameters.append(_parameter(name, *typer_option(option, required=not found_out)))
+    for name in off:
+        flag, said = declared[name].flag, f"The same as {declared[name].flag} false."
+        parameters.append(
+            _parameter(f"no_{name}", Annotated[bool, typer.Option(flag.replace("--", "--no-", 1), help=said)], False)
+        )
     parameters += [_parameter(name, *common) for name, common in COMMON.items()]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -196,6 +205,7 @@ def run_verb(
     plan_only: bool,
     as_json: bool,
     yes: bool,
+    sure: bool,
     quiet: bool,
 ) -> None:
     """Plan, ask, run, report."""
@@ -205,8 +215,9 @@ def run_verb(
         raise BadArguments("--json goes with --plan; a run writes result.json into its folder.")
     out = Output(quiet=quiet or as_json)
     path = running.federation_here(federation)
-    if running.hand_over(method, options, path, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json):
+    wanted = running.Wanted(yes=yes, sure=sure, plan_only=plan_only, as_json=as_json)
+    if running.hand_over(method, options, path, out, name=name, wanted=wanted):
         return
     opened, ready = running.prepared(method, options, path, out, plan_only=plan_only)
     with opened:
-        running.run(opened, ready, out, name=name, yes=yes, plan_only=plan_only, as_json=as_json)
+        running.run(opened, ready, out, name=name, wanted=wanted)

@@ -98,7 +98,7 @@ class CoordinatorSite:
         if fields.get("plan", "") != _fingerprint(plan):
             changed = "The plan has changed since it was shown: other records are lined up, or other members connected."
             return replace(_planned(address, method, plan, texts, complaint=changed), agreed=False)
-        self.queue.ask(method)
+        self.queue.ask(method, sure=plan is not None)
         return address.base
 
     # --- the queue ----------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ CATALOGUE = Catalogue()
 
 # --- optional extras ----------------------------------------------------------------------------------------
 
-EXTRAS = {"jax": "completion", "optax": "completion", "tenseal": "completion", "mbi": "mrf"}
+EXTRAS = {"jax": "completion", "optax": "completion", "tenseal": "completion"}
 """{package: the extra that brings it}"""
 
 

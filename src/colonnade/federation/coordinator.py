@@ -329,7 +329,7 @@ class Federation(Viewed):
     def plan(self, method: Method[Any]) -> Plan:
         """All costs and messages of a method, before any data is touched. `run` takes the plan that was read."""
         self.facts.confirmed()
-        check_installed((*method.needed(), *method.needed_to_fit()), method.name)
+        check_installed(method.needed(), method.name)
         return method.plan(self.facts, self.roster)
 
     def check(self, plan: Plan) -> None:

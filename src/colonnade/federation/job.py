@@ -38,6 +38,7 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import JOB, Stage
 from colonnade.federation.transports import Transport
+from colonnade.federation.wire import Written
 from colonnade.privacy.cost import Cost, Relation
 
 
@@ -78,6 +79,8 @@ CURED_BY_RESUMING = (PartyLost, StorageError, StepFailed)
 """Failures of a proposal that are no decision of the party."""
 LONGEST_TOLD = 2000
 """Characters of a refusal that a coordinator shows."""
+MOST_TABLES = 64
+"""Tables among arguments whose bytes a coordinator remembers."""
 _TAIL = 1 << 14
 
 
@@ -131,6 +134,8 @@ class Job:
         """{what: the noisy numbers that were released under such a bound}."""
         self.refusal: Exception | None = None
         """What a party or the transport answered in place of a reply, the last time."""
+        self._tables: dict[int, tuple[dict[str, Any], Written]] = {}
+        """{identity of a table among the arguments: the table, which lives as long as this entry, and its bytes}"""
         self._pending: dict[str, list[Mail]] = {party: [] for party in transport.parties}
         # Nobody's privacy rests on the coordinator's own record: it survives the process, and is flushed at the end.
         self._database = Database(run.path / "transcript.db", flushed=False)
@@ -220,7 +225,7 @@ class Job:
                 seq=self._seq[party],
                 stage=stage.name,
                 step=stage.step,
-                arguments=own,
+                arguments=self._written(own, later[party]),
                 mail=waiting,
             )
         replies = self._exchange(requests)
@@ -243,6 +248,20 @@ class Job:
             paid = {party: value for party, value in values.items() if value is not None}
             self.released |= {f"{stage.name}, {party} {asked[party]}": value for party, value in paid.items()}
         return values
+
+    def _written(self, arguments: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of which the tables in the plan (a layout, say) are written once for all parties and stages that
+        share them. What comes later may be one object with other contents each time."""
+        written = dict(arguments)
+        for name, value in arguments.items():
+            if type(value) is dict and name not in later:
+                known = self._tables.get(id(value))
+                if known is None:
+                    if len(self._tables) >= MOST_TABLES:
+                        self._tables.clear()
+                    known = self._tables[id(value)] = (value, Written.of(value))
+                written[name] = known[1]
+        return written
 
     def _exchange(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
         """The reply of every party, or the first failure."""
@@ -268,29 +287,34 @@ class Job:
             futures[party] = self._pool.submit(exchanged, party, encoded[party])
         replies: dict[str, Reply] = {}
         failures: list[Exception] = []
-        for party, future in futures.items():
-            request = requests[party]
-            place = {"job": self.id, "seq": request.seq, "peer": party, "step": request.step}
-            sent = Message(
-                direction="out",
-                kind=request.kind,
-                payload=encoded.pop(party),
-                hashed=request.hashed,
-                **place,  # type: ignore[arg-type]
-            )
-            try:
-                data, reply = future.result()
-            except Exception as error:
-                self.transcript.record(sent)
-                failures.append(error)
-                continue
-            kind = "error" if reply.error else "reply"
-            got = Message(direction="in", kind=kind, payload=data, hashed=reply.hashed, **place)  # type: ignore[arg-type]
-            self.transcript.record(sent, got)
-            self._bytes += len(sent.payload) + len(data)
-            if reply.error:
-                failures.append(refusal(self._transport, party, reply))
-            replies[party] = reply
+        crossed: list[dict[str, Any]] = []
+        """Rows of the transcript, which hold digests of messages, and not these."""
+        try:
+            for party, future in futures.items():
+                request = requests[party]
+                place = {"job": self.id, "seq": request.seq, "peer": party, "step": request.step}
+                sent = Message(
+                    direction="out",
+                    kind=request.kind,
+                    payload=encoded.pop(party),
+                    hashed=request.hashed,
+                    **place,  # type: ignore[arg-type]
+                )
+                crossed.append(sent.body())
+                try:
+                    data, reply = future.result()
+                except Exception as error:
+                    failures.append(error)
+                    continue
+                kind = "error" if reply.error else "reply"
+                got = Message(direction="in", kind=kind, payload=data, hashed=reply.hashed, **place)  # type: ignore[arg-type]
+                crossed.append(got.body())
+                self._bytes += len(sent.payload) + len(data)
+                if reply.error:
+                    failures.append(refusal(self._transport, party, reply))
+                replies[party] = reply
+        finally:  # what has crossed the border is in the record, also if waiting for the others is interrupted
+            self.transcript.chain.append(*crossed)
         return replies, failures
 
     def costs(self) -> list[Cost]:

@@ -135,10 +135,6 @@ class Method(Options, ABC, Generic[R]):
         """Packages of optional extras that data parties and the coordinator need for these options."""
         return self.needs
 
-    def needed_to_fit(self) -> tuple[str, ...]:
-        """Packages of optional extras that the coordinator alone needs, for what it makes of the releases."""
-        return ()
-
     @abstractmethod
     def missing_data(self) -> str:
         """What these options assume about records that lack a block, in one sentence."""

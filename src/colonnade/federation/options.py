@@ -265,9 +265,13 @@ Memory = Annotated[
     float | None,
     Option("MB that the coordinator or a party may use; less memory takes more rounds.", above=0),
 ]
+Verification = bool | Literal["full"]
 Verify = Annotated[
-    bool,
-    Option("Let the share holders check each other and the parties' rows before anything is opened."),
+    Verification,
+    Option(
+        "Let the share holders check each other and the parties' rows before anything is opened; 'full' proves all that"
+        " can be proven, whatever it costs, and the plan says how much."
+    ),
 ]
 Tile = Annotated[int, Option("The width of the tiles in which a matrix is computed.", least=1)]
 Rows = Annotated[int | None, Option("Rows to write; as many as the cohort by default. They cost nothing.", least=1)]

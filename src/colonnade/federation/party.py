@@ -54,6 +54,7 @@ from colonnade.federation.plan import Plan
 from colonnade.federation.policy import (
     ASK,
     Approvals,
+    Decision,
     Policy,
     check_genuine,
     columns_of,
@@ -267,28 +268,30 @@ class Party(Workplace):
         earlier = self.store.job(request.job)
         if earlier is not None and earlier.proposal != proposal:
             raise ReplayMismatch(f"job {request.job} was proposed before with another plan; use a new job id.")
+        state: Decision | None = None
         if earlier is None:
             plan = self._acceptable(request)
             state = self.policy.decide(plan, self.facts, self.roster, party=self.name)
-            with self.database.transaction():
+        with self.database.transaction():  # one flush for the job, its reservation and the answer
+            if state is not None:
                 if state == "approved":
                     self.approvals.reserve(request.job, plan)
                 self.store.add_job(request.job, proposal, data, state)
                 if state == "approved":
                     self.store.decided(request.job, "policy", columns_of(plan, self.approvals.columns))
-            if state == "waiting":
-                self._log.info("job %s (%s) waits for the operator", request.job, plan.method)
-                waits = f"job {request.job} waits for a decision"
-                self.said(f"{waits}: `colonnade party requests`, or `party console`")
-                self.notice(f"{self.name}: {waits} ({plan.method}). Read it with `colonnade party console`.")
-        current = self.store.job(request.job)
-        assert current is not None
-        if current.state == "denied":
-            raise NotApproved(f"this party's operator has denied job {request.job}.")
-        self._check_not_ended(request.job)
-        reply = Reply(value={"state": current.state, "ledger": _plain(self.ledger.reserved(request.job))}).encode()
-        discloses = f"the job is {current.state} here, and where the ledger has its reservation"
-        self._record(request, data, reply, kind="proposal", discloses=discloses)
+            current = self.store.job(request.job)
+            assert current is not None
+            if current.state == "denied":
+                raise NotApproved(f"this party's operator has denied job {request.job}.")
+            self._check_not_ended(request.job)
+            reply = Reply(value={"state": current.state, "ledger": _plain(self.ledger.reserved(request.job))}).encode()
+            discloses = f"the job is {current.state} here, and where the ledger has its reservation"
+            self._record(request, data, reply, kind="proposal", discloses=discloses)
+        if state == "waiting":
+            self._log.info("job %s (%s) waits for the operator", request.job, plan.method)
+            waits = f"job {request.job} waits for a decision"
+            self.said(f"{waits}: `colonnade party requests`, or `party console`")
+            self.notice(f"{self.name}: {waits} ({plan.method}). Read it with `colonnade party console`.")
         return reply
 
     def _acceptable(self, request: Request) -> Plan:
@@ -476,14 +479,17 @@ class Party(Workplace):
         state = self.store.state(request.job)
         if state is None:
             raise NotApproved(f"job {request.job} is not known here.")
-        self.store.close_job(request.job)
-        if state not in OVER:  # a restored copy has closed its jobs, and forgotten what was asked since
-            self.ledger.withdraw(request.job)
+        with self.database.transaction():  # one flush for all that closing writes
+            self.store.forget(request.job)
+            if state not in OVER:  # a restored copy has closed its jobs, and forgotten what was asked since
+                self.ledger.withdraw(request.job)
+            signed, transcript = self._own_head(request.job), self.transcript.chain.head()
+            value = {"ledger": _plain(signed.head), "transcript": _plain(transcript), "signed": signed.to_dict()}
+            reply = Reply(value=value).encode()
+            discloses = "the heads of this party's ledger and transcript"
+            self._record(request, data, reply, kind="close", discloses=discloses)
+        self.store.clear(request.job)
         self.forget(request.job)
-        signed, transcript = self._own_head(request.job), self.transcript.chain.head()
-        value = {"ledger": _plain(signed.head), "transcript": _plain(transcript), "signed": signed.to_dict()}
-        reply = Reply(value=value).encode()
-        self._record(request, data, reply, kind="close", discloses="the heads of this party's ledger and transcript")
         return reply
 
     def _own_head(self, job: str) -> SignedHead:
@@ -517,18 +523,20 @@ class Party(Workplace):
             request.arguments["heads"], self.roster, job=request.job, plan=plan.fingerprint, parties=concerned
         )
         doubts = self.heads.doubts(heads, begun=self.store.begun(request.job))
-        self.heads.add(request.job, plan.fingerprint, heads)
+        signature = ""
+        if self.roster.member(self.name).signing_key:
+            signature = self._identity.sign(list_statement(request.job, plan.fingerprint, heads)).hex()
+        reply = Reply(value={"signature": signature, "doubts": list(doubts)}).encode()
+        discloses = "that this party keeps the heads of all ledgers"
+        with self.database.transaction():  # one flush for both
+            self.heads.add(request.job, plan.fingerprint, heads)
+            self._record(request, data, reply, kind="heads", discloses=discloses)
         for party in doubts:
             self._log.warning(
                 "%s has signed heads of its ledger that contradict each other: an older copy was restored, or it was"
                 " rewritten; run `colonnade ledger verify --others` with an export of its ledger",
                 party,
             )
-        signature = ""
-        if self.roster.member(self.name).signing_key:
-            signature = self._identity.sign(list_statement(request.job, plan.fingerprint, heads)).hex()
-        reply = Reply(value={"signature": signature, "doubts": list(doubts)}).encode()
-        self._record(request, data, reply, kind="heads", discloses="that this party keeps the heads of all ledgers")
         return reply
 
     # --- jobs that are never closed -----------------------------------------------------------------------------

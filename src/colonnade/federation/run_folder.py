@@ -113,7 +113,7 @@ class RunFolder:
         return plain
 
     def write_json(self, name: str, plain: Mapping[str, Any]) -> Path:
-        return self.write(name, json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        return self.write(name, _laid_out(plain) + "\n")
 
     def write(self, name: str, text: str) -> Path:
         """Whole or not at all."""
@@ -121,6 +121,21 @@ class RunFolder:
         with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
         return path
+
+
+def _laid_out(value: Any, margin: str = "\n") -> str:
+    """JSON for people and programs: an entry to a line, and on one line what holds nothing but numbers and texts, such
+    as a row of a matrix. (`indent` would put every number on a line of its own, and takes several times as long.)"""
+    entries = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    if margin != "\n" and not any(isinstance(entry, Mapping | list | tuple) for entry in entries):
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    inner = margin + "  "
+    lines = [_laid_out(entry, inner) for entry in entries]
+    if isinstance(value, Mapping):
+        names = (json.dumps(str(name), ensure_ascii=False) for name in value)
+        lines = [f"{name}: {line}" for name, line in zip(names, lines, strict=True)]
+    first, last = "{}" if isinstance(value, Mapping) else "[]"
+    return f"{first}{inner}{f',{inner}'.join(lines)}{margin}{last}" if lines else first + last
 
 
 def newest_heads(runs: Path) -> dict[str, Head]:

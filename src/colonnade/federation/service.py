@@ -84,11 +84,20 @@ class Queue:
                 raise RunError(f"another coordinator already serves {self.path}; stop it first.") from None
             yield
 
-    def ask(self, method: Method[Any], *, name: str | None = None) -> str:
-        """Put a job into the queue; the name of its run folder."""
-        return self.put(method.name, method.options(), name=name)
+    def ask(self, method: Method[Any], *, name: str | None = None, sure: bool = False) -> str:
+        """Put a job into the queue; the name of its run folder. If its plan says that it will not work, it is not run,
+        unless one is `sure`."""
+        return self.put(method.name, method.options(), name=name, sure=sure)
 
-    def put(self, method: str, options: Mapping[str, Any], *, name: str | None = None, again: bool = False) -> str:
+    def put(
+        self,
+        method: str,
+        options: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        sure: bool = False,
+        again: bool = False,
+    ) -> str:
         """`again`: a run that has failed, or was begun without the service."""
         name = name or f"{method}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         check_name(name, "a run", error=RunError)
@@ -98,7 +107,8 @@ class Queue:
             ended.unlink(missing_ok=True)
         if self._file(name).exists() or ended.exists():
             raise RunError(f"a job called {name} was already asked for; choose another name.")
-        self._write(self._file(name), {"method": method, "options": plain(options), "asked": time.time()})
+        stated = {"method": method, "options": plain(options), "sure": sure, "asked": time.time()}
+        self._write(self._file(name), stated)
         return name
 
     def waiting(self) -> list[str]:
@@ -266,8 +276,8 @@ class CoordinatorService:
         """Begun, or gone on with; a run that only lacks its report is only returned."""
         folder = self.file.runs / name
         if not (folder / "job.json").is_file():
-            # Who asked for it was shown the plan, and has confirmed it.
-            return federation.run(method, name=name, progress=self._progress(name), sure=True)[1]
+            sure = bool(self.queue.job(name).get("sure"))
+            return federation.run(method, name=name, progress=self._progress(name), sure=sure)[1]
         run = RunFolder.open(folder)
         if run.job["state"] == "done":
             return run

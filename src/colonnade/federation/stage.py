@@ -246,15 +246,16 @@ def stage(
     """
     asked = {party: each for party, each in requests.items() if each}
     costs = {}
+    # Thousands of rounds, and all parties, ask with one and the same object: contents are compared once for each.
+    objects = {id(arguments): arguments for each in asked.values() for arguments in each}
+    contents = {place: _digest(dict(arguments)) for place, arguments in objects.items()}
     for party, each in asked.items():
         public = Public(job=JOB, party=party, facts=facts, roster=roster)
-        # Thousands of rounds ask with one and the same object: contents are compared once for each.
-        objects, seen = dict(zip(map(id, each), each, strict=True)), Counter(map(id, each))
-        contents = {place: _digest(dict(arguments)) for place, arguments in objects.items()}
+        seen = Counter(map(id, each))
         repeats: Counter[str] = Counter()
-        for place, content in contents.items():
-            repeats[content] += seen[place]
-        distinct = {contents[place]: arguments for place, arguments in objects.items()}
+        for place, count in seen.items():
+            repeats[contents[place]] += count
+        distinct = {contents[place]: objects[place] for place in seen}
         costs[party] = compose(
             step.price(public, step.check(arguments)).times(repeats[content]) for content, arguments in distinct.items()
         )

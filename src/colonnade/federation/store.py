@@ -195,13 +195,19 @@ class Store:
     # closing
 
     def close_job(self, job: str) -> None:
-        """Forget payloads, keep hashes. What steps kept (shares, say) is overwritten in the database and its log.
+        """Forget payloads, keep hashes."""
+        self.forget(job)
+        self.clear(job)
 
-        Replies are not: they are what left anyway, or sealed, and overwriting takes as long as writing did. Spooled
-        files are deleted, and what steps left in their scratch folder.
-        """
+    def forget(self, job: str) -> None:
+        """The first half of closing, which may be part of a transaction: what steps kept (shares, say) is overwritten.
+        Replies are not: they are what left anyway, or sealed, and overwriting takes as long as writing did."""
         self._forget([job], "ended" if self.state(job) == "ended" else "closed")
-        self.database.flush()  # its log holds copies of what was kept
+
+    def clear(self, job: str) -> None:
+        """The second half, once that is committed: what was kept is overwritten in the database's log too; spooled
+        files are deleted, and what steps left in their scratch folder."""
+        self.database.flush()
         self.sweep()
         shutil.rmtree(self.scratch(job), ignore_errors=True)
 

@@ -80,13 +80,22 @@ def encode(value: Any, *, limits: Limits = DEFAULT) -> bytes:
     Tuples become lists and numpy scalars become Python's. Any other type is an error: a subclass (a named tuple, a
     masked array, an enum) would come back as something else, or take hidden values along.
     """
-    try:
-        writer = _Writer(limits)
-        writer.write(value, depth=0)
-    except _Unsendable as found:
-        path = "".join(f"[{step!r:.40}]" for step in reversed(found.path))
-        raise WireError(f"value{path} {found.reason}.") from None
-    return b"".join(writer.parts)
+    return b"".join(_written(value, limits).parts)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A value in the bytes that it has in every message, for those that share it: it is written once."""
+
+    data: bytes
+    items: int
+    depth: int
+    """Containers in containers."""
+
+    @classmethod
+    def of(cls, value: Any) -> Written:
+        message = _written(value, DEFAULT)
+        return cls(b"".join(message.parts[1:]), message.items - 1, message.depth)
 
 
 def decode(data: bytes, *, limits: Limits = DEFAULT, stored: int = PROTOCOL) -> Any:
@@ -151,7 +160,7 @@ class _Writer:
         self.pack, self.list_head, self.map_head = packer.pack, packer.pack_array_header, packer.pack_map_header
         self.limits = limits
         self.parts: list[bytes | memoryview] = []
-        self.size = self.items = 0
+        self.size = self.items = self.depth = 0
         self.add(MAGIC + bytes([PROTOCOL]))
         self.count(1)
 
@@ -186,6 +195,11 @@ class _Writer:
             self.write_dict(value, depth)
         elif kind is np.ndarray:
             self.write_array(value)
+        elif kind is Written:
+            if depth + value.depth > self.limits.max_depth:
+                raise self.too_deep()
+            self.count(value.items)
+            self.add(value.data)
         elif isinstance(value, np.generic) and (value.dtype.str in _DTYPE_CODES or kind in (np.str_, np.bytes_)):
             self.write(value.item(), depth=depth)
         else:
@@ -193,8 +207,12 @@ class _Writer:
 
     def open(self, items: int, depth: int) -> None:
         if depth >= self.limits.max_depth:
-            raise _Unsendable(f"is nested deeper than {self.limits.max_depth} containers: send a flatter value")
+            raise self.too_deep()
+        self.depth = max(self.depth, depth + 1)
         self.count(items)
+
+    def too_deep(self) -> _Unsendable:
+        return _Unsendable(f"is nested deeper than {self.limits.max_depth} containers: send a flatter value")
 
     def write_int(self, value: int) -> None:
         if -(2**63) <= value < 2**64:
@@ -270,6 +288,16 @@ class _Writer:
             raw = (raw != 0).view(np.uint8)  # a bool made by a view may hold any byte; True is written as 1
         self.add(_ext_head(len(head) + raw.size, _EXT_ARRAY) + head)
         self.add(raw.data)
+
+
+def _written(value: Any, limits: Limits) -> _Writer:
+    try:
+        writer = _Writer(limits)
+        writer.write(value, depth=0)
+    except _Unsendable as found:
+        path = "".join(f"[{step!r:.40}]" for step in reversed(found.path))
+        raise WireError(f"value{path} {found.reason}.") from None
+    return writer
 
 
 def _blob_head(size: int, first: int) -> bytes:

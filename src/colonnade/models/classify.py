@@ -1,9 +1,13 @@
-"""`Classify`: a binary response explained by the columns of all parties, with no trusted party (the SQM paper, 5.2).
+"""`Classify`: a binary response explained by the columns of all parties, with no trusted party.
 
-The sigmoid is replaced by its Taylor polynomial 1/2 + u/4, so a record's gradient x (1/2 + w.x/4 - y) is a polynomial
-of the columns. It is affine in w, and so the whole fit is a ridge problem in **one** Gram matrix of (1, x, y), which is
-opened once, with noise. No rounds. The paper's own rounds of noisy gradients are `colonnade.papers.SQMLogistic`.
-The claim is in `claim.md`.
+*Rounds* (`glm/private.py`): a few noisy gradients of the logistic likelihood, in units that are released first.
+
+*Moments* (the SQM paper, 5.2): the sigmoid is replaced by its Taylor polynomial 1/2 + u/4, so a record's gradient
+x (1/2 + w.x/4 - y) is a polynomial of the columns. It is affine in w, and so the whole fit is a ridge problem in
+**one** Gram matrix of (1, x, y), which is opened once, with noise. The claim is in `claim.md`.
+
+The rounds are taken wherever the noise leaves them their units: the noise of the moments grows with the square of a
+row's length. The paper's own rounds of noisy gradients are `colonnade.papers.SQMLogistic`.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -38,6 +42,7 @@ from colonnade.federation.options import (
 )
 from colonnade.federation.roster import Roster
 from colonnade.formatting import counted
+from colonnade.models.glm.private import COARSEST_UNITS, LEAST_EPSILON, MOST_PARTIES, PrivateScores
 from colonnade.models.matrix import (
     ClipOption,
     PresenceOption,
@@ -52,10 +57,13 @@ from colonnade.models.matrix import (
     second_moments,
 )
 from colonnade.statistics import forecast
-from colonnade.statistics.features import Feature, features
-from colonnade.statistics.joint import check_budget
+from colonnade.statistics.features import EMPTY_AS_ZERO, Feature, empty_notes, empty_rules, features
+from colonnade.statistics.joint import EXACT, account_notes, check_budget
 from colonnade.statistics.moments import MomentComputation, Moments
 from colonnade.view.blocks import Figure, Section, Table, Text, View
+
+if TYPE_CHECKING:
+    from colonnade.audit.attack import Attack
 
 REPEATS, LARGE = 50, 200
 """How often the noise of the moments is drawn again; fewer times where the matrix is larger than this."""
@@ -95,15 +103,18 @@ class BinaryOptions(Method["Classifier"]):
         return tuple(name for columns in facts.columns.values() for name in columns if name != self.response)
 
 
-Solver = Literal["moments", "minibatch"]
+Solver = Literal["moments", "rounds", "minibatch"]
+Chosen = Literal["auto", "moments", "rounds"]
 
 
 @method_class
 class Classify(BinaryOptions):
-    """Predict a binary column from the columns of all parties, from one matrix of products.
+    """Predict a binary column from the columns of all parties.
 
-    Logistic regression with the sigmoid to first order. `clip` of the response holder covers the response too; rows at
-    the corners of their domains are rare, and clip=0.87 takes a quarter of the noise away.
+    Logistic regression in a few rounds of noisy scores; or, where the noise is too large for these, without epsilon,
+    and with options that need it (presence, clip, ridge, no intercept), from one matrix of products with the sigmoid to
+    first order. The plan says which, and why. `clip` of the response holder covers the response too; rows at the
+    corners of their domains are rare, and clip=0.87 takes a quarter of the noise of the matrix away.
 
     Returns
     -------
@@ -124,8 +135,18 @@ class Classify(BinaryOptions):
     presence: PresenceOption = "ignore"
     view: ViewOption = "client"
     relation: RelationOption = "zero-out"
+    solver: Annotated[
+        Chosen,
+        Option("rounds of noisy scores, or one release of moments; auto takes rounds where their noise allows it."),
+    ] = "auto"
     ridge: Annotated[
-        float | None, Option("The penalty per record; by default half the noise level.", least=0, below=math.inf)
+        float | None,
+        Option(
+            "The penalty per record, with moments; by default half the noise level.",
+            least=0,
+            below=math.inf,
+            only={"solver": ("auto", "moments")},
+        ),
     ] = None
     tile: Tile = 2048
     verify: Verify = True
@@ -134,17 +155,114 @@ class Classify(BinaryOptions):
         super().check()
         check_budget(self.epsilon, self.delta)
 
+        if self.solver == "rounds" and self._needs_moments:
+            raise BadArguments(f"solver='rounds' does not go with {self._needs_moments}; leave one of them out.")
+
     def missing_data(self) -> str:
         return missing_blocks(self.presence)
 
-    def procedure(self, facts: PublicFacts, roster: Roster) -> ClassifierOfMoments:
-        return ClassifierOfMoments(self, facts, roster)
+    @property
+    def _needs_moments(self) -> str:
+        """The first option that only moments have, or nothing."""
+        moments = {
+            f"presence={self.presence!r}": self.presence != "ignore",
+            "clip": self.clip is not None,
+            "ridge": self.ridge is not None,
+            "intercept=False": not self.intercept,
+        }
+        return next((name for name, given in moments.items() if given), "")
+
+    def procedure(self, facts: PublicFacts, roster: Roster) -> Procedure[Classifier]:
+        reason = self._against_rounds(facts, roster)
+        if self.solver == "moments" or (self.solver == "auto" and reason):
+            return ClassifierOfMoments(self, facts, roster, reason if self.solver == "auto" else "")
+        if reason:
+            raise BadArguments(f"solver='rounds' cannot be taken: {reason}.")
+        fitted = ClassifierOfScores(self, facts, roster)
+        if self.solver == "auto" and fitted.scores.unsure > COARSEST_UNITS:
+            coarse = (
+                f"the noise of a column's mean would be {fitted.scores.unsure / 2:.2g} of its half range, above"
+                f" {COARSEST_UNITS / 2:g}: too much for the units of rounds"
+            )
+            return ClassifierOfMoments(self, facts, roster, coarse)
+        return fitted
+
+    def _against_rounds(self, facts: PublicFacts, roster: Roster) -> str:
+        """Why there can be no rounds, from public facts; or nothing."""
+        parties = {facts.owner(name) for name in (*self.explaining(facts), self.response)}
+        if self._needs_moments:
+            return f"{self._needs_moments} is an option of moments"
+        if self.epsilon is None and self.solver == "auto":
+            return "without epsilon the moments are exact, and cost one release"
+        if roster.pair:
+            return "parties in pairs multiply once"
+        if not 2 <= len(parties) <= MOST_PARTIES:
+            return f"rounds are for columns of 2 to {MOST_PARTIES} parties, and these are at {len(parties)}"
+        if self.epsilon is not None and self.epsilon < LEAST_EPSILON:
+            return f"below epsilon {LEAST_EPSILON:g} the noise of a round has no room"
+        return ""
+
+    @classmethod
+    def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.models.glm.attacks import score_attacks
+
+        return score_attacks()
+
+
+class ClassifierOfScores(Procedure["Classifier"]):
+    """Units, then rounds of noisy scores."""
+
+    def __init__(self, method: Classify, facts: PublicFacts, roster: Roster) -> None:
+        self.method = method
+        self.scores = scores = PrivateScores(
+            facts,
+            roster,
+            response=method.response,
+            columns=method.explaining(facts),
+            epsilon=method.epsilon,
+            delta=method.delta,
+            view=method.view,
+            relation=method.relation,
+        )
+        self.stages = scores.stages
+        told: tuple[str, ...] = ()
+        if method.epsilon is not None:
+            told = (
+                *forecast.classes_by_scores(
+                    noise_sd=scores.noise, n=facts.n, features=scores.told_apart, epsilon=method.epsilon
+                ),
+                f"Solver: rounds of noisy scores. Two standard deviations of the noise of a column's mean are"
+                f" {scores.unsure:.2g} of its half range (moments are taken above {COARSEST_UNITS:g}); categories"
+                " with a smaller share of the records than that are not told apart.",
+            )
+        self.notes = (
+            *told,
+            *scores.notes,
+            *empty_notes(empty_rules(scores.layout.features, facts, "mask", "drop"), EMPTY_AS_ZERO),
+            *(
+                account_notes(roster, view=method.view, delta=method.delta, releases=scores.releases)
+                if scores.layout.mu
+                else (EXACT,)
+            ),
+        )
+
+    def run(self, job: Job) -> Classifier:
+        intercept, weights = self.scores.fit(job)
+        return classifier(
+            self.method,
+            job,
+            intercept,
+            weights,
+            noise_sd=self.scores.noise,
+            rounds=self.scores.layout.rounds,
+            solver="rounds",
+        )
 
 
 class ClassifierOfMoments(Procedure["Classifier"]):
     """One computation of the moments of (1, x, y), then a ridge problem."""
 
-    def __init__(self, method: Classify, facts: PublicFacts, roster: Roster) -> None:
+    def __init__(self, method: Classify, facts: PublicFacts, roster: Roster, reason: str = "") -> None:
         self.method = method
         self.explaining = method.explaining(facts)
         names = (*self.explaining, method.response)
@@ -164,6 +282,7 @@ class ClassifierOfMoments(Procedure["Classifier"]):
         self.stages = self.moments.stages
         self.notes = (
             *self._forecast(facts.n),
+            *((f"Solver: moments; {reason}.",) if reason else ()),
             *self.moments.notes,
             *moment_views(self.layout, view=method.view, delta=method.delta),
         )

@@ -11,13 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from colonnade.data.column import Column
+from colonnade.errors import UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.options import View
@@ -31,9 +32,9 @@ from colonnade.statistics.adaptive import AdaptiveMarginal, most_counts
 from colonnade.statistics.describe import DEPTH, ROUNDS, adaptive_marginal, marginal, tree_leaves
 from colonnade.statistics.features import EMPTY, Feature, design_chunks, has_level
 from colonnade.statistics.gaussian_em import Matrix
-from colonnade.statistics.joint import colluders
+from colonnade.statistics.joint import SharedStatistic, colluders
 from colonnade.statistics.marginals import Marginal, from_shares
-from colonnade.statistics.moments import MomentComputation, MomentsLayout, later_ranges
+from colonnade.statistics.moments import later_ranges
 from colonnade.statistics.quantiles import quantiles
 
 Counts = NDArray[np.float64]
@@ -42,23 +43,38 @@ Spread = Counts | AdaptiveMarginal
 Ranges = dict[str, tuple[float, float]]
 """{feature: the ends of what is mapped to [-1, 1]}"""
 
+
+@runtime_checkable
+class Standardised(Protocol):
+    """A layout whose rows are features in ranges that follow from earlier releases."""
+
+    @property
+    def features(self) -> list[Feature]: ...
+
+    @property
+    def filled(self) -> tuple[str, ...]: ...
+
+
+Layout = TypeVar("Layout", bound=SharedStatistic)
+
 NORM_BINS, NORM_REACH = 64, 16.0
 """Cells of the lengths of standardised rows, equal in their roots, up to so many deviations in each column."""
 
 
-class Scales:
-    """Both releases of a job as stages of its plan, and the moments that follow them; all noise is calibrated together.
+class Scales(Generic[Layout]):
+    """Both releases of a job as stages of its plan; all noise is calibrated together, also that of the joint statistic
+    that follows them.
 
-    `columns` are the columns of each party, `noiseless` is the layout of the moments without noise and ranges. `shares`
-    of the budget (as 1 / noise multiplier squared) are those of "spread", "norms", other local releases, which happen
-    once, and "moments". With `adaptive` the spread of a numeric column is its distribution, tails and point masses
-    included, instead of a tree.
+    `columns` are the columns of each party, `noiseless` is the layout of the joint statistic without noise and ranges.
+    `shares` of the budget (as 1 / noise multiplier squared) are those of "spread", "norms", other local releases, which
+    happen once, and "moments", if there is a joint statistic at all. With `adaptive` the spread of a numeric column is
+    its distribution, tails and point masses included, instead of a tree.
     """
 
     def __init__(
         self,
         columns: Mapping[str, Sequence[Column]],
-        noiseless: MomentsLayout,
+        noiseless: Layout,
         shares: Mapping[str, float],
         *,
         epsilon: float,
@@ -73,14 +89,15 @@ class Scales:
             name: Gaussians(count=counts.get(name, 1), share=share, replace_factor=math.sqrt(2))
             for name, share in shares.items()
         }
-        gram = noiseless.release(1, colluders=colluders(noiseless.roster, view))
-        releases["moments"] = Skellams(gram, share=shares["moments"])
+        if "moments" in shares:
+            gram = noiseless.release(1, colluders=colluders(noiseless.roster, view))
+            releases["moments"] = Skellams(gram, share=shares["moments"])
         self.levels = Calibration(releases, epsilon=epsilon, delta=delta, relation=relation, bracket=(1e-3, 1e6))
         """Noise multipliers of the local releases, and mu of the moments."""
         self.columns = columns
-        self.layout = layout = replace(noiseless, mu=self.levels["moments"])
-        """Of the moments, with their noise; the ranges come from the other releases."""
-        self.moments = MomentComputation(layout, view, adaptive=True)
+        noisy: dict[str, Any] = {"mu": self.levels.get("moments", 0)}
+        self.layout = layout = replace(noiseless, **noisy)
+        """Of the joint statistic, with its noise; the ranges come from the other releases."""
         self.shared = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         norms = {"layout": layout.to_dict(), "level": self.levels["norms"]}
         planned = partial(stage, facts=layout.facts, roster=layout.roster)
@@ -100,7 +117,7 @@ class Scales:
             {party: [norms] for party in columns},
             discloses="noisy counts of the lengths of a party's standardised rows",
             reply_bytes=8 * NORM_BINS,
-            later={"layout": later_ranges(layout)},
+            later={"layout": later_ranges(layout.facts, [column.name for own in columns.values() for column in own])},
         )
         self.stages = (self.spread, self.norms)
         self.adaptive = adaptive
@@ -133,7 +150,8 @@ class Scales:
 
     def ask_norms(self, job: Job, standard: Ranges) -> dict[str, Counts]:
         """{party: noisy counts of the lengths of its rows in these units}."""
-        lengths = job.ask(self.norms, layout=replace(self.layout, ranges=standard).to_dict())
+        ranged: dict[str, Any] = {"ranges": standard}
+        lengths = job.ask(self.norms, layout=replace(self.layout, **ranged).to_dict())
         return {party: np.asarray(noisy, dtype=np.float64) for party, noisy in lengths.items()}
 
 
@@ -283,7 +301,9 @@ def _norms_cost(public: Public, *, layout: dict[str, Any], level: float) -> Cost
 @step(cost=_norms_cost)
 def block_norms(me: Party, *, layout: dict[str, Any], level: float) -> Release:
     """Noisy counts of the lengths of this party's standardised rows."""
-    standard = MomentsLayout.from_dict(me.facts, me.roster, layout)
+    standard = SharedStatistic.from_dict(me.facts, me.roster, layout)
+    if not isinstance(standard, Standardised):
+        raise UnsafeRequest(f"a {standard.kind} layout has no features whose rows have a length.")
     wide = [replace(feature, half=feature.half * NORM_REACH) for feature in standard.features]
     counts = np.zeros(NORM_BINS, dtype=np.int64)
     for _, rows in design_chunks(me, wide, filled=standard.filled):

@@ -82,6 +82,16 @@ class Product:
         """Each row of entries times the transpose of a public integer matrix."""
         return Product(self.field, self.field.matmul(self._residues, transpose(self.field.encode(matrix))))
 
+    def symmetric(self) -> Product:
+        """(A + A^T) / 2 of a matrix. If what it opens to is symmetric, that is the same, and now each share is."""
+        field, halves = self.field, np.array([(p + 1) // 2 for p in self.field.primes], dtype=np.int32)
+        doubled = field.add(self._residues, np.swapaxes(self._residues, 1, 2))
+        return Product(field, field.mul(doubled, halves[:, None, None]))
+
+    def combined(self, weights: Residues) -> Product:
+        """The sums of all rows of entries with public weights, (primes, sums, rows)."""
+        return Product(self.field, self.field.matmul(np.ascontiguousarray(weights), self._residues))
+
     def upper(self) -> Product:
         """The upper triangle of a Gram matrix (or of each), row by row: its entries are released once."""
         rows, columns = np.triu_indices(self.shape[-1])

@@ -31,6 +31,9 @@ PIECE = 1024
 LARGEST_SUM = 1 << 20
 """Products of two residues are below 2^42, so that int64 holds the sum of so many."""
 
+_EXACT = 1 << 10
+"""Products of two residues of which float64 holds the sum: below 2^52."""
+
 #: The smallest c >= 1 for which X^3 - X - c has no root modulo p, for each public prime: then the cubic is irreducible.
 CONSTANTS: dict[int, int] = {
     **{2097143: 1, 2097133: 4, 2097131: 2, 2097097: 9, 2097091: 2, 2097083: 1, 2097047: 3, 2097041: 1},
@@ -114,6 +117,21 @@ class Extension:
         _multiply_elements(left, right, primes, constants, product)
         return product.reshape(a.shape)
 
+    def mul_each(self, a: Residues, table: Residues, which: NDArray[np.intp]) -> Residues:
+        """Each of n elements (primes, n, 3) times that element of a table (primes, k, 3) which `which` (n,) names."""
+        if which.shape != a.shape[1:2] or (which.size and not 0 <= which.min() <= which.max() < table.shape[1]):
+            raise SecureError(f"cannot multiply {a.shape} by elements of {table.shape}.")
+        product = np.empty(a.shape, dtype=np.int32)
+        primes, constants = (np.array(layer, dtype=np.int64) for layer in (self.field.primes, self.constants))
+        _multiply_each(a, table, which, primes, constants, product)
+        return product
+
+    def add_at(self, total: Residues, places: NDArray[np.intp], more: Residues) -> None:
+        """Add elements (primes, n, 3) to those of a total at these places."""
+        if places.shape != more.shape[1:2] or (places.size and not 0 <= places.min() <= places.max() < total.shape[1]):
+            raise SecureError(f"cannot add {more.shape} to some of {total.shape}.")
+        _add_elements_at(total, places, more, np.array(self.field.primes, dtype=np.int64))
+
     def scale(self, a: Residues, factor: Residues) -> Residues:
         """Times one element of K, (primes, 3)."""
         return self.mul(a, factor.reshape(len(factor), *[1] * (a.ndim - 2), DEGREE))
@@ -190,7 +208,10 @@ class Extension:
             if rows.shape[1:] != (len(which), own.shape[2]) or (len(rows) != len(primes) and rows.itemsize > 2):
                 raise SecureError(f"cannot project rows {rows.shape} on vectors {own.shape}.")
             scaled = self.field.mul(own, np.array(factors, dtype=np.int32).reshape(-1, 1, 1, 1))
-            _add_projections(rows, np.ascontiguousarray(np.swapaxes(scaled, 2, 3)), which, sums)
+            weights = np.swapaxes(scaled, 2, 3).astype(np.float64, order="C")
+            for start in range(0, rows.shape[2], _EXACT):
+                part = slice(start, start + _EXACT)
+                _add_projections(rows[:, :, part], weights[..., part], which, sums)
         return np.asarray(sums % primes[:, None, None]).astype(np.int32)
 
     def inner(self, a: Residues, b: Residues) -> Residues:
@@ -312,6 +333,32 @@ def _multiply_elements(a: Any, b: Any, primes: Any, constants: Any, out: Any) ->
 
 
 @numba.njit(cache=True)
+def _multiply_each(a: Any, table: Any, which: Any, primes: Any, constants: Any, out: Any) -> None:
+    """`_multiply_elements` of a (primes, n, 3) with table (primes, k, 3) at `which` (n,)."""
+    for k in range(len(primes)):
+        p, c = primes[k], constants[k]
+        inverse = 1.0 / p
+        for i in range(a.shape[1]):
+            j = which[i]
+            a0, a1, a2 = np.int64(a[k, i, 0]), np.int64(a[k, i, 1]), np.int64(a[k, i, 2])
+            b0, b1, b2 = np.int64(table[k, j, 0]), np.int64(table[k, j, 1]), np.int64(table[k, j, 2])
+            cubic, quartic = _modulo(a1 * b2 + a2 * b1, p, inverse), _modulo(a2 * b2, p, inverse)
+            out[k, i, 0] = _modulo(a0 * b0 + c * cubic, p, inverse)
+            out[k, i, 1] = _modulo(a0 * b1 + a1 * b0 + cubic + c * quartic, p, inverse)
+            out[k, i, 2] = _modulo(a0 * b2 + a1 * b1 + a2 * b0 + quartic, p, inverse)
+
+
+@numba.njit(cache=True)
+def _add_elements_at(total: Any, places: Any, more: Any, primes: Any) -> None:
+    for k in range(len(primes)):
+        p = primes[k]
+        for i in range(len(places)):
+            for c in range(3):
+                value = np.int64(total[k, places[i], c]) + more[k, i, c]
+                total[k, places[i], c] = value - p if value >= p else value
+
+
+@numba.njit(cache=True)
 def _inverse_of(a: Any, p: Any, inverse: Any) -> Any:
     """a^(p - 2), by squaring."""
     out, exponent = np.int64(1), p - 2
@@ -380,15 +427,23 @@ def _project_groups(rows: Any, columns: Any, starts: Any, stops: Any, primes: An
                 out[k, i, g, 0], out[k, i, g, 1], out[k, i, g, 2] = np.int32(a), np.int32(b), np.int32(c)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, fastmath={"reassoc", "contract"})
 def _add_projections(rows: Any, columns: Any, which: Any, sums: Any) -> None:
-    """sums += rows (primes or 1, n, w) times columns (primes, k, 3, w), of which each row has its own."""
+    """sums += rows (primes or 1, n, w) times columns (primes, k, 3, w) in float64, of which each row has its own.
+
+    Products are below 2^42 and w at most `_EXACT`, so that float64 holds every sum, in whatever order it is added up:
+    the compiler may choose one for vector instructions."""
     for k in range(columns.shape[0]):
         layer = k % rows.shape[0]
         for i in range(rows.shape[1]):
-            if which[i] >= 0:
-                for c in range(columns.shape[2]):
-                    total = np.int64(0)
-                    for j in range(rows.shape[2]):
-                        total += np.int64(rows[layer, i, j]) * np.int64(columns[k, which[i], c, j])
-                    sums[k, i, c] += total
+            own = which[i]
+            if own >= 0:
+                a, b, c = 0.0, 0.0, 0.0
+                for j in range(rows.shape[2]):
+                    entry = np.float64(rows[layer, i, j])
+                    a += entry * columns[k, own, 0, j]
+                    b += entry * columns[k, own, 1, j]
+                    c += entry * columns[k, own, 2, j]
+                sums[k, i, 0] += np.int64(a)
+                sums[k, i, 1] += np.int64(b)
+                sums[k, i, 2] += np.int64(c)

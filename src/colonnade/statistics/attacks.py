@@ -191,13 +191,17 @@ def tables_audit(
     delta: float,
     runs: int,
     units: Sequence[int] | None = None,
+    moments: MomentsLayout | None = None,
     planted: Planted = NOTHING,
 ) -> Audit[bool]:
     """A record that adds 1 to one cell of every joint table; each of three members adds its share of Sk(mu).
 
-    `units` says how many tables are opened with each mu; one by default.
+    `units` says how many tables are opened with each mu; one by default. With `moments` a Gram matrix is opened too,
+    that of a record at the corner of its domain.
     """
     every = [(mu, count) for mu, count in zip(mus, units or [1] * len(mus), strict=True) if count]
+    corner = np.zeros(0) if moments is None else corner_products(moments).astype(np.float64)
+    wide = 1 if moments is None else moments.mu
 
     def run_many(present: bool, runs: int, randomness: Randomness) -> Reals:
         score = np.zeros(runs)
@@ -207,12 +211,29 @@ def tables_audit(
                 cell = int(present) + sum(skellam(randomness, share, runs) for _ in range(planted.members))
                 values, where = np.unique(cell, return_inverse=True)
                 score += (stats.skellam.logpmf(values - 1, mu, mu) - stats.skellam.logpmf(values, mu, mu))[where]
+        for shift in corner:  # noise this large is normal, so the likelihood ratio is linear
+            noise = sum(skellam(randomness, planted.variance(wide) / MEMBERS, runs) for _ in range(planted.members))
+            score += (shift * int(present) + noise) * shift / (2 * wide)
         return score
 
     # The score is nearly normal: in units of the noise the neighbours differ by sqrt(sum 1 / (2 mu)).
-    shift = math.sqrt(sum(count / (2 * mu) for mu, count in every))
+    shift = math.sqrt(sum(count / (2 * mu) for mu, count in every) + float(corner @ corner) / (2 * wide))
     stated = power(claim, shift=shift, sd=1.0, factor=_looked_for(planted), runs=runs, selections=SELECTIONS)
     return Audit(neighbours=(True, False), run_many=run_many, claim=claim, delta=delta, runs=runs, stated_power=stated)
+
+
+def corner_products(layout: MomentsLayout) -> Integers:
+    """What a record at the corner of its domain adds to a Gram matrix with a public constant, as the parties quantise
+    and clip it: every number at its bound, the last category of each column."""
+    blocks = []
+    for party in layout.parties:
+        own = [feature for feature in layout.features if feature.party == party]
+        last = {feature.column: feature.name for feature in own}
+        ends = [float(feature.category is None or last[feature.column] == feature.name) for feature in own]
+        blocks.append(layout.integer_rows(party)(np.array([ends]), SimulatedRandomness(0))[0])
+    row = np.concatenate([[layout.gamma], *blocks])
+    changed = upper_triangle(row) - upper_triangle(np.concatenate([[layout.gamma], 0 * row[1:]]))
+    return np.asarray(changed[changed != 0])
 
 
 def total_audit(

@@ -8,7 +8,6 @@ its noise: nothing opens without it.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from abc import abstractmethod
@@ -24,21 +23,21 @@ from colonnade.errors import TooFewHolders, UnsafeRequest
 from colonnade.federation.job import Job
 from colonnade.federation.options import View
 from colonnade.federation.party import Party
-from colonnade.federation.stage import Stage
+from colonnade.federation.stage import Later, Stage
 from colonnade.secure.bgw import Product, cross, multiply, recombine, reshare
 from colonnade.secure.claims import Factors, cross_factors, product_factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
 from colonnade.statistics.joint import (
     PYTHON,
-    SharedStatistic,
+    HeldNoise,
     multiply_shares,
     opened_bytes,
     share_rows,
     too_little_memory,
 )
 from colonnade.statistics.pair import Paired, PairStages, Words, pair_within_memory
-from colonnade.statistics.shares import blinds_of, deal, deal_noise, dealt, joined_noise, unblinded
+from colonnade.statistics.shares import blinds_of, deal, deal_noise, dealt
 from colonnade.statistics.verified import VerifiedStages, proving_bytes
 
 SHARE_BYTES = 1 << 23
@@ -126,7 +125,7 @@ def pairings(term: Node) -> tuple[list[list[tuple[Node, Node]]], list[Node]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CircuitStatistic(SharedStatistic):
+class CircuitStatistic(HeldNoise):
     """A joint statistic whose terms are a circuit; everything is opened once.
 
     Mail has the tags "rows NUMBER", "products NUMBER LEVEL", and with the rows of chunk 0 "noise" (of every member) and
@@ -194,7 +193,7 @@ class CircuitStatistic(SharedStatistic):
             deal(me, f"{self.tag}: rows {number}", self.field, self.shared_rows(me, number))
 
     def share_noise(self, me: Party, number: int) -> None:
-        deal_noise(me, f"{self.tag}: noise", self.field, self.noise(me), parts=self.verify)
+        deal_noise(me, f"{self.tag}: noise", self.field, self.noise(me), parts=bool(self.verify))
 
     def put_away(self, me: Party, number: int) -> None:
         self._put_away(me, number, len(self.circuit.levels))
@@ -244,16 +243,6 @@ class CircuitStatistic(SharedStatistic):
                 else:
                     totals.append(product)
         return totals
-
-    def held_noise(self, me: Party) -> dict[str, Residues]:
-        """This holder's shares, of degree 2t, of every member's noise."""
-        noise = self.held(me, "noise")
-        if not self.verify:
-            return noise
-        blinds = [self.held(me, blind) for blind in blinds_of(me.roster, "noise")]
-        return {
-            member: joined_noise(me, self.field, noise[member], [blind[member] for blind in blinds]) for member in noise
-        }
 
     def held(self, me: Party, what: str) -> dict[str, Residues]:
         """What came with the first chunk: the noise of every member of the roster, or the sums of the local parties."""
@@ -318,13 +307,6 @@ class CircuitStatistic(SharedStatistic):
         for party, sums in self.held(me, "sums").items():
             total = extension.add(total, extension.combine(sums, weights[party]))
         return total
-
-    def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
-        noise, *blinds = (
-            functools.reduce(self.field.add, self.held(me, part).values())
-            for part in ("noise", *blinds_of(me.roster, "noise"))
-        )
-        return noise, [unblinded(me, self.field, blind) for blind in blinds]
 
     def _nodes(self, me: Party, number: int, level: int) -> dict[Node, Residues]:
         """This holder's shares of all factors and of the products up to a level, for one chunk."""
@@ -448,10 +430,10 @@ class CircuitStages(VerifiedStages):
     layout: CircuitStatistic
     stages: Sequence[Stage]
 
-    def __init__(self, layout: CircuitStatistic, view: View) -> None:
-        super().__init__(layout, view)
+    def __init__(self, layout: CircuitStatistic, view: View, *, later: Mapping[str, Later] | None = None) -> None:
+        super().__init__(layout, view, later=later)
         if layout.roster.pair:
-            self.pair = PairStages(layout, view)
+            self.pair = PairStages(layout, view, later=self._later)
             self.stages = self.pair.stages
             return
         roster, circuit = layout.roster, layout.circuit
@@ -479,19 +461,20 @@ class CircuitStages(VerifiedStages):
         stages = (self.share, self.multiply, compare, *self.verification(), opening)
         self.stages = tuple(stage for stage in stages if stage.costs)
 
-    def compute(self, job: Job) -> NDArray[Any]:
+    def compute(self, job: Job, **later: Any) -> NDArray[Any]:
         """Exact integers plus noise."""
-        if self.layout.roster.pair:
-            self.pair.ask_rows(job)
-            (opened,) = self.pair.all_opened(job, self.layout)
+        layout = self.layout.with_chosen(**later["chosen"]) if "chosen" in later else self.layout
+        if layout.roster.pair:
+            self.pair.ask_rows(job, **later)
+            (opened,) = self.pair.all_opened(job, layout, **later)
             return opened
-        for _ in self.layout.chunks:
-            job.ask(self.share)
+        for _ in layout.chunks:
+            job.ask(self.share, **later)
             for _ in self._levels:
-                job.ask(self.multiply)
-        if not self.layout.verify:
-            return self.opened(job)
-        (opened,) = self.all_opened(job, self.layout)
+                job.ask(self.multiply, **later)
+        if not layout.verify:
+            return self.opened(job, **later)
+        (opened,) = self.all_opened(job, layout, **later)
         return opened
 
 

@@ -137,6 +137,11 @@ EMPTY_WORDS: Mapping[EmptyRule, str] = {
     "level": "an empty cell is a category of its own; nothing is assumed",
 }
 """What each rule does and assumes, for people."""
+EMPTY_AS_ZERO: Mapping[EmptyRule, str] = {
+    **EMPTY_WORDS,
+    "mask": "such a cell counts as 0, the middle of its declared range, as an absent block does",
+}
+"""The same where presence is ignored."""
 
 
 def empty_notes(rules: Mapping[str, EmptyRule], words: Mapping[EmptyRule, str] = EMPTY_WORDS) -> tuple[str, ...]:

@@ -238,10 +238,29 @@ def classes(*, noise_sd: float, n: int, features: int, epsilon: float | None) ->
     E[x s], carry noise of b and of the Gram matrix, k t^2 (1 + |w|^2 / 4) / |b|^2 of their own square, and d shrinks by
     1 / sqrt(1 + that). AUC = Phi(d / sqrt 2), accuracy = Phi(d / 2).
     """
-    distance = math.sqrt(2) * norm.ppf(SEPARABLE)
-    within = SPREAD / math.sqrt(1 + distance**2 / 4)
-    size = distance * within / 2
+    size = _apart()[1]
     share = features * (noise_sd / n) ** 2 * (1 + (2 * size / SPREAD**2) ** 2 / 4) / size**2
+    # The square of a record's length grows as k, so t does, and the share of the noise as its cube.
+    return _classes(share, growth=3, n=n, features=features, epsilon=epsilon)
+
+
+def classes_by_scores(*, noise_sd: float, n: int, features: int, epsilon: float | None) -> tuple[str, ...]:
+    """The same for scores: noise of t = noise_sd / n, of all rounds together, on each mean of a feature of deviation 1
+    times 1/2 - y, which is b / (2 SPREAD). There is no Gram matrix."""
+    share = features * (2 * noise_sd / n) ** 2 / (_apart()[1] / SPREAD) ** 2
+    return _classes(share, growth=2, n=n, features=features, epsilon=epsilon)
+
+
+def _apart() -> tuple[float, float]:
+    """(d, |b|) of classes that could be told apart with an AUC of SEPARABLE."""
+    distance = math.sqrt(2) * float(norm.ppf(SEPARABLE))
+    return distance, distance * SPREAD / math.sqrt(1 + distance**2 / 4) / 2
+
+
+def _classes(share: float, *, growth: int, n: int, features: int, epsilon: float | None) -> tuple[str, ...]:
+    """What is left of classes beside noise of this share in the square of the weights, which grows as this power of the
+    number of features."""
+    distance, _ = _apart()
     left = distance / math.sqrt(1 + share)
     auc, accuracy = (float(norm.cdf(left / scale)) for scale in (math.sqrt(2), 2.0))
     told = (
@@ -255,8 +274,7 @@ def classes(*, noise_sd: float, n: int, features: int, epsilon: float | None) ->
     advice = "fewer columns"
     if epsilon is not None:
         needed = enough(epsilon, math.sqrt(share / most))
-        # The square of a record's length grows as k, so t does, and the share of the noise as its cube.
-        fitting = int(features * (most / share / MARGIN**2) ** (1 / 3))
+        fitting = int(features * (most / share / MARGIN**2) ** (1 / growth))
         advice = f"epsilon = {needed:g} would be enough, or fewer columns"
         if needed > LARGEST and fitting >= FEWEST_KEPT:
             advice = f"keep at most {fitting} columns with columns="
@@ -311,19 +329,24 @@ def cells(
     )
 
 
-def training(*, noise: float, steps: int, weights: int, batch: int, epsilon: float) -> tuple[str, ...]:
-    """For a network of so many weights, each step of which adds up a batch of gradients of length 1 at most, with this
-    noise on each weight. In all, gradients that agree move the weights by steps x batch, the noise by noise
-    sqrt(weights steps)."""
+def descent(*, noise: float, steps: int, weights: int, batch: float) -> tuple[float, str]:
+    """For so many weights, each step of which adds up a batch of gradients of length 1 at most, with this noise on each
+    weight. In all, gradients that agree move the weights by steps x batch, the noise by noise sqrt(weights steps): the
+    share of the second in the first, and the sentence."""
     share = noise * math.sqrt(weights / steps) / batch
-    told = (
-        f"{FORECAST}: in {steps:,} steps privacy noise moves the {weights:,} weights of a network by {share:.2g} of"
-        " what all records could, if they all pulled the same way.",
+    return share, (
+        f"{FORECAST}: in {steps:,} steps privacy noise moves the {weights:,} weights by {share:.2g} of what all records"
+        " could, if they all pulled the same way."
     )
+
+
+def training(*, noise: float, steps: int, weights: int, batch: int, epsilon: float) -> tuple[str, ...]:
+    """For a network that completes records (see `descent`)."""
+    share, told = descent(noise=noise, steps=steps, weights=weights, batch=batch)
     if share <= MOST_TRAINING:
-        return told
+        return (told,)
     return (
-        *told,
+        told,
         f"{HOPELESS}: above {MOST_TRAINING:g} completed entries are hardly better than means; epsilon ="
         f" {enough(epsilon, share / MOST_TRAINING):g} would be enough, or fewer weights (hidden=, cut=).",
     )

@@ -14,6 +14,7 @@ part of the tag like all others.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -32,7 +33,7 @@ from colonnade.errors import BadArguments, BadPrivacyParameter, RosterError, Uns
 from colonnade.federation.catalogue import CATALOGUE
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.options import View
+from colonnade.federation.options import Verification, View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Later, Stage, stage
@@ -43,19 +44,23 @@ from colonnade.privacy.calibration import Calibration, SkellamMus
 from colonnade.privacy.cost import Cost, Free, Relation, Unbounded
 from colonnade.privacy.skellam import Skellam
 from colonnade.privacy.skellam_sampler import largest_draw
+from colonnade.secure.bgw import Product
 from colonnade.secure.claims import Factors
 from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.secure.sizes import Sizes
 from colonnade.statistics.shares import (
+    blinds_of,
     deal_large,
     join,
+    joined_noise,
     messages,
     require_agreement,
     require_holder,
     state_dealing,
     state_taken,
     take_dealings,
+    unblinded,
 )
 
 if TYPE_CHECKING:
@@ -283,7 +288,10 @@ class SharedStatistic(JointStatistic):
     """Fields that a request may choose from what was released before; all others are those of the plan."""
     squares: ClassVar[bool] = False
     """Whether all products in what the holders prove are squares; in what a data party proves they are."""
-    verify: bool = False
+    proof_width: ClassVar[int | None] = None
+    """Products in a row of the holders' proof (`secure.proof`), if not the usual: with many primes shorter rows take
+    less time, and more traffic."""
+    verify: Verification = False
     """Whether rows and openings are verified (`statistics.verified`): noise is dealt in parts, and holders keep all."""
     noise_with_rows: ClassVar[Literal["first", "each"]] = "first"
     """Noise goes along with the first chunk, for the first opening, or with each chunk, for its own opening."""
@@ -371,6 +379,11 @@ class SharedStatistic(JointStatistic):
         return f"{self.tag} {number}"
 
     @property
+    def proven_openings(self) -> Sequence[int]:
+        """The numbers of the openings that are proven together: all of them, unless the layout is of one only."""
+        return range(len(self.openings))
+
+    @property
     def proven_name(self) -> str:
         """Under which a holder that has found no lie keeps its shares of what each holder has proven to open."""
         return f"{self.tag}: proven"
@@ -381,6 +394,10 @@ class SharedStatistic(JointStatistic):
     def claim_length(self) -> int:
         """Products in the one inner product to which a random combination of all openings comes down."""
         raise UnsafeRequest(f"{self.kind} is not verified.")
+
+    def claimed_products(self, me: Party) -> int:
+        """The same as a holder knows it, if it is fewer: all holders know alike who has which record."""
+        return self.claim_length
 
     def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
         """The weights of the entries of one opening in that combination."""
@@ -397,6 +414,26 @@ class SharedStatistic(JointStatistic):
     def claim_products(self, me: Party, extension: Extension, seed: bytes) -> Residues:
         """A holder's shares of the part that each holder has dealt again, (primes, holders, 3)."""
         return extension.zeros((len(self.roster.committee),))
+
+    @property
+    def sums_length(self) -> int:
+        """Elements that a holder deals after the first challenge, so that the claim becomes short: sums of products,
+        weighted by this challenge, which the next one compresses again. 0: there is no need; a statistic that has them
+        proves nothing about rows."""
+        return 0
+
+    def claim_matrices(self, me: Party, extension: Extension, seed: bytes) -> Product:
+        """A holder's own sums of this kind, the coefficients of elements over K: (3, sums_length)."""
+        raise UnsafeRequest(f"{self.kind} has no sums that are dealt for its proof.")
+
+    def dealt_matrices(self, me: Party) -> Residues:
+        """This holder's shares of the sums that each holder dealt, (primes, holders, sums_length, 3)."""
+        elements: Residues = me.recall(f"{self.tag}: sums of each holder")
+        return elements
+
+    def second_challenge(self, me: Party) -> bytes:
+        """The seed that was drawn when all of these sums were dealt."""
+        return bytes(me.recall(f"{self.tag}: second challenge"))
 
     def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
         """A holder's shares of all members' noise for an opening, and of its blinds: of degree t each."""
@@ -468,6 +505,34 @@ class SharedStatistic(JointStatistic):
     @abstractmethod
     def combine(self, me: Party, number: int) -> Residues:
         """A holder's share of one opening, with the noise of every member of the roster in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldNoise(SharedStatistic):
+    """With noise that every member deals whole, in parts if it is verified, and that each holder keeps."""
+
+    noise_name: ClassVar[str] = "noise"
+
+    @abstractmethod
+    def held(self, me: Party, what: str) -> dict[str, Residues]:
+        """This holder's shares of the noise of every member of the roster, of its blinds, or of what else is held."""
+
+    def held_noise(self, me: Party) -> dict[str, Residues]:
+        """This holder's shares, of degree 2t, of every member's noise."""
+        noise = self.held(me, self.noise_name)
+        if not self.verify:
+            return noise
+        blinds = [self.held(me, blind) for blind in blinds_of(me.roster, self.noise_name)]
+        return {
+            member: joined_noise(me, self.field, noise[member], [blind[member] for blind in blinds]) for member in noise
+        }
+
+    def noise_parts(self, me: Party, number: int) -> tuple[Residues, list[Residues]]:
+        noise, *blinds = (
+            functools.reduce(self.field.add, self.held(me, part).values())
+            for part in (self.noise_name, *blinds_of(me.roster, self.noise_name))
+        )
+        return noise, [unblinded(me, self.field, blind) for blind in blinds]
 
 
 # --- memory -----------------------------------------------------------------------------------------------
@@ -554,9 +619,14 @@ class JointStages:
         """The next opening: exact integers plus noise. No holder is asked to let its share go while another is lost:
         all have compared just before."""
         job.ask(self.compare, **later)
-        joined = join(job.ask(self.open, **later), self.layout.field, self.layout.roster)
-        job.released[f"{self.layout.label}, opening {len(job.released)}"] = joined
-        return joined
+        return joined(job, self.open, self.layout, **later)
+
+
+def joined(job: Job, opening: Stage, layout: SharedStatistic, **later: Any) -> NDArray[Any]:
+    """What the holders open of a layout that is not verified."""
+    integers = join(job.ask(opening, **later), layout.field, layout.roster)
+    job.released[f"{layout.label}, opening {len(job.released)}"] = integers
+    return integers
 
 
 # --- the members' steps -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -61,6 +61,7 @@ from colonnade.secure.seeded import Shape, Share, Term, materialize, terms
 from colonnade.secure.sizes import Sizes, smallest_mixture, sum_bound
 from colonnade.statistics import forecast
 from colonnade.statistics.features import (
+    EMPTY_AS_ZERO,
     EMPTY_WORDS,
     CohortRows,
     Feature,
@@ -125,6 +126,8 @@ SMALL_NORM_BYTES = 8 << 20
 """... or if no more bytes are sent for it in all; ..."""
 MOST_NORM_ENTRIES = 1_000_000
 """... and if there are no more residues of rows and roots, for which it takes about half a CPU second."""
+NORM_SECONDS = 0.4e-6
+"""CPU time of all members for each of these (0.33 and 0.41 measured, `secure/claim.md`)."""
 MOST_CELL_PATTERNS = 256
 """Patterns of presence and of empty cells together, where both are known; with more, "mask" becomes "drop"."""
 MAXIMUM_TEXT = 1 << 13
@@ -368,10 +371,8 @@ class MomentsLayout(SharedStatistic):
 
     def empty_notes(self) -> tuple[str, ...]:
         """What the plan says about empty cells."""
-        words = dict(EMPTY_WORDS)
-        if self.presence == "ignore":
-            words["mask"] = "such a cell counts as 0, the middle of its declared range, as an absent block does"
-        elif self.presence == "known":
+        words = dict(EMPTY_AS_ZERO if self.presence == "ignore" else EMPTY_WORDS)
+        if self.presence == "known":
             words["mask"] = (
                 "the cells that a record lacks are part of its pattern, which the share holders see: right if cells are"
                 " empty at random, given what is observed"
@@ -556,7 +557,9 @@ class MomentsLayout(SharedStatistic):
 
     @cached_property
     def norms(self) -> bool:
-        """Whether each party proves that its rows are within their norm: where that is cheap."""
+        """Whether each party proves that its rows are within their norm: where that is cheap, or asked for."""
+        if self.verify == "full":
+            return True
         if not self.verify or self._norm_entries > MOST_NORM_ENTRIES:
             return False
         without, proven = self._norm_bytes
@@ -608,11 +611,14 @@ class MomentsLayout(SharedStatistic):
     def proof_notes(self) -> tuple[str, ...]:
         if not self.verify:
             return ()
+        seconds = NORM_SECONDS * self._norm_entries
         times = f"{self.norm_traffic:.2g} times the traffic"
+        if seconds >= 0.1:
+            times += f", and about {seconds:.2g} CPU seconds"
         if self.norms:
             slack = max(self.norm(party).slack for party in self.parties)
             return (f"Rows of numbers are proven to be within {slack:.3g} times their norm: {times}.",)
-        return (f"{NORMS_NOT_PROVEN} It would take {times}.",)
+        return (f'{NORMS_NOT_PROVEN} It would take {times}; verify="full" asks for it.',)
 
     @cached_property
     def rounds(self) -> list[list[Tile]]:
@@ -702,7 +708,7 @@ class MomentsLayout(SharedStatistic):
 
     def share_noise(self, me: Party, number: int) -> None:
         size = self.openings[number]
-        deal_large_noise(me, self.noise_tag(number), self.field, mu=self.mu, size=size, parts=self.verify)
+        deal_large_noise(me, self.noise_tag(number), self.field, mu=self.mu, size=size, parts=bool(self.verify))
 
     @property
     def in_little_memory(self) -> bool:
@@ -786,8 +792,16 @@ class MomentsLayout(SharedStatistic):
         }
 
     def _dealt_noise(self, me: Party, tag: str, number: int) -> dict[str, Residues]:
-        dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(self.openings[number],))
-        return {member: materialize(share) for member, share in dealt.items()}
+        """Each member's, needed for the opening and again for its proof: remembered if there is room."""
+
+        def materialized() -> dict[str, Residues]:
+            dealt = dealt_large(me, tag, me.roster.names, self.field, lengths=(self.openings[number],))
+            return {member: materialize(share) for member, share in dealt.items()}
+
+        size = 4 * len(self.field.primes) * self.openings[number] * len(me.roster.names)
+        if not self.remembers(size):
+            return materialized()
+        return me.remembered(f"{tag}: shares", size, materialized)
 
     # --- what is verified ---------------------------------------------------------------------------------
 
@@ -1254,14 +1268,14 @@ RANGES = (
 NARROWEST, WIDEST = 1e-6, 100.0
 
 
-def later_ranges(layout: MomentsLayout) -> Later:
-    """The rule for ranges that follow from earlier releases of the job: one for each feature."""
-    declared = {feature.name: feature for feature in features(layout.facts, layout.names)}
+def later_ranges(facts: PublicFacts, names: Sequence[str] | None, **also: Callable[[Any], bool]) -> Later:
+    """The rule for ranges that follow from earlier releases of the job, one for each feature; and for `also` others."""
+    declared = {feature.name: feature for feature in features(facts, names)}
 
     def accepted(ranges: Any) -> bool:
         return set(ranges) == set(declared) and all(_usable(declared[name], *ends) for name, ends in ranges.items())
 
-    return fields_of(RANGES, ranges=accepted)
+    return fields_of(RANGES, ranges=accepted, **also)
 
 
 def _usable(feature: Feature, lower: Any, upper: Any) -> bool:
@@ -1281,7 +1295,7 @@ class MomentComputation(VerifiedStages, Procedure["MomentsResult"]):
     layout: MomentsLayout
 
     def __init__(self, layout: MomentsLayout, view: View, *, adaptive: bool = False) -> None:
-        super().__init__(layout, view, later={"chosen": later_ranges(layout)} if adaptive else {})
+        super().__init__(layout, view, later={"chosen": later_ranges(layout.facts, layout.names)} if adaptive else {})
         if layout.roster.pair:
             self.pair = PairStages(layout, view, later=self._later)
             self.stages, self.notes = self.pair.stages, (*moment_notes(layout, view), *self.verification_notes)

@@ -70,6 +70,8 @@ def received_from(me: Party, tag: str, senders: Sequence[str]) -> dict[str, Any]
 _DEALT = ": dealt "
 """In the tag of a dealer's list, after the tag of its statistic."""
 _TAKEN = "dealings that were taken"
+COINS = 3
+"""To which a holder binds itself at a time; most verifications show two of them."""
 
 
 def state_dealing(me: Party, tag: str, what: str) -> None:
@@ -125,10 +127,10 @@ def _taken(me: Party) -> dict[str, bytes]:
 def state_taken(me: Party, tag: str, alike: Mapping[str, bytes]) -> None:
     """Tell the other holders, sealed, what was taken from each dealer, with what it sent that all must have `alike`.
 
-    And bind oneself to two coins, which are shown when what they are to check can be changed no more."""
+    And bind oneself to coins, which are shown one by one when what they are to check can be changed no more."""
     taken = _taken(me)
     dealings = {dealer: hashlib.sha256(taken[dealer] + alike.get(dealer, b"")).digest() for dealer in taken}
-    coins = [me.randomness.bytes(32) for _ in range(2)]
+    coins = [me.randomness.bytes(32) for _ in range(COINS)]
     stated = {"dealings": dealings, "coins": [hashlib.sha256(coin).digest() for coin in coins]}
     me.keep(_own_statement(tag), {**stated, "coins": coins})
     for holder in me.roster.committee:
@@ -151,8 +153,8 @@ def require_agreement(me: Party, tag: str) -> None:
     coins = {}
     for holder, stated in received_from(me, _statement(tag), others).items():
         match stated:
-            case {"dealings": dict(dealings), "coins": [bytes(first), bytes(second)], **rest} if not rest:
-                coins[holder] = [first, second]
+            case {"dealings": dict(dealings), "coins": [bytes(), bytes(), bytes()] as bound, **rest} if not rest:
+                coins[holder] = bound
             case _:
                 raise SecureError(f"{holder!r} sent no comparison of what it holds; check its installation.")
         differing = sorted(dealer for dealer in {*own, *dealings} if own.get(dealer) != dealings.get(dealer))
@@ -169,7 +171,7 @@ def _bound_coins(tag: str) -> str:
 
 
 def own_coin(me: Party, tag: str, number: int) -> bytes:
-    """One of the two coins to which this holder bound itself when it compared."""
+    """One of the coins to which this holder bound itself when it compared."""
     return bytes(me.recall(_own_statement(tag))["coins"][number])
 
 
@@ -392,13 +394,14 @@ def messages(
         recalled = known or _remembered(me, stored, me.recall(stored), remember=remember)
         return _complete(tag, senders, recalled | me.own_mail(tag))
     received = me.received(tag)
+    whole = me.name in received  # of what this holder sent to itself; in layers it is kept with the others'
     arrived = {mail.tag for mail in me.mail}
     packed = [me.received(name) for layer in range(layers) if (name := _layer_tag(tag, layer)) in arrived]
     for sender in senders:
         if sender not in received and len(packed) == layers > 0 and all(sender in layer for layer in packed):
             received[sender] = [layer[sender] for layer in packed]
     if keep:
-        others = {sender: message for sender, message in received.items() if sender != me.name}
+        others = {sender: message for sender, message in received.items() if sender != me.name or not whole}
         me.keep(stored, _remembered(me, stored, others, remember=remember))
     return _complete(tag, senders, received)
 

@@ -15,6 +15,9 @@ shares of the result are computed (`compare_shares`), and each holder is bound t
 4. every holder tells the others what its shares say at this point;
 5. every holder draws its own conclusion, and tells it to the coordinator. It opens nothing if it has found a lie.
 
+Where the claim would be long after one challenge (`SharedStatistic.sums_length`), every holder deals sums of products
+between the first two of these, and a challenge that follows compresses them once more.
+
 With its share of the result a holder then opens its shares of the proven combinations, and the coordinator checks that
 the shares which it joins are those that were bound and proven. All that is opened before is masked, so the holders
 learn nothing of the result. The claim is in `joint.claim.md`.
@@ -24,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -38,6 +41,7 @@ from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Later, Stage, checked_by_step, stage
 from colonnade.federation.step import Release, Step, step
 from colonnade.privacy.cost import Free
+from colonnade.secure.bgw import reshare
 from colonnade.secure.claims import Factors, one_hot_factors, one_hot_value, square_factors
 from colonnade.secure.extension import DEGREE, Extension
 from colonnade.secure.field import Field, Residues
@@ -46,7 +50,7 @@ from colonnade.secure.proof import CHUNK, Layout, Query, Vector, answer, prove, 
 from colonnade.secure.seeded import materialize
 from colonnade.secure.shamir import lagrange_weights, share_residues
 from colonnade.secure.sizes import Sizes
-from colonnade.statistics.joint import Chosen, JointStages, SharedStatistic, commitment, read_statistic
+from colonnade.statistics.joint import Chosen, JointStages, SharedStatistic, commitment, joined, read_statistic
 from colonnade.statistics.shares import (
     dealt_large,
     join,
@@ -67,7 +71,7 @@ NORMS_NOT_PROVEN = (
 
 
 def challenge(tag: str, number: int, coins: Mapping[str, bytes], committee: Sequence[str]) -> bytes:
-    """The seed of the first (0) or the second (1) challenge, from the coins of all holders."""
+    """The seed of the challenge with this number, from the coins of all holders."""
     joined = b"".join(coins[holder] for holder in committee)
     return hashlib.sha256(f"colonnade challenge {number} {tag} ".encode() + joined).digest()
 
@@ -75,15 +79,15 @@ def challenge(tag: str, number: int, coins: Mapping[str, bytes], committee: Sequ
 class Product:
     """The claim of every holder: what it will open are the products of its shares, plus what it was dealt."""
 
-    def __init__(self, statistic: SharedStatistic, seed: bytes) -> None:
+    def __init__(self, me: Party, statistic: SharedStatistic, seed: bytes) -> None:
         self.statistic, self.seed = statistic, seed
         self.extension = Extension(statistic.field)
-        self.layout = product_layout(statistic)
+        self.layout = claimed_layout(me, statistic)
 
     @property
     def weights(self) -> Iterator[tuple[int, Residues]]:
         """Of each opening in turn: those of a large matrix together would be several times as large as its entries."""
-        for number in range(len(self.statistic.openings)):
+        for number in self.statistic.proven_openings:
             yield number, self.statistic.opening_weights(self.extension, self.seed, number)
 
     def factors(self, me: Party) -> tuple[Vector, Vector]:
@@ -187,7 +191,15 @@ def input_layout(statistic: SharedStatistic, dealer: str, length: int | None = N
 
 def product_layout(statistic: SharedStatistic, length: int | None = None) -> Layout:
     """The shape of the holders' claim; `length` bounds its products, if it is not that of the layout."""
-    return Layout.balanced(statistic.claim_length if length is None else length, square=statistic.squares)
+    length = statistic.claim_length if length is None else length
+    if statistic.proof_width is not None:
+        return Layout(length, min(statistic.proof_width, length), statistic.squares)
+    return Layout.balanced(length, square=statistic.squares)
+
+
+def claimed_layout(me: Party, statistic: SharedStatistic) -> Layout:
+    """The same as a holder knows it."""
+    return product_layout(statistic, statistic.claimed_products(me))
 
 
 def one_hot_claim(
@@ -301,10 +313,17 @@ def verification_stages(
             later={**later, **known},
         )
 
+    between: tuple[Stage, ...] = ()
+    if layout.sums_length:
+        between = (
+            planned("share sums", share_sums, committee, each * layout.sums_length, coins=coins),
+            planned("coins for sums", show_coin, committee, number=1),
+        )
     return (
         planned("first coins", show_coin, committee, masks),
+        *between,
         planned("prove", prove_shares, provers, proof, coins=coins),
-        planned("second coins", show_coin, committee, number=1),
+        planned("second coins", show_coin, committee, number=_last_coin(layout)),
         planned("answer", answer_proofs, committee, answers, coins=coins),
         planned("conclude", conclude, committee),
     )
@@ -313,15 +332,31 @@ def verification_stages(
 def prove_all(job: Job, stages: Sequence[Stage], layout: SharedStatistic, **later: Any) -> dict[str, bytes]:
     """Ask for the verification of what was dealt and computed; raises if a holder has found a lie. Gives the coins of
     the first challenge."""
-    first, proofs, second, answers, conclusion = stages
-    coins = job.ask(first, **later)
-    job.ask(proofs, coins=coins, **later)
+    first, *between, proofs, second, answers, conclusion = stages
+    coins = latest = job.ask(first, **later)
+    if between:
+        sums, after = between
+        job.ask(sums, coins=coins, **later)
+        latest = job.ask(after, **later)
+    job.ask(proofs, coins=latest, **later)
     job.ask(answers, coins=job.ask(second, **later), **later)
     verdicts = job.ask(conclusion, **later)
     lies = dict.fromkeys(lie for sentences in verdicts.values() for lie in sentences)
     if lies:
         raise VerificationFailed(f"the share holders have found a lie, and open nothing: {'; '.join(lies)}.")
     return coins
+
+
+def opened_once(
+    job: Job, compare: Stage, proofs: Sequence[Stage], opening: Stage, layout: SharedStatistic, **later: Any
+) -> NDArray[Any]:
+    """The one opening of a layout: compared, proven if it is verified, and joined."""
+    bound = job.ask(compare, **later)
+    if layout.verify:
+        coins = prove_all(job, proofs, layout, **later)
+        (integers,) = opened_shares(job, opening, layout, [bound], coins, **later)
+        return integers
+    return joined(job, opening, layout, **later)
 
 
 def opened_shares(
@@ -338,7 +373,7 @@ def opened_shares(
     extension = Extension(field)
     seed = challenge(layout.tag, 0, coins, committee)
     total = extension.zeros()
-    for number, commitments in enumerate(bound):
+    for number, commitments in zip(layout.proven_openings, bound, strict=True):
         replies = {holder: _opened(holder, value) for holder, value in job.ask(opening, **later).items()}
         for holder, (share, salt, _) in replies.items():
             if commitment(salt, share) != commitments[holder]:
@@ -357,8 +392,8 @@ def opened_shares(
         raise VerificationFailed("the shares of what was proven, which the holders have opened, do not fit together.")
     points = list(range(1, 2 * threshold + 2))
     by_prime = np.array([lagrange_weights(p, points) for p in field.primes], dtype=np.int32)
-    joined = field.sum(field.mul(values[:, : len(points)], by_prime[:, :, None]))
-    if not np.array_equal(joined, total):
+    proven_total = field.sum(field.mul(values[:, : len(points)], by_prime[:, :, None]))
+    if not np.array_equal(proven_total, total):
         raise VerificationFailed("a share holder has opened something else than what it has proven.")
 
 
@@ -396,7 +431,12 @@ def proving_dealers(layout: SharedStatistic) -> tuple[str, ...]:
 
 def _last(statistic: SharedStatistic) -> str:
     """Names the last comparison, with which the coins were drawn that verify all openings."""
-    return statistic.compared_name(len(statistic.openings) - 1)
+    return statistic.compared_name(statistic.proven_openings[-1])
+
+
+def _last_coin(statistic: SharedStatistic) -> int:
+    """The number of the coin that is shown when all proofs have come."""
+    return 2 if statistic.sums_length else 1
 
 
 def _read(me: Party, layout: dict[str, Any], chosen: Chosen) -> SharedStatistic:
@@ -438,16 +478,20 @@ COIN = Free("a random number")
 
 @step(cost=COIN)
 def show_coin(me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: Chosen = None) -> Release:
-    """The first coin, when all holders agree and are bound to their shares, and masks for the proofs; the second, when
-    all proofs came."""
+    """The first coin, when all holders agree and are bound to their shares, and masks for the proofs; where sums are
+    dealt for the proof, another one when all came; the last, when all proofs came."""
     statistic = _read(me, layout, chosen)
     require_holder(me)
     tag, committee, field = statistic.tag, me.roster.committee, statistic.field
-    claim = product_layout(statistic)
+    claim = claimed_layout(me, statistic)
     if number == 0:
         require_agreement(me, _last(statistic))
         _deal(me, f"{tag}: masks", field, field.uniform((claim.masks(len(committee)), DEGREE), me.randomness))
-    elif number == 1:
+    elif number == 1 and statistic.sums_length:
+        sums = _elements(me, _sums(tag), committee, field, (DEGREE, statistic.sums_length))
+        stacked = np.stack([sums[holder] for holder in committee], axis=1)
+        me.keep(f"{tag}: sums of each holder", np.ascontiguousarray(np.swapaxes(stacked, 2, 3)))
+    elif number == _last_coin(statistic):
         proofs = _elements(me, f"{tag}: proof", committee, field, (claim.proof + 1, DEGREE))
         me.keep(f"{tag}: proofs", np.stack([proofs[holder] for holder in committee], axis=1))
         seed = me.recall(f"{tag}: challenge")
@@ -458,6 +502,42 @@ def show_coin(me: Party, *, layout: dict[str, Any], view: View, number: int, cho
     return Release(own_coin(me, _last(statistic), number), "a random number")
 
 
+def _take_masks(me: Party, statistic: SharedStatistic, seed: bytes) -> None:
+    """Keep the sum of the masks that came from all holders, and the first challenge, to which their coins belong."""
+    tag, field, committee = statistic.tag, statistic.field, me.roster.committee
+    lengths = (claimed_layout(me, statistic).masks(len(committee)), DEGREE)
+    dealt = _elements(me, f"{tag}: masks", committee, field, lengths)
+    me.keep(_masks(tag), reduce(field.add, dealt.values()))
+    me.keep(f"{tag}: challenge", seed)
+
+
+def _masks(tag: str) -> str:
+    return f"{tag}: masks of all"
+
+
+def _sums(tag: str) -> str:
+    """The tag of the sums that a holder deals for its proof."""
+    return f"{tag}: sums for proofs"
+
+
+@step(cost=Free("shares of sums of products, for proofs"))
+def share_sums(
+    me: Party, *, layout: dict[str, Any], view: View, number: int, coins: dict[str, Any], chosen: Chosen = None
+) -> Release:
+    """A holder's sums of products, weighted by the first challenge; the next one is drawn when all were dealt."""
+    statistic = _read(me, layout, chosen)
+    require_holder(me)
+    tag, committee = statistic.tag, me.roster.committee
+    true_coins(me, _last(statistic), 0, coins)
+    seed = challenge(tag, 0, _bytes(coins, committee), committee)
+    _take_masks(me, statistic, seed)
+    sums = statistic.claim_matrices(me, Extension(statistic.field), seed)
+    dealt = reshare(sums, holders=len(committee), threshold=me.roster.threshold, randomness=me.randomness)
+    for holder, elements in zip(committee, dealt, strict=True):
+        me.send(holder, _sums(tag), elements)
+    return Release(None, "nothing: the sums travel sealed")
+
+
 @step(cost=Free("shares of proofs"))
 def prove_shares(
     me: Party, *, layout: dict[str, Any], view: View, number: int, coins: dict[str, Any], chosen: Chosen = None
@@ -465,9 +545,13 @@ def prove_shares(
     """A holder's proof of what it will open, and a data party's of its rows."""
     statistic = _read(me, layout, chosen)
     tag, field, committee = statistic.tag, statistic.field, me.roster.committee
+    shown = _last_coin(statistic) - 1
     if me.name in committee:
-        true_coins(me, _last(statistic), 0, coins)
-    seed = challenge(tag, 0, _bytes(coins, committee), committee)
+        true_coins(me, _last(statistic), shown, coins)
+    seed = challenge(tag, shown, _bytes(coins, committee), committee)
+    if shown:
+        me.keep(f"{tag}: second challenge", seed)
+        seed = me.recall(f"{tag}: challenge")
     if me.name in proving_dealers(statistic):
         inputs = Inputs(me, statistic, me.name, seed, own=True)
         masks = field.uniform((inputs.layout.masks(1), DEGREE), me.randomness)
@@ -478,13 +562,10 @@ def prove_shares(
         for holder, elements in zip(committee, shares, strict=True):
             me.send(holder, _letter(tag), {**told, "proof": elements})
     if me.name in committee:
-        product = Product(statistic, seed)
-        lengths = (product.layout.masks(len(committee)), DEGREE)
-        masks = field.zeros(lengths)
-        for dealt in _elements(me, f"{tag}: masks", committee, field, lengths).values():
-            masks = field.add(masks, dealt)
-        me.keep(f"{tag}: masks of all", masks)
-        me.keep(f"{tag}: challenge", seed)
+        product = Product(me, statistic, seed)
+        if not shown:
+            _take_masks(me, statistic, seed)
+        masks = me.recall(_masks(tag))
         left, right = product.factors(me)
         place = committee.index(me.name)
         proof = prove(product.extension, product.layout, left, right, masks=masks, prover=place)
@@ -531,15 +612,16 @@ def answer_proofs(
     statistic = _read(me, layout, chosen)
     require_holder(me)
     tag, field, committee = statistic.tag, statistic.field, me.roster.committee
-    true_coins(me, _last(statistic), 1, coins)
-    seed, second = me.recall(f"{tag}: challenge"), challenge(tag, 1, _bytes(coins, committee), committee)
-    product = Product(statistic, seed)
+    shown = _last_coin(statistic)
+    true_coins(me, _last(statistic), shown, coins)
+    seed, second = me.recall(f"{tag}: challenge"), challenge(tag, shown, _bytes(coins, committee), committee)
+    product = Product(me, statistic, seed)
     proofs: Residues = me.recall(f"{tag}: proofs")
     answers = {
         "": answer(
             Query(product.extension, product.layout, product.extension.point(seed=second, label="products")),
             *product.factors(me),
-            masks=me.recall(f"{tag}: masks of all"),
+            masks=me.recall(_masks(tag)),
             proofs=proofs[:, :, :-1],
             others=product.dealt(me),
             own=field.add(proofs[:, :, -1], statistic.claim_products(me, product.extension, seed)),
@@ -602,7 +684,7 @@ def conclude(me: Party, *, layout: dict[str, Any], view: View, number: int, chos
     lies = [f"{holder!r} did not answer" for holder in committee if not _answers(received[holder], wanted)]
     if not lies:
         places = range(1, len(committee) + 1)
-        lies = proven("", product_layout(statistic), places, committee, "what was computed")
+        lies = proven("", claimed_layout(me, statistic), places, committee, "what was computed")
         for dealer in dealers:
             lies += proven(dealer, input_layout(statistic, dealer), [0], [dealer], "the shape of the rows")
         lies += [lie for dealer, shape in sizes.items() for lie in small(dealer, shape)]

@@ -30,7 +30,6 @@ from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
 from colonnade.synthesis.copula.estimate import forecast
 from colonnade.synthesis.copula.procedure import CopulaSynthesis
-from colonnade.synthesis.field.fit import require_inference
 from colonnade.synthesis.field.procedure import BINS, FieldSynthesis
 from colonnade.synthesis.table import SyntheticTable
 
@@ -70,7 +69,6 @@ def choose(options: Synthesize, facts: PublicFacts, roster: Roster) -> Choice:
     if options.model == "independent":
         return Choice(copula("independent"), "Model: independent marginals, as asked for.")
     if options.model == "field":
-        require_inference()
         asked = field()
         q = pair_noise(asked)
         warning = (

@@ -20,7 +20,9 @@ clique, anything but correlations in a copula). `SyntheticTable.valid_for` says 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,8 @@ Estimator = Callable[[pd.DataFrame], Any]
 
 STEPS, SETTLED = 50, 1e-8
 """Of Newton's method."""
+SINGULAR = 1e-9
+"""The least eigenvalue of a matrix of least squares with ones on its diagonal, for it to be inverted."""
 
 
 def combined(fitted: Any, draws: Sequence[Any], *, level: float = 0.95) -> pd.DataFrame:
@@ -65,47 +69,112 @@ def _series(value: Any) -> pd.Series[Any]:
 # --- ready estimators -------------------------------------------------------------------------------------------------
 
 
-def mean(column: str) -> Estimator:
+Fitted = tuple["pd.Series[Any]", Reals]
+"""Estimates by name, and the influence of each row on each of them: a row of weight 1 + h moves them by h / rows of
+that."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """An estimator that knows the columns that it reads, takes weighted rows, and says how each row moves it.
+
+    linear : its influence does not depend on the estimate but for a constant.
+    """
+
+    columns: tuple[str, ...]
+    solved: Callable[[pd.DataFrame, Reals], Fitted]
+    linear: bool = False
+
+    def __call__(self, table: pd.DataFrame) -> Any:
+        estimate = self.solved(table, np.ones(len(table)))[0]
+        return float(estimate.iloc[0]) if list(estimate.index) == [ESTIMATE] else estimate
+
+    def fitted(self, table: pd.DataFrame, weights: Reals) -> Fitted:
+        """Weights may be below 0; where they leave no variance the noise was too large."""
+        estimate, influence = self.solved(table, weights)
+        if not np.isfinite(estimate.to_numpy()).all():
+            raise NotEstimable("the estimate is not a number on the weighted rows; the noise is too large for it.")
+        return estimate, influence
+
+
+def mean(column: str) -> Ready:
     """Of a numeric column."""
-    return _named(lambda table: float(_numbers(table[column]).mean()), column)
+
+    def solved(table: pd.DataFrame, weights: Reals) -> Fitted:
+        return _one(*_mean(numbers(table[column]), weights))
+
+    return Ready((column,), solved, linear=True)
 
 
-def share(column: str, value: Any) -> Estimator:
+def share(column: str, value: Any) -> Ready:
     """Of the rows in which a column has this value."""
-    return _named(lambda table: float((table[column] == value).mean()), column)
+
+    def solved(table: pd.DataFrame, weights: Reals) -> Fitted:
+        return _one(*_mean((table[column] == value).to_numpy(dtype=np.float64), weights))
+
+    return Ready((column,), solved, linear=True)
 
 
-def quantile(column: str, level: float) -> Estimator:
-    """Of a numeric column."""
-    return _named(lambda table: float(np.nanquantile(_numbers(table[column]), level)), column)
-
-
-def contrast(column: str, by: str, first: Any, second: Any) -> Estimator:
+def contrast(column: str, by: str, first: Any, second: Any) -> Ready:
     """The mean of a column where `by` is `first`, less that where it is `second`."""
 
-    def difference(table: pd.DataFrame) -> float:
-        values = _numbers(table[column])
-        return float(values[(table[by] == first).to_numpy()].mean() - values[(table[by] == second).to_numpy()].mean())
+    def solved(table: pd.DataFrame, weights: Reals) -> Fitted:
+        values = numbers(table[column])
+        one, other = (
+            _mean(np.where((table[by] == group).to_numpy(), values, np.nan), weights) for group in (first, second)
+        )
+        return _one(one[0] - other[0], one[1] - other[1])
 
-    return _named(difference, column, by)
+    return Ready((column, by), solved)
 
 
-def ols(response: str, covariates: Sequence[str]) -> Estimator:
+@dataclass(frozen=True, eq=False)
+class Quantile(Ready):
+    """Its influence is that of the share of rows below it."""
+
+    level: float = 0.5
+
+    def interval(
+        self, table: pd.DataFrame, weights: Reals, estimate: pd.Series[Any], half: Reals, edges: Reals | None
+    ) -> pd.DataFrame:
+        """The quantiles at the ends of that share's interval (Woodruff, 1952), out to the edges of the cells that they
+        are in: where a number lies within a cell was not measured."""
+        values = numbers(table[self.columns[0]])
+        low, high = _quantiles(values, weights, np.array([self.level - half[0], self.level + half[0]]))
+        if edges is not None:
+            low, high = edges[edges <= low].max(initial=edges[0]), edges[edges >= high].min(initial=edges[-1])
+        return pd.DataFrame({"estimate": estimate, "lower": low, "upper": high})
+
+
+def quantile(column: str, level: float) -> Ready:
+    """Of a numeric column. Its standard error is that of the share of rows below it."""
+
+    def solved(table: pd.DataFrame, weights: Reals) -> Fitted:
+        values = numbers(table[column])
+        at = float(_quantiles(values, weights, np.array([level]))[0])
+        return _one(at, _mean(np.where(np.isnan(values), np.nan, values <= at), weights)[1])
+
+    return Quantile((column,), solved, linear=True, level=level)
+
+
+def ols(response: str, covariates: Sequence[str]) -> Ready:
     """Coefficients of a linear regression with an intercept; categories count against their first one."""
 
-    def coefficients(table: pd.DataFrame) -> pd.Series[Any]:
-        design, y = _design(table, covariates), _numbers(table[response])
-        solved = np.linalg.lstsq(design.to_numpy(), y, rcond=None)[0]
-        return pd.Series(solved, index=design.columns)
+    def solved(table: pd.DataFrame, weights: Reals) -> Fitted:
+        design, y = _design(table, covariates), numbers(table[response])
+        x = design.to_numpy()
+        inverse = _inverse(x.T @ (weights[:, None] * x) / len(x), weights)
+        beta = inverse @ (x.T @ (weights * y)) / len(x)
+        return pd.Series(beta, index=design.columns), (x * (y - x @ beta)[:, None]) @ inverse
 
-    return _named(coefficients, response, *covariates)
+    return Ready((response, *covariates), solved)
 
 
-def logistic(response: str, covariates: Sequence[str], *, event: Any = None) -> Estimator:
+def logistic(response: str, covariates: Sequence[str], *, event: Any = None) -> Ready:
     """Coefficients of a logistic regression with an intercept, by Newton's method. `event` is the value of the response
     that is explained; by default the second category."""
 
-    def coefficients(table: pd.DataFrame) -> pd.Series[Any]:
+    def solved(table: pd.DataFrame, weights: Reals) -> Fitted:
         design = _design(table, covariates)
         series: Any = table[response]
         explained = event if event is not None else series.cat.categories[1]
@@ -113,23 +182,57 @@ def logistic(response: str, covariates: Sequence[str], *, event: Any = None) -> 
         beta = np.zeros(x.shape[1])
         for _ in range(STEPS):
             chance = 1 / (1 + np.exp(-np.clip(x @ beta, -30, 30)))
-            weighted = x * (chance * (1 - chance))[:, None]
-            step = np.linalg.lstsq(x.T @ weighted, x.T @ (y - chance), rcond=None)[0]
+            inverse = _inverse(x.T @ (x * (weights * chance * (1 - chance))[:, None]) / len(x), weights)
+            step = inverse @ (x.T @ (weights * (y - chance))) / len(x)
             beta = beta + step
             if float(np.abs(step).max()) < SETTLED:
                 break
-        return pd.Series(beta, index=design.columns)
+        return pd.Series(beta, index=design.columns), (x * (y - chance)[:, None]) @ inverse
 
-    return _named(coefficients, response, *covariates)
-
-
-def _named(function: Estimator, *columns: str) -> Estimator:
-    """The columns that it reads, for the statement on what the interval is valid for."""
-    function.columns = columns  # type: ignore[attr-defined]
-    return function
+    return Ready((response, *covariates), solved)
 
 
-def _numbers(values: pd.Series[Any]) -> Reals:
+ESTIMATE = "estimate"
+
+
+def _one(estimate: float, influence: Reals) -> Fitted:
+    return pd.Series({ESTIMATE: estimate}), influence[:, None]
+
+
+def _mean(values: Reals, weights: Reals) -> tuple[float, Reals]:
+    """Of the rows with a value, and the influence of each."""
+    held = ~np.isnan(values)
+    mass = float(weights[held].sum())
+    if not mass > 0:
+        return math.nan, np.zeros(values.size)
+    centre = float(weights[held] @ values[held]) / mass
+    return centre, np.where(held, values - centre, 0.0) * (values.size / mass)
+
+
+def _quantiles(values: Reals, weights: Reals, levels: Reals) -> Reals:
+    """Of weighted rows; where weights are below 0 the distribution function is made to rise."""
+    held = ~np.isnan(values)
+    order = np.argsort(values[held], kind="stable")
+    ordered, mass = values[held][order], np.maximum.accumulate(np.cumsum(weights[held][order]))
+    if not (mass.size and mass[-1] > 0):
+        return np.full(levels.size, math.nan)
+    at = np.searchsorted(mass, np.clip(levels, 0.0, 1.0) * mass[-1], side="left")
+    return np.asarray(ordered[np.minimum(at, ordered.size - 1)])
+
+
+def _inverse(matrix: Reals, weights: Reals) -> Reals:
+    """Of the matrix of least squares. Weighted by released numbers it may have lost a direction to the noise; that of
+    plain rows with columns that determine one another has the pseudo-inverse."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    if values[0] > SINGULAR:
+        return np.asarray(((vectors / values) @ vectors.T) / np.outer(scale, scale))
+    if float(weights.std()) > 0:
+        raise NotEstimable("the covariates are not told apart; the noise is too large for it.")
+    return np.asarray(np.linalg.pinv(matrix))
+
+
+def numbers(values: pd.Series[Any]) -> Reals:
     """A category counts as its place in the declared order."""
     if isinstance(values.dtype, pd.CategoricalDtype):
         return np.asarray(values.cat.codes, dtype=np.float64)
@@ -144,5 +247,5 @@ def _design(table: pd.DataFrame, covariates: Sequence[str]) -> pd.DataFrame:
             for category in values.cat.categories[1:]:
                 parts[f"{name}[{category}]"] = (values == category).to_numpy(dtype=np.float64)
         else:
-            parts[name] = _numbers(values)
+            parts[name] = numbers(values)
     return pd.DataFrame(parts)

@@ -38,8 +38,6 @@ from colonnade.synthesis.table import INTERVALS, SyntheticTable
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
 
-NEEDS = ("jax", "mbi")
-"""Of a field. By default it is known only with the columns whether there is one: its run then asks for these first."""
 COPULA: Mapping[str, tuple[str, ...]] = {"model": ("auto", "copula")}
 FIELD: Mapping[str, tuple[str, ...]] = {"model": ("auto", "field")}
 
@@ -153,13 +151,18 @@ class Synthesize(Method[SyntheticTable]):
     ] = "auto"
     bins: Annotated[
         int | None,
-        Option("Coarse bins of a column, of about equal mass; 8 by default.", least=1, most=10_000, only=FIELD),
+        Option(
+            "Coarse bins of a column, of about equal mass; by default 8, or fewer where noise is large.",
+            least=1,
+            most=10_000,
+            only=FIELD,
+        ),
     ] = None
     max_clique: Annotated[
         int | None,
         Option(
             "The most cells of the triangulated graph's tables together: time and memory of the fit. By default"
-            " 131,072, or 2.5 for each record if that is more, up to 1,048,576.",
+            " 524,288, or 2.5 for each record if that is more, up to 1,048,576.",
             least=1,
             only=FIELD,
         ),
@@ -172,6 +175,16 @@ class Synthesize(Method[SyntheticTable]):
             only=FIELD,
         ),
     ] = None
+    moment_share: Annotated[
+        float,
+        Option(
+            "The share of the budget (of 1 / noise^2) for second moments of the columns, which give intervals of means,"
+            " least squares and logistic regression of numbers; 0.25 is a good one, 0 is none.",
+            least=0,
+            below=1,
+            only=FIELD,
+        ),
+    ] = 0.0
     tables: Annotated[
         int | None,
         Option(
@@ -183,7 +196,11 @@ class Synthesize(Method[SyntheticTable]):
     ] = None
     theta: Annotated[
         float,
-        Option("A pair is measured if its R-score exceeds this times what its noise adds to it.", least=0, only=FIELD),
+        Option(
+            "A pair is measured if what the field lacks of it exceeds this times what its noise adds to it.",
+            least=0,
+            only=FIELD,
+        ),
     ] = 0.25
     theta_triples: Annotated[
         float | None,
@@ -202,7 +219,7 @@ class Synthesize(Method[SyntheticTable]):
             least=0,
             only=FIELD,
         ),
-    ] = 0.7
+    ] = 0.8
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -214,9 +231,6 @@ class Synthesize(Method[SyntheticTable]):
             check_split(self.split)
         if self.model == "auto" and (mine := self.of_one_model("copula")) and (others := self.of_one_model("field")):
             raise BadArguments(f"{mine[0]} belongs to the copula and {others[0]} to the field; leave one of them out.")
-
-    def needed_to_fit(self) -> tuple[str, ...]:
-        return NEEDS if self.model == "field" else ()
 
     def missing_data(self) -> str:
         if self.model == "field" or self.of_one_model("field"):

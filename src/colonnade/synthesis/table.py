@@ -26,8 +26,9 @@ from colonnade.federation.method import Result
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import number
 from colonnade.statistics.cells import cells
+from colonnade.synthesis.calibration import DOUBT, Released, calibrated
 from colonnade.synthesis.figures import PICTURED, agreement, association_figure, column_figure, score_figure
-from colonnade.synthesis.inference import Estimator, combined
+from colonnade.synthesis.inference import Estimator, Quantile, Ready, combined
 from colonnade.synthesis.restrictions import conditioned, conditions
 from colonnade.view.blocks import Figure, Figures, Items, Section, Table, Text, View
 
@@ -47,12 +48,14 @@ MOST_CHARTS = 60
 """Columns that the report draws."""
 INTERVALS = (
     "Standard errors that are computed from rows alone are too small; `table.analyse` adds the noise and the sampling"
-    " of the cohort. Its intervals are for shares of columns whose dependence the model has, and not yet to be relied"
-    " on for means and coefficients of numbers in a field; `table.valid_for` says which is the case."
+    " of the cohort. In a field, shares, quantiles, and what is estimated from categories and listed numbers have"
+    " intervals; means and coefficients of other numbers have them with `moment_share` (0.25, say). Where released"
+    " numbers say that an interval could not be relied on it is withheld; `table.valid_for` says what it rests on."
 )
 DRAWS = 20
-ROWS_A_RECORD, MOST_ROWS = 4, 400_000
-"""Rows of a table that is drawn for error bars, for each record of the cohort, and at most."""
+ROWS_A_RECORD, MOST_ROWS, MOST_WEIGHED = 4, 400_000, 40_000
+"""Rows of a table that is drawn for error bars, for each record of the cohort, and at most; and at most of those that
+are weighed."""
 
 
 class Sampler(Protocol):
@@ -103,6 +106,7 @@ class SyntheticTable(Result):
     because : which model was chosen and why, if the method chose it. warnings : what comes before anything else.
     quality : how far the model is from the records, estimated from the released numbers alone.
     redrawn : another model that the released numbers support as well, for error bars.
+    evidence : what was released of some columns, for intervals of ready estimators.
     measured : of columns, the released marginal (`figures.released_shares`), to draw the rows over it.
     hidden : pairs of columns whose association was not measured, or not seen for the noise.
     """
@@ -126,9 +130,11 @@ class SyntheticTable(Result):
     warnings: tuple[str, ...] = ()
     quality: Quality | None = None
     redrawn: Callable[[np.random.Generator], Sampler] | None = None
+    evidence: Released | None = None
     measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     hidden: frozenset[frozenset[str]] = frozenset()
     _marginals: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
+    _drawn: dict[int, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_rows(self.rows)
@@ -178,28 +184,58 @@ class SyntheticTable(Result):
     ) -> pd.DataFrame:
         """Estimate, standard error and interval of what `function` computes from a table, for the population.
 
-        The standard error includes the noise, the sampling of the cohort and that of the rows; `inference` has the
-        rule, and ready functions, which know the columns that they read; name those of your own function in `columns`,
-        or all are taken. Where the model leaves out what the estimate rests on, errors and intervals are withheld (nan)
-        with a warning that says why; `unproven=True` gives them all the same.
+        The standard error includes the noise, the sampling of the cohort and that of the rows. Ready functions
+        (`inference`) know the columns that they read, and of a field they rest on the released numbers themselves
+        (`calibration`). Any other function is evaluated on `draws` of the model, a weaker promise: name its columns in
+        `columns`, or all are taken. Where an interval could not be relied on by what was released, errors and
+        intervals are withheld (nan) with a warning that says why; `unproven=True` gives them all the same.
         """
-        fitted = function(frame_of(self.model, self._many(rows), self.seed))
-        others = [function(table) for table in self.draws(draws, rows=rows, seed=seed)]
-        intervals = combined(fitted, others, level=level)
-        read: Sequence[str] = getattr(function, "columns", ()) if columns is None else columns
-        intervals.attrs["valid for"] = self.valid_for(read)
-        if not unproven and (lacking := self._left_out(read)):
-            intervals[["standard_error", "lower", "upper"]] = np.nan
-            warnings.warn(f"no interval: {lacking} unproven=True gives intervals all the same.", stacklevel=2)
+        if isinstance(function, Ready) and self.evidence is not None:
+            intervals, lacking = self._calibrated(function, self.evidence, rows, level, seed)
+        else:
+            fitted = function(frame_of(self.model, self._many(rows), self.seed))
+            others = [function(table) for table in self.draws(draws, rows=rows, seed=seed)]
+            intervals = combined(fitted, others, level=level)
+            read: Sequence[str] = getattr(function, "columns", ()) if columns is None else columns
+            intervals.attrs["valid for"] = self.valid_for(read)
+            lacking = pd.Series(self._left_out(read), index=intervals.index)
+        intervals.attrs["withheld"] = {name: why for name, why in lacking.items() if why}
+        if not unproven and (lacking != "").any():
+            intervals.loc[lacking != "", ["standard_error", "lower", "upper"]] = np.nan
+            some = "" if (lacking != "").all() else f" of {', '.join(map(str, intervals.index[lacking != '']))}"
+            why = next(reason for reason in lacking if reason)
+            warnings.warn(f"no interval{some}: {why} unproven=True gives intervals all the same.", stacklevel=2)
         return intervals
+
+    def _calibrated(
+        self, function: Ready, evidence: Released, rows: int | None, level: float, seed: int | None
+    ) -> tuple[pd.DataFrame, pd.Series[Any]]:
+        """From released numbers; and for each estimate, why it has no interval."""
+        count = min(self._many(rows), MOST_WEIGHED)
+        if count not in self._drawn:
+            self._drawn.clear()
+            self._drawn[count] = frame_of(self.model, count, self.seed)
+        table = self._drawn[count]
+        source = self.seed + 1 if seed is None else seed
+        intervals = calibrated(function, table, evidence, level=level, seed=source)
+        lacking = "" if isinstance(function, Quantile) else evidence.lacking(function.columns)
+        intervals.attrs["valid for"] = self.valid_for(function.columns)
+        doubts = intervals.pop(DOUBT)
+        return intervals, doubts.where(doubts == "", doubts + ".") if not lacking else doubts.map(lambda _: lacking)
 
     def _many(self, rows: int | None) -> int:
         return min(ROWS_A_RECORD * self.cohort, MOST_ROWS) if rows is None else rows
 
     def valid_for(self, columns: Sequence[str]) -> str:
-        """Whether the model has the dependence of these columns, in a sentence; for none, of all of them."""
+        """What intervals of these columns rest on, in a sentence or two; for none, of all of them."""
         asked = tuple(columns) or tuple(self.columns)
-        return self._left_out(asked) or f"The model has the dependence of {', '.join(asked)} that was measured."
+        model = self._left_out(asked) or f"The model has the dependence of {', '.join(asked)} that was measured."
+        if self.evidence is None:
+            return model
+        ready = self.evidence.lacking(asked) or (
+            f"Ready estimators of {', '.join(asked)} have intervals from the released numbers, where these suffice."
+        )
+        return f"{ready} For other functions: {model}"
 
     def _left_out(self, columns: Sequence[str]) -> str:
         left_out = getattr(getattr(self.model, "model", self.model), "left_out", lambda columns: "")
@@ -283,12 +319,14 @@ class SyntheticTable(Result):
         together: tuple[Figure, ...] = ()
         if len(self.columns) > 1:
             together = (association_figure(drawn, self.columns, self.hidden),)
-        agreed = {name: agreement(marginals[name], own) for name, own in self.measured.items() if name in marginals}
-        every = len(self.columns) * (len(self.columns) - 1) / 2
+        agreed = {
+            name: agreement(self.columns[name].encode(drawn[name]), own)
+            for name, own in self.measured.items()
+            if name in drawn
+        }
         score: tuple[Figure, ...] = ()
         if agreed:
-            pairs = None if self.quality is None else self.quality.pairs
-            score = (score_figure(agreed, pairs, 1 - len(self.hidden) / max(every, 1)),)
+            score = (score_figure(agreed, None if self.quality is None else self.quality.pairs),)
         rest = len(marginals) - MOST_CHARTS
         more = (Text(text=f"The other {rest} columns are in the table."),) if rest > 0 else ()
         typical = tuple((name, column.kind, _typical(column, drawn[name])) for name, column in self.columns.items())

@@ -310,8 +310,9 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         _whiskers(ax, shown, middles, 2 * noise)
     released = data.get("released")
     if released is not None:
-        measured = np.maximum(np.asarray(released["counts"], dtype=np.float64)[: len(middles)], 0.0)
-        _whiskers(ax, measured, middles, 2 * released["sd"])
+        measured, sd = (np.asarray(released[name], dtype=np.float64)[: len(middles)] for name in ("counts", "sd"))
+        measured = np.maximum(measured, 0.0)
+        _whiskers(ax, measured, middles, 2 * sd)
         ax.plot(measured, middles, "D", color=NOISE, markersize=4.5, clip_on=False)
         _key(ax, [("synthetic", _patch(BAR)), ("released ± 2 sd of its noise", _mark("D", NOISE))])
     else:
@@ -321,7 +322,7 @@ def bars(ax: Axes, data: Mapping[str, Any], width: float) -> None:
             )
     top = max(float(data.get("whole", 1.0)), float(shown.max(initial=0.0)) + 2 * noise)
     if released is not None:
-        top = max(top, float(measured.max(initial=0.0)) + 2 * released["sd"])
+        top = max(top, float((measured + 2 * sd).max(initial=0.0)))
     ax.set_xlim(0, top * (1.18 if released is None else 1.03))
     _count_axis(ax.xaxis)
     if "whole" in data:  # nothing can be more
@@ -341,15 +342,10 @@ def histogram(ax: Axes, data: Mapping[str, Any], width: float) -> None:
         _band(ax, counts - 2 * noise, counts + 2 * noise, edges)
         _key(ax, [("noisy count", _patch(BAR)), ("± 2 sd of its noise", _patch(NOISE, 0.3))])
     if released is not None:
-        own = np.asarray(released["edges"], dtype=np.float64)
-        # What was released may have other cells: as many rows in a cell of the drawn width. A point mass is a cell of
-        # hardly any width, which is drawn as one that can be seen.
-        widths = np.maximum(np.diff(own), (own[-1] - own[0]) / 200) / float(np.median(np.diff(edges)))
-        level = np.asarray(released["counts"], dtype=np.float64) / widths
-        sd = 2 * float(released["sd"]) / widths
-        _band(ax, level - sd, level + sd, own)
-        ax.stairs(np.maximum(level, 0.0), own, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
-        highest = max(highest, float(np.max(level + sd, initial=0.0)))
+        level, sd = (np.asarray(released[name], dtype=np.float64) for name in ("counts", "sd"))
+        _band(ax, level - 2 * sd, level + 2 * sd, edges)
+        ax.stairs(np.maximum(level, 0.0), edges, color=NOISE, linewidth=1.4, linestyle=DASHES[1], baseline=None)
+        highest = max(highest, float(np.max(level + 2 * sd, initial=0.0)))
         _key(ax, [("synthetic", _patch(BAR, 0.55)), ("released ± 2 sd of its noise", _stroke(NOISE, DASHES[1]))])
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(0, 1.05 * max(highest, 1.0))
@@ -794,7 +790,7 @@ def _band(ax: Axes, low: Any, high: Any, edges: Any) -> None:
     ax.stairs(high, edges, baseline=low, fill=True, color=NOISE, alpha=0.3, linewidth=0)
 
 
-def _whiskers(ax: Axes, values: Any, places: Any, reach: float) -> None:
+def _whiskers(ax: Axes, values: Any, places: Any, reach: Any) -> None:
     lows = np.minimum(values, reach)
     ax.errorbar(
         values, places, xerr=[lows, np.full(len(values), reach)], fmt="none", ecolor=NOISE, elinewidth=1.2, capsize=2.5

@@ -34,7 +34,7 @@ def test_the_plan_that_was_shown_is_the_object_that_runs(
     monkeypatch.setattr(Federation, "plan", planned)
     monkeypatch.setattr(Federation, "run", running_it)
     with three_parties(tmp_path) as federation:
-        running.run(federation, co.Describe(epsilon=1.0), Output(), name="first", yes=True)
+        running.run(federation, co.Describe(epsilon=1.0), Output(), name="first", wanted=running.Wanted(yes=True))
         assert len(made) == 1, "nothing is planned twice"
         assert ran == [made[0]]
         assert ran[0] is made[0]
@@ -50,5 +50,5 @@ def test_a_no_on_the_terminal_runs_nothing(tmp_path: Path, monkeypatch: pytest.M
     out = Output()
     out.terminal = True
     with three_parties(tmp_path) as federation, pytest.raises(NotApproved, match="nothing was spent"):
-        running.run(federation, co.Describe(epsilon=1.0), out, name="no", yes=False)
+        running.run(federation, co.Describe(epsilon=1.0), out, name="no", wanted=running.Wanted())
     assert not (tmp_path / "runs").exists()

@@ -110,8 +110,9 @@ def test_every_option_has_a_flag_with_its_default(name: str) -> None:
     declared = method.declared()
     flags = {parameter.name: parameter for parameter in command(name).params}
     assert set(declared) <= set(flags)
-    assert set(flags) - set(declared) == {"federation_", *verbs.COMMON}
-    spelled = [spelling for parameter in flags.values() for spelling in (*parameter.opts, *parameter.secondary_opts)]
+    off = {"no_verify"} if "verify" in declared and declared["verify"].hint is not bool else set()
+    assert set(flags) - set(declared) == {"federation_", *verbs.COMMON, *off}
+    spelled = [text for parameter in flags.values() for text in (*parameter.opts, *parameter.secondary_opts)]
     assert len(set(spelled)) == len(spelled), "two options share a flag"
     for option in declared.values():
         parameter = flags[option.name]
@@ -121,7 +122,21 @@ def test_every_option_has_a_flag_with_its_default(name: str) -> None:
         assert parameter.required == (option.default is MISSING and not method.makes_cohort)
         assert parameter.default in (None, []), "what is not given is left to the class"
         if isinstance(option.default, int | float | str) and option.default != "" and option.hint is not bool:
-            assert f"[default: {option.default}]" in parameter.help
+            assert f"[default: {spelling.spell(option.default)[0]}]" in parameter.help
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [((), None), (("--verify", "full"), "full"), (("--verify", "false"), False), (("--no-verify",), False)],
+)
+def test_verification_is_chosen_by_a_word_or_turned_off(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], expected: object
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(verbs, "run_verb", lambda method, options, **common: given.append(options.get("verify")))
+    answer = CliRunner().invoke(app, ["moments", *flags])
+    assert answer.exit_code == 0, answer.output
+    assert given == [expected]
 
 
 def test_bounds_and_what_an_option_goes_with_are_written_for_people() -> None:

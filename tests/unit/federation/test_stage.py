@@ -25,6 +25,7 @@ from colonnade.federation.stage import (
     one_of,
     stage,
 )
+from colonnade.federation.wire import Written, decode, encode
 from colonnade.privacy.cost import Laplace
 from colonnade.statistics.describe import Describe
 from support import steps
@@ -164,6 +165,21 @@ def test_a_stage_to_data_and_back(tmp_path: Path) -> None:
         assert read.to_dict() == planned.to_dict()
         with pytest.raises(RunError, match="has 0 requests"):
             read.arguments("clinic", 0, {})
+
+
+def test_a_later_table_is_written_as_it_is_each_time(tmp_path: Path) -> None:
+    """Planned tables are written once for a job; a later one may be one object with other contents in each round."""
+    with three_parties(tmp_path) as federation:
+        planned = asking(federation, {"clinic": [{"epsilon": 0.1}]})
+        fixed: dict[str, Any] = {"columns": ["age"]}
+        later: dict[str, Any] = {"coefficients": {"age": 0.0}}
+        with federation.open(plan_of_steps([planned])) as job:
+            for value in (1.0, 2.0):
+                later["coefficients"]["age"] = value
+                written = job._written({"layout": fixed, **later}, later)
+                assert isinstance(written["layout"], Written)
+                assert decode(encode(written)) == {"layout": fixed, "coefficients": {"age": value}}
+            job.ask(planned)
 
 
 # --- the rules for arguments that only the running job knows -------------------------------------------------------

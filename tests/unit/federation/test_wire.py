@@ -27,7 +27,7 @@ from hypothesis.extra import numpy as hnp
 from colonnade import __version__
 from colonnade.errors import VersionMismatch, WireError
 from colonnade.federation import wire
-from colonnade.federation.wire import DEFAULT, PROTOCOL, Limits, decode, digest, encode
+from colonnade.federation.wire import DEFAULT, PROTOCOL, Limits, Written, decode, digest, encode
 
 MAGIC = b"CLN\x02"
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
@@ -88,6 +88,13 @@ def test_every_value_comes_back_bit_for_bit(value: Any) -> None:
     back = decode(message)
     assert same(back, value)
     assert encode(back) == message
+
+
+@settings(max_examples=150, deadline=None)
+@given(values)
+def test_what_is_written_once_has_the_same_bytes_in_every_message(value: Any) -> None:
+    once = Written.of(value)
+    assert encode({"b": [1, once], "a": once}) == encode({"b": [1, value], "a": value})
 
 
 @settings(max_examples=150, deadline=None)
@@ -276,6 +283,10 @@ def test_both_ends_keep_the_same_limits(limits: dict[str, int], fits: Any, too_m
     assert same(decode(encode(fits, limits=strict), limits=strict), fits)
     with pytest.raises(WireError):
         encode(too_much, limits=strict)
+    if not isinstance(too_much, str | dict) or "max_str" not in limits:  # texts are measured when they are written
+        assert same(decode(encode(Written.of(fits), limits=strict), limits=strict), fits)
+        with pytest.raises(WireError):
+            encode(Written.of(too_much), limits=strict)
     message = encode(too_much)
     with pytest.raises(WireError):
         decode(message, limits=strict)

@@ -291,11 +291,30 @@ def test_foreign_doubled_misshapen_or_damaged_noise_is_refused() -> None:
         bgw.open_product(product, noise={**noise, "tax": damaged}, parties=PARTIES)
 
 
+def test_products_that_are_made_symmetric_or_combined_open_to_the_same_sums() -> None:
+    field, randomness = Field(primes_for(40)), SystemRandomness()
+    sharing = {"holders": 3, "threshold": 1, "randomness": randomness}
+    x, w = np.array([[1, -2], [3, 4], [0, 5]]), np.array([[2], [-1], [7]])
+    rows, weighted = share(field, x, **sharing), share(field, w * x, **sharing)
+    weights = field.encode(np.array([[3, -4], [0, 1]]))
+    opened: dict[str, dict[int, Residues]] = {"symmetric": {}, "combined": {}}
+    for holder in range(3):
+        product = bgw.cross(field, rows[holder], weighted[holder])
+        assert not np.array_equal(product._residues, np.swapaxes(product._residues, 1, 2))
+        opened["symmetric"][holder] = symmetric = product.symmetric()._residues
+        assert np.array_equal(symmetric, np.swapaxes(symmetric, 1, 2))
+        opened["combined"][holder] = product.combined(weights)._residues
+    truth = x.T @ (w * x)
+    assert np.array_equal(reconstruct(field, opened["symmetric"], degree=2), truth)
+    assert np.array_equal(reconstruct(field, opened["combined"], degree=2), np.array([[3, -4], [0, 1]]) @ truth)
+
+
 def test_a_product_shows_its_residues_to_nobody() -> None:
     product, _ = product_and_noise()
     assert "residues" not in repr(product)
     public = {name for name in dir(product) if not name.startswith("_")}
-    assert public == {"field", "shape", "scale", "sum", "upper", "stack", "beside", "in_rows", "part", "flat", "mapped"}
+    shown = {"field", "shape", "scale", "sum", "upper", "stack", "beside", "in_rows", "part", "flat", "mapped"}
+    assert public == shown | {"combined", "symmetric"}
     stacked = bgw.Product.stack([product, product])
     others = (
         stacked,
@@ -303,5 +322,7 @@ def test_a_product_shows_its_residues_to_nobody() -> None:
         bgw.Product.in_rows([product, product], 2),
         stacked.flat(),
         stacked.mapped(np.eye(2, dtype=np.int64)),
+        stacked.combined(np.ones((len(product.field.primes), 1, 2), dtype=np.int32)),
+        stacked.symmetric(),
     )
     assert all(isinstance(other, bgw.Product) for other in others), "what is made of products is one"

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from colonnade.errors import SecureError
-from colonnade.secure.extension import CONSTANTS, Extension, barycentric, cubic_constant, extrapolation, residue_inverse
+from colonnade.secure.extension import (
+    _EXACT,
+    CONSTANTS,
+    Extension,
+    barycentric,
+    cubic_constant,
+    extrapolation,
+    residue_inverse,
+)
 from colonnade.secure.field import PRIMES, Field, Residues
 from colonnade.secure.seeded import Term
 from support.cubic import Cubic, Element, roots
@@ -89,6 +97,24 @@ def test_products_broadcast_and_zero_has_no_inverse() -> None:
 
 
 @pytest.mark.parametrize("extension", [K, TINY])
+def test_elements_are_multiplied_and_added_by_their_places(extension: Extension) -> None:
+    a, table = extreme(extension, 9), extreme(extension, 4)
+    which = np.array([3, 0, 0, 1, 2, 3, 1, 0, 2])
+    assert np.array_equal(extension.mul_each(a, table, which), extension.mul(a, table[:, which]))
+    total, places = extreme(extension, 12), np.array([11, 0, 5, 2, 7, 3, 9, 1, 4])
+    expected = total.copy()
+    expected[:, places] = extension.add(total[:, places], a)
+    extension.add_at(total, places, a)
+    assert np.array_equal(total, expected)
+    for wrong in (which + 1, which - 1, which[:-1]):
+        with pytest.raises(SecureError):
+            extension.mul_each(a, table, wrong)
+    for wrong in (places + 1, places - 1, places[:-1]):
+        with pytest.raises(SecureError):
+            extension.add_at(total, wrong, a)
+
+
+@pytest.mark.parametrize("extension", [K, TINY])
 def test_long_products_are_exact(extension: Extension) -> None:
     n, w = 9001, 3
     a, b = extreme(extension, n), extreme(extension, n)[:, ::-1]
@@ -112,6 +138,17 @@ def test_long_products_are_exact(extension: Extension) -> None:
             row = [(int(v), 0, 0) for v in rows[layer, record]]
             for k in range(2):
                 assert elements(projected[layer, record, k]) == [oracle.inner(row, elements(vectors[layer, :, k]))]
+
+
+def test_wide_rows_are_projected_exactly() -> None:
+    """The largest residues, and more columns than float64 can add up at a time."""
+    width, generator = 3 * _EXACT + 5, np.random.default_rng(0)
+    primes = np.array(K.field.primes, dtype=np.int32)[:, None]
+    rows = (primes - generator.integers(1, 99, (len(primes), 2 * width))).astype(np.int32).reshape(-1, 2, width)
+    vector = (primes - generator.integers(1, 99, (len(primes), 3 * width))).astype(np.int32).reshape(-1, 1, width, 3)
+    each = K.project_each([(Term([1] * len(rows), rows), slice(None))], vector, np.zeros(2, dtype=np.intp))
+    for layer, p in enumerate(K.field.primes):
+        assert (each[layer] == rows[layer].astype(object) @ vector[layer, 0].astype(object) % p).all()
 
 
 @pytest.mark.parametrize("extension", [K, TINY])

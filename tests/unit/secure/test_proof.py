@@ -23,7 +23,7 @@ from colonnade.secure.shamir import share, share_residues
 from support.cubic import ZERO, Cubic, Element
 
 sys.path.insert(0, str(Path(__file__).parents[3]))  # `benchmarks` is beside the package
-from benchmarks.verify_common import KINDS, Committee, Dealer, Numbers, alter, planted, seed
+from benchmarks.verify_common import KINDS, Committee, Dealer, Numbers, Sums, alter, planted, seed
 
 COMMITTEES = [(3, 1), (5, 2), (5, 1)]
 
@@ -175,10 +175,11 @@ def test_single_changes_of_every_kind_are_found() -> None:
     assert all(committee.run(number).accepted for number, committee in enumerate(honest))
     assert Dealer(1).verdict().accepted
     assert Numbers(1).verdict().accepted
+    assert Sums(3, 1, field=Field(PRIMES[:1]), width=3).run(0).accepted
     for kind in KINDS:
         for trial in range(8 if kind in ("number", "residue") else 60):  # ten challenges will do for all changes
             found, holder = planted(kind, honest[trial % 10], generator)
-            if kind in ("opened", "stated", "dealt again", "indicator", "number", "residue"):
+            if kind in ("opened", "stated", "dealt again", "influence", "sum", "indicator", "number", "residue"):
                 assert found == ((), {}, (holder,))  # the liar is named
             elif kind == "proof":
                 assert found == ((), {holder: None}, ())

@@ -69,27 +69,40 @@ def test_a_released_marginal_is_scaled_to_the_rows() -> None:
     drawn = {"labels": ["a", "b", "c"], "edges": None, "counts": [90, 70, 40]}
     released = column_figure("group", drawn, own).data["released"]
     assert released["counts"] == pytest.approx([100.0, 60.0, 40.0])
-    assert released["sd"] == pytest.approx(2.0)
+    assert released["sd"] == pytest.approx([2.0] * 3)
     assert "released" not in column_figure("group", drawn, None).data
+
+
+def test_a_released_point_mass_is_drawn_in_the_cell_that_it_lies_in() -> None:
+    """By hand: 60 % are 2 exactly; the rest is even between 2 and 12, and noise of independent cells adds up."""
+    drawn = {"labels": ["", ""], "edges": [0.0, 4.0, 12.0], "counts": [680, 320]}
+    own = {"edges": [0.0, 2.0, np.nextafter(2.0, 3.0), 12.0], "shares": [0.0, 0.6, 0.4], "sd": 0.01}
+    released = column_figure("amount", drawn, own).data["released"]
+    assert released["counts"] == pytest.approx([680.0, 320.0])
+    assert released["sd"] == pytest.approx([10 * np.sqrt(1 + 1 + 0.2**2), 8.0])
+    zeros = {"edges": [0.0, 5e-324, 1e8], "shares": [0.6, 0.4], "sd": 0.01}
+    wide = column_figure("amount", {**drawn, "edges": [0.0, 1e7, 1e8]}, zeros).data["released"]
+    assert wide["counts"] == pytest.approx([640.0, 360.0])
 
 
 def test_agreement_is_1_less_the_total_variation_in_the_released_cells_and_that_of_the_noise() -> None:
     """By hand: categories of 50, 30 and 20 % against 40, 40 and 20 %; half of the rows below 5 against 40 %."""
-    groups = {"counts": [50, 30, 20], "edges": None}
+    groups = np.repeat([0, 1, 2], [50, 30, 20])
     assert agreement(groups, {"shares": [0.4, 0.4, 0.2], "sd": 0.0}) == pytest.approx(0.9)
-    numbers = {"counts": [30, 20, 50], "edges": [0.0, 2.5, 5.0, 10.0]}
+    numbers = np.append(np.repeat([0.0, 4.9, 5.0, 10.0], [30, 20, 10, 40]), np.nan)
     assert agreement(numbers, {"shares": [0.4, 0.6], "edges": [0.0, 5.0, 10.0], "sd": 0.0}) == pytest.approx(0.9)
+    point = {"shares": [0.3, 0.2, 0.5], "edges": [0.0, 1e-9, 4.95, 10.0], "sd": 0.0}  # a cell that holds one value
+    assert agreement(numbers, point) == pytest.approx(1.0)
     noise = np.random.default_rng(1).normal(0.0, 0.01, size=(20_000, 3))
     expected = 0.5 * np.abs(noise).sum(axis=1).mean()
     assert agreement(groups, {"shares": [0.5, 0.3, 0.2], "sd": 0.01}) == pytest.approx(1 - expected, abs=2e-4)
 
 
-def test_the_score_is_the_mean_of_its_parts_and_pairs_that_were_not_measured_count_nothing() -> None:
-    figure = score_figure({"x": 0.9, "group": 0.7}, 0.96, 0.5)
+def test_the_score_is_the_mean_of_its_parts() -> None:
+    figure = score_figure({"x": 0.9, "group": 0.7}, 0.48)
     assert figure.data["labels"] == ["score", "columns (2)", "pairs"]
     assert figure.data["values"] == pytest.approx([64.0, 80.0, 48.0])
     assert "the worst is group (70 %)" in figure.caption
-    assert "50% of them were measured" in figure.caption
-    alone = score_figure({"x": 0.9}, None, 1.0)
+    alone = score_figure({"x": 0.9}, None)
     assert alone.data["values"] == pytest.approx([90.0, 90.0])
-    assert "Pairs were not measured" in alone.caption
+    assert "Not all pairs were measured" in alone.caption

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -31,6 +32,8 @@ that the process keeps (up to 256 MB) a copy of 16 MB takes a sixth of the time 
 MEMORY = ":".join(
     ["glibc.malloc.hugetlb=1", *(f"glibc.malloc.{name}={size}" for name, (_, size) in KEPT_MEMORY.items())]
 )
+PAUSE = 60.0
+"""Seconds for which the watchdog's thread waits for another request before it ends."""
 THREAD_CAPS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -64,6 +67,46 @@ def read_frame(stream: IO[bytes]) -> bytes | None:
     return data
 
 
+class Watchdog:
+    """One thread that kills every process which has not answered in its time; a timer would be a thread a request."""
+
+    def __init__(self) -> None:
+        self._due: dict[subprocess.Popen[bytes], float] = {}
+        self._changed = threading.Condition()
+        self._looks_at: float | None = None
+        """When the thread looks next; None while there is no thread."""
+
+    def watch(self, process: subprocess.Popen[bytes], timeout: float) -> None:
+        with self._changed:
+            self._due[process] = due = time.monotonic() + timeout
+            if self._looks_at is None:
+                self._looks_at = due
+                threading.Thread(target=self._look, name="watchdog", daemon=True).start()
+            elif due < self._looks_at:
+                self._changed.notify()
+
+    def done(self, process: subprocess.Popen[bytes]) -> bool:
+        """Watch it no more; whether it was killed."""
+        with self._changed:
+            return self._due.pop(process, None) is None
+
+    def close(self) -> None:
+        with self._changed:
+            self._due.clear()
+            self._changed.notify()
+
+    def _look(self) -> None:
+        with self._changed:
+            while self._due:
+                now = time.monotonic()
+                for process in [process for process, due in self._due.items() if due <= now]:
+                    del self._due[process]
+                    process.kill()
+                self._looks_at = min(self._due.values(), default=now + PAUSE)
+                self._changed.wait(self._looks_at - now)
+            self._looks_at = None
+
+
 class Processes:
     """`homes` maps each party to its folder (see `federation.home`). A lost process starts again when next asked."""
 
@@ -81,6 +124,7 @@ class Processes:
         self._command = tuple(command)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._locks = {party: threading.Lock() for party in homes}
+        self._watchdog = Watchdog()
 
     def _process(self, party: str) -> subprocess.Popen[bytes]:
         running = self._running.get(party)
@@ -112,25 +156,17 @@ class Processes:
             assert process.stdin is not None
             assert process.stdout is not None
             # The pipe has no time-out of its own: a watchdog ends a process that stays silent.
-            silent = threading.Event()
-
-            def give_up() -> None:
-                silent.set()
-                process.kill()
-
-            watchdog = threading.Timer(timeout, give_up)
-            watchdog.daemon = True
-            watchdog.start()
+            self._watchdog.watch(process, timeout)
             try:
                 write_frame(process.stdin, data)
                 answer = read_frame(process.stdout)
             except (OSError, ValueError, WireError):
                 answer = None
             finally:
-                watchdog.cancel()
+                silent = self._watchdog.done(process)
             if answer is None:
                 self._end(party)
-                reason = f"did not answer within {timeout:g} s" if silent.is_set() else "ended before it answered"
+                reason = f"did not answer within {timeout:g} s" if silent else "ended before it answered"
                 raise PartyLost(
                     f"party {party!r} {reason}; see {self.where(party)}, then resume the run: nothing is debited twice."
                 )
@@ -159,6 +195,7 @@ class Processes:
     def close(self) -> None:
         for party in self.parties:
             self._end(party)
+        self._watchdog.close()
 
 
 # --- The process of one party: `python -m colonnade.federation.transports.processes HOME` ---------------------

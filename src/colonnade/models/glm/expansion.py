@@ -15,7 +15,7 @@ exp(i o eta_1), ..., exp(i o eta_K), of size 1 each. Within |eta| <= R the error
     4 exp(-(L - R))                                       of the other copies, since w(t) <= exp(-|t|), and
     sum of b_k over the k left out                        of cutting the series,
 
-each half of `TOLERANCE`; for the derivative, sigma'(eta), of the same order.
+each half of the tolerance; for the derivative, sigma'(eta), of the same order.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ class Expansion:
     family: Family
     low: float
     high: float
+    tolerance: float = TOLERANCE
 
     @cached_property
     def half_period(self) -> float:
-        return max(-self.low, self.high, 1.0) + math.log(8 / TOLERANCE)
+        return max(-self.low, self.high, 1.0) + math.log(8 / self.tolerance)
 
     @cached_property
     def frequencies(self) -> Vector:
         """o_k for odd k, as many as the tolerance needs; each b_k is exp(-2 pi^2 / L) of the one before it."""
         count = 1
-        while self._tail(count) > TOLERANCE / 2:
+        while self._tail(count) > self.tolerance / 2:
             count += 1
         return np.asarray(np.arange(1, 2 * count, 2) * (math.pi / self.half_period), dtype=np.float64)
 

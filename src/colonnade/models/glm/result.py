@@ -32,10 +32,11 @@ class GeneralizedRegression(Regression):
     family: Family
     offset: str | None
     effective: float
+    private: bool = False
 
     @property
     def noisy(self) -> bool:
-        return False
+        return self.private
 
     def _facts(self) -> tuple[tuple[Fact, Fact], ...]:
         return (

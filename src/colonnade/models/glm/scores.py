@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -28,28 +28,26 @@ from numpy.typing import NDArray
 from colonnade.errors import BadArguments, PartyLost, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.options import View
+from colonnade.federation.options import Verification, View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Later, fields_of, is_number, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.glm.expansion import LARGEST_LOG_ODDS, Expansion
 from colonnade.models.glm.newton import MOST_ROUNDS, Evaluation, Family
+from colonnade.models.glm.proof import ScoreProof
 from colonnade.models.glm.weights import PROJECTED, CompleteWeights, complete_weights, equal_weights
 from colonnade.privacy.cost import Cost, Unbounded
 from colonnade.secure.bgw import Product, cross, gram, lift, multiply, open_product, recombine, reshare
+from colonnade.secure.claims import Factors
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.secure.seeded import materialize
 from colonnade.statistics.features import Feature, FilledRecords, design, features, stochastic_round
 from colonnade.statistics.gaussian_em import Matrix, Vector
-from colonnade.statistics.joint import (
-    JointStages,
-    SharedStatistic,
-    multiply_shares,
-    read_statistic,
-    share_rows,
-)
+from colonnade.statistics.joint import HeldNoise, multiply_shares, read_statistic, share_rows
 from colonnade.statistics.shares import (
+    blinds_of,
     deal_large,
     deal_noise,
     dealt,
@@ -58,6 +56,7 @@ from colonnade.statistics.shares import (
     received_from,
     shares_of,
 )
+from colonnade.statistics.verified import VerifiedStages, opened_once, verification_stages
 
 Weighting = Literal["presence", "conditional", "equal"]
 """Of complete records: by how likely they are to be complete, by that given the holder's covariates, or not at all."""
@@ -79,7 +78,7 @@ LEAST_LOG_MEAN, LARGEST_LOG_MEAN = -10.0, 16.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreLayout(FilledRecords, SharedStatistic):
+class ScoreLayout(FilledRecords, HeldNoise):
     """`columns` are the covariates. Rounds differ in the `adaptive` fields: their number, the coefficients (intercept
     first, of features), and the range of each party's part of the predictor.
 
@@ -96,6 +95,7 @@ class ScoreLayout(FilledRecords, SharedStatistic):
     rows: ClassVar[str] = "quantised rows, and functions of predictors and weights"
     results: ClassVar[str] = "scores and weighted products of the columns"
     adaptive: ClassVar[tuple[str, ...]] = ("turn", "coefficients", "low", "high")
+    proof_width: ClassVar[int] = 32
 
     family: Family
     response: str
@@ -114,8 +114,6 @@ class ScoreLayout(FilledRecords, SharedStatistic):
     def check(self) -> None:
         if not 1 <= self.gamma <= 2**26 or not 1 <= self.factor_bits <= 32 or not 0 <= self.turn < self.turns:
             raise BadArguments("gamma must be from 1 to 2^26, factor_bits from 1 to 32, turn one of the rounds.")
-        if self.verify:
-            raise BadArguments("scores are not verified: each round depends on those before it.")
         if self.response in self.columns or self.offset in (*self.columns, self.response):
             raise BadArguments("the response, the offset and the covariates must be different columns.")
         if not 1 <= len(self.others) <= MAXIMUM_OTHERS:
@@ -310,7 +308,8 @@ class ScoreLayout(FilledRecords, SharedStatistic):
         return np.rint(feature.centre + feature.half * own).astype(np.int64)
 
     def share_noise(self, me: Party, number: int) -> None:
-        deal_noise(me, f"{self.tag}: noise", self.field, noise_part(me, mu=0, size=self.size))
+        drawn = noise_part(me, mu=0, size=self.size)
+        deal_noise(me, f"{self.tag}: noise", self.field, drawn, parts=bool(self.verify))
 
     # --- what holders compute -----------------------------------------------------------------------------
     #
@@ -352,11 +351,15 @@ class ScoreLayout(FilledRecords, SharedStatistic):
         shares = shares_of(me, received, self.field, lengths)
         rows = {party: materialize(share) for party, share in shares.items()}
         if chunk == 0:
-            self._keep(me, "noise", dealt(me, f"{self.tag}: noise", me.roster.names, self.field))
+            for part in ("noise", *(blinds_of(me.roster, "noise") if self.verify else [])):
+                self._keep(me, part, dealt(me, f"{self.tag}: {part}", me.roster.names, self.field))
         columns = [rows[party][:, :, : len(self.place(party))] for party in self.parties]
         self._keep(me, f"columns {chunk}", np.concatenate(columns, axis=2))
         self._keep(me, f"last {chunk}", rows[self.response_party][:, :, len(self.place(self.response_party)) :])
-        return [rows[party][:, :, len(self.place(party)) :] for party in self.others]
+        factors = [rows[party][:, :, len(self.place(party)) :] for party in self.others]
+        if self.verify:
+            self._keep(me, f"factors {chunk}", factors)
+        return factors
 
     def _joint_factors(self, me: Party, chunk: int, level: int) -> list[Residues]:
         """Products of factors that were dealt again, and the factor that had no partner."""
@@ -367,6 +370,8 @@ class ScoreLayout(FilledRecords, SharedStatistic):
 
     def _dealt_again(self, me: Party, chunk: int, level: int) -> Residues:
         sharings = dealt(me, f"{self.tag}: products {chunk} {level}", me.roster.committee, self.field)
+        if self.verify:
+            self._keep(me, f"dealt {chunk} {level}", [sharings[holder] for holder in me.roster.committee])
         placed = {place: sharings[holder] for place, holder in enumerate(me.roster.committee)}
         return recombine(self.field, placed, threshold=me.roster.threshold)
 
@@ -388,7 +393,7 @@ class ScoreLayout(FilledRecords, SharedStatistic):
             own = last[:, :, part * wide : (part + 1) * wide]
             return multiply(self.field, factor, np.ascontiguousarray(own)).sum(axis=1)
 
-        response = last[:, :, wide if self.errors else 2 * wide]
+        response = self.held_response(me, chunk)
         residual = lift(self.field, self.field.scale(response, self.response_factor)) + fitted(0).scale(-1)
         return Product.stack([residual] if self.errors else [residual, fitted(1)])
 
@@ -422,13 +427,79 @@ class ScoreLayout(FilledRecords, SharedStatistic):
                 sums = [cross(self.field, columns, weighted), cross(self.field, columns, residual)]
             totals.append(sums)
         matrix, other = (functools.reduce(Product.__add__, each) for each in zip(*totals, strict=True))
-        noise, opened, start = self._recall(me, "noise"), [], 0
-        for part in (matrix.upper(), other.flat()):
+        noise, opened, start = self.held_noise(me), [], 0
+        # X' W X is symmetric; that a holder's share of it is so too makes the proof short.
+        triangle = matrix.upper() if self.errors else matrix.symmetric().upper()
+        for part in (triangle, other.flat()):
             stop = start + part.shape[0]
             drawn = {member: np.ascontiguousarray(shares[:, start:stop]) for member, shares in noise.items()}
             opened.append(open_product(part, noise=drawn, parties=me.roster.names))
             start = stop
         return np.concatenate(opened, axis=1)
+
+    def held(self, me: Party, what: str) -> dict[str, Residues]:
+        shares: dict[str, Residues] = self._recall(me, what)
+        return shares
+
+    def hold(self, me: Party, number: int) -> None:
+        """All of it was kept when it came."""
+
+    # --- what is verified (`proof.py`) ----------------------------------------------------------------------
+
+    @property
+    def proven_openings(self) -> tuple[int]:
+        return (self.turn,)
+
+    @property
+    def claim_length(self) -> int:
+        """Products of factors, residuals, and one or two sums for each record."""
+        pairs = sum(count for count, _ in self.tree)
+        return self.facts.n * (self.expansion.width * (pairs + 1) + (2 if self.errors else 1))
+
+    @property
+    def usual_length(self) -> int:
+        """The same with as many frequencies as are usual, for a plan."""
+        wide = USUAL_FACTOR if self.family == "binomial" else 1
+        return self.facts.n * (wide * len(self.others) + 2)
+
+    def held_factors(self, me: Party, chunk: int) -> list[Residues]:
+        factors: list[Residues] = self._recall(me, f"factors {chunk}")
+        return factors
+
+    def held_columns(self, me: Party, chunk: int) -> Residues:
+        columns: Residues = self._recall(me, f"columns {chunk}")
+        return columns
+
+    def held_last(self, me: Party, chunk: int) -> Residues:
+        last: Residues = self._recall(me, f"last {chunk}")
+        return last
+
+    def held_response(self, me: Party, chunk: int) -> Residues:
+        place = self.expansion.width * (1 if self.errors else 2)
+        return np.ascontiguousarray(self.held_last(me, chunk)[:, :, place])
+
+    def dealt_products(self, me: Party, chunk: int, level: int) -> list[Residues]:
+        """What each holder has dealt to this one."""
+        sharings: list[Residues] = self._recall(me, f"dealt {chunk} {level}")
+        return sharings
+
+    def held_products(self, me: Party, chunk: int, level: int) -> Residues:
+        placed = dict(enumerate(self.dealt_products(me, chunk, level)))
+        return recombine(self.field, placed, threshold=me.roster.threshold)
+
+    def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
+        return ScoreProof(self, extension, seed).opening_weights()
+
+    def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
+        yield from ScoreProof(self, extension, seed).factors(me)
+
+    def claim_products(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        return ScoreProof(self, extension, seed).dealt_again(me)
+
+    def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        return ScoreProof(self, extension, seed).sums(me)
+
+    # --- what is kept ---------------------------------------------------------------------------------------
 
     def _keep(self, me: Party, name: str, value: Any) -> None:
         me.keep(f"{self.label}: {name}", [self.tag, value])
@@ -464,7 +535,7 @@ class Remarks:
         return cls(counts=tuple(map(int, told["counts"])), effective=float(told["effective"]), **whole)
 
 
-class ScoreStages(JointStages):
+class ScoreStages(VerifiedStages):
     """Rounds of one layout: ranges of the predictors, rows, products, an opening."""
 
     layout: ScoreLayout
@@ -503,7 +574,11 @@ class ScoreStages(JointStages):
             reply_bytes=entry * len(committee) * rows * wide,
         )
         self.compare, self.open = self.opening(audience="coordinator, who tells the next coefficients to all members")
-        self.stages = (self.range, self.share, self.multiply, self.compare, self.open)
+        self._proofs = ()
+        if layout.verify:
+            requests = [self._arguments] * layout.turns
+            self._proofs = verification_stages(layout, requests, (), self._later, products=layout.usual_length)
+        self.stages = (self.range, self.share, self.multiply, self.compare, *self._proofs, self.open)
 
     def sums(
         self, job: Job, turn: int, coefficients: Vector, limit: float
@@ -521,7 +596,8 @@ class ScoreStages(JointStages):
             job.ask(self.share, chosen=chosen)
             for _ in range(layout.levels):
                 job.ask(self.multiply, chosen=chosen)
-        opened = self.opened(job, chosen=chosen).astype(np.float64)
+        layout = layout.with_chosen(**_tuples(chosen))
+        opened = opened_once(job, self.compare, self._proofs, self.open, layout, chosen=chosen).astype(np.float64)
         triangle = count * (count + 1) // 2
         upper = np.zeros((count, count))
         upper[np.triu_indices(count)] = opened[:triangle]
@@ -529,7 +605,7 @@ class ScoreStages(JointStages):
         ordered[np.ix_(layout.order, layout.order)] = upper + np.triu(upper, 1).T
         other = np.zeros((count, (layout.size - triangle) // count))
         other[layout.order] = opened[triangle:].reshape(count, -1)
-        return ordered, other, layout.with_chosen(**_tuples(chosen))
+        return ordered, other, layout
 
     def evaluation(self, job: Job, turn: int, coefficients: Vector, limit: float) -> Evaluation | None:
         """Bread and score."""
@@ -728,6 +804,7 @@ def score_layouts(
     offset: str | None,
     weighting: Weighting,
     gamma: int,
+    verify: Verification = False,
 ) -> tuple[ScoreLayout, ScoreLayout]:
     """Of the fit, and of its errors, in coarser steps: `names` are the covariates, then the response."""
     used = (*names, *filter(None, [offset]))
@@ -749,6 +826,7 @@ def score_layouts(
             factor_bits=min(30, max(least, bits // parties)),
             errors=errors,
             label=label,
+            verify=verify,
         )
         layout.check()
         layouts.append(layout)

@@ -42,13 +42,13 @@ def own_moments_audit(
     delta: float,
     runs: int,
     gamma: int = 64,
-    norm: float = 1.2,
+    norm: float = 1.5,
     planted: Planted = NOTHING,
 ) -> Audit[bool]:
     """A record of the response holder at its bound, or nothing, in a pattern of its own."""
-    corner = np.array([[1.0, math.sqrt(norm**2 - 1)]])
+    corner = np.array([[1.0, 1.0, math.sqrt(norm**2 - 2)]])
     row = quantize(corner, gamma=gamma, clip=norm, entry=1.0, randomness=SimulatedRandomness(2))[0]
-    shift = upper_triangle(np.concatenate([[gamma], row]))
+    shift = upper_triangle(row)
     direction = shift / np.linalg.norm(shift)
     sigma = level * own_sensitivity(gamma, norm) / planted.factor
 

@@ -19,6 +19,7 @@ from colonnade.errors import BadArguments, NotEstimable, SchemaError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
+from colonnade.federation.options import Verification
 from colonnade.federation.roster import Roster
 from colonnade.models.linear.diagnostics import lacking, residuals_by_pattern
 from colonnade.models.linear.gaussian import Coefficients, regression
@@ -115,7 +116,7 @@ class MomentFit(Procedure[Regression]):
         names: tuple[str, ...],
         gamma: int,
         estimator: Callable[..., Regression],
-        verify: bool = False,
+        verify: Verification = False,
     ) -> None:
         roster.require_committee()
         self.response, self.gamma, self.estimator = names[-1], gamma, estimator

@@ -1,21 +1,21 @@
-"""Regression from noisy moments that factor at the response holder's columns, with closed-form standard errors.
+"""Regression from noisy moments that factor at the response holder's columns, with closed-form gradients.
 
-Let w be the response holder's columns with a 1 in front (every record used has them) and x_A the columns of another
-party, present if r_A = 1. If whether a block is missing depends on w alone, then for every pattern
+Let w be the response holder's columns with a 1 in front and products of them behind (every record used has them), x_A
+the columns of another party, present if r_A = 1, and u_A a weight that is a function of w alone (`selection.py`). Five
+statistics determine the joint law of (w, x), each entry of which carries noise **once**, not once a pattern:
 
-    E[x_A | w, r] = B_A'w,   cov(x_A, x_B | w, r) = C_AB,
+    M_m = sum over the records of pattern m of w w',   W_A = sum r_A u_A w w'   (the response holder's alone),
+    X_A = sum r_A u_A w x_A',   S_AA = sum r_A u_A x_A x_A',   S_AB = sum r_A r_B x_A x_B'   (on shares);
 
-so three statistics determine the joint law of (w, x), each entry of which carries noise **once**, not once a pattern:
+    M = sum of all M_m,   M_AB that of the patterns with both,   N_AB = (M_AB)_11,   N_A = (W_A)_11,
+    B_A = W_A^-1 X_A,   C_AA = (S_AA - B_A' W_A B_A) / N_A,   C_AB = (S_AB - B_A' M_AB B_B) / N_AB.
 
-    M_m = sum over the records of pattern m of w w'   (the response holder alone can compute it),
-    X_A = sum r_A w x_A',   S_AB = sum r_A r_B x_A x_B'   (one Gram matrix, absent blocks as zeros);
+If whether a block is missing depends on w alone, E[x_A | w] = B_A'w and cov(x_A, x_B | w) = C_AB, then B and C are
+right whatever the weights. If E[x_A | w] and cov(x_A | w) are anything, but u_A is inverse to the chance of r_A, the
+moments of w and x_A are right, and what is left to assume is that cov(x_A, x_B | w) is constant for A other than B.
 
-    M_A = sum of M_m with A in m,   M_AB likewise,   N_AB = (M_AB)_11,
-    B_A = M_A^-1 X_A,   C_AB = (S_AB - B_A' M_AB B_B) / N_AB.
-
-The coefficients are a smooth function of the statistics T. Its gradient is here in closed form; from it follow both
-the variance of the noise and the sampling variance: a record adds a quadratic form z'Qz, whose variance is that of a
-Gaussian x given w, and of a Gaussian w. Nothing missing and no noise: ordinary least squares.
+The coefficients are a smooth function of the statistics. Its gradient is here in closed form; from it follow the
+variance of the noise, and a record's influence. Nothing missing and no noise: ordinary least squares.
 
 The rows behind the statistics were clipped, entries at 1 and a party's row at its norm: `simulator.py` says what that
 did, and corrects it.
@@ -23,6 +23,7 @@ did, and corrects it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,18 +38,21 @@ from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of, red
 
 FLOOR = 0.02
 """Smallest eigenvalue of a fitted correlation matrix that is taken as it is; below it would need repair."""
-ROUGH = 0.7
+CLEAR = 2.0
+"""Deviations of the spectral noise of W_A that a product of the holder's columns must exceed to be used."""
+ROUGH = 1.0
 """Largest spectral norm of the noise in the fitted correlations, over their smallest eigenvalue: beyond it an inverse
 is no longer nearly linear in the noise, and the standard errors would be too small."""
 
 
 @dataclass(frozen=True, eq=False)
 class FactoredMoments:
-    """The statistics over (1, w, x): `n_own` columns w first, then each other party's block.
+    """The statistics over (1, w, x): `n_own` columns w first, the last `products` of which only help to describe x,
+    then each other party's block.
 
-    `gram` is the pooled Gram matrix of (1, w, x) with absent blocks as zeros, `own[m]` is M_m of the pattern `masks[m]`
-    (one bool for each of the other parties). The noise on an entry of an upper triangle has standard deviation
-    `gram_sd` or `own_sd`.
+    `gram` has X_A and S_AB, and nothing for w alone; `own[m]` is M_m of the pattern `masks[m]` (one bool for each of
+    the other parties), `weighted[a]` is W_A. The noise on an entry of an upper triangle has standard deviation
+    `gram_sd`, `own_sd` or `weighted_sd`.
     """
 
     names: tuple[str, ...]
@@ -57,8 +61,11 @@ class FactoredMoments:
     gram: Matrix
     masks: tuple[tuple[bool, ...], ...]
     own: tuple[Matrix, ...]
+    weighted: tuple[Matrix, ...]
     gram_sd: float
     own_sd: float
+    weighted_sd: float
+    products: int = 0
     columns: tuple[str, ...] = ()
     """The column of each feature, for what is said of it; the names, if there are none."""
     response: str = ""
@@ -70,22 +77,21 @@ class FactoredMoments:
         return 1 + self.n_own
 
     @property
-    def weight(self) -> float:
-        """Of the Gram matrix's own corner in the moments of w: both know them, and the noise decides."""
-        summed = len(self.own) * self.own_sd**2
-        return summed / (summed + self.gram_sd**2) if summed else 0.0
+    def real(self) -> NDArray[np.intp]:
+        """The places of the columns that are no products."""
+        places = np.arange(len(self.names))
+        return places[(places < self.n_own - self.products) | (places >= self.n_own)]
 
     def total(self) -> Matrix:
-        """sum w w' over all records."""
-        corner = self.gram[: self.head, : self.head]
-        return np.asarray(self.weight * corner + (1 - self.weight) * sum(self.own))
+        """M: sum w w' over all records."""
+        return np.asarray(sum(self.own))
 
     def shown(self, mask: Sequence[bool]) -> Vector:
         """1.0 for the columns x that a pattern shows."""
         return np.repeat(np.asarray(mask, dtype=np.float64), self.widths)
 
     def pairs(self) -> dict[tuple[int, int], Matrix]:
-        """M_AB for every pair of parties, M_AA = M_A."""
+        """M_AB for every pair of parties, of all records that both have."""
         parties = range(len(self.widths))
         empty = np.zeros((self.head, self.head))
         return {
@@ -94,10 +100,44 @@ class FactoredMoments:
             for b in parties
         }
 
+    def behind(self) -> dict[tuple[int, int], Matrix]:
+        """The moments of w over the records behind S_AB, as they count there: W_A or M_AB."""
+        return self.pairs() | {(a, a): own for a, own in enumerate(self.weighted)}
+
+    def without_faint_products(self, *, least: float = CLEAR) -> FactoredMoments:
+        """Only the products that vary by more than the noise, given (1, w) and the products before them, in every W_A:
+        with others W_A may have no inverse. With an infinite `least`, none."""
+        first = self.head - self.products
+        kept = list(range(first))
+        for place in range(first, self.head):
+            left = [
+                own[place, place] - own[place, kept] @ solve(own[np.ix_(kept, kept)], own[kept, place], assume_a="sym")
+                for own in (*self.weighted, self.total())
+            ]
+            if min(left) > least * math.sqrt(self.head) * max(self.weighted_sd, self.own_sd):
+                kept.append(place)
+        head = np.array(kept)
+        places = np.concatenate([head, np.arange(self.head, len(self.gram))])
+        own, weighted = (tuple(m[np.ix_(head, head)] for m in part) for part in (self.own, self.weighted))
+        names, columns = (
+            tuple(part[place - 1] for place in places[1:]) for part in (self.names, self.columns or self.names)
+        )
+        return replace(
+            self,
+            names=names,
+            columns=columns,
+            n_own=len(head) - 1,
+            products=len(head) - first,
+            gram=self.gram[np.ix_(places, places)],
+            own=own,
+            weighted=weighted,
+        )
+
     def moved(self, shift: Matrix) -> FactoredMoments:
         """The statistics of shift @ (1, w, x); `shift` mixes (1, w) and rescales x (absent blocks stay 0)."""
         head = shift[: self.head, : self.head]
-        return replace(self, gram=shift @ self.gram @ shift.T, own=tuple(head @ m @ head.T for m in self.own))
+        own, weighted = (tuple(head @ m @ head.T for m in part) for part in (self.own, self.weighted))
+        return replace(self, gram=shift @ self.gram @ shift.T, own=own, weighted=weighted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,17 +164,17 @@ class Factors:
 
 def factors(data: FactoredMoments) -> Factors:
     """Moments of w, B and C from the statistics."""
-    head, pairs, blocks = data.head, data.pairs(), consecutive(data.widths)
+    head, behind, blocks = data.head, data.behind(), consecutive(data.widths)
     total = data.total()
     count = float(total[0, 0])
     mean = total[0, 1:] / count
     width = sum(data.widths)
     slopes, residual, counts = np.zeros((head, width)), np.zeros((width, width)), np.zeros((width, width))
     for a, block_a in enumerate(blocks):
-        slopes[:, block_a] = solve(pairs[a, a], data.gram[:head, head:][:, block_a], assume_a="sym")
+        slopes[:, block_a] = solve(behind[a, a], data.gram[:head, head:][:, block_a], assume_a="sym")
     for a, block_a in enumerate(blocks):
         for b, block_b in enumerate(blocks):
-            both = pairs[a, b]
+            both = behind[a, b]
             predicted = slopes[:, block_a].T @ both @ slopes[:, block_b]
             counts[block_a, block_b] = both[0, 0]
             residual[block_a, block_b] = (data.gram[head:, head:][block_a, block_b] - predicted) / both[0, 0]
@@ -146,9 +186,9 @@ def check_factors(data: FactoredMoments, law: Factors) -> None:
     variances = np.concatenate([np.diag(law.covariance), np.diag(law.residual)])
     noise = data.gram_sd / np.concatenate([np.full(data.n_own, law.count), np.diag(law.counts)])
     varies = variances > 2 * noise
-    columns = data.columns or data.names
-    hidden = [columns[place] for place in np.flatnonzero(~varies)]
-    place = np.flatnonzero(varies)
+    columns, real = data.columns or data.names, data.real
+    hidden = [columns[place] for place in real[~varies[real]]]
+    place = real[varies[real]]
     within = correlation_of(law.sigma[np.ix_(place, place)])
     close = redundant(within, [columns[index] for index in place], floor=FLOOR, keep=data.response)
     if data.response in hidden:
@@ -162,6 +202,11 @@ def check_factors(data: FactoredMoments, law: Factors) -> None:
             f"columns {quoted(hidden or close)} {why} beside the noise; leave out {quoted([*hidden, *close])} with"
             " columns=, or allow a larger epsilon."
         )
+
+
+def _deviations(law: Factors) -> Vector:
+    """Noise may leave nothing of the variance of a product, of which nothing is said."""
+    return np.sqrt(np.maximum(np.diag(law.sigma), 1e-9))
 
 
 def roughness(data: FactoredMoments, law: Factors) -> float:
@@ -183,12 +228,12 @@ def quoted(columns: Iterable[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """d coefficient_k = <gram[k], d gram> + sum_m <own[k, m], d own_m>, all symmetric; `common[k]` is the part of
-    `own[k, m]` that is the same for every pattern and belongs to the moments of w."""
+    """d coefficient_k = <gram[k], d gram> + sum_m <own[k, m], d own_m> + sum_a <weighted[k, a], d weighted_a>, all
+    symmetric."""
 
     gram: Matrix
     own: Matrix
-    common: Matrix
+    weighted: Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,12 +258,12 @@ class Standard:
         raw = factors(data)
         check_factors(data, raw)
         head = data.head
-        scale = np.sqrt(np.diag(raw.sigma))
+        scale = _deviations(raw)
         shift = np.diag(np.concatenate([[1.0], 1 / scale]))
         shift[1:head, 0] = -raw.mean / scale[: head - 1]
         moved = data.moved(shift)
         law = factors(moved)
-        others = np.delete(np.arange(len(scale)), target)
+        others = data.real[data.real != target]
         inverse = cho_factor(law.sigma[np.ix_(others, others)])
         contrast = np.zeros(len(scale))
         contrast[others], contrast[target] = -cho_solve(inverse, law.sigma[others, target]), 1.0
@@ -226,7 +271,7 @@ class Standard:
         return cls(raw, shift, moved, law, others, contrast, gradient)
 
     def in_units(self, names: Sequence[str], target: int, cov: Matrix) -> Coefficients:
-        mu, scale = self.raw.mu, np.sqrt(np.diag(self.raw.sigma))
+        mu, scale = self.raw.mu, _deviations(self.raw)
         residual = float(self.contrast @ self.law.sigma @ self.contrast)
         return Coefficients(
             names=tuple(names[place] for place in self.others),
@@ -241,33 +286,47 @@ class Standard:
         return self.law.count / (self.law.count - len(self.others) - 1)
 
 
-def regression(data: FactoredMoments, target: int) -> tuple[Factors, Coefficients, Matrix]:
-    """The law, the regression of column `target` (among w) on all other columns, and its sampling covariance alone."""
+def regression(data: FactoredMoments, target: int) -> tuple[Factors, Coefficients]:
+    """The law, and the regression of column `target` (among w) on all other columns that are no products, with the
+    covariance that noise alone gives it."""
     standard = Standard.of(data, target)
-    sampling = standard.correction * _sampling(standard.moved, standard.law, standard.gradient)
-    shift, head = standard.shift, data.head
-    noise = _noise(standard.gradient.gram, shift) * data.gram_sd**2
-    own = standard.gradient.own.swapaxes(0, 1)
-    noise += sum(_noise(pattern, shift[:head, :head]) for pattern in own) * data.own_sd**2
-    sampled, total = (standard.in_units(data.names, target, cov) for cov in (sampling, sampling + noise))
-    return standard.raw, total, sampled.cov
+    shift, head, gradient = standard.shift, data.head, standard.gradient
+    noise = _noise(gradient.gram, shift) * data.gram_sd**2
+    for parts, sd in ((gradient.own, data.own_sd), (gradient.weighted, data.weighted_sd)):
+        noise += sum(_noise(part, shift[:head, :head]) for part in parts.swapaxes(0, 1)) * sd**2
+    return standard.raw, standard.in_units(data.names, target, noise)
 
 
-def influences(data: FactoredMoments, rows: Matrix, present: NDArray[np.bool_], target: int) -> Matrix:
-    """How much each of the rows (1 for each, and their presence in each block) moves the coefficients: its quadratic
-    form in the gradient at `data`, a row of coefficients for each."""
+def influences(data: FactoredMoments, rows: Matrix, present: NDArray[np.bool_], weights: Matrix, target: int) -> Matrix:
+    """How much each of the rows of (w, x) (1 for each; presence and weight of each block) moves the coefficients: its
+    quadratic form in the gradient at `data`, a row of coefficients for each."""
     standard = Standard.of(data, target)
-    shown = np.column_stack([np.ones((len(rows), data.head)), np.repeat(present, data.widths, axis=1)])
+    gradient, head = standard.gradient, data.head
+    shown = np.column_stack([np.ones((len(rows), head)), np.repeat(present, data.widths, axis=1)])
     moved = (np.column_stack([np.ones(len(rows)), rows]) * shown) @ standard.shift.T
-    own = moved[:, : data.head]
-    values = np.column_stack([((moved @ weights) * moved).sum(axis=1) for weights in standard.gradient.gram])
-    for mask, weights in zip(data.masks, standard.gradient.own.swapaxes(0, 1), strict=True):
+    own, counted = moved[:, :head], weights * present
+    blocks = [slice(head + block.start, head + block.stop) for block in consecutive(data.widths)]
+    across = gradient.gram.copy()
+    across[:, :head] = across[:, :, :head] = 0.0
+    for block in blocks:
+        across[:, block, block] = 0.0
+    values = _forms(across, moved)
+    for a, block in enumerate(blocks):
+        x = moved[:, block]
+        mixed = 2 * np.column_stack([((own @ part) * x).sum(axis=1) for part in gradient.gram[:, :head, block]])
+        within = mixed + _forms(gradient.gram[:, block, block], x) + _forms(gradient.weighted[:, a], own)
+        values += counted[:, [a]] * within
+    for m, mask in enumerate(data.masks):
         chosen = (present == np.array(mask, dtype=bool)).all(axis=1)
-        part = own[chosen]
-        values[chosen] += np.column_stack([((part @ weight) * part).sum(axis=1) for weight in weights])
-    mu, scale = standard.raw.mu, np.sqrt(np.diag(standard.raw.sigma))
+        values[chosen] += _forms(gradient.own[:, m], own[chosen])
+    mu, scale = standard.raw.mu, _deviations(standard.raw)
     others = standard.others
     return np.asarray(values @ to_units(mu[others], scale[others], scale[target]).T)
+
+
+def _forms(weights: Matrix, rows: Matrix) -> Matrix:
+    """z'Qz for each row z (rows) and each Q of a stack (columns)."""
+    return np.column_stack([((rows @ weight) * rows).sum(axis=1) for weight in weights])
 
 
 def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np.intp], inverse: Matrix) -> Gradient:
@@ -276,14 +335,19 @@ def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np
     About the mean of w:  d beta = Sxx^-1 (dSigma v)_x  and, for the intercept at the fitted means, v'd mu with
     mu_x = B_0 + B'mu_w.
     """
-    head, size, pairs, blocks = data.head, len(data.gram), data.pairs(), consecutive(data.widths)
+    head, size, behind, blocks = data.head, len(data.gram), data.behind(), consecutive(data.widths)
     inner, count = law.slopes[1:], law.count
     many = len(others) + 1
     gradient = Gradient(
-        np.zeros((many, size, size)), np.zeros((many, len(data.own), head, head)), np.zeros((many, head, head))
+        np.zeros((many, size, size)),
+        np.zeros((many, len(data.own), head, head)),
+        np.zeros((many, len(blocks), head, head)),
     )
-    solved = {a: cho_factor(pairs[a, a]) for a in range(len(blocks))}
+    solved = {a: cho_factor(own) for a, own in enumerate(data.weighted)}
     shown = [data.shown(mask) for mask in data.masks]
+    across = np.ones_like(law.residual)
+    for block in blocks:
+        across[block, block] = 0.0
     for k in range(many):
         by_mean, by_covariance = np.zeros(head - 1), np.zeros((head - 1, head - 1))
         by_slopes, by_residual = np.zeros_like(law.slopes), np.zeros_like(law.residual)
@@ -303,7 +367,7 @@ def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np
         gradient.gram[k, head:, head:] = f
         for a, block_a in enumerate(blocks):
             for b, block_b in enumerate(blocks):
-                by_slopes[:, block_a] -= 2 * pairs[a, b] @ law.slopes[:, block_b] @ f[block_b, block_a]
+                by_slopes[:, block_a] -= 2 * behind[a, b] @ law.slopes[:, block_b] @ f[block_b, block_a]
         # B_A = M_A^-1 X_A
         through = np.zeros_like(law.slopes)
         for a, block_a in enumerate(blocks):
@@ -315,39 +379,16 @@ def _gradient(data: FactoredMoments, law: Factors, v: Vector, others: NDArray[np
         common[0, 1:] = common[1:, 0] = by_mean / (2 * count)
         common[1:, 1:] = by_covariance / count
         common[0, 0] = -np.sum(by_covariance * law.covariance) / count
-        gradient.common[k] = common
-        gradient.gram[k, :head, :head] = data.weight * common
+        for a, block in enumerate(blocks):
+            slopes, inner_f = law.slopes[:, block], f[block, block]
+            lost = through[:, block] @ slopes.T
+            gradient.weighted[k, a] = -(lost + lost.T) / 2 - slopes @ inner_f @ slopes.T
+            gradient.weighted[k, a, 0, 0] -= np.sum(inner_f * law.residual[block, block])
         for m, mask in enumerate(shown):
-            seen = law.slopes * mask
-            lost = (through * mask) @ law.slopes.T
-            gradient.own[k, m] = (1 - data.weight) * common - (lost + lost.T) / 2 - seen @ f @ seen.T
-            gradient.own[k, m, 0, 0] -= mask @ (f * law.residual) @ mask
+            seen, both = law.slopes * mask, f * across
+            gradient.own[k, m] = common - seen @ both @ seen.T
+            gradient.own[k, m, 0, 0] -= mask @ (both * law.residual) @ mask
     return gradient
-
-
-def _sampling(data: FactoredMoments, law: Factors, gradient: Gradient) -> Matrix:
-    """The covariance of sum_i z_i'Q z_i with x = B'w + e: parts linear and quadratic in e given w, and the part of w.
-
-    The expectation of z'Qz given w is that of `common` in every pattern: a record that obeys B and C moves neither.
-    """
-    head = data.head
-    linear, square = gradient.common[:, 0, 1:], gradient.common[:, 1:, 1:]
-    out = law.count * (4 * linear @ law.covariance @ linear.T + 2 * _traces(square @ law.covariance))
-    for mask, own in zip(data.masks, data.own, strict=True):
-        shown = np.flatnonzero(data.shown(mask))
-        if not shown.size:
-            continue
-        slopes, c = law.slopes[:, shown], law.residual[np.ix_(shown, shown)]
-        xx = gradient.gram[:, head + shown[:, None], head + shown]
-        mixed = gradient.gram[:, :head, head + shown] + slopes @ xx
-        out += 4 * np.einsum("kia,ij,ljb,ab->kl", mixed, own, mixed, c, optimize=True)
-        out += 2 * own[0, 0] * _traces(xx @ c)
-    return np.asarray((out + out.T) / 2)
-
-
-def _traces(stack: Matrix) -> Matrix:
-    """tr(A_k A_l) for a stack of matrices."""
-    return np.asarray(np.einsum("kij,lji->kl", stack, stack, optimize=True))
 
 
 def _noise(weights: Matrix, shift: Matrix) -> Matrix:

@@ -28,6 +28,7 @@ from colonnade.errors import BadArguments, NotEstimable, SchemaError, UnknownCol
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
+from colonnade.federation.options import Verification
 from colonnade.federation.roster import Roster
 from colonnade.models.linear.private import COUNT_SDS
 from colonnade.models.linear.result import Regression
@@ -370,7 +371,7 @@ class FormulaFit(Procedure[Regression]):
         epsilon: float | None,
         delta: float,
         gamma: int,
-        verify: bool = True,
+        verify: Verification = True,
     ) -> None:
         self.facts, self.design = facts, design
         self.basis = tuple(dict.fromkeys((*itertools.chain(*design.design.values()), *design.value(design.response))))

@@ -4,13 +4,15 @@
    (`models/private_scales.py`).
 2. *Norms.* Each party releases noisy counts of the length of its standardised rows; a quantile of it fixes the scale,
    so that rows fill the bounds that the plan declared. Both are local, and cheap at the sizes where the rest works.
-3. *Own moments.* The response holder, who is told who has which record, releases its columns' moments per pattern.
-4. *Moments.* One Gram matrix of all parties' rows on secret shares, absent blocks as zeros.
+3. *Own moments.* The response holder, who is told who has which record, releases its columns' moments per pattern, and
+   how the chance that a block is there depends on its columns (`selection.py`).
+4. *Weighted moments.* The same columns' moments over the records that have a block, weighted by what 3 released.
+5. *Moments.* Products of the parties' rows on secret shares, weighted likewise (`weighed.py`).
 
-`models/linear/factored.py` estimates from 3 and 4; `models/linear/simulator.py` simulates the procedure from what was
-released, and corrects the bias of clipping and of missing blocks. The noise of all four together costs (epsilon,
-delta); the plan knows it before any data is touched, because the bounds are declared and only the scales come from
-releases. The claim is in `private.claim.md`.
+`models/linear/factored.py` estimates from 3 to 5; `models/linear/simulator.py` simulates the procedure from what was
+released, and corrects the bias of clipping and of missing blocks. The noise of all together costs (epsilon, delta); the
+plan knows it before any data is touched, because the bounds are declared and only scales and weights between 0 and 1
+come from releases. The claim is in `private.claim.md`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,20 +29,23 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 from scipy.stats import chi2
 
+from colonnade.codec import plain
 from colonnade.errors import BadArguments, NotEstimable, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
+from colonnade.federation.options import Verification
 from colonnade.federation.party import Party
 from colonnade.federation.plan import HOPELESS
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import Stage, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.formatting import counted
-from colonnade.models.linear.estimate import response_patterns
 from colonnade.models.linear.factored import ROUGH, FactoredMoments, regression, roughness
 from colonnade.models.linear.result import NOT_VALID, Regression, Sample
+from colonnade.models.linear.selection import CAPS, LEAST_CAP, STEPS, Weighing, caps, noisy_logits, score_sensitivity
 from colonnade.models.linear.simulator import DRAWS, REDRAWN, simulate
+from colonnade.models.linear.weighed import LOCAL, WeighedLayout, WeighedStages, later_weighing, weighted_rows
 from colonnade.models.matrix import columns_of
 from colonnade.models.private_scales import (
     Clipping,
@@ -57,21 +62,23 @@ from colonnade.models.private_scales import (
 )
 from colonnade.privacy.cost import Cost, Gaussian, Unbounded, compose
 from colonnade.privacy.noise import discrete_gaussian
+from colonnade.privacy.randomness import Randomness
 from colonnade.statistics import forecast
 from colonnade.statistics.adaptive import AdaptiveMarginal
-from colonnade.statistics.features import Feature, design_chunks, features, integer_bounds, quantize
+from colonnade.statistics.features import Feature, empty_notes, features, integer_bounds
 from colonnade.statistics.gaussian_em import GaussianFit, Matrix
+from colonnade.statistics.joint import colluders
 from colonnade.statistics.marginals import Marginal
-from colonnade.statistics.moments import MomentsLayout, later_ranges
-from colonnade.statistics.shares import received_from
 
-SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.17, "moments": 0.77}
+SHARES = {"spread": 0.03, "norms": 0.03, "own": 0.07, "chances": 0.04, "weighted": 0.11, "moments": 0.72}
 """Of the budget, as 1 / noise multiplier squared. With five parties of four columns the error is flat about these."""
+ALONE = {"spread": 0.06, "norms": 0.06, "own": 0.88}
+"""Without another party."""
 LARGEST_GAMMA = 2**14
 """Finer steps than this drown in the noise, and cost primes."""
 SPAN = 3.0
 """Deviations of a Gaussian column that are mapped to 1, if its party's columns are uncorrelated."""
-LARGER, BIAS_LEFT, RANKS = (0.99, 0.995, 0.999, 0.9999), 0.1, 4096
+LARGER, BIAS_LEFT, RANKS = (0.99, 0.995, 0.999, 0.9999), 0.4, 4096
 """Larger quantiles of the length of rows to choose from, the part of the bias of clipping that its correction is taken
 to leave, and the ranks at which a column's distribution is looked at."""
 COUNT_SDS = 25.0
@@ -86,15 +93,25 @@ NO_COMPLETE_CASES = (
     " complete records alone, which would cost epsilon; with two, the bias of clipping would be left in them and look"
     " like one of missing blocks.",
 )
-PRESENCE = "presence"
-"""The tag of the masks that the response holder is told."""
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What the estimate is made of: moments, how rows were clipped and weighted, the features in this order, and their
+    distributions as released, and as they might be with other noise."""
+
+    data: FactoredMoments
+    clipping: Clipping
+    weighing: Weighing
+    features: list[Feature]
+    laws: list[list[Marginal]]
 
 
 # --- the coordinator's procedure --------------------------------------------------------------------------
 
 
 class PrivateFit(Procedure[Regression]):
-    """The four releases, and the estimate from them. `names` are the covariates, then the response."""
+    """The releases, and the estimate from them. `names` are the covariates, then the response."""
 
     def __init__(
         self,
@@ -107,7 +124,7 @@ class PrivateFit(Procedure[Regression]):
         gamma: int,
         quantile: float,
         minimum_joint: int,
-        verify: bool = False,
+        verify: Verification = False,
     ) -> None:
         roster.require_committee()
         self.facts, self.names, self.response, self.epsilon = facts, names, names[-1], epsilon
@@ -133,24 +150,33 @@ class PrivateFit(Procedure[Regression]):
             party: [column for column in facts.columns[party].values() if column.name in names]
             for party in self.parties
         }
-        noiseless = MomentsLayout(
+        noiseless = WeighedLayout(
             facts=facts,
             roster=roster,
             names=names,
-            presence="known",
             gamma=self.gamma,
             clip=self.bounds,
-            patterns=response_patterns(facts, names),
-            pooled=True,
             verify=verify,
+            levels=dict.fromkeys(LOCAL if self.others else LOCAL[:1], 1.0),
         )
-        self.scales = Scales(self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta, adaptive=True)
-        self.layout, self.levels, self.moments = self.scales.layout, self.scales.levels, self.scales.moments
-        self.gram_sd = math.sqrt(2 * self.layout.mu) / self.gamma**2
-        sensitivity = own_sensitivity(self.gamma, self.bounds[self.response_party])
-        self.own_sd = self.levels["own"] * sensitivity / self.gamma**2
-        self.presence, self.own = self._own_stages(roster)
-        self.stages = (*self.scales.stages, self.presence, self.own, *self.moments.stages)
+        shares = SHARES if self.others else ALONE
+        self.scales = Scales(self.columns, noiseless, shares, epsilon=epsilon, delta=delta, adaptive=True)
+        self.levels = self.scales.levels
+        self.layout = replace(self.scales.layout, levels={name: self.levels[name] for name in noiseless.levels})
+        self.moments = WeighedStages(self.layout, "client") if self.others else None
+        self.gram_sd = self.layout.noise_sd
+        # One record is in one pattern, in the scores of all blocks, and in the weighted moments of all blocks.
+        head, blocks = self.layout.head_norm, len(self.others)
+        self.own_sd = self.levels["own"] * own_sensitivity(self.gamma, head) / self.gamma**2
+        self.score_sd, self.weighted_sd = 0.0, 0.0
+        if self.others:
+            each = self.levels["chances"] * math.sqrt(STEPS)
+            self.score_sd = each * score_sensitivity(self.gamma, head, blocks) / self.gamma
+            self.weighted_sd = self.own_sd * self.levels["weighted"] / self.levels["own"] * math.sqrt(blocks)
+        local = self._own_stages(roster)
+        self.presence, self.own, self.weighted = local
+        joint = () if self.moments is None else self.moments.stages
+        self.stages = (*self.scales.stages, *(one for one in local if one.costs), *joint)
         self.notes = (
             *forecast.correlations(
                 noise_sd=self.gram_sd,
@@ -162,7 +188,8 @@ class PrivateFit(Procedure[Regression]):
                 limit=BEARABLE,
             ),
             *self._forecast_counts(epsilon),
-            *self.moments.notes,
+            *self._joint_notes(),
+            *empty_notes(dict.fromkeys(self.layout.filled, "drop")),
             *forecast.dropped(self.layout.filled),
             f"The budget is shared as {self.scales.shared}. Rows are clipped at about the {quantile:.0%} quantile of"
             " their length; standard errors include the noise.",
@@ -173,47 +200,94 @@ class PrivateFit(Procedure[Regression]):
     def width(self, party: str) -> int:
         return sum(feature.party == party for feature in self.features)
 
-    def _own_stages(self, roster: Roster) -> tuple[Stage, Stage]:
-        """Who has which record, to the response holder; and its own moments."""
+    def _joint_notes(self) -> tuple[str, ...]:
+        if self.moments is None:
+            return ()
+        pooled, members = colluders(self.layout.roster, "client"), len(self.layout.roster.names)
+        return (
+            f"Each sum of products carries noise with standard deviation {self.gram_sd:.4g}"
+            f" ({self.gram_sd / self.facts.n:.2g} of n = {self.facts.n}).",
+            f"Account: client view, {pooled} of {members} members collude.",
+            "Where whether a block is missing depends on the response holder's columns, records are weighted for it."
+            f" That makes the noise beside this block's sums {CAPS[LEAST_CAP]:g} times as large and more, up to"
+            f" {CAPS[-1]:g} times where it is small against sampling error.",
+            *self.moments.verification_notes,
+        )
+
+    def _own_stages(self, roster: Roster) -> tuple[Stage, Stage, Stage]:
+        """Who has which record, between the response holder and the others; and its own moments, twice."""
         planned = partial(stage, facts=self.facts, roster=roster)
+        holder, arguments = self.response_party, {"layout": self.layout.to_dict()}
         presence = planned(
             "presence",
             tell_presence,
-            {party: [self._presence_arguments(party)] for party in self.others},
-            audience=self.response_party,
-            recipients=(self.response_party,),
-            discloses="which pseudonymous records a party has, to the response holder",
-            reply_bytes=self.facts.n // 8,
+            {party: [arguments] for party in self.parties} if self.others else {},
+            audience=f"{holder}; {', '.join(self.others)}",
+            recipients=(holder, *self.others),
+            discloses="which pseudonymous records a party has, to the response holder, and which it has, to the others",
+            reply_bytes=self.facts.n // 8 * max(len(self.others), 1),
         )
-        arguments = {"layout": self.layout.to_dict(), "others": list(self.others), "level": self.levels["own"]}
+        size = 8 * self.layout.head**2
         own = planned(
             "own moments",
             own_moments,
-            {self.response_party: [arguments]},
-            discloses="noisy moments of the response holder's columns in each pattern",
-            reply_bytes=8 * len(self.masks) * (self.width(self.response_party) + 1) ** 2,
-            later={"layout": later_ranges(self.layout)},
+            {holder: [arguments]},
+            discloses="noisy moments of the response holder's columns in each pattern, and noisy log-odds of presence",
+            reply_bytes=size * len(self.masks) + 8 * self.layout.head * len(self.others),
+            later={"layout": later_weighing(self.layout, weighed=False)},
         )
-        return presence, own
-
-    def _presence_arguments(self, party: str) -> dict[str, Any]:
-        filled = [name for name in self.layout.filled if self.facts.owner(name) == party]
-        arguments: dict[str, Any] = {"to": self.response_party, "level": self.levels["own"]}
-        return {**arguments, "filled": filled} if filled else arguments
+        weighted = planned(
+            "weighted moments",
+            weighted_moments,
+            {holder: [arguments]} if self.others else {},
+            discloses="noisy moments of the response holder's columns over the records that have a block, weighted",
+            reply_bytes=size * max(len(self.others), 1),
+            later={"layout": later_weighing(self.layout)},
+        )
+        return presence, own, weighted
 
     def run(self, job: Job) -> Regression:
         spread = self.scales.ask_spread(job)
         standard = self.standard(spread)
-        ranges = self.final(standard, spread, self.scales.ask_norms(job, standard))
-        layout = replace(self.layout, ranges=ranges)
+        layout = self.layout.with_chosen(ranges=self.final(standard, spread, self.scales.ask_norms(job, standard)))
         if self.others:
             job.ask(self.presence)
         own = job.ask(self.own, layout=layout.to_dict())[self.response_party]
-        gram = self.moments.run(job, ranges=ranges).grams[0]
-        releases = self.assembled(layout.features, spread, gram, np.asarray(own, dtype=np.float64) / self.gamma**2)
-        result = self.result(*releases, simulated=job.simulated).with_costs(job.plan, private=True)
+        patterns = np.asarray(own["moments"], dtype=np.float64) / self.gamma**2
+        layout = self.weighed(layout, spread, patterns, np.asarray(own["logits"], dtype=np.float64))
+        heavy, gram = np.zeros((0, layout.head, layout.head)), np.zeros((layout.head, layout.head))
+        if self.moments is not None:
+            told = job.ask(self.weighted, layout=layout.to_dict())[self.response_party]
+            heavy = np.asarray(told, dtype=np.float64) / self.gamma**2
+            chosen = {name: plain(getattr(layout, name)) for name in layout.adaptive}
+            gram = self.moments.run(job, chosen)
+        result = self.result(self.assembled(layout, spread, gram, patterns, heavy), simulated=job.simulated)
+        result = result.with_costs(job.plan, private=True)
         empty = self.scales.empty_text(spread)
         return replace(result, remarks=(*result.remarks, empty)) if empty else result
+
+    def weighed(
+        self, layout: WeighedLayout, spread: Mapping[str, Spread], patterns: Matrix, logits: Matrix
+    ) -> WeighedLayout:
+        """The layout with the weights that follow from the first releases: post-processing."""
+        total, parties = patterns.sum(axis=0), range(len(self.others))
+        records, ranks = max(float(total[0, 0]), 1.0), (np.arange(RANKS) + 0.5) / RANKS
+        counts, noise = [], []
+        for place in parties:
+            with_block = sum(float(m[0, 0]) for mask, m in zip(self.masks, patterns, strict=True) if mask[place])
+            counts.append(min(max(with_block, 1.0), records))
+            laws = [
+                feature_law(self.facts.column(feature.column), feature, spread[feature.column])
+                for feature in layout.own_features(self.others[place])
+            ]
+            variances = [float(np.clip(law.quantile(ranks), -1.0, 1.0).var()) for law in laws]
+            noise.append(self.gram_sd / counts[-1] / max(float(np.median(variances)), 1e-9))
+        chosen = caps(total, counts, logits, logit_sd=self.score_sd, noise=noise) if self.others else []
+        return layout.with_chosen(
+            logits=tuple(map(tuple, logits.tolist())),
+            shares=tuple(min(count / records, 1.0) for count in counts),
+            caps=tuple(chosen),
+        )
 
     def standard(self, spread: Mapping[str, Spread]) -> Ranges:
         """{feature: centre -+ deviation} from noisy counts of each column."""
@@ -258,24 +332,30 @@ class PrivateFit(Procedure[Regression]):
         return min((own / self.bounds[party] for own in reach), key=loss)
 
     def assembled(
-        self, ranged: Sequence[Feature], spread: Mapping[str, Spread], gram: Matrix, own: Matrix
-    ) -> tuple[FactoredMoments, Clipping, list[Feature], list[list[Marginal]]]:
-        """The moments, and the features in their order, the response holder's first, with their distributions as
-        released, and as they might be with other noise; a pair of parties seldom together is refused."""
+        self, layout: WeighedLayout, spread: Mapping[str, Spread], gram: Matrix, patterns: Matrix, heavy: Matrix
+    ) -> Released:
+        """What the estimate is made of, the response holder's features first; a pair of parties seldom together is
+        refused."""
         parties = (self.response_party, *self.others)
-        order = [place for party in parties for place, feature in enumerate(ranged) if feature.party == party]
-        ordered = [ranged[place] for place in order]
-        places = np.array([0, *(place + 1 for place in order)])
+        ordered = [feature for party in parties for feature in layout.own_features(party)]
+        first = self.width(self.response_party)
+
+        def with_products(names: Sequence[str]) -> tuple[str, ...]:
+            return (*names[:first], *layout.product_names, *names[first:])
+
         data = FactoredMoments(
-            names=tuple(feature.name for feature in ordered),
-            n_own=self.width(self.response_party),
+            names=with_products([feature.name for feature in ordered]),
+            n_own=layout.head - 1,
+            products=len(layout.pairs),
             widths=tuple(self.width(party) for party in self.others),
-            gram=gram[np.ix_(places, places)],
+            gram=gram,
             masks=self.masks,
-            own=tuple(own),
+            own=tuple(patterns),
+            weighted=tuple(heavy),
             gram_sd=self.gram_sd,
             own_sd=self.own_sd,
-            columns=tuple(feature.column for feature in ordered),
+            weighted_sd=self.weighted_sd,
+            columns=with_products([feature.column for feature in ordered]),
             response=self.response,
         )
         self._check_counts(data)
@@ -288,7 +368,11 @@ class PrivateFit(Procedure[Regression]):
             [feature_law(self.facts.column(feature.column), feature, known[feature.column]) for feature in ordered]
             for known in (spread, *redrawn(spread, REDRAWN))
         ]
-        return data, Clipping(np.array(narrowed), tuple(self.bounds[party] for party in parties)), ordered, laws
+        clipping = Clipping(np.array(narrowed), tuple(self.bounds[party] for party in parties))
+        # Products undo selection, as weights do; without any they would only add noise.
+        selected = any(cap > 1 for cap in layout.caps)
+        used = data.without_faint_products() if selected else data.without_faint_products(least=math.inf)
+        return Released(used, clipping, layout.weighing, ordered, laws)
 
     def _needed(self) -> dict[tuple[int, int], tuple[float, int]]:
         """For each pair of the other parties, how many joint records the noise needs, and how many the features."""
@@ -345,38 +429,35 @@ class PrivateFit(Procedure[Regression]):
                     f" {cure or self._fewer(count)}."
                 )
 
-    def result(
-        self,
-        data: FactoredMoments,
-        clipping: Clipping,
-        ranged: Sequence[Feature],
-        laws: Sequence[Sequence[Marginal]],
-        *,
-        simulated: bool = False,
-        draws: int = DRAWS,
-    ) -> Regression:
+    def result(self, released: Released, *, simulated: bool = False, draws: int = DRAWS) -> Regression:
         """The regression in the columns' own units, features in the order of the facts as without noise.
 
         Post-processing of the releases, which costs nothing."""
+        data, ranged = released.data, released.features
         try:
             target = data.names.index(self.response)
-            law, raw, sampling = regression(data, target)
+            law, raw = regression(data, target)
             rough = roughness(data, law)
-            simulation = simulate(data, clipping, laws[0], target, redrawn=laws[1:], draws=draws)
+            laws = released.laws
+            simulation = simulate(
+                data, released.clipping, released.weighing, laws[0], target, redrawn=laws[1:], draws=draws
+            )
         except LinAlgError as error:
             raise NotEstimable(
                 "the noisy moments of the response holder's columns are not those of any table; allow a larger epsilon,"
                 " or fewer columns."
             ) from error
-        coefficients = simulation.corrected(raw, sampling, np.delete(law.mu, target))
-        mu, sigma = law.mu, law.sigma
+        real = data.real
+        coefficients = simulation.corrected(raw, law.mu[real[real != target]])
+        mu, sigma = law.mu[real], law.sigma[np.ix_(real, real)]
         if simulation.trusted and np.linalg.eigvalsh(sigma + simulation.sigma)[0] > 0:
             mu, sigma = mu + simulation.mu, sigma + simulation.sigma
         names = [feature.name for feature in self.features]
-        places = [data.names.index(name) for name in names]
+        known = [data.names[place] for place in real]
+        places = [known.index(name) for name in names]
         sigma = sigma[np.ix_(places, places)]
         fit = GaussianFit(mu[places], sigma, loglik=math.nan, trace=(), em_steps=0, newton_steps=0)
-        noise_share = np.clip(np.diag(raw.cov - sampling) / np.diag(coefficients.cov), 0.0, 1.0)
+        noise_share = np.clip(np.diag(raw.cov) / np.diag(coefficients.cov), 0.0, 1.0)
         covariates = tuple(name for name in names if name != self.response)
         order = [0, *(coefficients.names.index(name) + 1 for name in covariates)]
         params, cov = coefficients.params[order], coefficients.cov[np.ix_(order, order)]
@@ -397,8 +478,8 @@ class PrivateFit(Procedure[Regression]):
             covariance="simulated, with noise",
             count_sd=(self.own_sd * math.sqrt(len(self.masks)), self.own_sd),
             basis="sampling and privacy noise together, and a part of the bias that was corrected; valid if whether a"
-            f" block is missing depends on nothing but columns of {self.response_party!r}, and the columns go together"
-            " as in a Gaussian copula with their released distributions.",
+            f" block is missing depends on nothing but columns of {self.response_party!r}, and clipping did to the"
+            " columns what it does to a Gaussian copula with their released distributions.",
             remarks=(
                 f"Privacy noise makes up {noise_share.min():.0%} to {noise_share.max():.0%} of the variances. Counts of"
                 " records are noisy, and there is no likelihood.",
@@ -433,63 +514,113 @@ class PrivateFit(Procedure[Regression]):
 
 
 def own_sensitivity(gamma: int, norm: float) -> float:
-    """||upper(z z')|| with z = (gamma, row), |row| <= gamma norm: sqrt((s^2 + gamma^2 s) / 2), s = |z|^2."""
-    square = integer_bounds(gamma, norm, 1.0)[0] + gamma**2
+    """||upper(z z')|| with z an integer row, |z| <= gamma norm and entries at most gamma: sqrt((s^2 + gamma^2 s) / 2),
+    s = |z|^2."""
+    square = integer_bounds(gamma, norm, 1.0)[0]
     return math.sqrt((square**2 + gamma**2 * square) / 2)
 
 
-def _moments_cost(public: Public, level: float) -> Cost:
+def _local_costs(public: Public, layout: Mapping[str, Any], names: Sequence[str]) -> list[Cost]:
     """The triangle of a pattern moves by at most `own_sensitivity`; patterns are disjoint. Two triangles have a
-    non-negative inner product, so replacing a record costs sqrt(2). The response holder computes them, but the patterns
-    are those of the others' records: each of these parties pays, for one joint release."""
-    return Gaussian(level, replace_factor=math.sqrt(2), joint=f"{public.job} moments by pattern")
+    non-negative inner product, so replacing a record costs sqrt(2); scores may change their sign: 2. The response
+    holder computes them, but they are about the presence of the others' records: each of these parties pays, for one
+    joint release."""
+    levels = WeighedLayout.from_dict(public.facts, public.roster, layout).levels
+    factors = {"own": math.sqrt(2), "chances": 2.0, "weighted": math.sqrt(2)}
+    return [
+        Gaussian(levels[name], replace_factor=factors[name], joint=f"{public.job} {name} moments")
+        for name in names
+        if name in levels
+    ]
 
 
-def _presence_cost(public: Public, *, to: str, level: float, filled: list[str] | None = None) -> Cost:
-    complete = " without empty cells" if filled else ""
-    shown = f"which pseudonymous records a party has{complete}, to the response holder"
-    return compose([Unbounded("presence", shown, audience=to), _moments_cost(public, level)])
+def _presence_cost(public: Public, *, layout: dict[str, Any]) -> Cost:
+    statistic = WeighedLayout.from_dict(public.facts, public.roster, layout)
+    complete = (
+        " without empty cells" if any(public.facts.owner(name) == public.party for name in statistic.filled) else ""
+    )
+    mine = public.party == statistic.response_party
+    told = Unbounded(
+        "presence",
+        f"which pseudonymous records a party has{complete}, to the {'other parties' if mine else 'response holder'}",
+        audience=", ".join(statistic.others) if mine else statistic.response_party,
+    )
+    return compose([told, *([] if mine else _local_costs(public, layout, LOCAL))])
 
 
 @step(cost=_presence_cost)
-def tell_presence(me: Party, *, to: str, level: float, filled: list[str] | None = None) -> Release:
-    """`level` is part of the tag: the response holder finds the masks only of parties that paid for its noise."""
-    me.send(to, f"{PRESENCE} {level!r}", np.packbits(me.present_with(filled or [])))
+def tell_presence(me: Party, *, layout: dict[str, Any]) -> Release:
+    """The response holder tells the others which records it has, and each of them tells it."""
+    statistic = WeighedLayout.from_dict(me.facts, me.roster, layout)
+    for party in statistic.others if me.name == statistic.response_party else [statistic.response_party]:
+        me.send(party, statistic.masks_tag, np.packbits(statistic.present(me)))
     return Release(None, "nothing: the mask travels sealed")
 
 
-def _own_cost(public: Public, *, layout: dict[str, Any], others: list[Any], level: float) -> Cost:
-    return _moments_cost(public, level)
+def _own_cost(public: Public, *, layout: dict[str, Any]) -> Cost:
+    return compose(_local_costs(public, layout, ("own", "chances")))
 
 
 @step(cost=_own_cost)
-def own_moments(me: Party, *, layout: dict[str, Any], others: list[Any], level: float) -> Release:
-    """Noisy Gram matrices of (1, this party's columns), one for each pattern of the others; in integers."""
-    ranged = MomentsLayout.from_dict(me.facts, me.roster, layout)
-    distinct = set(others)
-    if not len(others) == len(distinct) <= MAXIMUM_OTHERS or not distinct <= set(ranged.parties) - {me.name}:
-        raise UnsafeRequest("the other parties of a private regression must be distinct data parties of its layout.")
-    pattern = _pattern_numbers(me, others, level)
-    width = ranged.width(me.name) + 1
-    grams = np.zeros((2 ** len(others), width, width), dtype=np.int64)
-    norm = ranged.bound(me.name)
-    for index, rows in design_chunks(me, ranged.features, filled=ranged.filled):
-        integers = quantize(rows, gamma=ranged.gamma, clip=norm, entry=1.0, randomness=me.randomness)
-        extended = np.column_stack([np.full(len(integers), ranged.gamma, dtype=np.int64), integers])
-        for number in np.unique(pattern[index]):
-            records = extended[pattern[index] == number]
-            grams[number] += records.T @ records
-    sigma = math.nextafter(level * own_sensitivity(ranged.gamma, norm), math.inf)
-    upper = np.triu_indices(width)
-    noise = discrete_gaussian(me.randomness, sigma, len(grams) * len(upper[0])).reshape(len(grams), -1)
-    grams[:, upper[0], upper[1]] += noise
-    grams[:, upper[1], upper[0]] = grams[:, upper[0], upper[1]]
-    return Release(grams, "noisy moments of the response holder's columns in each pattern")
+def own_moments(me: Party, *, layout: dict[str, Any]) -> Release:
+    """Noisy Gram matrices of this party's extended rows, one for each pattern of the others, in integers; and noisy
+    log-odds of the others' presence."""
+    statistic, rows, present, sigma = _own_rows(me, layout)
+    blocks = len(statistic.others)
+    number = present @ (1 << np.arange(blocks)[::-1])  # as `itertools.product` counts patterns
+    integers = statistic.integers(rows, statistic.head_norm, me.randomness)
+    grams = np.array([_gram(integers[number == pattern]) for pattern in range(2**blocks)])
+    noisy = _noisy_triangles(grams, statistic.levels["own"] * sigma, me.randomness)
+    logits = np.zeros((blocks, statistic.head))
+    if blocks:
+        gamma = statistic.gamma
+        each = statistic.levels["chances"] * math.sqrt(STEPS) * score_sensitivity(gamma, statistic.head_norm, blocks)
+        total = noisy.sum(axis=0) / gamma**2
+        logits = noisy_logits(
+            rows, present, total, gamma=gamma, norm=statistic.head_norm, sigma=up(each), rand=me.randomness
+        )
+    words = "noisy moments of the response holder's columns in each pattern, and noisy log-odds of presence"
+    return Release({"moments": noisy, "logits": logits}, words)
 
 
-def _pattern_numbers(me: Party, others: Sequence[str], level: float) -> NDArray[np.int64]:
-    """For each record of the cohort, its pattern among the others, counted as `itertools.product` does."""
-    number = np.zeros(me.facts.n, dtype=np.int64)
-    for packed in received_from(me, f"{PRESENCE} {level!r}", others).values():
-        number = 2 * number + np.unpackbits(np.asarray(packed, dtype=np.uint8), count=me.facts.n)
-    return number
+def _weighted_cost(public: Public, *, layout: dict[str, Any]) -> Cost:
+    return compose(_local_costs(public, layout, ("weighted",)))
+
+
+@step(cost=_weighted_cost)
+def weighted_moments(me: Party, *, layout: dict[str, Any]) -> Release:
+    """Noisy Gram matrices of this party's extended rows over the records with each block, weighted; in integers."""
+    statistic, rows, present, sigma = _own_rows(me, layout)
+    heavy = np.sqrt(statistic.weighing.weights(rows)) * present
+    # The weight is shared between the two rows of a product: sqrt(u) h is no longer than h.
+    parts = [statistic.integers(part, statistic.head_norm, me.randomness) for part in weighted_rows(rows, heavy)]
+    grams = np.array([_gram(part) for part in parts])
+    noisy = _noisy_triangles(grams, statistic.levels["weighted"] * math.sqrt(len(parts)) * sigma, me.randomness)
+    return Release(noisy, "noisy moments of the response holder's columns over the records with each block, weighted")
+
+
+def _own_rows(me: Party, layout: dict[str, Any]) -> tuple[WeighedLayout, Matrix, NDArray[np.bool_], float]:
+    """The layout, this party's extended rows, who else has the record, and the sensitivity of one triangle."""
+    statistic = WeighedLayout.from_dict(me.facts, me.roster, layout)
+    if me.name != statistic.response_party:
+        raise UnsafeRequest("only the response holder releases its own moments.")
+    records, rows = statistic.head_rows(me)
+    present = statistic.told(me, statistic.others)[records]
+    return statistic, rows, present, own_sensitivity(statistic.gamma, statistic.head_norm)
+
+
+def _gram(integers: NDArray[np.int64]) -> NDArray[np.int64]:
+    return integers.T @ integers
+
+
+def up(sigma: float) -> float:
+    return math.nextafter(sigma, math.inf)
+
+
+def _noisy_triangles(grams: NDArray[np.int64], sigma: float, randomness: Randomness) -> NDArray[np.int64]:
+    upper = np.triu_indices(grams.shape[1])
+    noise = discrete_gaussian(randomness, up(sigma), len(grams) * len(upper[0])).reshape(len(grams), -1)
+    out = grams.copy()
+    out[:, upper[0], upper[1]] += noise
+    out[:, upper[1], upper[0]] = out[:, upper[0], upper[1]]
+    return out

@@ -18,6 +18,7 @@ from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import ColumnNames, Delta, Gamma, Option, OptionalEpsilon, Response, Verify
 from colonnade.federation.roster import Roster
 from colonnade.models.glm.fit import WEIGHED, GeneralizedFit
+from colonnade.models.glm.private_fit import COMPLETE_ONLY, PrivateGeneralizedFit
 from colonnade.models.linear.combined import CombinedFit
 from colonnade.models.linear.estimate import (
     BASELINES,
@@ -54,10 +55,6 @@ Covariates = Annotated[
         reads="named or all",
     ),
 ]
-PRIVATE_INSTEAD = {
-    "binomial": "Classify(epsilon=...), which predicts without intervals",
-    "poisson": "family='gaussian', a linear model of the count",
-}
 EXACT_DEFAULT = {"missing": ("combined",), "epsilon": (None,), "family": ("gaussian",)}
 """Where clusters and weights have a meaning."""
 MomentGamma = Annotated[
@@ -70,8 +67,10 @@ class Regress(Method[Regression]):
     """Explain one column by the others from incomplete records, with standard errors.
 
     Without epsilon the moments are exact: every party must allow "exact-moments". Either way it must allow "presence"
-    (the share holders and the response holder see the mask). With epsilon, gamma is at most 2^14. Logistic and Poisson
-    regression need "exact-scores" in place of "exact-moments".
+    (the response holder sees the mask; without epsilon the share holders do too, with epsilon the other parties see
+    that of the response holder). With epsilon, gamma is at most 2^14. Logistic and Poisson regression need
+    "exact-scores" in place of "exact-moments". Logistic regression with epsilon needs neither: it uses complete
+    records, and nobody is told the mask.
 
     Returns
     -------
@@ -190,13 +189,13 @@ class Regress(Method[Regression]):
 
     def check(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if self.family != "gaussian" and self.epsilon is not None:
+        if self.family == "poisson" and self.epsilon is not None:
             raise BadArguments(
-                f"family={self.family!r} has no private fit with valid intervals, since its weights depend on all"
-                " records of the response holder; leave epsilon out (each party must then allow 'exact-scores'), or"
-                " take"
-                f" {PRIVATE_INSTEAD[self.family]}."
+                "family='poisson' has no private fit, since no bound of a residual is known; leave epsilon out (each"
+                " party must then allow 'exact-scores'), or take family='gaussian', a linear model of the count."
             )
+        if self.family == "binomial" and self.epsilon is not None and self.offset is not None:
+            raise BadArguments("a private fit of family='binomial' has no offset; leave offset or epsilon out.")
         if self.family != "gaussian" and self.missing not in ("combined", "complete-case"):
             raise BadArguments(
                 f"family={self.family!r} has no missing={self.missing!r}; leave it out, or take 'complete-case'."
@@ -232,7 +231,7 @@ class Regress(Method[Regression]):
         if self.missing not in ("em", "combined"):
             return BASELINES[self.missing]
         if self.family != "gaussian":
-            return WEIGHED
+            return WEIGHED if self.epsilon is None else COMPLETE_ONLY
         used = "Every record with the response is used, with the blocks that it has"
         if self.epsilon is not None:
             return f"{used}: right if whether a block is missing depends on the response holder's columns only."
@@ -261,6 +260,8 @@ class Regress(Method[Regression]):
             columns = formula.columns
         aside = (self.clusters, self.weights)
         names = regression_columns(facts, self.response, columns, offset=self.offset, aside=aside)
+        if self.family == "binomial" and self.epsilon is not None:
+            return PrivateGeneralizedFit(facts, roster, names=names, epsilon=self.epsilon, delta=self.delta)
         if self.family != "gaussian":
             return GeneralizedFit(
                 facts,
@@ -270,6 +271,7 @@ class Regress(Method[Regression]):
                 offset=self.offset,
                 weighting="presence" if self.missing == "combined" else "equal",
                 gamma=self.gamma,
+                verify=self.verify,
             )
         if self.epsilon is not None:
             return PrivateFit(
@@ -306,6 +308,7 @@ class Regress(Method[Regression]):
 
     @classmethod
     def attacks(cls) -> tuple[Attack, ...]:
+        from colonnade.models.glm.attacks import logistic_attacks
         from colonnade.models.linear.attacks import regress_attacks
 
-        return regress_attacks()
+        return (*regress_attacks(), *logistic_attacks())

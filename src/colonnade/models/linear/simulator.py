@@ -3,8 +3,9 @@
 The releases define a law of the rows. Covariates have the released marginals, point masses included, and the
 correlations of a Gaussian copula; the response has its released marginal and rises with a linear index of the
 covariates plus Gaussian noise (where the marginal is that of the index, this is the linear model). A block is there
-with a chance that is logistic in the response holder's columns. Correlations, index and chances are those at which the
-simulated rows, clipped as the parties clip, have the moments that were released.
+with the chance that was released, which is logistic in functions of the response holder's columns, and counts by the
+weights that follow from it (`selection.py`). Correlations and index are those at which the simulated rows, clipped as
+the parties clip, have the moments that were released.
 
 On the simulated rows both are known: what the procedure estimates, and the least squares coefficients of whole rows
 that were never clipped. Their difference is the bias. The sampling variance of the estimate is the variance of its
@@ -19,18 +20,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from colonnade.models.linear.factored import FactoredMoments, factors, influences
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.result import NOT_VALID
+from colonnade.models.linear.selection import Weighing
 from colonnade.models.matrix import consecutive
 from colonnade.models.private_scales import Clipping
 from colonnade.statistics.gaussian_em import Matrix, Vector, correlation_of
 from colonnade.statistics.marginals import Marginal
 
-DRAWS = 50_000
-REDRAWN, FEWER = 8, 4
+DRAWS = 30_000
+REDRAWN, FEWER = 6, 4
 """Times that the released distributions get other noise, and how many times fewer rows each of these has."""
 STEPS, STEPS_NEAR = 6, 3
 """Of the search for the law, from afar and from near: the moments are then matched up to Monte Carlo error."""
@@ -38,11 +40,9 @@ FLOOR = 0.02
 """Smallest eigenvalue of the copula's correlations."""
 LEAST_NOISE = 0.05
 """Of the response's variance: the smallest residual variance of the index."""
-ALWAYS = 0.995
-"""A block that so many records have counts as never missing."""
 RARE = 1e-4
 """Shares of a level below it count as this."""
-CLIPPING_ERROR, MISSING_ERROR = 0.15, 0.5
+CLIPPING_ERROR, MISSING_ERROR = 0.25, 0.5
 """The part of a simulated bias that counts as its standard error."""
 UNMATCHED = 0.1
 """The largest difference in a correlation at which the simulation is believed."""
@@ -77,21 +77,18 @@ class Simulated:
     def trusted(self) -> bool:
         return self.unmatched <= UNMATCHED
 
-    def corrected(self, estimate: Coefficients, sampling: Matrix, mean: Vector) -> Coefficients:
-        """Without the bias, with standard errors that know of it. `sampling` is the part of the estimate's covariance
-        that a Gaussian would have, and `mean` is that of the covariates.
+    def corrected(self, estimate: Coefficients, mean: Vector) -> Coefficients:
+        """Without the bias, with standard errors that know of it. The estimate's covariance is that of the noise alone,
+        `mean` is that of the covariates.
 
-        The sampling variance is the larger of the Gaussian's and the simulated one. What the copula says of the bias
-        is believed up to a part (`CLIPPING_ERROR`, `MISSING_ERROR`), which adds to the variance. A bias b whose noise
-        has variance v is taken away by the part (1 - v / b^2)+, its size without noise; the rest of b, and the noise of
-        what was taken, add to the variance. Where the simulated rows do not have the released moments, nothing is
-        corrected.
+        What the copula says of the bias is believed up to a part (`CLIPPING_ERROR`, `MISSING_ERROR`), which adds to the
+        variance. A bias b whose noise has variance v is taken away by the part (1 - v / b^2)+, its size without noise;
+        the rest of b, and the noise of what was taken, add to the variance. Where the simulated rows do not have the
+        released moments, nothing is corrected.
         """
-        noise = estimate.cov - sampling
+        cov = estimate.cov + self.sampling
         if not self.trusted:
-            return estimate
-        wider = np.sqrt(np.maximum(1.0, np.diag(sampling) / np.diag(self.sampling)))
-        cov = noise + self.sampling * np.outer(wider, wider)
+            return replace(estimate, cov=cov)
         back = np.eye(len(cov))
         back[1:, 1:] = np.linalg.inv(self.response)
         back[0, 1:] = mean @ (np.eye(len(mean)) - back[1:, 1:])
@@ -109,7 +106,7 @@ class Simulated:
 
     def verdict(self, estimate: Coefficients) -> str:
         """The first line of a summary where the intervals may not be relied on, else nothing."""
-        error = np.sqrt(np.diag(estimate.cov))[1:]
+        error = np.sqrt(np.diag(estimate.cov + self.sampling))[1:]
         cut, lost = (float(np.abs(bias[1:] / error).max(initial=0.0)) for bias in (self.clipping, self.missing))
         out = []
         if not self.trusted and max(cut, lost) > UNTRUSTED:
@@ -140,6 +137,7 @@ class Law:
 def simulate(
     data: FactoredMoments,
     clipping: Clipping,
+    weighing: Weighing,
     released: Sequence[Marginal],
     target: int,
     *,
@@ -148,31 +146,36 @@ def simulate(
 ) -> Simulated:
     """`released` are the distributions of the features in the order of the data, in the features' units; `redrawn` are
     the same as they might be with other noise, from which the noise of the bias is known."""
-    estimated, law = _simulated(data, clipping, released, target, draws)
+    estimated, law = _simulated(data, clipping, weighing, released, target, draws)
     if len(redrawn) < 2:
         return estimated
-    others = [_simulated(data, clipping, laws, target, draws // FEWER, near=law)[0] for laws in redrawn]
+    others = [_simulated(data, clipping, weighing, laws, target, draws // FEWER, near=law)[0] for laws in redrawn]
     return replace(estimated, noise=np.cov(np.array([other.clipping + other.missing for other in others]).T))
 
 
 def _simulated(
     data: FactoredMoments,
     clipping: Clipping,
+    weighing: Weighing,
     marginals: Sequence[Marginal],
     target: int,
     draws: int,
     near: Law | None = None,
 ) -> tuple[Simulated, Law]:
     """The search for the law is shorter from one `near` it."""
+    real, first = data.real, data.n_own - data.products
+    within = np.ix_(real, real)
     wanted = factors(data)
     others = np.delete(np.arange(len(marginals)), target)
     inner = np.ix_(others, others)
-    blocks = consecutive((data.n_own, *data.widths))
+    blocks = consecutive((first, *data.widths))
+    # The constant, the holder's columns, and those of its products that are used.
+    used = [*range(first + 1), *(first + 1 + weighing.names.index(name) for name in data.names[first : data.n_own])]
     rng = np.random.default_rng(0)  # post-processing: it protects nobody
     normal = rng.standard_normal((draws, len(marginals)))
     uniform = rng.random((draws, len(data.widths)))
     present = np.ones((draws, len(data.widths)), dtype=bool)
-    goal, slopes = correlation_of(wanted.sigma), _slopes(wanted.sigma, target)
+    goal, slopes = correlation_of(wanted.sigma[within]), _slopes(wanted.sigma[within], target)
     levels = _levels(data, target)
     free = np.ones(goal.shape, dtype=bool)
     for places in levels:
@@ -180,33 +183,38 @@ def _simulated(
     far = Law(correlation_of(_positive(np.where(free, goal, np.eye(len(goal)))[inner])), slopes, np.zeros(len(goal)))
     law, steps = (far, STEPS) if near is None else (near, STEPS_NEAR)
     for step in range(steps):
-        shown = np.column_stack([np.ones((draws, data.n_own), dtype=bool), np.repeat(present, data.widths, axis=1)])
+        shown = np.column_stack([np.ones((draws, first), dtype=bool), np.repeat(present, data.widths, axis=1)])
         rows, law = _rows(law, normal, marginals, target, levels, shown)
         clipped = clipping(rows, blocks)
-        chances = _chances(data, clipped[:, : data.n_own])
+        own = weighing.extended(clipped[:, :first])
+        chances, weights = weighing.chances(own), weighing.weights(own)
         present = uniform < chances
-        moments = _moments(data, clipped, chances)
+        joined = np.column_stack([own[:, used], clipped[:, first:]])
+        moments = _moments(data, joined, chances, weights)
         reached = factors(moments)
-        off = goal - correlation_of(reached.sigma)
+        found = reached.sigma[within]
+        off = goal - correlation_of(found)
         if step + 1 < steps:
             law = replace(
                 law,
                 latent=correlation_of(_positive(law.latent + (off * free)[inner])),
-                slopes=law.slopes + slopes - _slopes(reached.sigma, target),
+                slopes=law.slopes + slopes - _slopes(found, target),
             )
     mu, sigma = rows.mean(axis=0), np.cov(rows.T, ddof=0)
     true, cut = (
         _coefficients(*law_of, target) for law_of in ((mu, sigma), (clipped.mean(axis=0), np.cov(clipped.T, ddof=0)))
     )
-    values = influences(moments, clipped, present, target)
+    # A part of the rows is enough for a variance, and the noise of the bias needs none.
+    some = slice(0, draws // FEWER if near is None else 2)
+    values = influences(moments, joined[some, 1:], present[some], weights[some], target)
     simulated = Simulated(
         clipping=cut - true,
-        missing=_coefficients(reached.mu, reached.sigma, target) - cut,
+        missing=_coefficients(reached.mu[real], found, target) - cut,
         response=_response(rows, clipped, target, others),
         sampling=np.asarray(np.cov(values.T) * draws**2 / wanted.count),
-        mu=mu - reached.mu,
-        sigma=sigma - reached.sigma,
-        sigma2=_residual(sigma, target) - _residual(reached.sigma, target),
+        mu=mu - reached.mu[real],
+        sigma=sigma - found,
+        sigma2=_residual(sigma, target) - _residual(found, target),
         unmatched=float(np.abs(off).max()),
         noise=np.zeros((len(true), len(true))),
     )
@@ -215,7 +223,7 @@ def _simulated(
 
 def _levels(data: FactoredMoments, target: int) -> list[NDArray[np.intp]]:
     """The features of each categorical column."""
-    columns = np.array(data.columns or data.names)
+    columns = np.array(data.columns or data.names)[data.real]
     groups = [np.flatnonzero(columns == name) for name in dict.fromkeys(columns.tolist())]
     return [places for places in groups if len(places) > 1 and target not in places]
 
@@ -278,45 +286,34 @@ def _rows(
     return rows, replace(law, added=added)
 
 
-def _chances(data: FactoredMoments, own: Matrix) -> Matrix:
-    """Of each block in each row: logistic in the holder's columns, with the released sums of these over the records
-    that have the block."""
-    count = float(data.total()[0, 0])
-    design = np.column_stack([np.ones(len(own)), own])
-    chances = np.ones((len(own), len(data.widths)))
-    pairs = data.pairs()
-    for block in range(len(data.widths)):
-        wanted = pairs[block, block][0] / count
-        if wanted[0] > ALWAYS:
-            continue
-        weights = np.zeros(design.shape[1])
-        weights[0] = np.log(wanted[0] / (1 - wanted[0]))
-        for _ in range(10):
-            chance = expit(design @ weights)
-            slope = (design * (chance * (1 - chance))[:, None]).T @ design / len(design)
-            change = np.linalg.solve(slope + 1e-6 * np.eye(len(slope)), wanted - chance @ design / len(design))
-            weights += np.clip(change, -1.0, 1.0)
-        chances[:, block] = expit(design @ weights)
-    return chances
-
-
-def _moments(data: FactoredMoments, rows: Matrix, chances: Matrix) -> FactoredMoments:
-    """Those of these rows without noise, in expectation over presence: it leaves less Monte Carlo error than a draw."""
-    own = np.column_stack([np.ones(len(rows)), rows[:, : data.n_own]])
-    gram = np.zeros_like(data.gram)
-    parts = [own, *(rows[:, block] for block in consecutive((data.n_own, *data.widths))[1:])]
+def _moments(data: FactoredMoments, rows: Matrix, chances: Matrix, weights: Matrix) -> FactoredMoments:
+    """Those of these rows of (1, w, x) without noise, in expectation over presence: it leaves less Monte Carlo error
+    than a draw."""
+    own, counted = rows[:, : data.head], chances * weights
     places = consecutive((data.head, *data.widths))
-    for a, left in enumerate(parts):
-        weighted = left if a == 0 else left * chances[:, [a - 1]]
-        for b in range(a, len(parts)):
-            again = 1.0 if b in (0, a) else chances[:, [b - 1]]
-            gram[places[a], places[b]] = (weighted * again).T @ parts[b]
-            gram[places[b], places[a]] = gram[places[a], places[b]].T
+    gram, weighted = np.zeros_like(data.gram), []
+    for a, place in enumerate(places[1:]):
+        heavy = rows * counted[:, [a]]
+        gram[: data.head, place] = heavy[:, : data.head].T @ rows[:, place]
+        gram[place, : data.head] = gram[: data.head, place].T
+        gram[place, place] = heavy[:, place].T @ rows[:, place]
+        weighted.append(heavy[:, : data.head].T @ own)
+        for b, other in enumerate(places[a + 2 :], start=a + 1):
+            gram[place, other] = (rows[:, place] * (chances[:, a] * chances[:, b])[:, None]).T @ rows[:, other]
+            gram[other, place] = gram[place, other].T
     patterns = []
     for mask in data.masks:
         chance = np.where(np.array(mask, dtype=bool), chances, 1 - chances).prod(axis=1)
         patterns.append((own * chance[:, None]).T @ own)
-    return replace(data, gram=gram, own=tuple(patterns))
+    return replace(
+        data,
+        gram=gram,
+        own=tuple(patterns),
+        weighted=tuple(weighted),
+        gram_sd=0.0,
+        own_sd=0.0,
+        weighted_sd=0.0,
+    )
 
 
 def _response(rows: Matrix, clipped: Matrix, target: int, others: NDArray[np.intp]) -> Matrix:

@@ -22,7 +22,7 @@ import hashlib
 import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -33,12 +33,13 @@ from colonnade.errors import BadArguments, SchemaError, UnsafeRequest
 from colonnade.federation import wire
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.options import View
+from colonnade.federation.options import Verification, View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Later, stage
+from colonnade.federation.stage import Later, Stage, fields_of, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.linear.propensity import CAP, Pair, block_pairs, presence_weights
+from colonnade.models.linear.weighted_proof import InfluenceProof, PairProof
 from colonnade.privacy.cost import Cost, Free, Unbounded, compose
 from colonnade.privacy.randomness import Randomness
 from colonnade.secure.bgw import (
@@ -53,12 +54,23 @@ from colonnade.secure.bgw import (
     reshare,
     segments,
 )
+from colonnade.secure.claims import Factors, gram_factors, gram_weights
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import BATCH_ROWS, Field, Residues, primes_for
-from colonnade.secure.seeded import Shape
+from colonnade.secure.seeded import Shape, materialize
 from colonnade.statistics.features import Feature, FilledRecords, design, features, stochastic_round
 from colonnade.statistics.gaussian_em import Matrix
-from colonnade.statistics.joint import SharedStatistic, colluders, multiply_shares, share_rows
+from colonnade.statistics.joint import (
+    COMPARING,
+    HeldNoise,
+    colluders,
+    compare_shares,
+    multiply_shares,
+    open_shares,
+    share_rows,
+)
 from colonnade.statistics.shares import (
+    blinds_of,
     deal,
     deal_large,
     deal_noise,
@@ -73,7 +85,7 @@ from colonnade.statistics.shares import (
     state_dealing,
     take_dealings,
 )
-from colonnade.statistics.verified import VerifiedStages
+from colonnade.statistics.verified import VerifiedStages, opened_once, verification_stages
 
 LARGEST_GAMMA = 2**14
 """Finer steps than this cost primes: a product of two influences has four of its factors."""
@@ -91,17 +103,21 @@ LANE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedLayout(FilledRecords, SharedStatistic):
+class WeightedLayout(FilledRecords, HeldNoise):
     """`names` are the covariates, then the response; `groups` of records, runs of them or of whole `clusters`.
 
     The response holder shares (1, its columns, one weight for each pair of the others), the others their columns.
-    `weights` is a column of the response holder by which every record counts.
+    `weights` is a column of the response holder by which every record counts. Rows are shared modulo the primes that
+    influences need; the weighted moments are opened, and proven, modulo the first few of these.
     """
 
     kind: ClassVar[str] = "weighted moments"
     exact: ClassVar[tuple[str, str]] = ("exact-moments", "exact counts, sums and products of the columns")
     rows: ClassVar[str] = "quantised rows and weights"
     results: ClassVar[str] = "weighted products and products of group influences"
+    """Of this opening, and of the one that follows it."""
+
+    proof_width: ClassVar[int] = 32
 
     names: tuple[str, ...]
     gamma: int
@@ -113,8 +129,6 @@ class WeightedLayout(FilledRecords, SharedStatistic):
     def check(self) -> None:
         if not 1 <= self.gamma <= LARGEST_GAMMA or not 2 <= self.groups <= self.facts.n:
             raise BadArguments("gamma must be from 1 to 2^14, groups from 2 to n.")
-        if self.verify:
-            raise BadArguments("weighted moments are not verified: their second opening depends on the first.")
         if not 1 <= len(self.others) <= MAXIMUM_OTHERS:
             raise BadArguments(f"weights need 1 to {MAXIMUM_OTHERS} parties besides the response holder.")
         if self.clusters is not None and self.cluster_party not in self.parties:
@@ -228,15 +242,20 @@ class WeightedLayout(FilledRecords, SharedStatistic):
 
     @property
     def openings(self) -> list[int]:
-        return [self.size, self.outputs * (self.outputs + 1) // 2]
+        return [self.size]
 
     @property
     def size(self) -> int:
-        """Of the first opening: all weighted products."""
+        """All weighted products."""
         return sum(self.pieces[len(self.masks) :])
 
     @cached_property
     def field(self) -> Field:
+        """Holds the weighted products of all records."""
+        return Field(primes_for((self.facts.n * self.gamma**2 * LARGEST_WEIGHT).bit_length() + 1))
+
+    @cached_property
+    def rows_field(self) -> Field:
         """Holds products of two influences, summed over the groups, and the weighted products of all records."""
         record = (self.gamma**2 * LARGEST_WEIGHT) << FORM_BITS
         group = -(-self.facts.n // self.groups)
@@ -246,14 +265,14 @@ class WeightedLayout(FilledRecords, SharedStatistic):
     @cached_property
     def chunks(self) -> list[tuple[int, int]]:
         """The cohort's rows in ranges whose shares travel together."""
-        record = 8 * len(self.field.primes) * max(map(self.width, self.parties)) / 3
+        record = 8 * len(self.rows_field.primes) * max(map(self.width, self.parties)) / 3
         rows = max(1, int(MAIL_BYTES / record) // BATCH_ROWS) * BATCH_ROWS
         return [(start, min(start + rows, self.facts.n)) for start in range(0, self.facts.n, rows)]
 
     @cached_property
     def parts(self) -> int:
         """In so many parts the products are dealt again, each with as many records of every pair as the others."""
-        record = 4 * len(self.field.primes) * sum(map(self.product_width, self.pairs))
+        record = 4 * len(self.rows_field.primes) * sum(map(self.product_width, self.pairs))
         return max(1, -(-self.facts.n * record // PRODUCT_BYTES))
 
     # --- cost ---------------------------------------------------------------------------------------------
@@ -276,25 +295,41 @@ class WeightedLayout(FilledRecords, SharedStatistic):
 
     # --- what data parties share --------------------------------------------------------------------------
 
+    @property
+    def dealt_tag(self) -> str:
+        """Begins the tags of what the parties deal, of the products, and of what is kept of these."""
+        return self.tag
+
     def rows_tag(self, number: int) -> str:
-        return f"{self.tag}: rows {number}"
+        return f"{self.dealt_tag}: rows {number}"
 
     def share(self, me: Party, number: int) -> None:
         """A party rounds its values once, with the first chunk: sums and products are of the same integers."""
         if number == 0:
             rows = self._quantised(me)
             for chunk, (start, stop) in enumerate(self.chunks):
-                me.keep(f"{self.tag}: quantised {chunk}", rows[start:stop])
+                me.keep(f"{self.dealt_tag}: quantised {chunk}", rows[start:stop])
             for holder in me.roster.committee:
-                me.send(holder, f"{self.tag}: mask", np.packbits(self.present(me)))
+                me.send(holder, f"{self.dealt_tag}: mask", np.packbits(self.present(me)))
                 if me.name == self.cluster_party:
-                    me.send(holder, f"{self.tag}: groups", me.recall(f"{self.tag}: own groups"))
+                    me.send(holder, f"{self.dealt_tag}: groups", me.recall(f"{self.dealt_tag}: own groups"))
             if me.name == self.response_party:
-                deal(me, f"{self.tag}: sums", self.field, self._own_sums(me, rows))
-        deal_large(me, self.rows_tag(number), self.field, me.recall(f"{self.tag}: quantised {number}"))
+                deal(me, f"{self.dealt_tag}: sums", self.rows_field, self._own_sums(me, rows))
+        deal_large(me, self.rows_tag(number), self.rows_field, me.recall(f"{self.dealt_tag}: quantised {number}"))
 
     def share_noise(self, me: Party, number: int) -> None:
-        deal_noise(me, f"{self.tag}: noise", self.field, noise_part(me, mu=0, size=sum(self.openings)))
+        """Of both openings; there is none, so zeros."""
+        for name, field, size in self._noises:
+            drawn = noise_part(me, mu=0, size=size)
+            deal_noise(me, f"{self.dealt_tag}: {name}", field, drawn, parts=bool(self.verify))
+
+    @property
+    def _noises(self) -> list[tuple[str, Field, int]]:
+        triangle = self.outputs * (self.outputs + 1) // 2
+        return [
+            (WeightedLayout.noise_name, self.field, self.size),
+            (InfluenceLayout.noise_name, self.rows_field, triangle),
+        ]
 
     def _quantised(self, me: Party) -> NDArray[np.int64]:
         mine = self.own_features(me.name)
@@ -302,7 +337,7 @@ class WeightedLayout(FilledRecords, SharedStatistic):
         rows = np.clip(scaled, -self.gamma, self.gamma)
         if me.name != self.response_party:
             return rows
-        weights = np.asarray(me.recall(f"{self.tag}: weights"), dtype=np.int64)
+        weights = np.asarray(me.recall(f"{self.dealt_tag}: weights"), dtype=np.int64)
         constant = np.where(self.present(me), self.gamma, 0)
         return np.column_stack([constant, rows, weights])
 
@@ -312,8 +347,8 @@ class WeightedLayout(FilledRecords, SharedStatistic):
         sums = np.zeros((self.groups, self.own_sums, self._own_triangle), dtype=np.int64)
         own, weights = rows[:, : self.own_width], rows[:, self.own_width :]
         if self.weights is not None:
-            weights = np.column_stack([weights, me.recall(f"{self.tag}: record weights")])
-        groups = me.recall(f"{self.tag}: own groups") if self.clusters is not None else self._runs
+            weights = np.column_stack([weights, me.recall(f"{self.dealt_tag}: record weights")])
+        groups = me.recall(f"{self.dealt_tag}: own groups") if self.clusters is not None else self._runs
         order = np.argsort(groups, kind="stable")
         cuts = np.searchsorted(groups[order], np.arange(self.groups + 1))
         for group, (start, stop) in enumerate(itertools.pairwise(cuts)):
@@ -329,30 +364,35 @@ class WeightedLayout(FilledRecords, SharedStatistic):
 
     # --- what holders keep --------------------------------------------------------------------------------
 
-    def _masks(self, me: Party) -> NDArray[np.bool_]:
+    def masks_of(self, me: Party) -> NDArray[np.bool_]:
         """Which party has which record (party, record)."""
-        packed = messages(me, f"{self.tag}: mask", self.parties, keep=True)
+        packed = messages(me, f"{self.dealt_tag}: mask", self.parties, keep=True)
         bits = np.array([np.asarray(packed[party], dtype=np.uint8) for party in self.parties])
         if bits.shape != (len(self.parties), -(-self.facts.n // 8)):
             raise UnsafeRequest("a member sent a mask of another length than the layout says; nothing is opened.")
         return np.unpackbits(bits, axis=1, count=self.facts.n).astype(bool)
 
+    def with_response(self, me: Party) -> dict[str, NDArray[np.bool_]]:
+        """Which records each party has of those with the response."""
+        has = dict(zip(self.parties, self.masks_of(me), strict=True))
+        return {party: own & has[self.response_party] for party, own in has.items()}
+
     def _group_of(self, me: Party) -> NDArray[np.intp]:
         """The group of each record."""
         if self.cluster_party is None:
             return self._runs
-        told = messages(me, f"{self.tag}: groups", [self.cluster_party], keep=True)[self.cluster_party]
+        told = messages(me, f"{self.dealt_tag}: groups", [self.cluster_party], keep=True)[self.cluster_party]
         return checked_groups(told, self)
 
     def alike(self, me: Party) -> Mapping[str, bytes]:
-        sent = {party: mask.tobytes() for party, mask in zip(self.parties, self._masks(me), strict=True)}
+        sent = {party: mask.tobytes() for party, mask in zip(self.parties, self.masks_of(me), strict=True)}
         if self.cluster_party is not None:
             sent[self.cluster_party] += self._group_of(me).tobytes()
         return sent
 
     def _pair_records(self, me: Party) -> dict[Pair, NDArray[np.intp]]:
         """The records with the response that both parties of a pair have."""
-        has = dict(zip(self.parties, self._masks(me), strict=True))
+        has = dict(zip(self.parties, self.masks_of(me), strict=True))
         return {
             pair: np.flatnonzero(np.all([has[self.response_party], *(has[p] for p in self.pair_parties(pair))], axis=0))
             for pair in self.pairs
@@ -360,37 +400,52 @@ class WeightedLayout(FilledRecords, SharedStatistic):
 
     def _multiplied(self, records: Mapping[Pair, NDArray[np.intp]], me: Party) -> dict[Pair, NDArray[np.intp]]:
         """The same of the pairs whose weights differ. Where all records have both blocks each weighs 1, as all know."""
-        used = self._masks(me)[self.parties.index(self.response_party)].sum()
+        used = self.masks_of(me)[self.parties.index(self.response_party)].sum()
         return {pair: own[:0] if len(own) == used and self.weights is None else own for pair, own in records.items()}
 
-    def _in_part(self, records: NDArray[np.intp], part: int) -> slice:
+    def multiplied_pairs(self, me: Party) -> dict[Pair, NDArray[np.intp]]:
+        """The records of each pair whose products are dealt again, as far as there are some."""
+        multiplied = self._multiplied(self._pair_records(me), me)
+        return {pair: own for pair, own in multiplied.items() if own.size}
+
+    def in_part(self, records: NDArray[np.intp], part: int) -> slice:
         return slice(part * len(records) // self.parts, (part + 1) * len(records) // self.parts)
 
     def held(self, me: Party, what: str) -> dict[str, Residues]:
-        """This holder's shares of every member's noise, or of the sums within the response holder."""
-        name = f"{self.tag}: held {what}"
+        """This holder's shares of every member's noise or its blinds, or of the sums within the response holder."""
+        name = f"{self.dealt_tag}: held {what}"
         if not me.kept(name):
             senders = [self.response_party] if what == "sums" else me.roster.names
-            me.keep(name, dealt(me, f"{self.tag}: {what}", senders, self.field))
+            of_sums = what == "sums" or what.startswith(InfluenceLayout.noise_name)
+            me.keep(name, dealt(me, f"{self.dealt_tag}: {what}", senders, self.rows_field if of_sums else self.field))
         shares: dict[str, Residues] = me.recall(name)
-        return shares
+        return {sender: self._opened_layers(residues) for sender, residues in shares.items()}
+
+    def _opened_layers(self, residues: Residues) -> Residues:
+        """Modulo the primes of the opening; there are no fewer of those of the rows."""
+        return residues[: len(self.field.primes)]
 
     def put_away(self, me: Party, number: int) -> None:
         if number == 0:
-            self._masks(me)
+            self.masks_of(me)
             self._group_of(me)
-            self.held(me, "noise")
             self.held(me, "sums")
-        messages(me, self.rows_tag(number), self.parties, layers=len(self.field.primes), keep=True)
+            for name, _, _ in self._noises:
+                for part in (name, *(blinds_of(me.roster, name) if self.verify else [])):
+                    self.held(me, part)
+        messages(me, self.rows_tag(number), self.parties, layers=len(self.rows_field.primes), keep=True)
 
-    def _blocks(self, me: Party, low: int, high: int) -> Iterator[tuple[int, dict[str, Residues]]]:
-        """(the first record, shares of each party's rows) of blocks of records, as far as they are from low to high."""
+    def _blocks(self, me: Party, field: Field, low: int, high: int) -> Iterator[tuple[int, dict[str, Residues]]]:
+        """(the first record, shares of each party's rows, modulo the primes of `field`) of blocks of records, as far as
+        they are from low to high."""
         for number, (start, stop) in enumerate(self.chunks):
             if stop <= low or start >= high:
                 continue
-            rows = messages(me, self.rows_tag(number), self.parties, layers=len(self.field.primes), keep=True)
+            rows = messages(me, self.rows_tag(number), self.parties, layers=len(self.rows_field.primes), keep=True)
+            layers = len(field.primes)
+            rows = {party: own[:layers] if isinstance(own, list) else own for party, own in rows.items()}
             lengths = {party: (stop - start, self.width(party)) for party in self.parties}
-            shares = shares_of(me, rows, self.field, lengths)
+            shares = shares_of(me, rows, field, lengths)
             shape = Shape((stop - start,))
             for block in range(shape.blocks):
                 inside = shape.rows(block)
@@ -409,14 +464,14 @@ class WeightedLayout(FilledRecords, SharedStatistic):
         else:
             self._put_products_away(me, part - 1)
         multiplied = self._multiplied(self._pair_records(me), me)
-        records = {pair: own[self._in_part(own, part)] for pair, own in multiplied.items()}
+        records = {pair: own[self.in_part(own, part)] for pair, own in multiplied.items()}
         filled = [own for own in records.values() if own.size]
         low, high = (
             min((int(own[0]) for own in filled), default=0),
             max((int(own[-1]) + 1 for own in filled), default=0),
         )
         products: dict[Pair, list[Product]] = {pair: [] for pair in self.pairs}
-        for first, rows in self._blocks(me, low, high):
+        for first, rows in self._blocks(me, self.rows_field, low, high):
             size = rows[self.response_party].shape[1]
             for place, (pair, own) in enumerate(records.items()):
                 inside = own[slice(*np.searchsorted(own, [first, first + size]))] - first
@@ -424,40 +479,58 @@ class WeightedLayout(FilledRecords, SharedStatistic):
                     column = self.own_width + place
                     weight = rows[self.response_party][:, inside, column : column + 1]
                     values = np.concatenate([rows[party][:, inside] for party in self.pair_parties(pair)], axis=2)
-                    products[pair].append(multiply(self.field, weight, values))
-        nothing = lift(self.field, self.field.zeros((1, LANE)))
+                    products[pair].append(multiply(self.rows_field, weight, values))
+        nothing = lift(self.rows_field, self.rows_field.zeros((1, LANE)))
         together = [product for pair in self.pairs for product in products[pair]] or [nothing]
-        deal_product(me, f"{self.tag}: products {part}", Product.in_rows(together, LANE))
+        deal_product(me, f"{self.dealt_tag}: products {part}", Product.in_rows(together, LANE))
 
     def _put_products_away(self, me: Party, part: int) -> None:
         """All holders have dealt their shares of a part again: together they make a share of degree t."""
-        name = f"{self.tag}: products {part}"
+        name = f"{self.dealt_tag}: products {part}"
         if not me.kept(f"{name}, joined"):
-            entries = sum(
-                len(own[self._in_part(own, part)]) * self.product_width(pair)
-                for pair, own in self._multiplied(self._pair_records(me), me).items()
-            )
-            lengths = (max(1, -(-entries // LANE)), LANE)
-            me.keep(f"{name}, joined", recombined(me, name, self.field, lengths))
+            lengths = self._product_shape(self._multiplied(self._pair_records(me), me), part)
+            if self.verify:
+                messages(me, name, me.roster.committee, layers=len(self.rows_field.primes), keep=True)
+            me.keep(f"{name}, joined", recombined(me, name, self.rows_field, lengths))
 
     def _products(self, me: Party, records: Mapping[Pair, NDArray[np.intp]], part: int) -> dict[Pair, Residues]:
         """{pair: v x of the records of one part}."""
-        flat = me.recall(f"{self.tag}: products {part}, joined").reshape(len(self.field.primes), -1)
+        joined = me.recall(f"{self.dealt_tag}: products {part}, joined")
+        return self._by_pair(self._opened_layers(joined), records, part)
+
+    def dealt_products(self, me: Party, part: int) -> Iterator[dict[Pair, Residues]]:
+        """The same of what each holder has dealt to this one."""
+        records = self._multiplied(self._pair_records(me), me)
+        name, layers = f"{self.dealt_tag}: products {part}", len(self.field.primes)
+        received = messages(me, name, me.roster.committee, layers=len(self.rows_field.primes), keep=True)
+        for holder in me.roster.committee:
+            own = received[holder]
+            first = {holder: own[:layers] if isinstance(own, list) else own}
+            share = shares_of(me, first, self.field, {holder: self._product_shape(records, part)})[holder]
+            yield self._by_pair(materialize(share), records, part)
+
+    def _product_shape(self, records: Mapping[Pair, NDArray[np.intp]], part: int) -> tuple[int, int]:
+        """In which the products of a part travel."""
+        entries = sum(len(own[self.in_part(own, part)]) * self.product_width(pair) for pair, own in records.items())
+        return max(1, -(-entries // LANE)), LANE
+
+    def _by_pair(self, lanes: Residues, records: Mapping[Pair, NDArray[np.intp]], part: int) -> dict[Pair, Residues]:
+        flat = lanes.reshape(len(lanes), -1)
         out, start = {}, 0
         for pair, own in records.items():
-            count, width = len(own[self._in_part(own, part)]), self.product_width(pair)
+            count, width = len(own[self.in_part(own, part)]), self.product_width(pair)
             out[pair] = flat[:, start : start + count * width].reshape(len(flat), count, width)
             start += count * width
         return out
 
-    def _weighted_blocks(
+    def weighted_blocks(
         self, me: Party
     ) -> Iterator[tuple[int, dict[str, Residues], dict[Pair, tuple[NDArray[np.intp], Residues]]]]:
         """(the first record, all rows, {pair: (its records in this block, v x of these)}), block by block."""
         records = self._pair_records(me)
         multiplied = self._multiplied(records, me)
         loaded: dict[int, dict[Pair, Residues]] = {}
-        for first, rows in self._blocks(me, 0, self.facts.n):
+        for first, rows in self._blocks(me, self.field, 0, self.facts.n):
             last = first + rows[self.response_party].shape[1]
             weighted, needed = {}, set()
             for pair, own in records.items():
@@ -471,7 +544,7 @@ class WeightedLayout(FilledRecords, SharedStatistic):
                     continue
                 pieces = []
                 for part in range(self.parts):
-                    inside = self._in_part(own, part)
+                    inside = self.in_part(own, part)
                     low, high = max(start, inside.start), min(stop, inside.stop)
                     if low < high:
                         needed.add(part)
@@ -497,19 +570,11 @@ class WeightedLayout(FilledRecords, SharedStatistic):
             right = slice(self.own_width, self.own_width + self.width(second))
         return slice(start, start + self.width(first)), right
 
+    def hold(self, me: Party, number: int) -> None:
+        """All of it was kept when it came."""
+
     def combine(self, me: Party, number: int) -> Residues:
-        noise = {
-            member: shares[:, : self.size] if number == 0 else shares[:, self.size :]
-            for member, shares in self.held(me, "noise").items()
-        }
-        if number:
-            influences = me.recall(f"{self.tag}: influences")
-            sharings = dealt(me, f"{self.tag}: influences {influences}", me.roster.committee, self.field)
-            placed = {place: sharings[holder] for place, holder in enumerate(me.roster.committee)}
-            shares = recombine(self.field, placed, threshold=me.roster.threshold)
-            if shares.shape[1:] != (self.groups, self.outputs):
-                raise UnsafeRequest("a holder dealt influences of another shape than the layout says.")
-            return open_product(gram(self.field, shares).upper(), noise=noise, parties=me.roster.names)
+        noise = self.held_noise(me)
         self._put_products_away(me, self.parts - 1)
         totals = {
             pair: lift(
@@ -518,7 +583,7 @@ class WeightedLayout(FilledRecords, SharedStatistic):
             )
             for pair in self.pairs
         }
-        for _, rows, weighted in self._weighted_blocks(me):
+        for _, rows, weighted in self.weighted_blocks(me):
             for pair, (records, products) in weighted.items():
                 totals[pair] = totals[pair] + cross(self.field, products, self._right(rows, pair, records))
         own = self.held(me, "sums")[self.response_party]
@@ -532,12 +597,126 @@ class WeightedLayout(FilledRecords, SharedStatistic):
             start += width
         return np.concatenate(released, axis=1)
 
-    def influences(self, me: Party, forms: Sequence[NDArray[np.int64]]) -> Product:
+    # --- what is verified (`weighted_proof.py`) -------------------------------------------------------------
+
+    @property
+    def claim_length(self) -> int:
+        return self.facts.n * len(self.parties)
+
+    def claimed_products(self, me: Party) -> int:
+        """A product for each record with the response and party that has it."""
+        return max(1, sum(int(own.sum()) for own in self.with_response(me).values()))
+
+    def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
+        return np.concatenate(
+            [*PairProof(self, extension, seed).term_weights(), self._sum_weights(extension, seed)], axis=1
+        )
+
+    def _sum_weights(self, extension: Extension, seed: bytes) -> Residues:
+        """Of the sums that lie within the response holder."""
+        return extension.uniform((self.own_sums * self._own_triangle,), seed=seed, label="sums")
+
+    def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
+        yield from PairProof(self, extension, seed).factors(me)
+
+    def claim_products(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        return PairProof(self, extension, seed).dealt_again(me)
+
+    def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        own = self.field.sum(self.held(me, "sums")[self.response_party])
+        return extension.combine(own.reshape(len(own), -1), self._sum_weights(extension, seed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfluenceLayout(WeightedLayout):
+    """The second opening: products of the groups' influences, which are public forms of what was shared for the first.
+
+    `forms` is the digest of these forms, which follow from the moments that were opened.
+    """
+
+    kind: ClassVar[str] = "group influences"
+    results: ClassVar[str] = "products of group influences"
+    adaptive: ClassVar[tuple[str, ...]] = ("forms",)
+    noise_name: ClassVar[str] = "noise of influences"
+
+    forms: str = ""
+    label: str = "influences"
+
+    @cached_property
+    def dealt_tag(self) -> str:
+        stated = {name: value for name, value in self.to_dict().items() if name not in ("kind", "forms", "label")}
+        return WeightedLayout.from_dict(
+            self.facts, self.roster, {**stated, "kind": WeightedLayout.kind, "label": WeightedLayout.label}
+        ).tag
+
+    @property
+    def mail_tags(self) -> tuple[str, ...]:
+        return (self.tag, self.dealt_tag)
+
+    @property
+    def openings(self) -> list[int]:
+        return [self.outputs * (self.outputs + 1) // 2]
+
+    @property
+    def field(self) -> Field:
+        return self.rows_field
+
+    def share(self, me: Party, number: int) -> None:
+        raise UnsafeRequest("influences are of rows that were shared for the weighted moments.")
+
+    def share_noise(self, me: Party, number: int) -> None:
+        raise UnsafeRequest("the noise of influences is shared with the rows.")
+
+    def multiply(self, me: Party, number: int, level: int) -> None:
+        raise UnsafeRequest("influences are of products that were dealt for the weighted moments.")
+
+    def share_influences(self, me: Party, forms: Sequence[NDArray[np.int64]]) -> None:
+        """Deal this holder's share of every group's influences again, at degree t."""
+        me.keep(f"{self.tag}: forms", list(forms))
+        shares = reshare(
+            self._influences(me, forms),
+            holders=len(me.roster.committee),
+            threshold=me.roster.threshold,
+            randomness=me.randomness,
+        )
+        for holder, residues in zip(me.roster.committee, shares, strict=True):
+            me.send(holder, f"{self.tag}: influences", residues)
+
+    def combine(self, me: Party, number: int) -> Residues:
+        sharings = dealt(me, f"{self.tag}: influences", me.roster.committee, self.field)
+        if any(own.shape[1:] != (self.groups, self.outputs) for own in sharings.values()):
+            raise UnsafeRequest("a holder dealt influences of another shape than the layout says.")
+        if self.verify:
+            me.keep(f"{self.tag}: influences of each holder", [sharings[holder] for holder in me.roster.committee])
+        shares = self._recombined(list(map(sharings.__getitem__, me.roster.committee)))
+        return open_product(gram(self.field, shares).upper(), noise=self.held_noise(me), parties=me.roster.names)
+
+    def _recombined(self, sharings: Sequence[Residues]) -> Residues:
+        return recombine(self.field, dict(enumerate(sharings)), threshold=self.roster.threshold)
+
+    def _influences(self, me: Party, forms: Sequence[NDArray[np.int64]]) -> Product:
         """This holder's share, of degree 2t, of every group's influences (group, output)."""
-        masks, groups = self._masks(me), self._group_of(me)
+        within = self.held(me, "sums")[self.response_party]
+        pieces = [own.product for own in self._group_sums(me, forms)]
+        pieces += [lift(self.field, np.ascontiguousarray(within[:, :, place])) for place in range(self.own_sums)]
+        total = pieces[0].mapped(forms[0])
+        for piece, form in zip(pieces[1:], forms[1:], strict=True):
+            total = total + piece.mapped(form)
+        return total
+
+    def _group_sums(self, me: Party, forms: Sequence[NDArray[np.int64]]) -> list[GroupSums]:
+        """The products of each pattern whose form is not 0, and of each term, summed by group. A verification needs
+        them again: remembered if there is room."""
+        size = 4 * len(self.field.primes) * self.groups * sum(self.pieces[: -self.own_sums])
+        if not self.verify:
+            return self._summed_by_group(me, forms)
+        return me.remembered(f"{self.tag}: group sums", size, lambda: self._summed_by_group(me, forms))
+
+    def _summed_by_group(self, me: Party, forms: Sequence[NDArray[np.int64]]) -> list[GroupSums]:
+        masks, groups = self.masks_of(me), self._group_of(me)
         sums = [GroupSums(self.field, self.groups, size) for size in self.pieces[: -self.own_sums]]
         terms = list(enumerate(self.terms, start=len(self.masks)))
-        for first, rows, weighted in self._weighted_blocks(me):
+        for first, rows, weighted in self.weighted_blocks(me):
             last = first + rows[self.response_party].shape[1]
             present, group = masks[:, first:last], groups[first:last]
             for place, mask in enumerate(self.masks):
@@ -553,13 +732,7 @@ class WeightedLayout(FilledRecords, SharedStatistic):
                 for place, (own, (left_party, right_party)) in terms:
                     if own == pair:
                         sums[place].add(labels, every.part(*self._sides(pair, left_party, right_party)).flat())
-        within = self.held(me, "sums")[self.response_party]
-        pieces = [own.product for own in sums]
-        pieces += [lift(self.field, np.ascontiguousarray(within[:, :, place])) for place in range(self.own_sums)]
-        total = pieces[0].mapped(forms[0])
-        for piece, form in zip(pieces[1:], forms[1:], strict=True):
-            total = total + piece.mapped(form)
-        return total
+        return sums
 
     def _columns(self, rows: Mapping[str, Residues], mask: Sequence[bool], match: NDArray[np.intp]) -> Residues:
         """(1, the columns of the pattern's parties), in the order of the layout."""
@@ -570,6 +743,79 @@ class WeightedLayout(FilledRecords, SharedStatistic):
                 width = len(self.own_features(party))
                 parts.append(rows[party][:, match, first : first + width])
         return np.concatenate(parts, axis=2)
+
+    # --- what is verified (`weighted_proof.py`) -------------------------------------------------------------
+
+    @property
+    def claim_length(self) -> int:
+        """A product for each record and party, and for each group in the products of influences."""
+        return super().claim_length + self.groups
+
+    def claimed_products(self, me: Party) -> int:
+        return super().claimed_products(me) + self.groups
+
+    @property
+    def sums_length(self) -> int:
+        return sum(self.pieces[: -self.own_sums]) if self.verify else 0
+
+    def claim_matrices(self, me: Party, extension: Extension, seed: bytes) -> Product:
+        """The sums of products of all groups, combined."""
+        weights = np.swapaxes(InfluenceProof(self, extension, seed).groups, 1, 2)
+        sums = self._group_sums(me, me.recall(f"{self.tag}: forms"))
+        combined = Product.beside([own.product.combined(weights) for own in sums])
+        me.forget(me.job)
+        return combined
+
+    def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
+        return gram_weights(extension, self._output_vector(extension, seed))
+
+    def _output_vector(self, extension: Extension, seed: bytes) -> Residues:
+        return extension.uniform((self.outputs,), seed=seed, label="outputs")
+
+    def _pattern_scales(self, me: Party, extension: Extension, seed: bytes) -> dict[tuple[bool, ...], Residues]:
+        """e, of the patterns whose sums are used."""
+        drawn = extension.uniform((len(self.masks),), seed=seed, label="patterns")
+        forms = me.recall(f"{self.tag}: forms")
+        return {mask: drawn[:, place] for place, mask in enumerate(self.masks) if forms[place].any()}
+
+    def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
+        second = self.second_challenge(me)
+        groups = self._group_of(me), InfluenceProof(self, extension, seed).groups
+        patterns = self._pattern_scales(me, extension, second)
+        yield from PairProof(self, extension, second).factors(me, groups=groups, patterns=patterns)
+        shares = self._recombined(me.recall(f"{self.tag}: influences of each holder"))
+        yield gram_factors(extension, shares, self._output_vector(extension, seed))
+
+    def _link(self, extension: Extension, seed: bytes) -> Residues:
+        """rho, of the claim that influences are the forms of the sums."""
+        return extension.uniform((1,), seed=seed, label="forms")[:, 0]
+
+    def claim_products(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        second = self.second_challenge(me)
+        pairs, proof = PairProof(self, extension, second), InfluenceProof(self, extension, seed)
+        rho = self._link(extension, second)
+        scales = self._pattern_scales(me, extension, second)
+        weights = []
+        for mask, size in zip(self.masks, self.pieces, strict=False):
+            none = extension.zeros((size,))
+            weights.append(extension.scale(pairs.pattern_weights(mask), scales[mask]) if mask in scales else none)
+        every = np.concatenate([*weights, *pairs.term_weights()], axis=1)
+        combined = np.concatenate(proof.forms(me.recall(f"{self.tag}: forms")[: -self.own_sums]), axis=1)
+        every = extension.sub(every, extension.scale(combined, rho))
+        total = pairs.dealt_again(me)
+        dealt_sums = self.dealt_matrices(me)
+        for place, influences in enumerate(me.recall(f"{self.tag}: influences of each holder")):
+            linked = extension.mul(proof.of_dealt(influences), rho)
+            own = extension.add(extension.inner(dealt_sums[:, place], every), linked)
+            total[:, place] = extension.add(total[:, place], own)
+        return total
+
+    def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
+        proof = InfluenceProof(self, extension, seed)
+        forms = np.concatenate(proof.forms(me.recall(f"{self.tag}: forms")[-self.own_sums :]), axis=1)
+        own = self.held(me, "sums")[self.response_party]
+        sums = own.reshape(len(own), self.groups, -1)
+        return extension.mul(proof.of_sums(sums, forms), self._link(extension, self.second_challenge(me)))
 
 
 def _in_groups(
@@ -604,6 +850,16 @@ def _reach(layout: WeightedLayout, forms: Sequence[NDArray[Any]]) -> NDArray[np.
     sizes = [np.abs(form.astype(np.float64)).sum(axis=1) for form in forms]
     patterns = np.max(sizes[: len(layout.masks)], axis=0)
     return np.asarray(patterns + LARGEST_WEIGHT * np.sum(sizes[len(layout.masks) :], axis=0))
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 32
+
+
+def influence_layout(layout: WeightedLayout) -> InfluenceLayout:
+    """The second opening of the same rows."""
+    stated = {field.name: getattr(layout, field.name) for field in fields(layout) if field.name != "label"}
+    return InfluenceLayout(**stated)
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------
@@ -654,7 +910,7 @@ class WeightedComputation(VerifiedStages):
             " many groups have records",
             reply_bytes=64,
         )
-        primes, holders = len(layout.field.primes), len(roster.committee)
+        primes, holders = len(layout.rows_field.primes), len(roster.committee)
         start, stop = layout.chunks[0]
         rows = 8 * primes * (stop - start) * max(map(layout.width, layout.parties)) // 3
         self.share = self.stage(
@@ -663,7 +919,7 @@ class WeightedComputation(VerifiedStages):
             roster.names,
             [{"number": number} for number in range(len(layout.chunks))],
             discloses=f"secret shares of {layout.rows}, of sums and of noise; the presence mask to the holders",
-            reply_bytes=holders * (rows + 8 * primes * sum(layout.openings)),
+            reply_bytes=holders * (rows + 8 * primes * (layout.size + layout.outputs * (layout.outputs + 1) // 2)),
         )
         self.multiply = self.stage(
             "multiply",
@@ -675,10 +931,11 @@ class WeightedComputation(VerifiedStages):
             * min(PRODUCT_BYTES, facts.n * sum(map(layout.product_width, layout.pairs)) * 4 * primes),
         )
         influence_bytes = 4 * primes * layout.groups * layout.outputs
+        self.second = influence_layout(layout)
         self.influence = stage(
             f"{layout.label}: influences",
             share_influences,
-            {holder_name: [{**arguments, "forms": []}] for holder_name in roster.committee},
+            {holder_name: [{"layout": self.second.to_dict(), "forms": []}] for holder_name in roster.committee},
             facts=facts,
             roster=roster,
             audience=self.multiply.audience,
@@ -686,7 +943,40 @@ class WeightedComputation(VerifiedStages):
             reply_bytes=holders * influence_bytes,
             later={"forms": later_forms(layout)},
         )
-        self.stages = (self.presence, self.weigh, self.share, self.multiply, *self.opening(), self.influence)
+        compare, opening = self._both_openings()
+        self.stages = (
+            *(self.presence, self.weigh, self.share, self.multiply),
+            *(compare, *self._verification[0], opening),
+            *(self.influence, *self._verification[1]),
+        )
+
+    def _both_openings(self) -> tuple[Stage, Stage]:
+        """Compare and open, the weighted moments first and then the products of influences; and the verification of
+        each."""
+        layout, second = self.layout, self.second
+        chosen = {
+            "chosen": fields_of("the digest of the forms of influences that all holders were given", forms=_is_digest)
+        }
+        last = {**self._arguments, "layout": second.to_dict(), "chosen": {"forms": ""}}
+        both = [{**own, "number": 0} for own in (self._arguments, last)]
+        requests = dict.fromkeys(layout.roster.committee, both)
+        public: dict[str, Any] = {"facts": layout.facts, "roster": layout.roster, "later": chosen}
+        self.compare = stage(f"{layout.label}: compare", compare_shares, requests, **COMPARING, **public)
+        self.open = stage(
+            f"{layout.label}: open",
+            open_shares,
+            requests,
+            discloses=f"shares of the {layout.results}, which the coordinator joins",
+            reply_bytes=max(4 * len(each.field.primes) * max(each.openings) for each in (layout, second)),
+            **public,
+        )
+        self._verification: tuple[tuple[Stage, ...], ...] = ((), ())
+        if layout.verify:
+            self._verification = (
+                verification_stages(layout, [self._arguments], (), {}),
+                verification_stages(second, [last], (), chosen),
+            )
+        return self.compare, self.open
 
     def weighted(self, job: Job) -> WeightedMoments:
         """The first opening."""
@@ -697,7 +987,8 @@ class WeightedComputation(VerifiedStages):
             job.ask(self.share)
         for _ in range(layout.parts):
             job.ask(self.multiply)
-        opened = self.opened(job).astype(np.float64) / (layout.gamma**2 * WEIGHT)
+        integers = opened_once(job, self.compare, self._verification[0], self.open, layout)
+        opened = integers.astype(np.float64) / (layout.gamma**2 * WEIGHT)
         capped, unlikely, rare, groups = (int(count) for count in remarks)
         return WeightedMoments(capped, unlikely, rare, groups, *self._grams(opened))
 
@@ -750,7 +1041,9 @@ class WeightedComputation(VerifiedStages):
         scale = np.divide(largest, reach, out=np.zeros_like(reach), where=reach > largest * 1e-200)
         forms = [np.rint(scale[:, None] * part).astype(np.int64) for part in real]
         job.ask(self.influence, forms=forms)
-        opened = self.opened(job)
+        digest = digest_of_forms(forms)
+        second, chosen = self.second.with_chosen(forms=digest), {"forms": digest}
+        opened = opened_once(job, self.compare, self._verification[1], self.open, second, chosen=chosen)
         upper = np.triu_indices(layout.outputs)
         out = np.zeros((layout.outputs, layout.outputs))
         units = np.where(scale > 0, scale, 1.0)
@@ -907,21 +1200,17 @@ def weigh_presence(me: Party, *, layout: dict[str, Any]) -> Release:
 def share_influences(me: Party, *, layout: dict[str, Any], forms: list[Any]) -> Release:
     """The groups' influences on one's shares, dealt again at degree t. Holders that were given other forms deal under
     another tag, and nothing opens."""
-    statistic = _layout(me, layout)
+    statistic = InfluenceLayout.from_dict(me.facts, me.roster, layout)
     require_holder(me)
     take_dealings(me, statistic.mail_tags)
-    digest = hashlib.sha256(wire.encode(list(forms))).hexdigest()[:32]
-    me.keep(f"{statistic.tag}: influences", digest)
-    shares = reshare(
-        statistic.influences(me, forms),
-        holders=len(me.roster.committee),
-        threshold=me.roster.threshold,
-        randomness=me.randomness,
-    )
-    for holder, residues in zip(me.roster.committee, shares, strict=True):
-        me.send(holder, f"{statistic.tag}: influences {digest}", residues)
+    statistic = statistic.with_chosen(forms=digest_of_forms(forms))
+    statistic.share_influences(me, forms)
     state_dealing(me, statistic.tag, "influences")
     return Release(None, "nothing: the shares travel sealed")
+
+
+def digest_of_forms(forms: Sequence[NDArray[Any]]) -> str:
+    return hashlib.sha256(wire.encode(list(forms))).hexdigest()[:32]
 
 
 def weighted_layout(
@@ -933,6 +1222,7 @@ def weighted_layout(
     *,
     clusters: str | None = None,
     weights: str | None = None,
+    verify: Verification = False,
 ) -> WeightedLayout:
     layout = WeightedLayout(
         facts=facts,
@@ -942,6 +1232,7 @@ def weighted_layout(
         groups=min(groups, facts.n),
         clusters=clusters,
         weights=weights,
+        verify=verify,
     )
     layout.check()
     return layout

@@ -183,12 +183,17 @@ def trace_path(
     points: dict[int, PathPoint] = {}
     withheld: dict[int, str] = {}
     saturated: set[int] = set()
+    unsettled: list[NotEstimable] = []
 
     def attempt(index: int) -> None:
         try:
             points[index] = _point(solver, lambdas[index], penalty=penalty, lla_steps=lla_steps)
         except Withheld as reason:
             withheld[index] = reason.party
+            return
+        except NotEstimable as reason:  # the predictor grows without bound, or the rounds of the plan are used up
+            unsettled.append(reason)
+            solver.restart()
             return
         if _explained(solver, points[index].loss) > SATURATED:
             saturated.add(index)
@@ -198,11 +203,11 @@ def trace_path(
         attempt(index)
     for index in range(max(first, len(null)), len(lambdas)):
         attempt(index)
-        if saturated:
+        if saturated or unsettled:
             break
     missed = [index for index in range(len(lambdas)) if index in withheld or len(null) <= index < first]
     withheld.clear()
-    if missed and len(points) == len(null):
+    if missed and len(points) == len(null) and not unsettled:
         for halvings in range(1, APPROACHES + 1):
             try:
                 solver.lasso(lambdas[-1] / 2**halvings)
@@ -217,8 +222,14 @@ def trace_path(
         solver.restart()
         for index in missed:
             attempt(index)
+    if unsettled and len(points) == len(null):
+        raise unsettled[0]
     shown = [index for index in sorted(points) if index not in saturated] or [min(points)] if points else []
     ended = ""
+    if unsettled:
+        ended = (
+            f"The path has {len(shown)} of {len(lambdas)} lambdas, down to {points[shown[-1]].lam:.4g}: {unsettled[0]}"
+        )
     if saturated:
         ended = (
             f"The path ends at lambda = {points[shown[-1]].lam:.4g}: at the next one the columns explain more than"

@@ -20,7 +20,7 @@ from scipy.stats import chi2
 from colonnade.data.column import Column
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.options import Presence, View
+from colonnade.federation.options import Presence, Verification, View
 from colonnade.federation.roster import Roster
 from colonnade.models.matrix import consecutive, norm_bounds
 from colonnade.models.private_scales import (
@@ -42,7 +42,7 @@ from colonnade.privacy.cost import Relation
 from colonnade.statistics import forecast
 from colonnade.statistics.features import features
 from colonnade.statistics.joint import account_notes
-from colonnade.statistics.moments import MomentsLayout, MomentsResult
+from colonnade.statistics.moments import MomentComputation, MomentsLayout, MomentsResult
 
 SPAN = 2.5
 """Deviations of a column that are mapped to 1. The noise of a correlation, per record, is in proportion to
@@ -75,7 +75,7 @@ class ScaledMoments:
         clip: Mapping[str, float],
         view: View,
         relation: Relation,
-        verify: bool,
+        verify: Verification,
     ) -> None:
         roster.require_committee()
         self.facts, self.clip, self.gamma = facts, clip, gamma
@@ -97,7 +97,8 @@ class ScaledMoments:
         self._scales = Scales(
             self.columns, noiseless, SHARES, epsilon=epsilon, delta=delta, view=view, relation=relation
         )
-        self.layout, self._moments = self._scales.layout, self._scales.moments
+        self.layout = self._scales.layout
+        self._moments = MomentComputation(self.layout, view, adaptive=True)
         self.stages = (*self._scales.stages, *self._moments.stages)
         self.notes = (
             *forecast.correlations(

@@ -30,6 +30,7 @@ from colonnade.models.matrix import missing_blocks, norm_bounds
 from colonnade.papers.sqm.gradient_layout import GradientLayout, gradient_layout
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.cost import Free, Relation
+from colonnade.statistics import forecast
 from colonnade.statistics.joint import JointStages, check_budget, share_rows
 from colonnade.statistics.verified import NOT_VERIFIED
 
@@ -192,7 +193,13 @@ def gradient_notes(layout: GradientLayout, *, view: View, delta: float) -> tuple
     """What all rounds are worth, under both views and both relations; only the client view is debited."""
     notes = [
         f"{layout.rounds} rounds of about {layout.sampling * layout.facts.n:.0f} of {layout.facts.n} records; each"
-        f" entry of a gradient carries noise with standard deviation {layout.noise_sd:.4g}."
+        f" entry of a gradient carries noise with standard deviation {layout.noise_sd:.4g}.",
+        forecast.descent(
+            noise=layout.noise_sd,
+            steps=layout.rounds,
+            weights=layout.width,
+            batch=layout.sampling * layout.facts.n,
+        )[1],
     ]
     words: dict[View, str] = {
         "client": "debited, no amplification",

@@ -94,6 +94,7 @@ class FrequencyOracle:
         later: Mapping[str, Later] | None = None,
     ) -> None:
         self.epsilon, self.bins, self.complete = float(epsilon), bins, complete
+        self.largest = sorted(column_categories(schema, schema.names, bins, complete))[-2:]
         arguments = {"schema": schema.to_dict(), "epsilon": self.epsilon, "bins": bins, "complete": complete}
         self.reports = stage(
             "LocEnc",
@@ -109,6 +110,11 @@ class FrequencyOracle:
         self.notes: tuple[str, ...] = (
             f"Each value is reported with randomised response at epsilon {self.epsilon:.4g}.",
         )
+
+    def cell_sd(self, records: int) -> float:
+        """The standard deviation of a count of the largest pair of columns, as `Reports` states it."""
+        chances = [transition(self.epsilon, size) for size in self.largest]
+        return math.sqrt(records * variance_of_cell(chances, self.largest))
 
     def encode(self, job: Job, schema: Schema) -> Reports:
         answers = job.ask(self.reports, **given_schema(self.reports, schema))

@@ -46,7 +46,8 @@ from colonnade.privacy.accounting import calibrate
 from colonnade.privacy.cost import Cost, Gaussian, Laplace
 from colonnade.privacy.noise import discrete_laplace
 from colonnade.statistics.describe import presence_count
-from colonnade.synthesis.field.fit import NEEDS, Measurement, fit, require_inference
+from colonnade.statistics.forecast import FORECAST
+from colonnade.synthesis.field.fit import Measurement, fit
 from colonnade.synthesis.field.graph import Names, falling, greedy_graph, triangulate, within_limit
 from colonnade.synthesis.field.procedure import MISSING_DATA, check_split, size_note
 from colonnade.synthesis.field.sample import synthetic_table
@@ -97,7 +98,6 @@ class VertiMRF(Method[SyntheticTable]):
     """
 
     name: ClassVar[str] = "vertimrf"
-    needs: ClassVar[tuple[str, ...]] = NEEDS
 
     epsilon: Annotated[
         Epsilon,
@@ -195,12 +195,6 @@ class VertiMRF(Method[SyntheticTable]):
         printed |= {"sketches": 2000} if encoder == "fm" else {"accounting": "paper"}
         return cls(**{**printed, **changes})
 
-    def needed(self) -> tuple[str, ...]:
-        return ("jax", "mbi") if self.local_mrf else ()
-
-    def needed_to_fit(self) -> tuple[str, ...]:
-        return ("jax", "mbi")
-
     def missing_data(self) -> str:
         if not self.complete:
             return MISSING_DATA
@@ -232,7 +226,6 @@ class SixPhases(Procedure[SyntheticTable]):
     """The paper's procedure; private cuts, which are ours, come first and take their share of the budget."""
 
     def __init__(self, method: VertiMRF, facts: PublicFacts, roster: Roster) -> None:
-        require_inference()
         self.method, self.facts = method, facts
         self.schema = schema = Schema.declared(facts, bins=method.cells, columns=method.columns)
         within_limit(schema.sizes, [], limit=method.max_clique)
@@ -301,7 +294,19 @@ class SixPhases(Procedure[SyntheticTable]):
             "In our studies this encoder was worse than fields of the parties alone at epsilon 0.8 and below"
             " (docs/results/mrf-tvd.md). A run's report says what to expect of it.",
         )
-        self.notes = (*self.caveats, size_note(schema, method.max_clique))
+        self.notes = (*self.caveats, *self._forecast(), size_note(schema, method.max_clique))
+
+    def _forecast(self) -> tuple[str, ...]:
+        """Of the tables of pairs alone; a paper's method runs also where this says that nothing comes of it."""
+        n, sizes = self.schema.facts.n, sorted(self.schema.sizes[name] for name in self.schema.names)[-2:]
+        if self.method.epsilon is None or len(sizes) < 2:
+            return ()
+        cells = math.prod(min(size, self.method.bins) for size in sizes)
+        sd, mean = self.encoder.cell_sd(n), n / cells
+        return (
+            f"{FORECAST}: the largest pair of columns has {mean:.3g} records in a cell on average, and an estimate of"
+            f" one is off by about {sd:.3g}{'; the tables of pairs are mostly noise' if sd > mean else ''}.",
+        )
 
     def _encoder(self, roster: Roster, epsilon: float, delta: float, total: tuple[float, float]) -> Encoder:
         """LocEnc with this budget of `total`."""

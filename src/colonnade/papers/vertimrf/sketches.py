@@ -81,7 +81,7 @@ class FMSketches:
         claimed: str = "",
         later: Mapping[str, Later] | None = None,
     ) -> None:
-        self.bins, self.epsilon = bins, math.inf if epsilon is None else epsilon
+        self.bins, self.hashes, self.epsilon = bins, sketches, math.inf if epsilon is None else epsilon
         arguments = {"schema": schema.to_dict(), "epsilon": epsilon, "sketches": sketches, "bins": bins}
         values = max(sum(min(schema.sizes[name], bins) for name in schema.of(party)) for party in schema.parties)
         planned = partial(stage, facts=schema.facts, roster=roster)
@@ -107,6 +107,10 @@ class FMSketches:
             "The sketches have no proven bound: one record's hash is common to its columns, and ties give it away."
             + (f" Claimed by the paper: {claimed}." if claimed else ""),
         )
+
+    def cell_sd(self, records: int) -> float:
+        """About the error of a count: that of a union of nearly all records, in the mean over the hashes."""
+        return records / math.sqrt(self.hashes)
 
     def encode(self, job: Job, schema: Schema) -> Sketches:
         job.ask(self.keys)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,15 @@ from colonnade.errors import BadPrivacyParameter, NotEstimable
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
+from colonnade.federation.plan import HOPELESS
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import stage
 from colonnade.privacy.accounting import guarantee
 from colonnade.privacy.calibration import Calibration, Skellams
 from colonnade.privacy.cost import Cost
-from colonnade.statistics.adaptive import Axis, Forecast, histogram_words
+from colonnade.statistics.adaptive import Axis, Forecast, first_cells, histogram_words
 from colonnade.statistics.cells import cells
+from colonnade.statistics.forecast import SHARED, enough
 from colonnade.statistics.joint import account_notes, colluders
 from colonnade.statistics.moments import MomentComputation, MomentsLayout
 from colonnade.synthesis.copula.estimate import LEAVE, WARN, Estimate, estimate, forecast
@@ -267,6 +269,7 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
             f"Marginals: counts carry noise with standard deviation {self.releases.sigma:.3g}; a numeric column is"
             f" counted in {rounds} rounds.",
             *self._columns(),
+            *self._hopeless(),
         ]
         if options.model == "independent":
             return tuple(notes)
@@ -306,6 +309,28 @@ class CopulaSynthesis(Procedure[SyntheticTable]):
             for own in self.releases.columns.values()
             for name, column in own.items()
         ]
+
+    def _hopeless(self) -> tuple[str, ...]:
+        """Can some party's number of records not stand out of its noise (`check_present`)? A column's total over c
+        cells has the variance c sigma^2; the cells of a numeric column may be merged, down to one."""
+        epsilon, n, sigma = self.options.epsilon, self.releases.layout.facts.n, self.releases.sigma
+        rounds = column_rounds(sigma, self.releases.rounds)
+
+        def off(cut: Callable[[Column], int]) -> float:
+            """The noise that must be exceeded, as a part of n, at the party with the most of it."""
+            cells = (
+                [values_of(column) if stepwise(column) else cut(column) for column in own.values()]
+                for own in self.releases.columns.values()
+            )
+            return STANDS_OUT * sigma / n / math.sqrt(min(sum(1 / size for size in sizes) for sizes in cells))
+
+        if epsilon is None or off(lambda column: 1) <= 1:
+            return ()
+        most = off(lambda column: first_cells(Axis.of(column), n=n, rounds=rounds).counts.size)
+        return (
+            f"{HOPELESS}: the noise hides how many records a party has, even if it has all {n:,}; epsilon ="
+            f" {enough(epsilon, most / SHARED):g} would be enough if it has half of them.",
+        )
 
     def _pair_forecasts(self, layout: MomentsLayout) -> list[str]:
         """How much noise a correlation will carry, as far as it is known before the overlap is."""
@@ -353,10 +378,14 @@ def measured_shares(
     }
 
 
+STANDS_OUT = 5.0
+"""Standard deviations of its noise that a party's number of records must have."""
+
+
 def check_present(released: Mapping[str, PartyMarginals]) -> None:
     """A party whose noisy number of records does not stand out of its noise carries nothing."""
     for party, own in released.items():
-        if own.present < max(5 * own.present_sd, 1.5):
+        if own.present < max(STANDS_OUT * own.present_sd, 1.5):
             raise NotEstimable(
                 f"{party!r} seems to have {max(own.present, 0.0):.0f} records, and the noise has standard deviation"
                 f" {own.present_sd:.3g}: nothing can be said of its columns; leave them out with columns=, or allow a"

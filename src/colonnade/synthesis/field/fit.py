@@ -1,47 +1,37 @@
-"""Inference: the Markov random field that fits noisy tables best, by mirror descent on mbi's potentials and losses.
+"""Inference: the Markov random field that fits noisy tables best, by mirror descent with momentum.
 
-The field has one table of log-potentials for each maximal clique of a triangulated graph. The loss is the sum of
+The field has one table of log-potentials for each maximal clique of a triangulated graph. The loss is half the sum of
 squared differences between what the field says and what was measured, each divided by its variance. Tables may be
 measured in coarser bins: the field's own table is then summed into the same bins.
-
-jax and mbi are imported when a field is first fitted; 64-bit numbers are switched on for that fit only.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.errors import BadArguments, NotEstimable, RunError
-from colonnade.synthesis.field.graph import Names, Triangulation
+from colonnade.errors import BadArguments, NotEstimable
+from colonnade.statistics.marginals import on_simplex
+from colonnade.synthesis.field.graph import Names, Triangulation, triangulate
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Tables = dict[Names, Reals]
 
-NEEDS = ("mbi", "jax")
-"""The packages of inference: the extra `mrf`."""
 LONGER, SHORTER = 1.01, 0.5
 """The step grows after a step that was taken, and shrinks after one that was not."""
+LEAST_MASS = 0.1
+"""Of a cell that a descent starts from, in standard deviations of its count."""
 BLOCK = 25
-DISCREPANCY = 0.7
+"""Steps between two looks at the loss: a few steps more even out directions that the first ones have not reached."""
+DISCREPANCY = 0.8
 """Noise makes the loss half the number of measured cells, at the truth. A descent that goes on far below it fits noise,
 so it may stop there (the discrepancy principle); below 1, because a field has parameters of its own to spend."""
-
-
-def require_inference() -> None:
-    """Refuse before anything is spent where the packages of inference are not installed."""
-    absent = [package for package in NEEDS if find_spec(package) is None]
-    if absent:
-        raise RunError(f"a Markov random field needs {' and '.join(absent)}; install colonnade[mrf].")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +120,7 @@ def _contract(factors: Sequence[tuple[Names, Reals]], out: Names, letters: Mappi
 
 
 def _project(table: Any, axes: Names, columns: Names) -> Any:
-    """A table (of numpy or jax) summed over all but `columns`, in their order."""
+    """A table summed over all but `columns`, in their order."""
     left = tuple(name for name in axes if name in columns)
     summed = table.sum(axis=tuple(axis for axis, name in enumerate(axes) if name not in columns))
     return summed if left == columns else summed.transpose([left.index(name) for name in columns])
@@ -149,32 +139,6 @@ def conditional(field: MarkovField, name: str, parents: Names) -> Reals:
 # --- fitting -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Loss:
-    """The static part of the loss: which clique each measured table is read from, and along which axes.
-
-    Equal structures are equal values, so jax compiles a structure once.
-    """
-
-    places: tuple[tuple[Names, Names, tuple[bool, ...]], ...]
-
-    def __call__(self, marginals: Any, data: Any) -> Any:
-        import jax.numpy as jnp
-
-        projected: dict[tuple[Names, Names], Any] = {}
-        loss = 0.0
-        for (home, columns, binned), (counts, weight, bins) in zip(self.places, data, strict=True):
-            if (home, columns) not in projected:
-                projected[home, columns] = _project(marginals[home].values, home, columns)
-            table = projected[home, columns]
-            maps = iter(bins)
-            for axis, coarse in enumerate(binned):
-                if coarse:
-                    table = jnp.moveaxis(jnp.tensordot(table, next(maps), axes=(axis, 0)), -1, axis)
-            loss = loss + 0.5 * weight * jnp.sum((table - counts) ** 2)
-        return loss
-
-
 def fit(
     graph: Triangulation,
     measurements: Sequence[Measurement],
@@ -188,27 +152,33 @@ def fit(
 
     At most `iterations`; fewer if the loss falls to the share `discrepancy` of what noise makes it at the truth. 0 goes
     on, for tables whose errors are not independent noise of the stated size.
-    Measurements must lie inside cliques of the graph. `start` is a field whose cliques lie inside those of the graph.
+    Measurements must lie inside cliques of the graph. `start` is a field whose cliques lie inside those of the graph;
+    by default columns are independent, each as it was measured alone: a descent that stops early keeps what it starts
+    from where noise hides the rest.
     """
     if not (math.isfinite(total) and total > 0):
         raise NotEstimable(f"a field cannot be fitted to {total!r} records; the noise hides them: raise epsilon.")
     merged = _merged(measurements)
-    places, data = [], []
     weights: dict[Names, float] = dict.fromkeys(graph.cliques, 0.0)
     for table in merged:
         home = graph.home(table.columns)
         if home is None:
             names = " x ".join(table.columns)
             raise BadArguments(f"the table of {names} lies in no clique of the graph; leave it out.")
-        binned = tuple(bins is not None for bins in table.bins or (None,) * len(table.columns))
-        maps = tuple(np.eye(int(bins.max()) + 1)[bins] for bins in table.bins or () if bins is not None)
-        places.append((home, table.columns, binned))
-        data.append((table.counts, 1 / table.sd**2, maps))
         weights[home] += 1 / table.sd**2
-    with _quiet_jax():
-        loss = _Loss(tuple(places))
-        enough = discrepancy * sum(table.counts.size for table in merged if math.isfinite(table.sd)) / 2
-        return _descend(graph, loss, tuple(data), max(weights.values()), total, iterations, enough, start)
+    heard = [table for table in merged if math.isfinite(table.sd)]
+    enough = discrepancy * sum(table.counts.size for table in heard) / 2
+    potentials = {clique: np.zeros([graph.sizes[name] for name in clique]) for clique in graph.cliques}
+    _add_conditionals(potentials, graph, start or _product(graph.sizes, heard, total))
+    descent = _Descent(graph, heard, potentials, total, step=2 / (max(weights.values(), default=0.0) * total or 1.0))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a step that goes too far is not taken
+        for done in range(1, iterations + 1):
+            descent.step()
+            if done % BLOCK == 0 and not descent.loss > enough:
+                break
+    if not math.isfinite(descent.loss) or not all(np.isfinite(table).all() for table in descent.tables.values()):
+        raise NotEstimable("the field did not converge; the noise is too large for these tables: raise epsilon.")
+    return MarkovField(graph, descent.tables, float(total), descent.loss)
 
 
 def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -228,132 +198,148 @@ def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
     return joined + [table for table in measurements if table.coarse]
 
 
-class _State(NamedTuple):
-    """Where the descent stands: log-potentials, what a plain step from the point before led to, the field's tables at
-    the potentials with loss and gradient, and what to try. `run` counts the steps since momentum was last lost."""
-
-    potentials: Any
-    reached: Any
-    tables: Any
-    gradient: Any
-    loss: Any
-    step: Any
-    run: Any
-    trial: Any
+def _product(sizes: Mapping[str, int], measured: Sequence[Measurement], total: float) -> MarkovField:
+    """The field of independent columns, from their own tables (uniform where there is none). No cell is empty: what the
+    descent starts from without mass would never get any."""
+    graph = triangulate(sizes, [])
+    tables = {clique: np.full([sizes[name] for name in clique], total / sizes[clique[0]]) for clique in graph.cliques}
+    for table in measured:
+        if len(table.columns) == 1 and not table.coarse:
+            held = np.maximum(on_simplex(table.counts / total), LEAST_MASS * table.sd / total)
+            tables[table.columns] = held * (total / held.sum())
+    return MarkovField(graph, tables, total, math.inf)
 
 
-WORTH_OPTIMISING = 200_000_000
-"""Cells times iterations. A program that is compiled in full runs twice as fast, about 40 ns a cell and iteration, and
-takes 8 s longer to compile."""
-USUAL = 400
-"""Iterations until a descent stops where noise begins: 100 to 600 in our studies."""
-
-
-@lru_cache(maxsize=1)
-def _steps(optimised: bool, structure: tuple[Any, ...]) -> Any:
-    """The compiled descent: mirror descent with Armijo's rule, as mbi has it, with two changes. The program of one
-    structure is kept, as each takes up to 100 MB; with it goes what jax keeps of the shapes of the one before.
-
-    Each step computes the tables of the trial only: an accepted trial is the next point, so mbi's second pass over the
-    field is saved, in the running time and in the program to compile. And log-potentials keep momentum as Nesterov's
-    do, k / (k + 3) of the last move after k steps; it is lost when the loss rises (O'Donoghue and Candes, 2015), and
-    the next step is a plain one. On the tables of Adult 200 such steps reach the loss of 1,500 plain ones.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    jax.clear_caches()  # type: ignore[no-untyped-call]
-
-    def step(state: _State, loss_fn: Any, total: Any) -> _State:
-        tables = calibrated(state.trial, total)
-        loss, gradient = jax.value_and_grad(loss_fn)(tables)
-        first, plain = jnp.isinf(state.loss), state.run == 0
-        fall = jnp.where(plain, 0.5 * state.step * state.gradient.dot(state.tables - tables), 0.0)
-        taken = first | (state.loss - loss >= fall)
-        length = state.step * jnp.where(first, 1.0, jnp.where(taken, LONGER, jnp.where(plain, SHORTER, 1.0)))
-        run = jnp.where(taken & ~first, state.run + 1, 0.0)
-        ahead = state.trial - length * gradient
-        trial = ahead + run / (run + 3) * (ahead - state.reached)
-        reached = _State(state.trial, ahead, tables, gradient, loss, length, run, trial)
-        back = state.potentials - length * state.gradient
-        stayed = state._replace(step=length, run=run, reached=back, trial=back)
-        after: _State = jax.tree.map(lambda new, old: jnp.where(taken, new, old), reached, stayed)
-        return after
-
-    def steps(state: _State, loss_fn: Any, total: Any, count: Any) -> Any:
-        return jax.lax.fori_loop(0, count, lambda _, now: step(now, loss_fn, total), state)
-
-    return jax.jit(steps, compiler_options=None if optimised else {"xla_backend_optimization_level": 0})
-
-
-def _descend(
-    graph: Triangulation,
-    structure: _Loss,
-    data: Any,
-    steepest: float,
-    total: float,
-    iterations: int,
-    enough: float,
-    start: MarkovField | None,
-) -> MarkovField:
-    import jax.numpy as jnp
-    import mbi  # type: ignore[import-untyped]
-
-    domain = mbi.Domain(list(graph.sizes), list(graph.sizes.values()))
-    loss_fn = mbi.marginal_loss.MarginalLossFn(graph.cliques, structure, data, steepest)
-    zeros = mbi.CliqueVector.zeros(domain, graph.cliques)
-    potentials = zeros if start is None else _potentials(mbi, domain, start).expand(graph.cliques)
-    # The first step is long; the line search halves it where it overshoots, which costs a step each time. The types
-    # are stated, as the steps return them: jax would compile the second block anew for a number of a weaker type.
-    loss, step, run = (jnp.array(number, dtype=jnp.float64) for number in (jnp.inf, 2 / (steepest * total), 0.0))
-    state = _State(potentials, potentials, zeros, zeros, loss, step, run, potentials)
-    expected = min(iterations, USUAL) if enough else iterations
-    steps = _steps(graph.cells * expected > WORTH_OPTIMISING, (graph.cliques, *graph.sizes.items(), structure))
-    for done in range(0, iterations, BLOCK):  # in blocks, so that an interrupt is heard
-        state = steps(state, loss_fn, float(total), min(BLOCK, iterations - done))
-        if not float(state.loss) > enough:
-            break
-    tables = {
-        clique: np.array(state.tables[clique].transpose(clique).values, dtype=np.float64) for clique in graph.cliques
-    }
-    reached = float(state.loss)
-    if not math.isfinite(reached) or not all(np.isfinite(table).all() for table in tables.values()):
-        raise NotEstimable("the field did not converge; the noise is too large for these tables: raise epsilon.")
-    return MarkovField(graph, tables, float(total), reached)
-
-
-def _potentials(mbi: Any, domain: Any, start: MarkovField) -> Any:
+def _add_conditionals(potentials: Tables, graph: Triangulation, start: MarkovField) -> None:
     """Log-potentials of a calibrated field: each column's conditional, put into a clique that has it."""
-    logs: dict[Names, Any] = {}
     for name, parents in start.graph.drawing_order():
-        chances = np.maximum(conditional(start, name, parents), 1e-300)
-        home = start.graph.home((*parents, name))
-        assert home is not None
-        before = logs.get(home, mbi.Factor.zeros(domain.project(home)))
-        logs[home] = before + mbi.Factor(domain.project((*parents, name)), np.log(chances))
-    for clique in start.graph.cliques:
-        logs.setdefault(clique, mbi.Factor.zeros(domain.project(clique)))
-    return mbi.CliqueVector(domain, list(logs), logs)
+        columns = (*parents, name)
+        home = graph.home(columns)
+        if home is None:
+            raise BadArguments(f"the field to start from links {' x '.join(columns)}, which the graph does not.")
+        logs = np.log(np.maximum(conditional(start, name, parents), 1e-300))
+        inside = tuple(other for other in home if other in columns)
+        potentials[home] = potentials[home] + _along(
+            logs.transpose([columns.index(one) for one in inside]), inside, home
+        )
 
 
-@contextmanager
-def _quiet_jax() -> Iterator[None]:
-    """64-bit numbers inside, and no word of mbi's about the precision and the cache that jax has outside."""
-    import jax
+class _Descent:
+    """Mirror descent with Armijo's rule and momentum, as far as it has come: log-potentials, the field's tables at them
+    with loss and gradient, and what to try next.
 
-    with jax.enable_x64(True):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="JAX ", category=UserWarning)
-            import mbi  # noqa: F401
-        yield
+    Log-potentials keep momentum as Nesterov's do, k / (k + 3) of the last move after k steps; it is lost when the loss
+    rises (O'Donoghue and Candes, 2015), and the next step is a plain one. On the tables of Adult 200 such steps reach
+    the loss of 1,500 plain ones. The first step is long; the line search halves it where it overshoots.
+    """
+
+    def __init__(
+        self, graph: Triangulation, measured: Sequence[Measurement], potentials: Tables, total: float, *, step: float
+    ) -> None:
+        self._tree, self._loss, self._total = _Tree(graph), _Loss(graph, measured), total
+        self._length, self._run = step, 0
+        self._potentials, self.tables = potentials, self._tree.calibrated(potentials, total)
+        self.loss, self._gradient = self._loss(self.tables)
+        self._reached = self._trial = self._moved()
+
+    def _moved(self) -> Tables:
+        """One plain step from the present point."""
+        return {
+            clique: logs - self._length * self._gradient[clique] if clique in self._gradient else logs
+            for clique, logs in self._potentials.items()
+        }
+
+    def step(self) -> None:
+        tables = self._tree.calibrated(self._trial, self._total)
+        loss, gradient = self._loss(tables)
+        fall = 0.0
+        if not self._run:
+            moves = ((slope * (self.tables[clique] - tables[clique])).sum() for clique, slope in self._gradient.items())
+            fall = 0.5 * self._length * float(sum(moves))
+        if self.loss - loss >= fall:
+            self._potentials, self.tables, self.loss, self._gradient = self._trial, tables, loss, gradient
+            self._length *= LONGER
+            self._run += 1
+            kept, ahead = self._run / (self._run + 3), self._moved()
+            self._trial = {clique: logs + kept * (logs - self._reached[clique]) for clique, logs in ahead.items()}
+            self._reached = ahead
+        else:
+            self._length *= 1.0 if self._run else SHORTER
+            self._run = 0
+            self._reached = self._trial = self._moved()
+
+
+Place = tuple[Names, Reals, float, list[Reals | None]]
+"""Of a measured table: its columns in the clique's order, counts, weight, and the bins of each axis as a matrix."""
+
+
+class _Loss:
+    """The loss, and its gradient by the cliques' tables.
+
+    Within a clique, tables are summed one axis at a time, each from the smallest table that has its columns and one
+    more; the gradient goes the same way back.
+    """
+
+    def __init__(self, graph: Triangulation, measured: Sequence[Measurement]) -> None:
+        self._graph = graph
+        self._places: dict[Names, list[Place]] = {}
+        self._sums: dict[Names, dict[Names, tuple[Names, int]]] = {}
+        for table in sorted(measured, key=lambda one: -len(one.columns)):
+            home = graph.home(table.columns)
+            assert home is not None
+            columns = tuple(name for name in home if name in table.columns)
+            order = [table.columns.index(name) for name in columns]
+            maps = [None if table.bins is None else table.bins[at] for at in order]
+            bins = [None if bin_of is None else np.eye(int(bin_of.max()) + 1)[bin_of] for bin_of in maps]
+            place = (columns, table.counts.transpose(order), table.sd**-2, bins)
+            self._places.setdefault(home, []).append(place)
+            self._reach(home, columns, self._sums.setdefault(home, {}))
+
+    def _reach(self, home: Names, columns: Names, sums: dict[Names, tuple[Names, int]]) -> None:
+        """From which table, summed over which axis, the table of these columns comes."""
+        if columns == home or columns in sums:
+            return
+        wider = [each for each in (home, *sums) if len(each) == len(columns) + 1 and set(columns) < set(each)]
+        if not wider:
+            smallest = min((name for name in home if name not in columns), key=self._graph.sizes.__getitem__)
+            wider = [tuple(name for name in home if name in columns or name == smallest)]
+            self._reach(home, wider[0], sums)
+        source = min(wider, key=self._graph.clique_cells)
+        sums[columns] = (source, next(axis for axis, name in enumerate(source) if name not in columns))
+
+    def __call__(self, tables: Tables) -> tuple[float, Tables]:
+        loss, gradient = 0.0, {}
+        for home, places in self._places.items():
+            summed = {home: tables[home]}
+            for columns, (source, axis) in self._sums[home].items():
+                summed[columns] = summed[source].sum(axis=axis)
+            slopes: Tables = {}
+            for columns, counts, weight, bins in places:
+                apart = _binned(summed[columns], bins) - counts
+                loss += 0.5 * weight * float(np.vdot(apart, apart))
+                slope = _binned(weight * apart, [None if each is None else each.T for each in bins])
+                slopes[columns] = slopes[columns] + slope if columns in slopes else slope
+            for columns, (source, axis) in reversed(self._sums[home].items()):
+                if columns in slopes:
+                    slope = np.expand_dims(slopes[columns], axis)
+                    slopes[source] = slopes[source] + slope if source in slopes else slope
+            gradient[home] = slopes[home]
+        return loss, gradient
+
+
+def _binned(table: Reals, bins: Sequence[Reals | None]) -> Reals:
+    """A table with its axes multiplied by matrices."""
+    for axis, matrix in enumerate(bins):
+        if matrix is not None:
+            table = np.moveaxis(np.tensordot(table, matrix, axes=(axis, 0)), -1, axis)
+    return table
 
 
 # --- Belief propagation on a junction tree, for `fit`: the tables of a field from its log-potentials ------
 #
-# The schedule is HUGIN's (collect, then distribute, dividing out on separators what came up), as in mbi, but on
-# probabilities instead of logarithms: one exponential a cell, and sums and products after that, where mbi takes an
-# exponential and a logarithm for every message. A table is scaled by its largest entry, so only cells whose chance is
-# below 1e-300 of the largest vanish. The program is shorter too, and compiles faster.
+# The schedule is HUGIN's (collect, then distribute, dividing out on separators what came up), on probabilities instead
+# of logarithms: one exponential a cell, and sums and products after that. A table is scaled by its largest entry, so
+# only cells whose chance is below 1e-300 of the largest vanish.
 
 
 Edge = tuple[Names, Names, Names]
@@ -378,32 +364,36 @@ def junction_tree(cliques: Sequence[Names]) -> list[Edge]:
     return edges
 
 
-def calibrated(potentials: Any, total: Any) -> Any:
-    """The tables of all cliques, each with the sum `total`; an oracle in the sense of mbi. The cliques must be the
-    maximal cliques of a chordal graph, with their columns in the order of the domain."""
-    import jax
-    import jax.numpy as jnp
-    import mbi
+class _Tree:
+    """Messages of a junction tree."""
 
-    domain, cliques = potentials.domain, tuple(potentials.cliques)
-    keep: Any = jax.lax.optimization_barrier  # else the compiler computes a table anew for each sum over it
-    values = {clique: potentials[clique].values for clique in cliques}
-    beliefs = {clique: keep(jnp.exp(logs - logs.max())) for clique, logs in values.items()}
-    edges = junction_tree(cliques)
-    sent: dict[Names, Any] = {}
-    for child, parent, common in reversed(edges):
-        message = _project(beliefs[child], child, common)
-        sent[child] = message / message.max()
-        beliefs[parent] = keep(beliefs[parent] * _along(sent[child], common, parent))
-    for child, parent, common in edges:
-        message = _project(beliefs[parent], parent, common)
-        news = jnp.where(sent[child] > 0, message / jnp.where(sent[child] > 0, sent[child], 1.0), 0.0)
-        beliefs[child] = keep(beliefs[child] * _along(news / news.max(), common, child))
-    tables = {
-        clique: mbi.Factor(domain.project(clique), keep(table * (total / table.sum())))
-        for clique, table in beliefs.items()
-    }
-    return mbi.CliqueVector(domain, cliques, tables)
+    def __init__(self, graph: Triangulation) -> None:
+        self._edges = []
+        for child, parent, common in junction_tree(graph.cliques):
+            ends = []
+            for clique in (child, parent):
+                summed = tuple(axis for axis, name in enumerate(clique) if name not in common)
+                ends.append((clique, summed, [graph.sizes[name] if name in common else 1 for name in clique]))
+            self._edges.append(ends)
+
+    def calibrated(self, potentials: Tables, total: float) -> Tables:
+        """The tables of all cliques, each with the sum `total`. The cliques must be the maximal cliques of a chordal
+        graph, with their columns in the order of the sizes."""
+        beliefs = {clique: np.exp(logs - logs.max()) for clique, logs in potentials.items()}
+        sent = []
+        for (child, summed, _), (parent, _, shape) in reversed(self._edges):
+            message = beliefs[child].sum(axis=summed)
+            message /= message.max()
+            beliefs[parent] *= message.reshape(shape)
+            sent.append(message)
+        for (child, _, shape), (parent, summed, _) in self._edges:
+            before, message = sent.pop(), beliefs[parent].sum(axis=summed)
+            news = np.divide(message, before, out=np.zeros_like(message), where=before > 0)
+            news /= news.max()
+            beliefs[child] *= news.reshape(shape)
+        for table in beliefs.values():
+            table *= total / table.sum()
+        return beliefs
 
 
 def _along(message: Any, axes: Names, clique: Names) -> Any:

@@ -4,9 +4,10 @@ central noise.
 No party's table is privileged: pairs within a party and pairs across parties are measured alike, so the result does not
 depend on how the columns are divided. The rounds open
   1. one-way tables of all columns;
-  2. all pairs in coarse bins of about equal mass, from which R-scores are computed;
-  3. the pairs (and triples) that `selection` chooses, cell by cell;
-and every table then enters one fit. What is claimed is in `claim.md`.
+  2. all pairs in coarse bins of about equal mass, from which R-scores and residuals are computed;
+  3. the pairs (and triples) that `selection` chooses, cell by cell, and once more the columns that are in none of them;
+and every table then enters one fit. With `moment_share` second moments of the columns are released too, for intervals
+(`evidence`). What is claimed is in `claim.md`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from colonnade.errors import BadArguments, BadPrivacyParameter
@@ -23,28 +23,48 @@ from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.roster import Roster
-from colonnade.privacy.calibration import Calibration, SkellamMus
+from colonnade.privacy.calibration import Calibration, Releases, SkellamMus, Skellams
+from colonnade.privacy.cost import Cost
 from colonnade.statistics import forecast
 from colonnade.statistics.adaptive import AdaptiveMarginal, histogram_words, mostly_noise
 from colonnade.statistics.features import empty_notes
 from colonnade.statistics.marginals import on_simplex
-from colonnade.synthesis.field.fit import MarkovField, Measurement, fit, require_inference
+from colonnade.statistics.moments import MomentComputation, MomentsResult
+from colonnade.synthesis.field.evidence import (
+    FieldEvidence,
+    moments_layout,
+    moments_notes,
+    moments_release,
+)
+from colonnade.synthesis.field.fit import MarkovField, Measurement, fit
 from colonnade.synthesis.field.graph import Names, Triangulation, triangulate, within_limit
 from colonnade.synthesis.field.rounds import MAXIMUM_OPENED, TableRounds, unit_cost
 from colonnade.synthesis.field.sample import FieldSampler, synthetic_table
 from colonnade.synthesis.field.schema import CUTS_SHARE, Cuts, PrivateCuts, Schema, TableQuery, equal_mass
-from colonnade.synthesis.field.selection import pair_scores, select_pairs, share_units, triples_that_pay
+from colonnade.synthesis.field.selection import (
+    CoarseField,
+    pair_scores,
+    select_pairs,
+    share_units,
+    triples_that_pay,
+)
 from colonnade.synthesis.field.uncertainty import FieldNoise, field_quality
 from colonnade.synthesis.table import MOSTLY_NOISE, SyntheticTable
 
 if TYPE_CHECKING:
     from colonnade.synthesis.method import Synthesize
 
-BINS = 8
+BINS, FEWEST_BINS = 8, 2
+MOST_NOISE = 0.12
+"""How far noise may move a table of two columns in coarse bins (in total variation distance); with more noise there are
+fewer bins."""
 SPLIT = (0.10, 0.25, 0.65)
 """Shares of the budget: one-way tables, all pairs in coarse bins, selected tables."""
 TABLES_A_COLUMN = 3.2
-LEAST_LIMIT, CELLS_A_RECORD, LARGEST_LIMIT = 131_072, 2.5, 1 << 20
+MOMENTS = "second moments"
+MOST_CELLS = 100
+"""Of a table of several columns that intervals rest on."""
+LEAST_LIMIT, CELLS_A_RECORD, LARGEST_LIMIT = 524_288, 2.5, 1 << 20
 """Of the field's cells by default. With few records noise says where a field ends, and the first suffices; with many
 the limit does, and more records bear more cells."""
 
@@ -60,6 +80,13 @@ Counting = Callable[[int, Sequence[TableQuery]], list[Measurement]]
 def cell_limit(n: int) -> int:
     """The most cells of a field with n records, unless `max_clique` says otherwise."""
     return min(max(LEAST_LIMIT, math.ceil(CELLS_A_RECORD * n)), LARGEST_LIMIT)
+
+
+def coarse_bins(n: int, sd: float) -> int:
+    """The most bins of a column, up to 8, such that noise of this sd moves a table of two columns by at most 0.12: by
+    half of its mean absolute value, 0.4 sd a cell."""
+    fitting = (bins for bins in range(BINS, FEWEST_BINS, -1) if 0.4 * sd * bins**2 <= MOST_NOISE * n)
+    return next(fitting, FEWEST_BINS)
 
 
 def check_split(split: tuple[float, ...]) -> None:
@@ -88,7 +115,7 @@ class Measured:
 
 
 class FieldSynthesis(Procedure[SyntheticTable]):
-    """Private cuts if they are asked for, three rounds of tables, one fit."""
+    """Private cuts and second moments if they are asked for, three rounds of tables, one fit."""
 
     def __init__(self, options: Synthesize, facts: PublicFacts, roster: Roster) -> None:
         self.options, self.facts = options, facts
@@ -111,15 +138,19 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         units = [width]
         if width > 1:
             units += [width * (width - 1) // 2, options.tables or math.ceil(TABLES_A_COLUMN * width)]
+        self.moments: MomentComputation | None = None
         mus = self._noise(roster, units)
+        self.bins = options.bins or (coarse_bins(facts.n, math.sqrt(2 * mus[1])) if width > 1 else BINS)
         self.rounds = TableRounds(
             self.schema, roster, options.view, units=units, mus=mus, cuts=self.cuts, verify=options.verify
         )
-        self.stages = (*self.cuts.stages, *self.rounds.stages)
+        second = () if self.moments is None else self.moments.stages
+        self.stages = (*self.cuts.stages, *second, *self.rounds.stages)
         self.notes = (
             *self._forecast(facts.n, mus),
+            *(() if self.moments is None else moments_notes(self.moments, options.moment_share)),
             *self._columns(),
-            *self.rounds.notes(options.delta),
+            *self.rounds.notes(options.delta, self._beside),
             size_note(self.schema, self.limit),
         )
         self.notes += empty_notes(dict.fromkeys(self.schema.filled, "drop"))
@@ -138,7 +169,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         """Of the pairs in coarse bins: if noise hides these, columns come out as if they were independent."""
         if len(mus) < 2 or not mus[1]:
             return ()
-        first, second, *_ = sorted(min(self.options.bins or BINS, size) for size in self.schema.sizes.values())
+        first, second, *_ = sorted(min(self.bins, size) for size in self.schema.sizes.values())
         return forecast.cells(
             noise_sd=math.sqrt(2 * mus[1]),
             n=n,
@@ -153,26 +184,50 @@ class FieldSynthesis(Procedure[SyntheticTable]):
 
         A round with share f of the budget and u tables gets mu proportional to u / f: in the normal limit it spends f.
         """
+        share, view = self.options.moment_share, self.options.view
+        layout = moments_layout(self.schema, roster, verify=self.options.verify) if share else None
         if self.options.epsilon is None:
+            if layout is not None:
+                self.moments = MomentComputation(layout, view)
             return [0] * len(units)
         shares = (self.options.split or SPLIT) if len(units) > 1 else (1.0,)
-        table = unit_cost(1, roster, self.options.view)
-        counts = zip(units, shares, strict=True)
+        table = unit_cost(1, roster, view)
+        counts = list(zip(units, shares, strict=True))
+        releases: dict[str, Releases] = {
+            f"round {k}": SkellamMus(table, count, count / part) for k, (count, part) in enumerate(counts)
+        }
+        if layout is not None:  # moments have another sensitivity than tables, so the scale is a noise multiplier
+            releases = {
+                f"round {k}": Skellams(table, count, part * (1 - share)) for k, (count, part) in enumerate(counts)
+            }
+            releases[MOMENTS] = moments_release(layout, view, share=share)
         budget = Calibration(
-            {f"round {k}": SkellamMus(table, count, count / share) for k, (count, share) in enumerate(counts)},
+            releases,
             epsilon=self.options.epsilon,
             delta=self.options.delta,
             relation=self.options.relation,
             others=self.cuts.costs,
         )
-        return list(budget.values())
+        if layout is not None:
+            self.moments = MomentComputation(replace(layout, mu=budget[MOMENTS]), view)
+        return [budget[f"round {k}"] for k in range(len(units))]
+
+    def _beside(self, colluding: int) -> list[Cost]:
+        """What is released besides the rounds of tables."""
+        return [*self.cuts.costs, *([] if self.moments is None else self.moments.layout.releases(colluding))]
 
     # --- the run --------------------------------------------------------------------------------------------------
 
     def run(self, job: Job) -> SyntheticTable:
-        require_inference()
         schema, marginals = self.cuts.run(job)
-        measured = self.measure(schema, partial(self.rounds.tables, job, schema))
+        moments = None if self.moments is None else self.moments.run(job)
+        opened: list[Measurement] = []
+
+        def tables(number: int, queries: Sequence[TableQuery]) -> list[Measurement]:
+            opened.extend(found := self.rounds.tables(job, schema, number, queries))
+            return found
+
+        measured = self.measure(schema, tables)
         field = self.fitted(measured)
         table = synthetic_table(
             job,
@@ -205,6 +260,7 @@ class FieldSynthesis(Procedure[SyntheticTable]):
             quality=quality,
             measured=measured_shares(schema, measured.measurements),
             hidden=unlinked(schema.names, measured.chosen),
+            evidence=released_evidence(schema, opened, moments),
         )
 
     @property
@@ -253,14 +309,21 @@ class FieldSynthesis(Procedure[SyntheticTable]):
         if len(names) == 1:
             return Measured(tuple(scaled), triangulate(sizes, [names]), (), {}, ())
         chances = {table.columns[0]: on_simplex(table.counts / n) for table in scaled}
-        coarse = {name: equal_mass(chances[name], self.options.bins or BINS) for name in names}
+        coarse = {name: equal_mass(chances[name], self.bins) for name in names}
         counted = tables(1, [TableQuery.of(pair, coarse) for pair in itertools.combinations(names, 2)])
         present = available([*one_way, *counted], schema)
         pairs = scaled_up(counted, schema, present)
         scores = pair_scores(pairs, chances, total=n)
         units, unit_sd = self.rounds.units[2], math.sqrt(2 * self.rounds.mus[2])
         chosen = select_pairs(
-            scores, sizes, total=n, units=units, unit_sd=unit_sd, theta=self.options.theta, limit=self.limit
+            CoarseField(scaled, pairs, total=n),
+            scores,
+            sizes,
+            total=n,
+            units=units,
+            unit_sd=unit_sd,
+            theta=self.options.theta,
+            limit=self.limit,
         )
         graph = triangulate(sizes, chosen)
         triples: list[Names] = []
@@ -276,12 +339,15 @@ class FieldSynthesis(Procedure[SyntheticTable]):
                 room=sum(sizes.values()),
             )
         pairs_left = [pair for pair in chosen if not any(set(pair) <= set(triple) for triple in triples)]
-        asked = share_units([*pairs_left, *triples], sizes, units=units)
-        fine = tables(2, [TableQuery.of(table, units=count) for table, count in asked.items()]) if asked else []
+        linked = [*pairs_left, *triples]
+        # What has no dependence to show is measured better on its own: most of the budget is left.
+        alone = [(name,) for name in names if not any(name in table for table in linked)]
+        asked = share_units([*linked, *alone][:units], sizes, units=units)
+        fine = tables(2, [TableQuery.of(table, units=count) for table, count in asked.items()])
         inside = [pair for pair in pairs if graph.home(pair.columns) is not None]
         others = tuple(pair for pair in pairs if graph.home(pair.columns) is None)
         measured = (*scaled_up(one_way, schema, present), *inside, *scaled_up(fine, schema, present))
-        return Measured(measured, graph, others, scores, tuple(asked))
+        return Measured(measured, graph, others, scores, tuple(linked))
 
 
 def measured_shares(schema: Schema, tables: Sequence[Measurement]) -> dict[str, dict[str, Any]]:
@@ -329,6 +395,13 @@ def scaled_up(
         Measurement(table.columns, table.counts * factor, table.sd * factor, table.bins, factor)
         for table, factor in zip(tables, factors, strict=True)
     ]
+
+
+def released_evidence(schema: Schema, opened: Sequence[Measurement], moments: MomentsResult | None) -> FieldEvidence:
+    """All that the job opened, for intervals; large tables say little about a mean that small ones do not."""
+    present = available(opened, schema)
+    small = [table for table in opened if table.counts.size <= MOST_CELLS or len(table.columns) == 1]
+    return FieldEvidence(schema, tuple(scaled_up(small, schema, present)), moments, present)
 
 
 def what_stood_out(schema: Schema, chosen: Sequence[Names]) -> list[str]:

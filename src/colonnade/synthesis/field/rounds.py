@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from colonnade.codec import plain
 from colonnade.errors import BadArguments
 from colonnade.federation.job import Job
-from colonnade.federation.options import View
+from colonnade.federation.options import Verification, View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
 from colonnade.federation.stage import SEALED, Later, Stage, stage
@@ -53,7 +53,6 @@ from colonnade.statistics.shares import (
     deal_large,
     deal_large_noise,
     dealt_large,
-    join,
     joined_noise,
     messages,
     shares_of,
@@ -63,8 +62,7 @@ from colonnade.statistics.tables import CELL, TablesLayout
 from colonnade.statistics.verified import (
     NOT_VERIFIED,
     one_hot_claim,
-    opened_shares,
-    prove_all,
+    opened_once,
     verification_stages,
 )
 from colonnade.synthesis.field.fit import Measurement
@@ -235,7 +233,7 @@ class Round(SharedStatistic):
 
     def share_noise(self, me: Party, number: int) -> None:
         size = sum(self.opened)
-        deal_large_noise(me, f"{self.tag}: noise", self.field, mu=self.mu, size=size, parts=self.verify)
+        deal_large_noise(me, f"{self.tag}: noise", self.field, mu=self.mu, size=size, parts=bool(self.verify))
 
     def hold(self, me: Party, number: int) -> None:
         """Keep rows, joint rows and noise."""
@@ -548,11 +546,11 @@ class TableRounds:
         units: Sequence[int],
         mus: Sequence[int],
         cuts: PrivateCuts | None = None,
-        verify: bool = False,
+        verify: Verification = False,
     ) -> None:
         roster.require_committee()
         self.roster, self.view, self.units, self.mus = roster, view, tuple(units), tuple(mus)
-        self.schema, self.cuts, self.verify = schema, cuts, verify and not roster.pair
+        self.schema, self.cuts, self.verify = schema, cuts, bool(verify) and not roster.pair
         sizes = sorted(schema.sizes.values(), reverse=True)
         largest = math.prod(sizes[:2])
         cells = max(min(count * largest, sum(sizes) ** 2) for count in units)
@@ -692,8 +690,9 @@ class TableRounds:
             verify=self.verify,
         )
 
-    def notes(self, delta: float) -> tuple[str, ...]:
-        """The noise of a count in each round, and a person's total under both views and both relations."""
+    def notes(self, delta: float, beside: Callable[[int], Sequence[Cost]] = lambda colluding: ()) -> tuple[str, ...]:
+        """The noise of a count in each round, and a person's total under both views and both relations, with what the
+        job releases beside the rounds."""
         if not any(self.mus):
             return (EXACT, self.trust) if self.roster.pair else (EXACT,)
         checked = (self.trust,) if self.roster.pair else () if self.verify else (NOT_VERIFIED,)
@@ -704,7 +703,8 @@ class TableRounds:
 
         def releases(colluding: int) -> list[Cost]:
             pairs = zip(self.mus, self.units, strict=True)
-            return [unit_cost(mu, self.roster, self.view, colluding=colluding).times(count) for mu, count in pairs]
+            units = [unit_cost(mu, self.roster, self.view, colluding=colluding).times(count) for mu, count in pairs]
+            return [*units, *beside(colluding)]
 
         return (*noise, *account_notes(self.roster, view=self.view, delta=delta, releases=releases), *checked)
 
@@ -718,12 +718,7 @@ class TableRounds:
             integers = opened_pair(job, self.open, layout, 0, chosen=chosen)
             return self._measured(layout, queries, integers)
         job.ask(self.share_noise if number else self.share_rows, chosen=chosen)
-        bound = job.ask(self.compare, chosen=chosen)
-        if self.verify:
-            coins = prove_all(job, self.verification, layout, chosen=chosen)
-            (integers,) = opened_shares(job, self.open, layout, [bound], coins, chosen=chosen)
-        else:
-            integers = join(job.ask(self.open, chosen=chosen), layout.field, self.roster)
+        integers = opened_once(job, self.compare, self.verification, self.open, layout, chosen=chosen)
         return self._measured(layout, queries, integers)
 
     @staticmethod

@@ -32,7 +32,7 @@ from colonnade.statistics.latent_correlation import invert_bridge, repair, step_
 from colonnade.statistics.marginals import Marginal
 from colonnade.synthesis.field.fit import MarkovField, conditional
 from colonnade.synthesis.field.graph import Triangulation
-from colonnade.synthesis.field.schema import Schema, column_cells
+from colonnade.synthesis.field.schema import Schema, column_cells, cut_into_cells
 from colonnade.synthesis.latent import rows_in_boxes
 from colonnade.synthesis.restrictions import Condition
 from colonnade.synthesis.table import BATCH, Format, Source, SyntheticTable, generator
@@ -288,9 +288,7 @@ class FieldSampler:
                 f"No table of the field has all of {', '.join(columns)}: it takes some of them as independent given the"
                 " others, and what is estimated from them together may be off by more than its interval."
             )
-        numeric = {name: edges for name in columns if (edges := self.cells[name].edges) is not None}
-        # A cell for each integer loses nothing.
-        cut = [name for name, edges in numeric.items() if not self.columns[name].whole or np.diff(edges).max() > 1]
+        cut = cut_into_cells(self.columns, self.cells, columns)
         if not cut:
             return ""
         return (

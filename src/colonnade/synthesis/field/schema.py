@@ -141,6 +141,12 @@ def column_cells(column: Column, edges: Sequence[float] | None) -> Cells:
     return Cells((*labels, *extra), np.array(edges), column.missing)
 
 
+def cut_into_cells(columns: Columns, public: Mapping[str, Cells], names: Sequence[str]) -> list[str]:
+    """Those of the named columns that vary within their cells; a cell for each integer loses nothing."""
+    numeric = {name: edges for name in names if (edges := public[name].edges) is not None}
+    return [name for name, edges in numeric.items() if not columns[name].whole or np.diff(edges).max() > 1]
+
+
 def cell_codes(me: Party, schema: Schema, names: Sequence[str]) -> dict[str, NDArray[np.int32]]:
     """Each record's cell in each column, over the whole cohort; -1 where this party lacks the record.
 

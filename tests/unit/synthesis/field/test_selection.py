@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -11,9 +12,17 @@ from hypothesis import strategies as st
 
 from colonnade.errors import BadArguments, NotEstimable
 from colonnade.synthesis.field.fit import Measurement
-from colonnade.synthesis.field.graph import triangulate
+from colonnade.synthesis.field.graph import spanning_tree, triangulate
+from colonnade.synthesis.field.procedure import coarse_bins
 from colonnade.synthesis.field.schema import equal_mass, equal_width
-from colonnade.synthesis.field.selection import pair_scores, r_score, select_pairs, share_units, triples_that_pay
+from colonnade.synthesis.field.selection import (
+    CoarseField,
+    pair_scores,
+    r_score,
+    select_pairs,
+    share_units,
+    triples_that_pay,
+)
 
 
 def test_equal_width_is_the_papers() -> None:
@@ -60,17 +69,74 @@ def test_noise_is_taken_off_the_score() -> None:
     assert raw > 0.1
 
 
+def coarse_tables(joint: np.ndarray, names: str, sd: float) -> tuple[list[Measurement], list[Measurement]]:
+    """One-way tables and pairs of a joint table, exact, with the noise that is stated for them."""
+
+    def table(columns: tuple[str, ...]) -> Measurement:
+        return Measurement(columns, joint.sum(axis=tuple(names.index(one) for one in names if one not in columns)), sd)
+
+    return [table((name,)) for name in names], [table(pair) for pair in itertools.combinations(names, 2)]
+
+
+def chances_of(one_way: list[Measurement], total: float) -> dict[str, np.ndarray]:
+    return {table.columns[0]: table.counts / total for table in one_way}
+
+
+def test_a_pair_that_depends_through_a_third_column_is_left_out() -> None:
+    """A chain a - b - c with strong links: a and c depend clearly, but b explains it. d and e depend a little, and on
+    nothing else. By R-scores alone the pair of a and c would come before that of d and e."""
+    link, weak = np.array([[0.45, 0.05], [0.05, 0.45]]), np.array([[0.28, 0.22], [0.22, 0.28]])
+    joint = 10_000 * np.einsum("ab,bc,de->abcde", link, link / link.sum(axis=1)[:, None], weak)
+    one_way, pairs = coarse_tables(joint, "abcde", 1.0)
+    scores = pair_scores(pairs, chances_of(one_way, 10_000.0), total=10_000.0)
+    assert scores["a", "c"] > 4 * scores["d", "e"] > 0.2
+    coarse = CoarseField(one_way, pairs, total=10_000.0)
+    sizes = dict.fromkeys("abcde", 2)
+    options = {"total": 10_000.0, "unit_sd": 1.0, "theta": 0.25, "units": 12, "limit": 1000}
+    assert set(select_pairs(coarse, scores, sizes, **options)) == {("a", "b"), ("b", "c"), ("d", "e")}
+    field = coarse.fitted([("a", "b"), ("b", "c")])
+    assert coarse.residual(field, ("a", "c")) < 0.005
+    assert coarse.residual(field, ("d", "e")) == pytest.approx(scores["d", "e"], abs=0.005)
+
+
+def test_residuals_are_against_the_field_in_the_bins_of_the_pairs() -> None:
+    """A column of four cells in two bins: with no link the residual is the R-score of the coarse table."""
+    rng = np.random.default_rng(6)
+    fine = 9000 * rng.dirichlet(np.ones(12)).reshape(4, 3)
+    bins = np.array([0, 0, 1, 1])
+    pair = Measurement(("a", "b"), np.eye(2)[bins].T @ fine, 3.0, (bins, None))
+    one_way = [Measurement(("a",), fine.sum(axis=1), 3.0), Measurement(("b",), fine.sum(axis=0), 3.0)]
+    coarse = CoarseField(one_way, [pair], total=9000.0)
+    score = pair_scores([pair], chances_of(one_way, 9000.0), total=9000.0)["a", "b"]
+    assert coarse.residual(coarse.fitted([]), ("a", "b")) == pytest.approx(score, abs=0.002)
+
+
 def test_selection_takes_a_tree_first_and_leaves_what_noise_hides() -> None:
+    """Of a, b and c each pair depends in its own way; d, of 40 cells, depends on a a little."""
+    rng = np.random.default_rng(3)
+    abc = rng.dirichlet(np.full(64, 0.3)).reshape(4, 4, 4)
+    d_a = np.full((4, 40), 1 / 40) * (1 + 0.1 * rng.choice([-1, 1], (4, 40)))
+    joint = 10_000 * np.einsum("abc,ad->abcd", abc, d_a / d_a.sum(axis=1)[:, None])
+    one_way, pairs = coarse_tables(joint, "abcd", 1.0)
+    scores = pair_scores(pairs, chances_of(one_way, 10_000.0), total=10_000.0)
+    coarse = CoarseField(one_way, pairs, total=10_000.0)
     sizes = {"a": 4, "b": 4, "c": 4, "d": 40}
-    scores = {("a", "b"): 0.3, ("a", "c"): 0.25, ("b", "c"): 0.2, ("a", "d"): 0.02, ("b", "d"): 0.01, ("c", "d"): 0.0}
-    options = {"total": 10_000.0, "units": 6, "limit": 10_000}
-    chosen = select_pairs(scores, sizes, unit_sd=1.0, theta=0.25, **options)
-    assert chosen[:3] == [("a", "b"), ("a", "c"), ("a", "d")]
+    options = {"total": 10_000.0, "units": 6, "limit": 10_000, "theta": 0.25}
+    chosen = select_pairs(coarse, scores, sizes, unit_sd=1.0, **options)
+    assert set(chosen[:3]) == set(spanning_tree(list(sizes), scores)), "so that no column stands alone"
+    assert {("a", "b"), ("a", "c"), ("b", "c"), ("a", "d")} == set(chosen)
     # A pair of 160 cells at noise 100 hides 0.25 sqrt(2/pi) 100 160 / 20,000 = 0.16 of the score.
-    noisy = select_pairs(scores, sizes, unit_sd=100.0, theta=0.25, **options)
-    assert noisy == [("a", "b"), ("a", "c"), ("b", "c")]
+    noisy = select_pairs(coarse, scores, sizes, unit_sd=100.0, **options)
+    assert set(noisy) == {("a", "b"), ("a", "c"), ("b", "c")}
     with pytest.raises(NotEstimable, match="d"):
-        select_pairs(scores, sizes, unit_sd=1.0, theta=0.25, total=10_000.0, units=6, limit=20)
+        select_pairs(coarse, scores, sizes, unit_sd=1.0, **{**options, "limit": 20})
+    few = select_pairs(coarse, scores, sizes, unit_sd=1.0, **{**options, "limit": 250})
+    assert triangulate(sizes, few).cells <= 250
+
+
+def test_fewer_bins_where_noise_is_large() -> None:
+    """0.4 sd b^2 / n is at most 0.12: with n = 10,000, 8 bins up to an sd of 46.9, 4 up to 187.5, 2 at the worst."""
+    assert [coarse_bins(10_000, sd) for sd in (1.0, 46.0, 48.0, 187.0, 188.0, 1e6)] == [8, 8, 7, 4, 3, 2]
 
 
 def test_triples_lie_in_a_clique_and_hold_enough_records() -> None:
