@@ -126,6 +126,9 @@ class Terms:
     def __post_init__(self) -> None:
         Size(MOST_RECORDS, least=1).check(self.capacity, "capacity")
 
+    def routes(self, roster: Roster) -> Routes:
+        return routes(roster, include=self.include, matcher=self.matcher)
+
     @cached_property
     def digest(self) -> str:
         """It is part of every tag: members that were asked for different things do not find each other's messages, and
