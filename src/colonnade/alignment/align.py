@@ -398,7 +398,7 @@ def raise_lists(me: Party, *, terms: Terms, hop: int) -> Release:
     chosen = terms.routes(me.roster)
     exponent = int.from_bytes(me.recall("exponent"), "big")
     collect_places(me)
-    for route in chosen.at(me.name, hop):
+    for route in chosen.through(me.name, hop):
         before = route.owner if hop == 1 else route.hops[hop - 2]
         arrived = check_elements(only(me, f"list {route.number} {terms.digest}", before))
         if len(arrived) != terms.capacity[route.owner]:
