@@ -17,7 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.data.cluster import OnCluster
-from colonnade.data.column import Column, Columns, key_text
+from colonnade.data.column import Column, Columns
+from colonnade.data.columns_toml import key_text
 from colonnade.data.dates import read_dates
 from colonnade.data.encoding import EMPTY, Faults, read_numbers
 from colonnade.data.keys import check_keys, join_keys, read_keys
