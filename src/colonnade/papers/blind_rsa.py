@@ -199,9 +199,9 @@ def unblind_signed(me: Party, *, terms: Terms) -> Release:
         modulus = check_modulus(raw)
         signed = from_rows(rows, modulus, count=terms.capacity[me.name])
         factors, blinded = (from_rows(part, modulus, count=len(places)) for part in (factor_rows, blinded_rows))
-        mine = unblind([signed[place] for place in places.tolist()], blinded, factors, modulus, domain=me.job)
+        unblinded = unblind([signed[place] for place in places.tolist()], blinded, factors, modulus, domain=me.job)
         tags = np.zeros((terms.capacity[me.name], TAG_BYTES), dtype=np.uint8)
-        tags[places] = np.frombuffer(b"".join(mine), dtype=np.uint8).reshape(-1, TAG_BYTES)
+        tags[places] = np.frombuffer(b"".join(unblinded), dtype=np.uint8).reshape(-1, TAG_BYTES)
         own, other = _pair(chosen, signer)
         # `number` takes tags from the last hop of each route: the signer for the matcher's list, the matcher for its.
         me.keep(f"tags {own.number} {terms.digest}", tags)

@@ -84,7 +84,7 @@ class Preparation:
         rows[:, ~mask] = drawn[:, self.numbers :]
         return self.layout.legal(rows)
 
-    def given(self, condition: NDArray[Any] | None, n: int) -> Floats:
+    def standardised(self, condition: NDArray[Any] | None, n: int) -> Floats:
         """records x width; without a condition, of width 0."""
         if self.centre is None or self.scale is None or condition is None:
             return np.zeros((n, 0), dtype=np.float32)
@@ -147,7 +147,7 @@ class Network(ABC):
 
     numbers: int
     categories: tuple[int, ...]
-    given: int
+    condition_width: int
     hidden: tuple[int, ...]
 
     @property
@@ -170,12 +170,12 @@ class Network(ABC):
     def loss(self, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
         """The mean of one batch."""
 
-    def measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
+    def measured(self, params: Params, x: Floats, condition: Floats, seed: int) -> Any:
         """What drawing needs besides the trained parameters."""
         return None
 
     @abstractmethod
-    def draw(self, params: Params, measured: Any, given: Any, key: jax.Array) -> Any:
+    def draw(self, params: Params, measured: Any, condition: Any, key: jax.Array) -> Any:
         """A row for each row of the condition."""
 
 
@@ -267,18 +267,18 @@ class TrainedGenerator(Generator):
     hidden: tuple[int, ...] = (128, 128)
 
     @abstractmethod
-    def _network(self, prepared: Preparation, given: int) -> Network: ...
+    def _network(self, prepared: Preparation, condition_width: int) -> Network: ...
 
     def _learn(
         self, rows: Reals, known: NDArray[Any] | None, layout: Layout, *, seed: int, progress: Progress | None
     ) -> None:
         self._prepared = Preparation.of(rows, known, layout)
-        x, given = self._prepared.forward(rows, seed), self._prepared.given(known, len(rows))
-        self._trained = self._network(self._prepared, given.shape[1])
+        x, condition = self._prepared.forward(rows, seed), self._prepared.standardised(known, len(rows))
+        self._trained = self._network(self._prepared, condition.shape[1])
         self._params = train(
             self._trained,
             self._trained.start(new_key(seed)),
-            (x, given),
+            (x, condition),
             steps=self.steps,
             batch=self.batch,
             rate=self.learning_rate,
@@ -286,17 +286,17 @@ class TrainedGenerator(Generator):
             progress=progress,
             name=self.called,
         )
-        self._measured = self._trained.measured(self._params, x, given, seed)
+        self._measured = self._trained.measured(self._params, x, condition, seed)
 
     def _draw(self, n: int, known: NDArray[Any] | None, *, seed: int) -> Matrix:
-        given = self._prepared.given(known, n)
+        condition = self._prepared.standardised(known, n)
         key = new_key(seed)
 
         def part(number: int, start: int, stop: int) -> NDArray[Any]:
             # Powers of two: few sizes are compiled, whatever the number of rows.
             size = 1 << max(stop - start - 1, 63).bit_length()
-            padded = np.zeros((size, given.shape[1]), dtype=np.float32)
-            padded[: stop - start] = given[start:stop]
+            padded = np.zeros((size, condition.shape[1]), dtype=np.float32)
+            padded[: stop - start] = condition[start:stop]
             own = jax.random.fold_in(key, number)
             return np.asarray(self._trained.draw(self._params, self._measured, padded, own))[: stop - start]
 
