@@ -6,7 +6,7 @@ Gaussian when data are missing at random. With `presence="secret"` the mask itse
 matrix of (mask, values) gives all available-case moments. With `presence="ignore"` an absent block is zeros.
 A column that may have empty cells brings a mask of its own, m, beside the product x m: an absent block is the case in
 which all its masks are 0. Or a record with such a cell counts as absent (`statistics.features` has the rules).
-The proofs are in `moments.claim.md`.
+The proofs are in `moments.claim.md`. `paired_moments` has the same by parties in pairs, `moments_result` the result.
 """
 
 from __future__ import annotations
@@ -85,11 +85,7 @@ from colonnade.statistics.joint import (
 )
 from colonnade.statistics.moments_result import AvailableCases, MomentsResult, available_cases
 from colonnade.statistics.norms import ROOTS, Norm
-from colonnade.statistics.pair import (
-    PairStages,
-    others,
-    pair_within_memory,
-)
+from colonnade.statistics.pair import PairStages, others, pair_within_memory
 from colonnade.statistics.paired_moments import PairedMoments
 from colonnade.statistics.shares import (
     blinds_of,
