@@ -2,8 +2,8 @@
 
 An error is part of the interface: one sentence that names the cause and the cure. Each class also has a
 `code`. When an error happens at a party, **only the code crosses the border**, and what the error itself says may be
-`told` (names that the request stated, a rounded budget) if the party's policy permits it; the sentence stays in the
-party's own log, because it may quote data. The coordinator turns a code back into the class with `from_code`.
+`disclosed` (names that the request stated, a rounded budget) if the party's policy permits it; the sentence stays in
+the party's own log, because it may quote data. The coordinator turns a code back into the class with `from_code`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class ColonnadeError(Exception):
 
     code: ClassVar[str] = "internal"
 
-    def __init__(self, *said: object, told: str = "") -> None:
-        super().__init__(*said)
-        self.told = told
+    def __init__(self, *message: object, disclosed: str = "") -> None:
+        super().__init__(*message)
+        self.disclosed = disclosed
         """What of it a coordinator elsewhere may know: public names, nothing of the data."""
 
 
@@ -301,10 +301,10 @@ def codes() -> dict[str, type[ColonnadeError]]:
     return {kind.code: kind for kind in _family(ColonnadeError)}
 
 
-def from_code(code: str, party: str, where: str, said: str = "") -> ColonnadeError:
-    """The coordinator's view of an error at `party`: the class, what the party said of it, or where the details are."""
+def from_code(code: str, party: str, where: str, disclosed: str = "") -> ColonnadeError:
+    """The coordinator's view of an error at `party`: the class, and what it disclosed or where the details are."""
     kind = codes().get(code, StepFailed)
-    if said:
-        return kind(f"party {party!r} refused ({kind.code}): {said}", told=said)
+    if disclosed:
+        return kind(f"party {party!r} refused ({kind.code}): {disclosed}", disclosed=disclosed)
     reason = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
     return kind(f"party {party!r} refused ({kind.code}): {reason} Its own log has the details: {where}.")

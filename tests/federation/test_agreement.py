@@ -127,7 +127,8 @@ def test_what_was_sent_is_remembered_until_the_job_closes(tmp_path: Path) -> Non
     assert not again.sent("job", "court", "rows")
     assert not again.sent("other job", "bank", "rows")
     again.add_job("job", "", b"", "approved")
-    again.close_job("job")
+    again.forget("job")
+    again.clear("job")
     assert not again.sent("job", "bank", "rows")
 
 

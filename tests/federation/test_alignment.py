@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typer.testing import CliRunner
 
 from colonnade.alignment import linkage
 from colonnade.alignment.method import Align
-from colonnade.alignment.session import adopt, align
+from colonnade.alignment.session import align
 from colonnade.cli.main import app
 from colonnade.data.column import Column, Columns
 from colonnade.errors import (
@@ -31,7 +30,6 @@ from colonnade.errors import (
 )
 from colonnade.federation.config import Spec, capacity_of
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.home import open_party
 from colonnade.federation.job import Progress
 from colonnade.federation.stage import Stage
 from colonnade.papers import blind_rsa
@@ -150,11 +148,6 @@ def test_it_runs_with_a_process_for_each_party(tmp_path: Path) -> None:
     result, _ = align(described, epsilon=None)
     assert result.patterns is None
     assert result.n == 45
-    # A party that runs by itself takes the cohort over.
-    assert adopt(tmp_path / "home" / "court") == 45
-    with closing(open_party(tmp_path / "home" / "court")) as court:
-        assert court.facts.n == 45
-        assert court.present.sum() == 30
     again, _ = align(spec(tmp_path / "embedded", include="clinic", seed=4), epsilon=None)
     assert again.n == 45
     for party in described.blocks:  # under a seed the rows are the same, whatever carries the messages

@@ -129,7 +129,7 @@ def test_masks_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     method = Moments(epsilon=8.0, presence="secret", columns=("debt", "rating", "claims", "size"))
     with gaps_federation(tmp_path, blocks_with_gaps(120), with_rule(None), seed=5) as federation:
         assert method.fit(federation).empty_cells
-        dealt = MomentsLayout._quantised
+        dealt = MomentsLayout.quantised
 
         def cheating(self: MomentsLayout, me: Party, number: int) -> Any:
             rows = dealt(self, me, number)
@@ -137,7 +137,7 @@ def test_masks_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 rows[3, 2] += self.gamma  # the presence, the mask of debt, the mask of rating
             return rows
 
-        monkeypatch.setattr(MomentsLayout, "_quantised", cheating)
+        monkeypatch.setattr(MomentsLayout, "quantised", cheating)
         with pytest.raises(VerificationFailed, match="rows by 'bank'"):
             method.fit(federation)
 

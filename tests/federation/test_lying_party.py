@@ -125,7 +125,7 @@ def test_a_row_beyond_its_norm_is_found_and_its_owner_named(federation: Federati
         lie[TARGETS[0], -1] = int(factor[0] * layout.gamma)
         return lie
 
-    lying(MomentsLayout, "_quantised", long)
+    lying(MomentsLayout, "quantised", long)
     for times in (1000, 10, 2 * layout.norm("B").slack):
         factor[0] = times
         with pytest.raises(VerificationFailed, match="the size of the rows by 'B' is false"):
@@ -144,7 +144,7 @@ def test_a_row_beyond_its_norm_is_found_however_its_owner_writes_it(
 
     roots = Norm.roots
     monkeypatch.setattr(Norm, "roots", lambda self, rows: np.clip(roots(self, rows), -self.gamma, self.gamma))
-    lying(MomentsLayout, "_quantised", long)
+    lying(MomentsLayout, "quantised", long)
     with pytest.raises(VerificationFailed, match="the shape of the rows by 'B' is false"):
         Moments(epsilon=0.1, columns=("income", "z"), presence="ignore").fit(federation, sure=True)
 
@@ -165,7 +165,7 @@ def test_a_bit_that_differs_from_prime_to_prime_is_found(
         lie[TARGETS[0], 0] = idempotent - (field.modulus if idempotent > field.bound else 0)
         return lie
 
-    lying(MomentsLayout, "_quantised", mixed)
+    lying(MomentsLayout, "quantised", mixed)
     with pytest.raises(VerificationFailed, match="the size of the rows by 'B' is false"):
         method.fit(federation, sure=True)
     monkeypatch.setattr(Sizes, "false", lambda self, answers, threshold: ((), False))
@@ -194,7 +194,7 @@ def test_full_verification_proves_norms_whatever_it_costs(
         lie[TARGETS[0], -1] = 100 * 4096
         return lie
 
-    lying(MomentsLayout, "_quantised", long)
+    lying(MomentsLayout, "quantised", long)
     assert methods[True].fit(federation, sure=True).noise_sd
     with pytest.raises(VerificationFailed, match="the size of the rows by 'B' is false"):
         methods["full"].fit(federation, sure=True)
@@ -214,7 +214,7 @@ def test_numbers_are_not_proven_where_it_costs_too_much(federation: Federation, 
     assert not costly.norms
     assert costly.norm_traffic > MOST_NORM_TRAFFIC
     assert any(note.startswith(NORMS_NOT_PROVEN) for note in MomentComputation(costly, "client").notes)
-    lying(MomentsLayout, "_quantised", long)
+    lying(MomentsLayout, "quantised", long)
     method = Moments(epsilon=0.1, columns=("income", "z"), presence="ignore", verify=False)
     moments = method.fit(federation, sure=True)
     entries = list(moments.entries[0])

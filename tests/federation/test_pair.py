@@ -27,7 +27,7 @@ from colonnade.federation.messages import Request
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Member, Roster
 from colonnade.statistics import pair as module
-from colonnade.statistics.moments import PairedMoments
+from colonnade.statistics.paired_moments import PairedMoments
 from colonnade.statistics.tables import TableComputation, Tables, TablesLayout
 from support.asking import asking
 

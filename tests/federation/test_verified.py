@@ -387,7 +387,7 @@ def test_rows_that_are_no_indicators_are_found(
 
 
 def test_presence_that_is_neither_0_nor_1_is_found(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    quantised = MomentsLayout._quantised
+    quantised = MomentsLayout.quantised
 
     def wrong(self: Any, me: Party, number: int) -> Any:
         rows = quantised(self, me, number)
@@ -395,7 +395,7 @@ def test_presence_that_is_neither_0_nor_1_is_found(federation: Federation, monke
             rows[:, 0] *= 3
         return rows
 
-    monkeypatch.setattr(MomentsLayout, "_quantised", wrong)
+    monkeypatch.setattr(MomentsLayout, "quantised", wrong)
     refused(federation, Moments(epsilon=1.0, presence="secret", columns=("age", "sued")), "rows by 'clinic'")
 
 

@@ -12,6 +12,7 @@ from colonnade.privacy.randomness import SystemRandomness
 from colonnade.secure import bgw
 from colonnade.secure.field import Field, primes_for
 from colonnade.secure.shamir import lagrange_weights, reconstruct, share
+from support.whole_bgw import Polynomial, evaluate, polynomial_bits
 
 thresha = pytest.importorskip("mpyc.thresha")
 finfields = pytest.importorskip("mpyc.finfields")
@@ -54,7 +55,7 @@ def test_lagrange_weights_are_mpycs_recombination_vector(holders: int, threshold
             assert lagrange_weights(p, list(points), point=at) == expected
 
 
-def mpyc_polynomial_sum(polynomial: bgw.Polynomial, columns: list[list[int]], *, holders: int, threshold: int) -> int:
+def mpyc_polynomial_sum(polynomial: Polynomial, columns: list[list[int]], *, holders: int, threshold: int) -> int:
     """BGW over one 127-bit prime with MPyC's elements: multiply locally, split again, recombine, open."""
     gf = finfields.GF(2**127 - 1)
     points = range(1, holders + 1)
@@ -85,8 +86,8 @@ def test_polynomials_agree(holders: int, threshold: int) -> None:
             (int(generator.integers(-100, 100)), tuple(int(e) for e in generator.multinomial(d, [1 / 3] * 3)))
             for d in (0, 1, 2, 3, 4)
         ]
-        field = Field(primes_for(bgw.polynomial_bits(polynomial, bounds=[2**14] * 3, records=4)))
-        ours = bgw.evaluate(
+        field = Field(primes_for(polynomial_bits(polynomial, bounds=[2**14] * 3, records=4)))
+        ours = evaluate(
             field,
             polynomial,
             columns,

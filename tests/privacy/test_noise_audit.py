@@ -9,8 +9,6 @@ whatever S. The power is stated beside each set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -21,7 +19,6 @@ from colonnade.privacy.noise import (
     discrete_gaussian,
     discrete_laplace,
     generalized_randomized_response,
-    randomized_response,
 )
 from colonnade.privacy.randomness import SystemRandomness
 
@@ -72,14 +69,11 @@ def test_randomized_response(categories: int) -> None:
     # Epsilon 1, S = {answer 1}. For 5 categories at 1.4 epsilon: P1(S) = 0.503, P0(S) = 0.124, P1 - e P0 = 0.166; with
     # 40 000 draws that is missed with probability below 1e-11, and less often for bits.
     claim = guarantee([RandomizedResponse(1.0, categories)], delta=0.0).epsilon
-    respond: Callable[..., np.ndarray] = generalized_randomized_response
-    options = {"categories": categories}
-    if categories == 2:
-        respond, options = randomized_response, {}
 
     def attack(epsilon: float) -> bool:
         truth = np.repeat([0, 1], 40_000)
-        zero, one = respond(truth, epsilon=epsilon, randomness=SYSTEM, **options).reshape(2, -1)
+        answers = generalized_randomized_response(truth, categories=categories, epsilon=epsilon, randomness=SYSTEM)
+        zero, one = answers.reshape(2, -1)
         return refuted(one == 1, zero == 1, epsilon=claim)
 
     assert not attack(1.0)

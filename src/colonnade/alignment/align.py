@@ -379,7 +379,7 @@ RELAYED = Free("elements raised to a secret exponent are uniformly random to who
 @step(cost=disclosure)
 def blind(me: Party, *, terms: Terms) -> Release:
     """Hash this party's keys, raise them, hide them among dummies in a random order, and send them on."""
-    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
+    chosen = terms.routes(me.roster)
     forms, places = listed_keys(me, terms, tell=chosen.tell)
     exponent = draw_exponent(me.randomness)
     me.keep("exponent", exponent.to_bytes(ELEMENT_BYTES, "big"))
@@ -395,10 +395,10 @@ def blind(me: Party, *, terms: Terms) -> Release:
 @step(cost=RELAYED)
 def raise_lists(me: Party, *, terms: Terms, hop: int) -> Release:
     """Raise the lists that arrived on their way, in their order, to this member's exponent."""
-    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
+    chosen = terms.routes(me.roster)
     exponent = int.from_bytes(me.recall("exponent"), "big")
     collect_places(me)
-    for route in chosen.at(me.name, hop):
+    for route in chosen.through(me.name, hop):
         before = route.owner if hop == 1 else route.hops[hop - 2]
         arrived = check_elements(only(me, f"list {route.number} {terms.digest}", before))
         if len(arrived) != terms.capacity[route.owner]:
@@ -412,7 +412,7 @@ def raise_lists(me: Party, *, terms: Terms, hop: int) -> Release:
 @step(cost=Free("n is public; row numbers are uniformly random; the data parties pay for noisy counts"))
 def number(me: Party, *, terms: Terms) -> Release:
     """At the matcher: compare the tags, draw the order of the cohort, tell each party the rows of its list."""
-    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
+    chosen = terms.routes(me.roster)
     collect_places(me)
 
     def listed(route: Route) -> TaggedList:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from colonnade.alignment.keys import check_rules, normal_forms
 from colonnade.codec import plain
-from colonnade.data.cohort import Cohort, UniformWords
+from colonnade.data.cohort import Cohort, UniformWords, permutation
 from colonnade.durable import canonical
 from colonnade.errors import BadArguments, EmptyParty, KeyProblem, SchemaError, SealBroken, TooFewHolders
 from colonnade.federation.party import Party
@@ -71,13 +71,13 @@ class Routes:
     def of(self, owner: str) -> list[Route]:
         return [route for route in self.routes if route.owner == owner]
 
-    def at(self, member: str, hop: int) -> list[Route]:
+    def through(self, member: str, hop: int) -> list[Route]:
         """The routes on which `member` is hop number `hop` (from 1)."""
         return [route for route in self.routes if len(route.hops) >= hop and route.hops[hop - 1] == member]
 
     def turns(self, member: str) -> list[int]:
         """In which rounds `member` raises others' lists."""
-        return [hop for hop in range(1, self.rounds + 1) if self.at(member, hop)]
+        return [hop for hop in range(1, self.rounds + 1) if self.through(member, hop)]
 
 
 def routes(roster: Roster, *, include: str, matcher: str | None = None) -> Routes:
@@ -125,6 +125,9 @@ class Terms:
 
     def __post_init__(self) -> None:
         Size(MOST_RECORDS, least=1).check(self.capacity, "capacity")
+
+    def routes(self, roster: Roster) -> Routes:
+        return routes(roster, include=self.include, matcher=self.matcher)
 
     @cached_property
     def digest(self) -> str:
@@ -223,17 +226,17 @@ def number_fixed(
     """The records of `include`. `own[P]` is its own list as raised with P, `others[P]` is P's."""
     first = next(iter(own.values()))
     n = int(first.real.sum())
-    mine = np.full(len(first.real), -1, dtype=np.int64)
-    mine[first.real] = permutation(n, randomness)
+    own_rows = np.full(len(first.real), -1, dtype=np.int64)
+    own_rows[first.real] = permutation(n, randomness)
     parties = (include, *others)
     presence = np.zeros((n, len(parties)), dtype=np.bool_)
     presence[:, 0] = True
-    rows = {include: mine}
+    rows = {include: own_rows}
     for column, (party, listed) in enumerate(others.items(), start=1):
         (own_tags, own_places), (tags, places) = own[party].sorted_records(), listed.sorted_records()
         _, left, right = np.intersect1d(own_tags, tags, assume_unique=True, return_indices=True)
         rows[party] = np.full(len(listed.real), -1, dtype=np.int64)
-        rows[party][places[right]] = mine[own_places[left]]
+        rows[party][places[right]] = own_rows[own_places[left]]
         inside = rows[party][rows[party] >= 0]
         if not inside.size:
             raise EmptyParty(
@@ -257,12 +260,3 @@ def number_union(lists: Mapping[str, TaggedList], *, randomness: UniformWords) -
     for column, own_rows in enumerate(rows.values()):
         presence[own_rows[own_rows >= 0], column] = True
     return Numbered(Cohort(tuple(lists), presence), rows)
-
-
-def permutation(n: int, randomness: UniformWords) -> NDArray[np.int64]:
-    """A uniformly random permutation: the ranks of n uniform words, all drawn again in case of a tie."""
-    while True:
-        words = randomness.words(n)
-        order = np.argsort(words, kind="stable")
-        if n < 2 or not np.any(words[order[1:]] == words[order[:-1]]):
-            return order.astype(np.int64)

@@ -1,5 +1,4 @@
-"""An alignment from end to end: open the parties of a local federation unaligned, check their keys, run `Align`; and a
-party's own decision to work on the cohort that an alignment has left at its home."""
+"""An alignment from end to end: open the parties of a local federation unaligned, check their keys, run `Align`."""
 
 from __future__ import annotations
 
@@ -12,11 +11,9 @@ from colonnade.alignment.keys import check_rules, normal_forms
 from colonnade.alignment.method import Align
 from colonnade.data.block import Block
 from colonnade.data.column import Columns
-from colonnade.errors import SchemaError, SourceError
+from colonnade.errors import SchemaError
 from colonnade.federation.config import Spec, capacity_of
 from colonnade.federation.coordinator import Federation
-from colonnade.federation.facts import PublicFacts
-from colonnade.federation.home import Home
 from colonnade.federation.job import Progress
 from colonnade.federation.run_folder import RunFolder
 
@@ -63,21 +60,3 @@ def align(
     with Federation.from_spec(spec, runs=runs, origin=origin, aligned=False) as federation:
         result, run = federation.run(chosen, name=name, progress=progress)
     return result, run
-
-
-def adopt(path: Path) -> int:
-    """Make the cohort that an alignment left in a party's folder the party's own, pin its n, and return n.
-
-    A local federation does this when it is opened. A party that runs by itself does it here, between two openings.
-    """
-    home = Home(path=path)
-    settings = home.settings()
-    columns = Columns.from_toml(path / "columns.toml")
-    block = Block.open(settings["name"], settings["source"], key=settings["key"], columns=columns)
-    alignment = home.aligned.alignment(block.keys)
-    if alignment is None:
-        raise SourceError(f"{path} has no alignment of its present keys; run the alignment, then adopt it.")
-    roster, facts = home.pinned()
-    home.align(alignment, block.keys, cohort=home.aligned.cohort or "")
-    home.pin(roster, PublicFacts(n=alignment.n, columns=facts.columns))
-    return alignment.n

@@ -138,9 +138,9 @@ def profile_from_point(epsilon: float, delta: float) -> PrivacyProfile:
     if not (0 <= epsilon < _LARGEST_EPSILON and 0 <= delta <= 1):
         raise BadPrivacyParameter(f"a claim needs a finite epsilon >= 0 and delta in [0, 1], not {epsilon}, {delta}.")
 
-    def deltas(at: Reals) -> Reals:
-        e = np.minimum(np.asarray(at, dtype=np.float64), epsilon)
-        return np.where(at >= epsilon, delta, 1 - (1 - delta) * (1 + np.exp(e)) / (1 + np.exp(epsilon)))
+    def deltas(epsilons: Reals) -> Reals:
+        e = np.minimum(np.asarray(epsilons, dtype=np.float64), epsilon)
+        return np.where(epsilons >= epsilon, delta, 1 - (1 - delta) * (1 + np.exp(e)) / (1 + np.exp(epsilon)))
 
     def tpr(fpr: Reals) -> Reals:
         q = np.asarray(fpr, dtype=np.float64)
@@ -174,9 +174,9 @@ def profile_from_pld(pld: Any, *, name: str = "PLD") -> PrivacyProfile:
         if e.size == 1:  # dp_accounting is a hundred times faster on a number than on a list of one
             return np.array([pld.get_delta_for_epsilon(float(e[0]))])
         order = np.argsort(e, kind="stable")  # and wants a list in increasing order
-        found = np.empty(e.shape)
-        found[order] = pld.get_delta_for_epsilon(e[order])
-        return found
+        deltas = np.empty(e.shape)
+        deltas[order] = pld.get_delta_for_epsilon(e[order])
+        return deltas
 
     return profile_from_function(delta, name=name)
 
@@ -234,9 +234,9 @@ def _coin_divergence(p: Reals, q: Reals, orders: Reals) -> Reals:
         heads = orders * np.log(p) + (1 - orders) * np.log(q)
         tails = orders * np.log1p(-p) + (1 - orders) * np.log1p(-q)
         renyi = np.logaddexp(heads, tails) / (orders - 1)
-    found = np.where(orders == 1, special.rel_entr(p, q) + special.rel_entr(1 - p, 1 - q), renyi)
+    divergence = np.where(orders == 1, special.rel_entr(p, q) + special.rel_entr(1 - p, 1 - q), renyi)
     # 0 log 0: a NaN can only come from two equal certain coins, whose divergence is 0.
-    return np.where(np.isnan(found), 0.0, found)
+    return np.where(np.isnan(divergence), 0.0, divergence)
 
 
 # --- the event that is tested ----------------------------------------------------------------------------

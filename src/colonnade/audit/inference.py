@@ -150,13 +150,13 @@ def attribute_inference(
         return float(stats.binom.sf(right - 1, trials, allowed_success(values, epsilon=epsilon, delta=delta)))
 
     stated = {"attack": "a hidden attribute", "runs": trials, "right": right, "delta": delta}
-    found = _result(p_value, claimed_epsilon, confidence, **stated)
+    result = _result(p_value, claimed_epsilon, confidence, **stated)
     if claim is None:
-        return found
+        return result
     allowed = allowed_by_curve(values, claim, delta=delta)
     critical = float(stats.binom.isf(1 - confidence, trials, allowed))  # more right guesses than this refute
     return replace(
-        found,
+        result,
         p_value=float(stats.binom.sf(right - 1, trials, allowed)),
         power=None if success is None else float(stats.binom.sf(critical, trials, success)),
     )

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from colonnade.audit.bounds import (
     CONFIDENCE,
@@ -40,7 +39,6 @@ from colonnade.errors import BadPrivacyParameter
 from colonnade.privacy.randomness import Randomness
 
 Data = TypeVar("Data")
-Norm = Literal["l1", "l2", "linf"] | Callable[[NDArray[Any]], float]
 
 _ROUNDING = 1e-12
 
@@ -89,8 +87,8 @@ class AuditResult:
     @property
     def threshold(self) -> float | None:
         """The threshold of the event that refutes the claim, or else of the one chosen to."""
-        told = [f for f in self.findings if f.refutes] or self.findings
-        return told[0].event.threshold if told else None
+        findings = [f for f in self.findings if f.refutes] or self.findings
+        return findings[0].event.threshold if findings else None
 
     def __str__(self) -> str:
         verdict = "REFUTED" if self.refuted else "not refuted"

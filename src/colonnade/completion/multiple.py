@@ -313,7 +313,7 @@ def complete_draws(
         match = drawing.donors(0, watched, np.ones((watched.size, len(names)), dtype=np.bool_), complete)
         hidden = table.layout.encode({name: me.column(name)[match[:, k]] for k, name in enumerate(names)})
     me.keep(DRAWN, {"rows": rows, "donors": donors})
-    told = quality.summary(
+    summary = quality.summary(
         table.layout,
         hidden,
         table.truth[watched],
@@ -324,7 +324,7 @@ def complete_draws(
         **_written(me, table, rows, lost, donors, file_format),
         "completed": int(table.lacking.size),
         "cells": int(empty.sum()),
-        "quality": told,
+        "quality": summary,
     }
     return Release(value, "how many records and empty cells were drawn, and how near to the truth on hidden ones")
 

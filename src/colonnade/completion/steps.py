@@ -136,10 +136,10 @@ def filled_cells(table: OwnTable, predicted: Matrix, draw: np.random.Generator |
     layout, width = table.layout, table.layout.width
     complete = table.present[~np.isnan(table.seen[table.present]).any(axis=1)]
     residuals = table.seen[complete] - predicted[np.searchsorted(table.present, complete)]
-    spread = np.zeros((width, width))
+    covariance = np.zeros((width, width))
     if len(complete) >= FEWEST_RESIDUALS * width:
-        spread = residuals.T.astype(np.float64) @ residuals / len(complete)
-    ridge = 1e-6 * max(float(np.trace(spread)) / max(width, 1), 1e-9)
+        covariance = residuals.T.astype(np.float64) @ residuals / len(complete)
+    ridge = 1e-6 * max(float(np.trace(covariance)) / max(width, 1), 1e-9)
     filled = table.truth[table.gaps].astype(np.float64)
     centre = predicted[np.searchsorted(table.present, table.gaps)].astype(np.float64)
     empty = np.isnan(filled)
@@ -149,8 +149,8 @@ def filled_cells(table: OwnTable, predicted: Matrix, draw: np.random.Generator |
             pattern.nonzero()[0],
             (~pattern).nonzero()[0],
         )
-        among = spread[np.ix_(known, known)] + ridge * np.eye(len(known))
-        slopes = np.linalg.solve(among, spread[np.ix_(known, lost)])
+        among = covariance[np.ix_(known, known)] + ridge * np.eye(len(known))
+        slopes = np.linalg.solve(among, covariance[np.ix_(known, lost)])
         expected = centre[np.ix_(rows, lost)] + (filled - centre)[np.ix_(rows, known)] @ slopes
         if draw is not None and len(complete):
             donors = residuals[draw.integers(len(complete), size=len(rows))]

@@ -76,18 +76,18 @@ class Block:
         columns' own `ignore` names it. Several rows of one key become one where the columns say how.
         """
         source = without(source, {*ignore, *columns.ignore})
-        mine = _own_columns(party, source, key=key, columns=columns).ignoring(ignore)
-        mine.confirmed()
-        source = with_one_row(source, key, mine)
+        own = _own_columns(party, source, key=key, columns=columns).ignoring(ignore)
+        own.confirmed()
+        source = with_one_row(source, key, own)
         where = f"party {party!r}, key {key!r}"
         parts: list[NDArray[Any]] = []
         missing, records = 0, 0
-        faults = {name: Faults() for name in mine}
-        for frame in source.chunks([key, *mine], rows=rows or chunk_rows(1 + len(mine))):
+        faults = {name: Faults() for name in own}
+        for frame in source.chunks([key, *own], rows=rows or chunk_rows(1 + len(own))):
             part, keyless = read_keys(frame[key], where=where)
             parts.append(part)
             missing, records = missing + keyless, records + len(frame)
-            for name, column in mine.items():
+            for name, column in own.items():
                 faults[name] += column.read(frame[name])[1]
         if records == 0:
             raise EmptyParty(f"party {party!r}: {source.description} has no records; load at least one.")
@@ -96,9 +96,9 @@ class Block:
         inner = source.source if isinstance(source, OnCluster) else source
         for name, rows_faults in inner.faults.items() if isinstance(inner, OneRow) else ():
             faults[name] += rows_faults
-        _refuse_faults(party, mine, faults)
-        notes = tuple(note for name, column in mine.items() for note in column.notes(faults[name]))
-        return cls(party, key, mine, source, keys, notes)
+        _refuse_faults(party, own, faults)
+        notes = tuple(note for name, column in own.items() for note in column.notes(faults[name]))
+        return cls(party, key, own, source, keys, notes)
 
     def chunks(
         self, names: Sequence[str] | None = None, *, rows: int | None = None
@@ -173,9 +173,9 @@ def _own_columns(party: str, source: Source, *, key: str, columns: Columns) -> C
                 f"party {party!r}: the column {name!r} is not declared; declare it in columns.toml, or leave it out "
                 f"with the line `ignore = [{quoted_text(name)}]` at its top ({columns.suggestion(name)})"
             )
-    mine = columns.select(name for name in columns if name in set(available))
-    _refuse_types(party, source, mine)
-    return mine
+    own = columns.select(name for name in columns if name in set(available))
+    _refuse_types(party, source, own)
+    return own
 
 
 def _refuse_types(party: str, source: Source, columns: Columns) -> None:

@@ -16,10 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 import colonnade
-from colonnade.data.sources import ROWS, Source, Typed
+from colonnade.data.sources import DerivedSource, Source
 from colonnade.errors import ColonnadeError, SourceError, VersionMismatch
 
 PATIENCE = 15
@@ -150,22 +148,9 @@ def _loopback(place: str) -> bool:
         return host == "localhost"
 
 
-@dataclass(frozen=True, eq=False)
-class OnCluster:
+class OnCluster(DerivedSource):
     """A source whose statistics are computed on a cluster. Rows that are read here come from the source itself."""
 
-    source: Source
-    cluster: Cluster
-
-    @property
-    def description(self) -> str:
-        return self.source.description
-
-    def names(self) -> list[str]:
-        return self.source.names()
-
-    def unfit(self) -> dict[str, str]:
-        return self.source.unfit() if isinstance(self.source, Typed) else {}
-
-    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
-        return self.source.chunks(names, rows=rows)
+    def __init__(self, source: Source, cluster: Cluster) -> None:
+        super().__init__(source)
+        self.cluster = cluster

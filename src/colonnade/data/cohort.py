@@ -154,7 +154,7 @@ def join_in_the_clear(
     deciding = list(checked.values()) if include == "union" else [checked[include]]
     distinct = pd.unique(np.concatenate(deciding))
     records = pd.Index(distinct, dtype=distinct.dtype)
-    order = _permutation(len(records), randomness)
+    order = permutation(len(records), randomness)
     presence = np.zeros((len(records), len(parties)), dtype=np.bool_)
     alignments: dict[str, Alignment] = {}
     for column, (party, values) in enumerate(checked.items()):
@@ -191,7 +191,7 @@ def _checked(party: str, values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
     return keys
 
 
-def _permutation(n: int, randomness: UniformWords) -> NDArray[np.int64]:
+def permutation(n: int, randomness: UniformWords) -> NDArray[np.int64]:
     """A uniformly random permutation: the ranks of n uniform words, all drawn again in case of a tie.
 
     Given that the words differ, every order of them is equally likely, so the permutation is exactly uniform. A tie

@@ -11,8 +11,6 @@ import hashlib
 import itertools
 import json
 import math
-import re
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -26,6 +24,7 @@ from numpy.typing import NDArray
 
 from colonnade.codec import nearest
 from colonnade.data import encoding
+from colonnade.data.columns_toml import columns_text, key_text, parse_columns, value_text
 from colonnade.data.dates import (
     STEPS,
     Step,
@@ -36,7 +35,7 @@ from colonnade.data.dates import (
     read_dates,
     steps_between,
 )
-from colonnade.data.encoding import Category, Faults, Spelling, as_float, quoted_text
+from colonnade.data.encoding import Category, Faults, Spelling, as_float, is_text, quoted_text
 from colonnade.errors import (
     ColumnConflict,
     DomainError,
@@ -47,7 +46,7 @@ from colonnade.errors import (
     UnknownColumn,
 )
 
-__all__ = ["Category", "Column", "Columns", "Kind", "KINDS"]
+__all__ = ["Category", "Column", "Columns", "Kind", "KINDS", "value_text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -619,11 +618,11 @@ def checked_bounds(name: str, kind: str, lower: object, upper: object) -> tuple[
     return low, high
 
 
-def checked_cuts(name: str, given: object, lower: float, upper: float) -> tuple[float, ...]:
+def checked_cuts(name: str, stated: object, lower: float, upper: float) -> tuple[float, ...]:
     """Inner cut points: increasing, strictly inside the bounds."""
-    if not isinstance(given, tuple):
+    if not isinstance(stated, tuple):
         refuse(name, "cuts", "is not a list of numbers", "write for example `cuts = [0.0, 0.5]`")
-    inner = tuple(_number(name, "cuts", cut) for cut in given)
+    inner = tuple(_number(name, "cuts", cut) for cut in stated)
     if not inner or any(left >= right for left, right in itertools.pairwise((lower, *inner, upper))):
         cure = f"list increasing numbers strictly between {lower:g} and {upper:g}, or delete the line"
         refuse(name, "cuts", "is not increasing inside the bounds", cure, DomainError)
@@ -723,16 +722,6 @@ def checked_categories(column: Column) -> tuple[Category, ...]:
     return plain
 
 
-def is_text(value: object) -> bool:
-    """A text that is not empty and is valid Unicode: a lone surrogate cannot be written to a file."""
-    if not isinstance(value, str):
-        return False
-    try:
-        return bool(value.encode())
-    except UnicodeEncodeError:
-        return False
-
-
 def _fits(number: int) -> bool:
     return -(2**63) <= number < 2**63
 
@@ -746,124 +735,3 @@ def _number(name: str, field: str, value: object) -> float:
     if not math.isfinite(number):
         refuse(name, field, f"is {value!r}", "write a finite number", DomainError)
     return number
-
-
-# --- columns.toml: plain values from text and back; what the values mean is the business of `Column` -------
-#
-# ```toml
-# [columns.roa]
-# kind = "continuous"
-# lower = -1.0
-# upper = 1.0
-# ```
-
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def parse_columns(text: str, *, where: str = "columns.toml") -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The columns of a columns.toml in their order, each as its fields and its name; and what to ignore, with reasons.
-
-    A column is a section [columns.NAME], or [[columns]] with a field `name`.
-    """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        twice = re.search(r"Cannot declare \('columns', (.*)\) twice", str(error))
-        if twice:
-            name = twice[1].rstrip(",")
-            raise DuplicateColumn(f"{where} has the column {name} twice; delete one of the two. ({error})") from None
-        raise SchemaError(f"{where} is not valid TOML; correct it where the parser stopped: {error}.") from None
-    for name in document:
-        if name not in ("columns", "ignore"):
-            raise SchemaError(
-                f"{where} has an unknown section {name!r}; it has [columns.<name>] for each column, and `ignore`."
-                f"{nearest(name, ('columns', 'ignore'))}"
-            )
-    columns = document.get("columns", {})
-    if not isinstance(columns, dict | list) or not columns:
-        raise SchemaError(f"{where} declares no column; add a section [columns.<name>] for each.")
-    listed = _listed(columns, where) if isinstance(columns, list) else _titled(columns, where)
-    ignore = _ignored(document.get("ignore", ()), where)
-    for stated in listed:
-        if stated["name"] in ignore:
-            raise SchemaError(f"{where} declares {stated['name']!r} and ignores it; delete one of the two.")
-    return listed, ignore
-
-
-def _titled(columns: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    for name, stated in columns.items():
-        if not isinstance(stated, dict):
-            raise SchemaError(
-                f"{where}: {name!r} is a value under [columns]; make it a section [columns.{key_text(name)}]."
-            )
-        if "name" in stated:
-            raise SchemaError(
-                f"{where}: column {name!r} has a field 'name'; delete it, the section's title is the name."
-            )
-    return [{"name": name, **stated} for name, stated in columns.items()]
-
-
-def _listed(columns: list[Any], where: str) -> list[dict[str, Any]]:
-    for stated in columns:
-        if not isinstance(stated, dict) or not is_text(stated.get("name")):
-            raise SchemaError(
-                f"{where}: a section [[columns]] has no name; add `name = ...`, or write [columns.<name>]."
-            )
-    return columns
-
-
-def _ignored(stated: Any, where: str) -> dict[str, str]:
-    names = dict(stated) if isinstance(stated, dict) else dict.fromkeys(stated, "") if _is_list(stated) else None
-    if names is None or not all(isinstance(reason, str) for reason in names.values()):
-        raise SchemaError(
-            f'{where}: ignore is a list of names, ignore = ["note"], or a section [ignore] with a reason for each, '
-            'note = "free text".'
-        )
-    return names
-
-
-def _is_list(stated: Any) -> bool:
-    return isinstance(stated, list | tuple) and all(isinstance(name, str) for name in stated)
-
-
-def columns_text(
-    columns: Iterable[Mapping[str, Any]],
-    *,
-    comments: Mapping[str, str] | None = None,
-    ignore: Mapping[str, str] | None = None,
-) -> str:
-    """The text of a columns.toml, with an optional comment under a column's title."""
-    sections = []
-    if ignore:
-        reasons = "".join(f"{key_text(name)} = {value_text(reason)}\n" for name, reason in ignore.items())
-        sections.append(f"[ignore]\n{reasons}")
-    for column in columns:
-        lines = [f"[columns.{key_text(column['name'])}]"]
-        if comments and column["name"] in comments:
-            lines.append(f"# {comments[column['name']]}")
-        for field, value in column.items():
-            if column["kind"] == "count" and field in ("lower", "upper"):
-                value = int(value)
-            if field != "name":
-                lines.append(f"{field} = {value_text(value)}")
-        sections.append("\n".join(lines) + "\n")
-    return "\n".join(sections)
-
-
-def key_text(name: str) -> str:
-    """A name as a TOML key: bare where TOML allows it, else quoted."""
-    return name if _BARE.fullmatch(name) else value_text(name)
-
-
-def value_text(value: object) -> str:
-    """A plain value as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return quoted_text(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(value_text(item) for item in value)}]"
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key_text(name)} = {value_text(item)}' for name, item in value.items())} }}"
-    return repr(value)

@@ -29,7 +29,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from colonnade.data.column import EXACT, Column, Columns, Kind, columns_text
+from colonnade.data.column import EXACT, Column, Columns, Kind
+from colonnade.data.columns_toml import columns_text
 from colonnade.data.dates import Step
 from colonnade.data.encoding import MARKERS, normal_text, quoted_text
 from colonnade.data.keys import key_name, read_keys, with_key
@@ -170,9 +171,9 @@ class Draft(Viewed):
         return [f"Rows without a key are left out, by `require` in the source: {', '.join(keyless)}."]
 
     def _section(self, party: str) -> Section:
-        mine = [finding for finding in self.findings if finding.party == party and finding.column is not None]
-        rows = tuple((finding.name, finding.why, finding.confirm) for finding in mine)
-        figures = tuple(finding.figure for finding in mine if finding.figure is not None)
+        own = [finding for finding in self.findings if finding.party == party and finding.column is not None]
+        rows = tuple((finding.name, finding.why, finding.confirm) for finding in own)
+        figures = tuple(finding.figure for finding in own if finding.figure is not None)
         reasons = Table(title=f"Guesses of {party}", head=("column", "guessed because", "to confirm"), rows=rows)
         blocks: list[Block] = [reasons]
         most = max(PICTURES // len(self.tables), 1)

@@ -320,6 +320,16 @@ MARKERS = frozenset(
 """What tables write into a cell that is empty."""
 
 
+def is_text(value: object) -> bool:
+    """A text that is not empty and is valid Unicode: a lone surrogate cannot be written to a file."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def quoted_text(text: str) -> str:
     """A text as TOML writes it."""
     # A JSON string is a TOML basic string, but for DEL, which TOML wants escaped too.

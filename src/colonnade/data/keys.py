@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.data.cluster import OnCluster
-from colonnade.data.sources import ROWS, Divisible, Source, Typed
+from colonnade.data.sources import ROWS, DerivedSource, Divisible, Source
 from colonnade.errors import KeyProblem
 
 _CURE = "convert the keys to integers (int64) or to text, the same way at every party"
@@ -89,32 +89,26 @@ def key_name(key: str | Sequence[str]) -> str:
     return key if isinstance(key, str) else " + ".join(key)
 
 
-class CompositeKey:
+class CompositeKey(DerivedSource):
     """A source with one more column, made of several: the composite key. The parts are no columns of the block."""
 
     def __init__(self, source: Source, parts: Sequence[str]) -> None:
         if len(parts) < 2 or len(set(parts)) < len(parts):
             raise KeyProblem("a composite key names at least two different columns; write one name otherwise.")
-        self._source, self._parts = source, tuple(parts)
+        super().__init__(source)
+        self._parts = tuple(parts)
         self._name = key_name(parts)
 
-    @property
-    def description(self) -> str:
-        return self._source.description
-
     def names(self) -> list[str]:
-        available = self._source.names()
+        available = self.source.names()
         absent = [part for part in self._parts if part not in available]
         if absent:
             raise KeyProblem(f"{self.description} has no key column {absent[0]!r}; it has {', '.join(available)}.")
         return [self._name, *(name for name in available if name not in self._parts)]
 
-    def unfit(self) -> dict[str, str]:
-        return self._source.unfit() if isinstance(self._source, Typed) else {}
-
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         others = [name for name in names if name != self._name]
-        for frame in self._source.chunks([*self._parts, *others], rows=rows):
+        for frame in self.source.chunks([*self._parts, *others], rows=rows):
             keyed = frame[others].copy(deep=False)
             keyed[self._name] = self._joined(frame)
             yield keyed[list(names)]
@@ -142,8 +136,8 @@ class DivisibleCompositeKey(CompositeKey):
     """The same on a source that can be read in pieces."""
 
     def pieces(self, rows: int) -> Iterator[tuple[int, Source]]:
-        assert isinstance(self._source, Divisible)
-        for count, piece in self._source.pieces(rows):
+        assert isinstance(self.source, Divisible)
+        for count, piece in self.source.pieces(rows):
             yield count, CompositeKey(piece, self._parts)
 
 

@@ -17,33 +17,25 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from colonnade.data.cluster import OnCluster
-from colonnade.data.column import Column, Columns, key_text
+from colonnade.data.column import Column, Columns
+from colonnade.data.columns_toml import key_text
 from colonnade.data.dates import read_dates
 from colonnade.data.encoding import EMPTY, Faults, read_numbers
 from colonnade.data.keys import check_keys, join_keys, read_keys
-from colonnade.data.sources import ROWS, Source, Typed, positions
+from colonnade.data.sources import ROWS, DerivedSource, Source, positions
 from colonnade.errors import KeyProblem, SchemaError
 
 Reals = NDArray[np.float64]
 
 
-class OneRow:
+class OneRow(DerivedSource):
     """A source with one row for each key, made of one that may have several."""
 
     def __init__(self, source: Source, key: str, columns: Columns) -> None:
-        self._source, self._key, self._columns = source, key, columns
+        super().__init__(source)
+        self._key, self._columns = key, columns
         self.faults: dict[str, Faults] = {}
         """Of the latest reading: cells of rows that could not be read, which no person's value shows."""
-
-    @property
-    def description(self) -> str:
-        return self._source.description
-
-    def names(self) -> list[str]:
-        return self._source.names()
-
-    def unfit(self) -> dict[str, str]:
-        return self._source.unfit() if isinstance(self._source, Typed) else {}
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         positions(self.names(), names, self.description)
@@ -55,7 +47,7 @@ class OneRow:
         values = {name: _Folded(column) for name, column in wanted.items()}
         self.faults = {name: Faults() for name in wanted}
         count = 0
-        for frame in self._source.chunks(asked, rows=rows):
+        for frame in self.source.chunks(asked, rows=rows):
             person, new = self._persons(frame[self._key], persons)
             parts.append(new)
             ordered = {name: self._order(name, frame[name]) for name in orders}

@@ -305,36 +305,47 @@ class DuckDBSource:
             yield from _frames(open_reader(rows), names, rows)
 
 
-# --- columns that no one uses: identifiers, free text -----------------------------------------------------------
+# --- sources made of others -------------------------------------------------------------------------------------
 
 
-class Without:
+class DerivedSource:
+    """Another source seen in another way; a subclass says in which."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def description(self) -> str:
+        return self.source.description
+
+    def names(self) -> list[str]:
+        return self.source.names()
+
+    def unfit(self) -> dict[str, str]:
+        return self.source.unfit() if isinstance(self.source, Typed) else {}
+
+    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+        return self.source.chunks(names, rows=rows)
+
+
+class Without(DerivedSource):
     """A source some of whose columns are not offered: no block has them, and none need be declared. A rule for a
     person's several rows may still go by one of them."""
 
     def __init__(self, source: Source, names: Collection[str]) -> None:
-        self._source, self._ignored = source, frozenset(names)
-
-    @property
-    def description(self) -> str:
-        return self._source.description
+        super().__init__(source)
+        self._ignored = frozenset(names)
 
     def names(self) -> list[str]:
-        return [name for name in self._source.names() if name not in self._ignored]
-
-    def unfit(self) -> dict[str, str]:
-        return self._source.unfit() if isinstance(self._source, Typed) else {}
-
-    def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
-        return self._source.chunks(names, rows=rows)
+        return [name for name in self.source.names() if name not in self._ignored]
 
 
 class DivisibleWithout(Without):
     """The same of a source that can be read in pieces."""
 
     def pieces(self, rows: int) -> Iterator[tuple[int, Source]]:
-        assert isinstance(self._source, Divisible)
-        for count, piece in self._source.pieces(rows):
+        assert isinstance(self.source, Divisible)
+        for count, piece in self.source.pieces(rows):
             yield count, Without(piece, self._ignored)
 
 
@@ -349,25 +360,16 @@ def without(source: Source, names: Collection[str]) -> Source:
     return DivisibleWithout(source, names) if isinstance(source, Divisible) else Without(source, names)
 
 
-class Requiring:
+class Requiring(DerivedSource):
     """A source without the rows in which one of these columns is empty: those without a key, say."""
 
     def __init__(self, source: Source, names: Sequence[str]) -> None:
-        self._source, self._required = source, tuple(names)
-
-    @property
-    def description(self) -> str:
-        return self._source.description
-
-    def names(self) -> list[str]:
-        return self._source.names()
-
-    def unfit(self) -> dict[str, str]:
-        return self._source.unfit() if isinstance(self._source, Typed) else {}
+        super().__init__(source)
+        self._required = tuple(names)
 
     def chunks(self, names: Sequence[str], *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
         asked = list(dict.fromkeys([*names, *self._required]))
-        for frame in self._source.chunks(asked, rows=rows):
+        for frame in self.source.chunks(asked, rows=rows):
             filled = (frame[list(self._required)].notna() & (frame[list(self._required)] != "")).all(axis=1)
             yield frame.loc[filled.to_numpy(dtype=bool), list(names)].reset_index(drop=True)
 

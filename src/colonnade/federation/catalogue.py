@@ -208,5 +208,5 @@ def check_installed(packages: Sequence[str], what: str) -> None:
         raise RunError(
             f"{what} needs {' and '.join(absent)}, which this installation lacks; nothing was spent. Install"
             f" colonnade[{extras}].",
-            told=f"it lacks {' and '.join(absent)}; install colonnade[{extras}] there.",
+            disclosed=f"it lacks {' and '.join(absent)}; install colonnade[{extras}] there.",
         )

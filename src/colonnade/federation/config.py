@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from colonnade.codec import bare, hints_of, nearest, record
-from colonnade.data.column import Columns, key_text, value_text
+from colonnade.data.column import Columns
+from colonnade.data.columns_toml import key_text, value_text
 from colonnade.data.sources import check_fields, named_source
 from colonnade.durable import check_name
 from colonnade.errors import BadArguments, RosterError, SchemaError

@@ -357,10 +357,10 @@ def certificates(credentials: Path, *, role: Role, name: str, dialled: str | Non
     """The own certificate: chain, time, key, role; for a coordinator also the name that parties dial."""
     authority = read_certificate(credentials / AUTHORITY)
     yield from _lasting(authority, "the authority's certificate", "have the authority made again and pass it on")
-    mine = read_certificate(credentials / CERTIFICATE)
+    certificate = read_certificate(credentials / CERTIFICATE)
     what = f"the certificate of {name}"
     try:
-        mine.verify_directly_issued_by(authority)
+        certificate.verify_directly_issued_by(authority)
         yield fine("certificates", f"{what} was signed by the authority in {AUTHORITY}.")
     except (InvalidSignature, ValueError, TypeError):
         yield fault(
@@ -368,17 +368,17 @@ def certificates(credentials: Path, *, role: Role, name: str, dialled: str | Non
             f"{what} was not signed by the authority in {credentials / AUTHORITY}; get both files from the authority"
             " again.",
         )
-    yield from _lasting(mine, what, "have the authority sign the request again")
-    yield from _key_fits(credentials, mine, what)
+    yield from _lasting(certificate, what, "have the authority sign the request again")
+    yield from _key_fits(credentials, certificate, what)
     wanted = ExtendedKeyUsageOID.CLIENT_AUTH if role == "party" else ExtendedKeyUsageOID.SERVER_AUTH
     try:
-        usage = list(mine.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        usage = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:
         usage = []
     if wanted not in usage:
         yield fault("certificates", f"{what} is not a {role}'s; have it signed with --role {role}.")
     if dialled is not None:
-        yield from _names_host(mine, dialled)
+        yield from _names_host(certificate, dialled)
 
 
 def _lasting(certificate: x509.Certificate, what: str, cure: str) -> Iterator[Finding]:

@@ -191,13 +191,13 @@ def prepare(file: PartyFile) -> Consortium:
     """
     agreed = Consortium.from_toml(file.consortium, authority=file.credentials / AUTHORITY)
     home = Home(path=file.home)
-    mine = agreed.roster.member(file.name)
-    if home.identity().public != mine.public_key:
+    member = agreed.roster.member(file.name)
+    if home.identity().public != member.public_key:
         raise RosterError(
             f"the certificate of {file.name!r} in {file.consortium} holds another sealing key than {file.home};"
             " have the authority sign this party's own request."
         )
-    if mine.owns_data != (file.source is not None):
+    if member.owns_data != (file.source is not None):
         raise RosterError(f"{file.name!r} has a source in party.toml and columns in consortium.toml, or neither.")
     n = home.aligned_n
     declared = agreed.columns.get(file.name)

@@ -114,9 +114,9 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, declared in self.declared().items():
-            given = getattr(self, name)
-            value = convert(given, declared.hint, name)
-            if value is not given:
+            stated = getattr(self, name)
+            value = convert(stated, declared.hint, name)
+            if value is not stated:
                 object.__setattr__(self, name, value)
             declared.option.check(name, value)
         for name, declared in self.declared().items():
@@ -154,15 +154,15 @@ class Options:
         return self
 
     @classmethod
-    def _known(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _known(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
         known = cls.declared()
-        for name in given:
+        for name in params:
             if name not in known:
                 raise BadArguments(
                     f"{cls.__name__} has no option {name!r}; it has {', '.join(sorted(known))}."
                     f"{nearest(str(name), known)}"
                 )
-        return given
+        return params
 
     # --- as data ------------------------------------------------------------------------------------------------
 

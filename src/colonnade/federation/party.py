@@ -180,16 +180,17 @@ class Party(Workplace):
                 self._log.warning(
                     "%s %s/%s refused (%s): %s", request.kind, request.job, request.seq, error.code, error
                 )
-                told = error.told if self.policy.tells == "names" and request.kind in ("check", "propose") else ""
-                return self._refuse(request, data, error.code, told)
+                tells = self.policy.tells == "names" and request.kind in ("check", "propose")
+                return self._refuse(request, data, error.code, error.disclosed if tells else "")
             except Exception:
                 self._log.exception("%s %s/%s failed", request.kind, request.job, request.seq)
                 return self._refuse(request, data, StepFailed.code)
 
-    def _refuse(self, request: Request, data: bytes, code: str, told: str = "") -> bytes:
-        reply = Reply(value=told or None, error=code).encode()
+    def _refuse(self, request: Request, data: bytes, code: str, disclosed: str = "") -> bytes:
+        reply = Reply(value=disclosed or None, error=code).encode()
         try:
-            self._record(request, data, reply, kind="error", discloses=f"error code {code}{told and f': {told}'}")
+            discloses = f"error code {code}: {disclosed}" if disclosed else f"error code {code}"
+            self._record(request, data, reply, kind="error", discloses=discloses)
         except ColonnadeError as error:
             # Unrecorded, the code of a step must not leave: perhaps its debit is not on the disk either.
             self._log.warning("the refusal (%s) could not be recorded: %s", code, error)
@@ -242,7 +243,7 @@ class Party(Workplace):
             "simulation": self.simulation,
         }
         if not request.job:  # a greeting, not a roll-call
-            value["heads"] = [told for told in self.heads.longest() if told["party"] != self.name]
+            value["heads"] = [head for head in self.heads.longest() if head["party"] != self.name]
         reply = Reply(value=value).encode()
         discloses = "public facts: version, roster, columns; the heads that others have signed for all members"
         self._record(request, data, reply, kind="hello", discloses=discloses)

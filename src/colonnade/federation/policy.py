@@ -73,8 +73,8 @@ class Policy:
             return "waiting"
         if self.methods is not None and plan.method not in self.methods:
             return "waiting"
-        mine = tuple(facts.columns.get(party, ()))
-        if self.columns is not None and not set(columns_of(plan, mine)) <= set(self.columns):
+        own = tuple(facts.columns.get(party, ()))
+        if self.columns is not None and not set(columns_of(plan, own)) <= set(self.columns):
             return "waiting"
         return "approved"
 
@@ -89,7 +89,7 @@ class Policy:
         return record(cls, renamed, "the policy in party.json")
 
 
-def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
+def columns_of(plan: Plan, own: Sequence[str]) -> tuple[str, ...]:
     """Which of a party's columns a job may read, by the options that its method declares to name columns; all of them
     if it leaves the choice open. A job that reads another column after all is refused at the border
     (`Workplace.chunks`), also where an operator approved it."""
@@ -98,7 +98,7 @@ def columns_of(plan: Plan, mine: Sequence[str]) -> tuple[str, ...]:
         named, out = method.reads(), method.left_out()
     except Exception:  # options are a stranger's: what cannot be read may read everything
         named, out = None, ()
-    return tuple(name for name in mine if name not in out and (named is None or name in named))
+    return tuple(name for name in own if name not in out and (named is None or name in named))
 
 
 # --- the plan that a party makes itself ----------------------------------------------------------------------

@@ -28,7 +28,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from colonnade.data.block import Block
-from colonnade.data.column import Columns, key_text, value_text
+from colonnade.data.column import Columns
+from colonnade.data.columns_toml import key_text, value_text
 from colonnade.data.draft import draft
 from colonnade.data.sources import sniffed
 from colonnade.durable import canonical, check_name, private_folder

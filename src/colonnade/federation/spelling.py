@@ -61,11 +61,11 @@ def _form(kind: Any) -> str:
     return {int: "INTEGER", float: "NUMBER", str: "TEXT", bool: "true|false"}.get(kind, "JSON")
 
 
-def read(declared: Declared, given: str | list[str] | bool) -> Any:
+def read(declared: Declared, stated: str | list[str] | bool) -> Any:
     """The value that the texts after a flag state; `BadArguments` if they state none of the option's type."""
-    if isinstance(given, bool):
-        return given
-    texts = [given] if isinstance(given, str) else list(given)
+    if isinstance(stated, bool):
+        return stated
+    texts = [stated] if isinstance(stated, str) else list(stated)
 
     def rank(kind: Any) -> int:
         """Which type is tried first: text is always one, and a list of texts nearly always."""

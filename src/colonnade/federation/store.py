@@ -194,14 +194,10 @@ class Store:
 
     # closing
 
-    def close_job(self, job: str) -> None:
-        """Forget payloads, keep hashes."""
-        self.forget(job)
-        self.clear(job)
-
     def forget(self, job: str) -> None:
-        """The first half of closing, which may be part of a transaction: what steps kept (shares, say) is overwritten.
-        Replies are not: they are what left anyway, or sealed, and overwriting takes as long as writing did."""
+        """The first half of closing a job, which may be part of a transaction: payloads go, hashes stay. What steps
+        kept (shares, say) is overwritten. Replies are not: they are what left anyway, or sealed, and overwriting takes
+        as long as writing did."""
         self._forget([job], "ended" if self.state(job) == "ended" else "closed")
 
     def clear(self, job: str) -> None:
@@ -212,7 +208,7 @@ class Store:
         shutil.rmtree(self.scratch(job), ignore_errors=True)
 
     def end_job(self, job: str, maker: Maker) -> None:
-        """Like `close_job`, by this party itself; the party may be serving in another process."""
+        """Close a job by this party itself; the party may be serving in another process."""
         with self.database.transaction():
             if self.state(job) not in ("waiting", "approved"):
                 raise NotApproved(f"job {job} is not under way here; those that are: {', '.join(self.open_jobs())}.")

@@ -197,9 +197,9 @@ def principal_components(
             row -= value * mean
     deviation, hidden = np.ones(len(names)), np.zeros(len(names), dtype=bool)
     if scale:
-        spread = np.diag(matrix)
-        hidden = spread <= 2 * second.noise_sd
-        deviation = np.sqrt(np.maximum(spread, 2 * second.noise_sd))
+        variances = np.diag(matrix)
+        hidden = variances <= 2 * second.noise_sd
+        deviation = np.sqrt(np.maximum(variances, 2 * second.noise_sd))
         deviation[deviation == 0] = 1.0
         for row, own in zip(matrix, deviation, strict=True):
             row /= own * deviation

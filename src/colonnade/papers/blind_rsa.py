@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from numpy.typing import NDArray
 
 from colonnade.alignment.align import RELAYED, Aligning, AlignmentMethod, disclosure
-from colonnade.alignment.lists import Route, Routes, Terms, collect_places, listed_keys, only, routes
+from colonnade.alignment.lists import Route, Routes, Terms, collect_places, listed_keys, only
 from colonnade.errors import BadArguments, SecureError
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
@@ -144,7 +144,7 @@ def _pair(chosen: Routes, signer: str) -> tuple[Route, Route]:
 @step(cost=Free("a modulus made for this job"))
 def offer_key(me: Party, *, terms: Terms) -> Release:
     """A signer makes a key for this job."""
-    check_star(routes(me.roster, include=terms.include, matcher=terms.matcher))
+    check_star(terms.routes(me.roster))
     signer = Signer.generate()
     me.keep("signer", signer.to_list())
     me.send(terms.matcher, f"modulus {terms.digest}", signer.modulus.to_bytes(width(signer.modulus), "big"))
@@ -154,7 +154,7 @@ def offer_key(me: Party, *, terms: Terms) -> Release:
 @step(cost=disclosure)
 def blind_keys(me: Party, *, terms: Terms) -> Release:
     """The matcher blinds its keys for each signer; dummies are random numbers."""
-    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
+    chosen = terms.routes(me.roster)
     forms, places = listed_keys(me, terms, tell=chosen.tell)
     for signer, raw in me.received(f"modulus {terms.digest}").items():
         modulus = check_modulus(raw)
@@ -170,7 +170,7 @@ def blind_keys(me: Party, *, terms: Terms) -> Release:
 @step(cost=disclosure)
 def sign_blinded(me: Party, *, terms: Terms) -> Release:
     """A signer signs the matcher's list and sends the tags of its own keys, among dummies, in a random order."""
-    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
+    chosen = terms.routes(me.roster)
     signer = Signer.from_list(me.recall("signer"))
     blinded = from_rows(
         only(me, f"blinded {terms.digest}", terms.matcher), signer.modulus, count=terms.capacity[terms.matcher]
@@ -191,7 +191,7 @@ def sign_blinded(me: Party, *, terms: Terms) -> Release:
 @step(cost=RELAYED)
 def unblind_signed(me: Party, *, terms: Terms) -> Release:
     """The matcher unblinds its own tags and puts them where `number` looks for them."""
-    chosen = routes(me.roster, include=terms.include, matcher=terms.matcher)
+    chosen = terms.routes(me.roster)
     collect_places(me)
     places = me.recall("places")
     for signer, rows in me.received(f"signed {terms.digest}").items():
@@ -199,9 +199,9 @@ def unblind_signed(me: Party, *, terms: Terms) -> Release:
         modulus = check_modulus(raw)
         signed = from_rows(rows, modulus, count=terms.capacity[me.name])
         factors, blinded = (from_rows(part, modulus, count=len(places)) for part in (factor_rows, blinded_rows))
-        mine = unblind([signed[place] for place in places.tolist()], blinded, factors, modulus, domain=me.job)
+        unblinded = unblind([signed[place] for place in places.tolist()], blinded, factors, modulus, domain=me.job)
         tags = np.zeros((terms.capacity[me.name], TAG_BYTES), dtype=np.uint8)
-        tags[places] = np.frombuffer(b"".join(mine), dtype=np.uint8).reshape(-1, TAG_BYTES)
+        tags[places] = np.frombuffer(b"".join(unblinded), dtype=np.uint8).reshape(-1, TAG_BYTES)
         own, other = _pair(chosen, signer)
         # `number` takes tags from the last hop of each route: the signer for the matcher's list, the matcher for its.
         me.keep(f"tags {own.number} {terms.digest}", tags)

@@ -155,7 +155,7 @@ class Ledger(Viewed):
             raise UnboundedNotAllowed(
                 f"the job would disclose without a bound: {shown}. Allow it by name (allow = [{names}] in this party's"
                 " policy) or choose a private method.",
-                told=f"not allowed here: {names}.",
+                disclosed=f"not allowed here: {names}.",
             )
         rdp_sum(kinds_of(_bounded(wanted)))
         self._check_budget(wanted, self._now())
@@ -236,8 +236,8 @@ class Ledger(Viewed):
                 f"the job would bring this party's spending to epsilon {total.epsilon:.4g} at delta"
                 f" {self.budget.delta:.3g}, above the budget of {self.budget.epsilon:.4g}, of which {left:.4g} is left;"
                 " ask for less, or wait for the party's operator to raise the budget.",
-                told=f"less than epsilon {rounded_up(left):g} is left of the budget; ask for less, or ask its operator"
-                " to raise it.",
+                disclosed=f"less than epsilon {rounded_up(left):g} is left of the budget; ask for less, or ask its"
+                " operator to raise it.",
             )
 
     def number(self, job: str, seq: int, stage: str) -> int:

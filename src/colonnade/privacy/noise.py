@@ -12,7 +12,7 @@ simulation; it protects nobody.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
 from typing import Any
@@ -155,11 +155,6 @@ def keep_threshold(epsilon: float, categories: int = 2) -> int:
     return int(below.to_integral_value(rounding=ROUND_FLOOR, context=context))
 
 
-def randomized_response(bits: ArrayLike, *, epsilon: float, randomness: Randomness) -> NDArray[np.uint8]:
-    """Each bit, kept with chance e^epsilon / (e^epsilon + 1), else flipped: epsilon-DP for each bit, `replace`."""
-    return generalized_randomized_response(bits, categories=2, epsilon=epsilon, randomness=randomness).astype(np.uint8)
-
-
 def generalized_randomized_response(
     codes: ArrayLike, *, categories: int, epsilon: float, randomness: Randomness
 ) -> NDArray[np.int64]:
@@ -177,41 +172,3 @@ def generalized_randomized_response(
     other = randomness.below(categories - 1, true.size).reshape(true.shape)
     other += other >= true
     return np.where(keep, true, other)
-
-
-# --- estimators from randomized responses ------------------------------------------------------------------
-
-
-def _chances(epsilon: float, categories: int) -> tuple[float, float]:
-    """The chances p of the true answer and q of each other one, of the mechanism that really runs."""
-    threshold = keep_threshold(float(epsilon), int(categories))
-    return threshold / WORDS, (WORDS - threshold) / (WORDS * (categories - 1))
-
-
-def debias_bits(ones: ArrayLike, *, total: int, epsilon: float) -> NDArray[np.float64]:
-    """The number of true ones from the number of reported ones: (ones - total q) / (p - q), unbiased."""
-    p, q = _chances(epsilon, 2)
-    return np.asarray((np.asarray(ones, dtype=np.float64) - total * q) / (p - q))
-
-
-def debias_bits_variance(*, total: int, epsilon: float) -> float:
-    """The variance of `debias_bits`, total p q / (p - q)^2: the same for every truth."""
-    p, q = _chances(epsilon, 2)
-    return total * p * q / (p - q) ** 2
-
-
-def debias_codes(counts: Sequence[int] | NDArray[np.int64], *, epsilon: float) -> NDArray[np.float64]:
-    """The number of records in each category from the number of reports of each: unbiased, and the total is kept."""
-    reported = np.asarray(counts, dtype=np.float64)
-    p, q = _chances(epsilon, reported.size)
-    return np.asarray((reported - reported.sum() * q) / (p - q))
-
-
-def debias_codes_variance(counts: Sequence[int] | NDArray[np.float64], *, epsilon: float) -> NDArray[np.float64]:
-    """The variance of `debias_codes` when the true counts are `counts`.
-
-    A category of c records among n: (c p (1 - p) + (n - c) q (1 - q)) / (p - q)^2.
-    """
-    true = np.asarray(counts, dtype=np.float64)
-    p, q = _chances(epsilon, true.size)
-    return np.asarray((true * p * (1 - p) + (true.sum() - true) * q * (1 - q)) / (p - q) ** 2)

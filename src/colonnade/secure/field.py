@@ -252,17 +252,8 @@ class Field:
             _segments(first, second, cuts, p, target)
         return out
 
-    def tile_for(self, memory: int) -> int:
-        """The widest tile for which `gram_tiles` works within `memory` bytes beside its input."""
-        # w^2: a product and a sum in float64, two tiles of residues (the caller may still hold the last); w: two blocks
-        square, linear = 16 + 8 * len(self.primes), 16 * BATCH_ROWS
-        width = int((math.sqrt(linear * linear + 4 * square * memory) - linear) / (2 * square))
-        if width < 1:
-            raise SecureError(f"{memory} bytes do not hold one column of a block: allow at least {1 << 20}.")
-        return width
-
     def gram(self, a: Residues, *, tile: int = 1024) -> Residues:
-        """A^T A for residues (L, n, d). Beside the result, memory is that of tiles `tile` columns wide (`tile_for`)."""
+        """A^T A for residues (L, n, d). Beside the result, memory is that of tiles `tile` columns wide."""
         width = a.shape[-1]
         out = np.empty((len(self.primes), width, width), dtype=np.int32)
         for rows, columns, residues in self.gram_tiles(a, tile=tile):

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from colonnade.errors import SecureError, TooFewHolders
-from colonnade.secure.extension import Extension
+from colonnade.errors import TooFewHolders
 from colonnade.secure.field import Field, Residues
 from colonnade.secure.shamir import interpolate
 
@@ -59,26 +58,10 @@ def culprits(field: Field, shares: Mapping[int, Residues], *, degree: int, thres
     return None
 
 
-def check_opening(
-    field: Field, shares: Mapping[int, Residues], *, degree: int, threshold: int, point: int = 0
-) -> Opening:
-    """The value at x = `point` of what the holders opened, without the lies of those that are named."""
+def check_opening(field: Field, shares: Mapping[int, Residues], *, degree: int, threshold: int) -> Opening:
+    """The value at 0 of what the holders opened, without the lies of those that are named."""
     liars = culprits(field, shares, degree=degree, threshold=threshold)
     if liars is None:
         return Opening(None, ())
     others = {holder: values for holder, values in shares.items() if holder not in liars}
-    return Opening(interpolate(field, others, degree=degree, point=point), liars)
-
-
-def combination(extension: Extension, rows: Residues, records: Residues, columns: Residues) -> Residues:
-    """sum_rc records_r columns_c rows_rc in K, (primes, 3), for a holder's shares (primes, n, w) of a dealing.
-
-    With the holder's share of one element that the dealer dealt beside its rows (uniform, degree t) it may be opened
-    and shows whether the dealing is of degree t. Blocks of records add up. If the part of the shares beyond degree t
-    is not 0, a random combination of it is 0 with a chance of at most 2 / |K|.
-    """
-    if rows.ndim != 3 or records.shape[1] != rows.shape[1] or columns.shape[1] != rows.shape[2]:
-        raise SecureError(
-            f"weights {records.shape} and {columns.shape} do not fit shares {rows.shape} of records and columns."
-        )
-    return extension.inner(extension.project(rows, columns), records)
+    return Opening(interpolate(field, others, degree=degree), liars)

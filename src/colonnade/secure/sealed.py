@@ -179,9 +179,9 @@ def _derive(secret: bytes, info: bytes) -> bytes:
     return hmac.digest(extracted, info + b"\x01", "sha256")
 
 
-def _exchange(mine: Identity, other: bytes) -> bytes:
+def _exchange(own: Identity, other: bytes) -> bytes:
     """Diffie-Hellman. A point of low order would make the secret known to anyone: refused."""
     try:
-        return mine.private.exchange(X25519PublicKey.from_public_bytes(bytes(other)))
+        return own.private.exchange(X25519PublicKey.from_public_bytes(bytes(other)))
     except ValueError:
         raise SealBroken("a public key is not a valid X25519 key: compare its fingerprint with the roster.") from None

@@ -194,31 +194,10 @@ class ResidueDealing:
 
 
 @dataclass(frozen=True, eq=False)
-class UniformDealing:
-    """A sharing, of degree d, of uniform residues (masks, blinds): the seeds of d + 1 holders, which are all of it."""
-
-    field: Field
-    shape: Shape
-    seeds: Mapping[int, bytes]
-
-    def share(self, holder: int) -> Share:
-        """What the holder will have; `holder` -1 is the point 0: the secret."""
-        seed = self.seeds.get(holder)
-        return DealtShare(self, holder) if seed is None else SeedShare(self.field, self.shape, seed)
-
-    def packed(self, holders: Sequence[int]) -> list[PackedShare]:
-        return _packed(self, holders)
-
-    def blocks(self, number: int, holders: Sequence[int]) -> list[Residues]:
-        """One block of several holders' shares: the polynomial through the seeds' points, at theirs."""
-        return _blocks(self, number, holders, secret=None)
-
-
-@dataclass(frozen=True, eq=False)
 class DealtShare:
     """The dealer's own share, or any other without a seed, from what the dealer knows."""
 
-    dealing: Dealing | UniformDealing
+    dealing: Dealing
     holder: int
 
     @property
@@ -243,7 +222,7 @@ class Term(NamedTuple):
 def terms(share: Share, number: int) -> list[Term]:
     """Terms whose sum is one block of a share. A dealer's own is made of its integers and of streams: where only a few
     combinations of the columns are wanted, those of the terms are found sooner than every entry of the share."""
-    if isinstance(share, DealtShare) and isinstance(share.dealing, Dealing) and share.dealing.values.itemsize <= 2:
+    if isinstance(share, DealtShare) and share.dealing.values.itemsize <= 2:
         field, shape, seeds = share.field, share.shape, share.dealing.seeds
         seeded = sorted(seeds)
         points = [0, *(holder + 1 for holder in seeded)]
@@ -287,15 +266,7 @@ def _seeds(holders: int, count: int, first: int, randomness: Randomness) -> dict
     return {(first + number) % holders: randomness.bytes(SEED_BYTES) for number in range(count)}
 
 
-def deal_uniform(
-    field: Field, lengths: tuple[int, ...], *, holders: int, threshold: int, randomness: Randomness, first: int = 0
-) -> UniformDealing:
-    """A fresh sharing of degree t of uniform residues, in which the t + 1 holders from `first` on get the seeds."""
-    check_holders(holders, threshold)
-    return UniformDealing(field, Shape(lengths), _seeds(holders, threshold + 1, first, randomness))
-
-
-def _packed(dealing: Dealing | ResidueDealing | UniformDealing, holders: Sequence[int]) -> list[PackedShare]:
+def _packed(dealing: Dealing | ResidueDealing, holders: Sequence[int]) -> list[PackedShare]:
     """The whole shares of holders that have no seed, each stream expanded once for all of them."""
     field, shape = dealing.field, dealing.shape
     out = [[np.empty(shape.total_words, dtype=np.uint64) for _ in field.primes] for _ in holders]
@@ -307,14 +278,14 @@ def _packed(dealing: Dealing | ResidueDealing | UniformDealing, holders: Sequenc
 
 
 def _blocks(
-    dealing: Dealing | ResidueDealing | UniformDealing,
+    dealing: Dealing | ResidueDealing,
     number: int,
     holders: Sequence[int],
     *,
-    secret: NDArray[np.integer[Any]] | None,
+    secret: NDArray[np.integer[Any]],
 ) -> list[Residues]:
-    """One block of several holders' shares, from the seeds' streams and, where there is one, the secret at 0: integers,
-    or residues with a layer for each prime."""
+    """One block of several holders' shares, from the seeds' streams and the secret at 0: integers, or residues with a
+    layer for each prime."""
     field, shape, seeded = dealing.field, dealing.shape, sorted(dealing.seeds)
     rows = shape.rows(number)
     streams = np.empty((len(seeded), len(field.primes), (rows.stop - rows.start) * shape.width), dtype=np.int32)
@@ -324,12 +295,8 @@ def _blocks(
     out = [np.empty((len(field.primes), streams.shape[2]), dtype=np.int32) for _ in holders]
     for k, p in enumerate(field.primes):
         for holder, target in zip(holders, out, strict=True):
-            if secret is None:
-                weights = [0, *lagrange_weights(p, points, point=holder + 1)]
-            else:
-                weights = lagrange_weights(p, [0, *points], point=holder + 1)
-            values = np.zeros(streams.shape[2], dtype=np.int64) if secret is None else secret
-            values = values[k] if values.ndim == 2 else values
+            weights = lagrange_weights(p, [0, *points], point=holder + 1)
+            values = secret[k] if secret.ndim == 2 else secret
             _interpolate(values, streams[:, k], np.array(weights, dtype=np.float64), p, target[k])
     return [share.reshape(len(field.primes), -1, shape.width) for share in out]
 

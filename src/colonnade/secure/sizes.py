@@ -43,8 +43,6 @@ TAIL = math.sqrt(65 * math.log(2))
 """A sum of n entries up to x is beyond TAIL sqrt(n) x with a chance of at most 2 exp(-TAIL^2) = 2^-64: the variance
 factor of c is 1/2, since it is half the sum of two signs."""
 
-Integers = NDArray[np.integer[Any]]
-
 
 def sum_bound(records: int, largest: int) -> int:
     """S: within which an honest sum of so many entries up to `largest` is."""

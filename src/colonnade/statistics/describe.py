@@ -524,11 +524,11 @@ class CellCounts:
     column: str
     cells: Cells
 
-    def of(self, at: NDArray[np.int64], values: Values) -> NDArray[np.int64]:
+    def of(self, rows: NDArray[np.int64], values: Values) -> NDArray[np.int64]:
         return self.cells.count(values[self.column])
 
-    def merge(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-        return one + other
+    def merge(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+        return left + right
 
 
 def _leafy(column: Column) -> Column:

@@ -220,19 +220,11 @@ def _kept(label: str) -> str:
 
 
 def design_chunks(
-    me: Party,
-    wanted: Sequence[Feature],
-    *,
-    scores: str | None = None,
-    filled: Sequence[str] = (),
-    masks: Sequence[str] = (),
+    me: Party, wanted: Sequence[Feature], *, filled: Sequence[str] = ()
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """(cohort rows, masks and then features) of the records that this party has, a chunk at a time.
-
-    With `scores`, through the maps that this party kept under that label. Records with an empty cell in this party's
-    `filled` columns count as absent.
-    """
-    names, work, own = _own_design(me, wanted, scores, filled, masks)
+    """(cohort rows, features) of the records that this party has, a chunk at a time. Records with an empty cell in this
+    party's `filled` columns count as absent."""
+    names, work, own = _own_design(me, wanted, None, filled, ())
     if names:
         yield from me.mapped(names, work, filled=own)
 
@@ -241,11 +233,11 @@ def _own_design(
     me: Party, wanted: Sequence[Feature], scores: str | None, filled: Sequence[str], masks: Sequence[str]
 ) -> tuple[list[str], Design, list[str]]:
     """The columns of this party's features, what is computed of them, and which of them must be filled."""
-    mine = tuple(feature for feature in wanted if feature.party == me.name)
-    names = list(dict.fromkeys(feature.column for feature in mine))
+    own_features = tuple(feature for feature in wanted if feature.party == me.name)
+    names = list(dict.fromkeys(feature.column for feature in own_features))
     maps = None if scores is None or not names else kept_scores(me, scores)
     own = [name for name in filled if name in me.block.columns]
-    return names, Design(mine, maps, tuple(name for name in masks if name in names)), own
+    return names, Design(own_features, maps, tuple(name for name in masks if name in names)), own
 
 
 @dataclass(frozen=True, eq=False)

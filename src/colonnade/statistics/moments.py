@@ -6,7 +6,7 @@ Gaussian when data are missing at random. With `presence="secret"` the mask itse
 matrix of (mask, values) gives all available-case moments. With `presence="ignore"` an absent block is zeros.
 A column that may have empty cells brings a mask of its own, m, beside the product x m: an absent block is the case in
 which all its masks are 0. Or a record with such a cell counts as absent (`statistics.features` has the rules).
-The proofs are in `moments.claim.md`.
+The proofs are in `moments.claim.md`. `paired_moments` has the same by parties in pairs, `moments_result` the result.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 from colonnade.codec import plain
 from colonnade.data.column import EmptyRule
 from colonnade.data.sources import CELLS, ROOMY_CELLS, chunk_rows
-from colonnade.durable import whole_file
 from colonnade.errors import BadArguments, BadPrivacyParameter, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.method import Method, Procedure, Result, method_class
+from colonnade.federation.method import Method, Procedure, method_class
 from colonnade.federation.options import (
     ColumnNames,
     Delta,
@@ -46,10 +45,8 @@ from colonnade.federation.options import (
 from colonnade.federation.options import Tile as TileOption
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.run_folder import RunFolder
 from colonnade.federation.stage import Later, fields_of, is_number
 from colonnade.federation.step import Public
-from colonnade.formatting import number, with_noise
 from colonnade.privacy.cost import Cost, Unbounded, compose
 from colonnade.privacy.skellam import delta_1_bound
 from colonnade.secure.bgw import Product, cross, gram, lift, open_product
@@ -86,17 +83,10 @@ from colonnade.statistics.joint import (
     share_rows,
     too_little_memory,
 )
+from colonnade.statistics.moments_result import AvailableCases, MomentsResult, available_cases
 from colonnade.statistics.norms import ROOTS, Norm
-from colonnade.statistics.pair import (
-    Paired,
-    PairStages,
-    Words,
-    bits_for,
-    drawn,
-    masks_name,
-    others,
-    pair_within_memory,
-)
+from colonnade.statistics.pair import PairStages, others, pair_within_memory
+from colonnade.statistics.paired_moments import PairedMoments
 from colonnade.statistics.shares import (
     blinds_of,
     deal_large,
@@ -109,11 +99,11 @@ from colonnade.statistics.shares import (
     unblinded,
 )
 from colonnade.statistics.verified import NORMS_NOT_PROVEN, VerifiedStages, proof_bytes, proving_bytes
-from colonnade.view.blocks import Block, Heading, Section, Table, Text
-from colonnade.view.blocks import View as Shown
 
 if TYPE_CHECKING:
     from colonnade.audit.attack import Attack
+
+__all__ = ["AvailableCases", "Moments", "MomentComputation", "MomentsLayout", "MomentsResult", "available_cases"]
 
 MAXIMUM_ENTRIES = 1 << 22
 """Entries opened in one round, unless `memory` asks for fewer; a larger job runs in several rounds."""
@@ -130,11 +120,7 @@ NORM_SECONDS = 0.4e-6
 """CPU time of all members for each of these (0.33 and 0.41 measured, `secure/claim.md`)."""
 MOST_CELL_PATTERNS = 256
 """Patterns of presence and of empty cells together, where both are known; with more, "mask" becomes "drop"."""
-MAXIMUM_TEXT = 1 << 13
-"""Entries that a result has as text; more are written as arrays."""
 MOST_FOLDS = 100
-SHOWN_ENTRIES = 40
-"""Rows and columns of a matrix in the report."""
 
 
 @method_class
@@ -674,13 +660,13 @@ class MomentsLayout(SharedStatistic):
 
     def share(self, me: Party, number: int) -> None:
         """Quantise, clip in integers, deal; with the first chunk also the mask, where the holders see it."""
-        rows = self._quantised(me, number)
+        rows = self.quantised(me, number)
         deal_large(me, self.rows_tag(number), self.field, rows)
         if self.norms:
             me.keep(self._own_rows(number), rows)
         if number == 0 and self.presence == "known":
             for holder in me.roster.committee:
-                me.send(holder, f"{self.tag}: mask", np.packbits(self._own_masks(me), axis=1))
+                me.send(holder, f"{self.tag}: mask", np.packbits(self.own_masks(me), axis=1))
 
     def rows_tag(self, number: int) -> str:
         """The tag of the shares of one chunk of rows."""
@@ -717,7 +703,7 @@ class MomentsLayout(SharedStatistic):
     def noise_tag(self, number: int) -> str:
         return f"{self.tag}: noise {number}"
 
-    def _quantised(
+    def quantised(
         self, me: Party, number: int, ranges: Sequence[tuple[int, int]] | None = None
     ) -> NDArray[np.integer[Any]]:
         """This party's rows of one chunk of the cohort, in integers; a record that it lacks is a row of zeros."""
@@ -740,7 +726,7 @@ class MomentsLayout(SharedStatistic):
         masks = len(self.own_masked(party)) if self.presence == "secret" else None
         return IntegerRows(gamma=self.gamma, clip=self.bound(party), masks=masks)
 
-    def _own_masks(self, me: Party) -> NDArray[np.bool_]:
+    def own_masks(self, me: Party) -> NDArray[np.bool_]:
         """This party's presence, and under it the masks of its columns that have one (mask, record)."""
         present = me.present_with([name for name in self.filled if name in me.block.columns])
         return np.array([present, *(present & me.present_with([name]) for name in self.own_masked(me.name))])
@@ -837,8 +823,8 @@ class MomentsLayout(SharedStatistic):
             which = np.zeros(records, dtype=np.intp)
             if present is not None:
                 which[:] = -1
-                for pattern, mask in enumerate(self.masks):
-                    which[_matches(present, self.candidates if self.pooled else [mask])] = pattern
+                for pattern in range(len(self.masks)):
+                    which[self.matching(present, pattern)] = pattern
             projected = extension.project_each(parts, by_pattern, which)
             yield Factors(projected, projected)
 
@@ -900,7 +886,7 @@ class MomentsLayout(SharedStatistic):
 
     def _own_proven(self, me: Party) -> NDArray[np.integer[Any]]:
         if not self.norms:
-            return self.gamma * self._own_masks(me).T.astype(np.int64)
+            return self.gamma * self.own_masks(me).T.astype(np.int64)
         rows = [me.recall(self._own_rows(chunk)) for chunk in range(len(self.chunks))]
         return np.column_stack([np.concatenate(rows), me.recall(self._roots_tag)])
 
@@ -1004,6 +990,13 @@ class MomentsLayout(SharedStatistic):
             return np.zeros((0, self.facts.n), dtype=bool)
         return np.asarray(np.arange(self.folds)[:, None] == fold_of(self.facts.n, self.folds))
 
+    def matching(self, present: NDArray[np.bool_], pattern: int) -> NDArray[np.bool_]:
+        """Which records have a pattern, or any candidate where all are pooled; `present` is (unit, record)."""
+        match = np.zeros(present.shape[1], dtype=bool)
+        for mask in self.candidates if self.pooled else [self.masks[pattern]]:
+            match |= np.all(present == np.array(mask)[:, None], axis=0)
+        return match
+
     def _zero(self, tile: Tile) -> Product:
         """A share of nothing yet."""
         height, width = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
@@ -1017,7 +1010,7 @@ class MomentsLayout(SharedStatistic):
                 continue
             used = columns
             if present is not None:
-                match = _matches(present, self.candidates if self.pooled else [mask])
+                match = self.matching(present, pattern)
                 if not match.any():
                     continue
                 used = columns[:, match][:, :, self.shown(mask)]
@@ -1038,177 +1031,10 @@ class MomentsLayout(SharedStatistic):
         return np.broadcast_to(constant, (len(constant), records, 1))
 
 
-# --- the same by parties in pairs -------------------------------------------------------------------------
-
-
-class PairedMoments(Paired):
-    """Each party computes the products of its own columns, with the constant, alone; those between two parties are
-    computed for every pattern in which both are present."""
-
-    layout: MomentsLayout
-
-    @cached_property
-    def _crossings(self) -> dict[frozenset[str], list[int]]:
-        """For every two parties the patterns with columns of both."""
-        crossings: dict[frozenset[str], list[int]] = {}
-        for pattern in range(len(self.layout.masks)):
-            present = [party for party in self.layout.parties if self._own(pattern, party)[0].size]
-            for two in itertools.combinations(present, 2):
-                crossings.setdefault(frozenset(two), []).append(pattern)
-        return crossings
-
-    def _crossing(self, one: str, other: str) -> list[int]:
-        return self._crossings.get(frozenset((one, other)), [])
-
-    def width(self, party: str, other: str) -> int:
-        return self.layout.width(party) if self._crossing(party, other) else 0
-
-    def multiplied(self, encrypter: str, multiplier: str) -> int:
-        return self.layout.width(multiplier) * len(self._crossing(encrypter, multiplier))
-
-    def bound(self, party: str) -> int:
-        return self.layout.gamma
-
-    @cached_property
-    def bits(self) -> int:
-        return bits_for(self.layout.facts.n * self.layout.gamma**2, self.layout.mu, self.layout.roster)
-
-    @property
-    def _constant(self) -> bool:
-        return self.layout.constant and self.layout.presence != "secret"
-
-    def _own(self, pattern: int, party: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Which entries of a pattern are columns of a party, and which of its columns these are."""
-        layout = self.layout
-        start = sum(map(layout.width, layout.parties[: layout.parties.index(party)])) + int(self._constant)
-        shown = layout.shown(layout.masks[pattern])
-        places = np.flatnonzero((shown >= start) & (shown < start + layout.width(party)))
-        return places, shown[places] - start
-
-    # --- rows and masks -----------------------------------------------------------------------------------
-
-    @cached_property
-    def _ranges(self) -> list[tuple[int, int]]:
-        return self.chunks if self.products else self.layout.chunks
-
-    def _quantised(self, me: Party, number: int) -> NDArray[np.integer[Any]]:
-        """Rounded once: what lies within a party and what it brings to products are of the same integers, or a record
-        could move the result by more than its sensitivity."""
-        name = f"{self.layout.tag}: own rows {number}"
-        if not me.kept(name):
-            me.keep(name, self.layout._quantised(me, number, self._ranges))
-        rows: NDArray[np.integer[Any]] = me.recall(name)
-        return rows
-
-    def rows(self, me: Party, number: int, other: str) -> NDArray[np.integer[Any]]:
-        rows = self._quantised(me, number)
-        if me.name == self.roles(me.name, other)[0] or self.layout.presence != "known":
-            return rows
-        present = self._present(me)[:, slice(*self._ranges[number])]
-        patterns = self._crossing(me.name, other)
-        return np.concatenate([rows * self._match(present, pattern)[:, None] for pattern in patterns], axis=1)
-
-    @property
-    def shows_masks(self) -> bool:
-        return self.layout.presence == "known" and len(self.layout.parties) > 1
-
-    def masks(self, me: Party) -> NDArray[np.uint8]:
-        return np.packbits(self.layout._own_masks(me), axis=1)
-
-    def _present(self, me: Party) -> NDArray[np.bool_]:
-        """Which party has which record, and below which cells are filled: (unit, record), in the order of `masks`."""
-        layout, masks = self.layout, dict[str, NDArray[np.bool_]]()
-        for party in layout.parties:
-            if party == me.name:
-                masks[party] = layout._own_masks(me)
-                continue
-            bits = me.recall(masks_name(layout, party))
-            expected = (1 + len(layout.own_masked(party)), -(-layout.facts.n // 8))
-            if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.shape != expected:
-                raise UnsafeRequest(f"{party!r} sent a mask of another length than the layout says; nothing is opened.")
-            masks[party] = np.unpackbits(bits, axis=1, count=layout.facts.n).astype(bool)
-        return np.concatenate(
-            [*(mask[:1] for mask in masks.values()), *(mask[1:] for mask in masks.values()), layout.in_folds]
-        )
-
-    def _match(self, present: NDArray[np.bool_], pattern: int) -> NDArray[np.bool_]:
-        layout = self.layout
-        return _matches(present, layout.candidates if layout.pooled else [layout.masks[pattern]])
-
-    # --- what a party adds to an opening ------------------------------------------------------------------
-
-    def settle(self, me: Party) -> None:
-        self._within(me)
-
-    def _within(self, me: Party) -> list[Words]:
-        """For each pattern the Gram matrix of a party's own columns and the constant, zero elsewhere."""
-        layout, name = self.layout, f"{self.layout.tag}: within"
-        if me.kept(name):
-            matrices: list[Words] = me.recall(name)
-            return matrices
-        totals = [np.zeros((len(layout.entries(mask)),) * 2, dtype=np.uint64) for mask in layout.masks]
-        takes_part = me.name in layout.parties
-        present = self._present(me) if takes_part and layout.presence == "known" else None
-        for chunk, (start, stop) in enumerate(self._ranges) if takes_part else ():
-            rows = self._quantised(me, chunk)
-            for pattern, total in enumerate(totals):
-                places, columns = self._own(pattern, me.name)
-                used = rows if present is None else rows[self._match(present[:, start:stop], pattern)]
-                own = used[:, columns]
-                total[np.ix_(places, places)] += _integer_gram(own, layout.gamma)
-                if self._constant:
-                    sums = (layout.gamma * own.sum(axis=0, dtype=np.int64)).view(np.uint64)
-                    total[0, places] += sums
-                    total[places, 0] += sums
-                    if me.name == layout.parties[0]:
-                        total[0, 0] += np.uint64(layout.gamma**2 * len(own))
-        me.keep(name, totals)
-        return totals
-
-    def addends(self, me: Party, number: int, cross: Mapping[str, Words]) -> Words:
-        layout, matrices = self.layout, [matrix.copy() for matrix in self._within(me)]
-        for other, share in cross.items():
-            encrypter, multiplier = self.roles(me.name, other)
-            for copy, pattern in enumerate(self._crossing(me.name, other)):
-                (left, rows), (right, columns) = self._own(pattern, encrypter), self._own(pattern, multiplier)
-                block = share[np.ix_(rows, copy * layout.width(multiplier) + columns)]
-                matrices[pattern][np.ix_(left, right)] += block
-                matrices[pattern][np.ix_(right, left)] += block.T
-        parts = []
-        for tile in layout.rounds[number]:
-            block = matrices[tile.pattern][slice(*tile.rows), slice(*tile.columns)]
-            parts.append(block[np.triu_indices(len(block))] if tile.diagonal else block.reshape(-1))
-        return np.concatenate(parts)
-
-    def noise(self, me: Party, number: int) -> Words:
-        return drawn(me, mu=self.layout.mu, size=self.layout.openings[number])
-
-    def opened_size(self, number: int) -> int:
-        return self.layout.openings[number]
-
-
-def _integer_gram(rows: NDArray[np.integer[Any]], largest: int) -> Words:
-    """X'X modulo 2^64: through float64, in blocks whose sums are at most 2^53."""
-    total = np.zeros((rows.shape[1],) * 2, dtype=np.int64)
-    block = max(1, 2**53 // largest**2)
-    for start in range(0, len(rows), block):
-        exact = rows[start : start + block].astype(np.float64)
-        total += (exact.T @ exact).astype(np.int64)
-    return total.view(np.uint64)
-
-
 def fold_of(size: int, folds: int) -> NDArray[np.int64]:
     """The fold of each of so many records: as even as can be, in an order that is public and independent of data."""
     order = np.random.default_rng(20_100_131).permutation(size)  # public: hides nothing, protects nobody
     return np.asarray(np.argsort(order) % folds)
-
-
-def _matches(present: NDArray[np.bool_], wanted: Sequence[tuple[bool, ...]]) -> NDArray[np.bool_]:
-    """Which records have one of these patterns."""
-    match = np.zeros(present.shape[1], dtype=bool)
-    for mask in wanted:
-        match |= np.all(present == np.array(mask)[:, None], axis=0)
-    return match
 
 
 # --- within the memory that the user allows ---------------------------------------------------------------
@@ -1400,261 +1226,3 @@ def _place(matrix: NDArray[np.float64], tile: Tile, values: NDArray[np.float64])
     upper = np.triu_indices(tile.rows[1] - tile.rows[0])
     matrix[rows, columns][upper] = values
     matrix[rows, columns].T[upper] = values
-
-
-# --- available cases --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AvailableCases:
-    """For each pair of features j, k, over the records that have both: their number, the sum of j, the sum of the
-    products; and the number of noisy terms in each of these."""
-
-    counts: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    products: NDArray[np.float64]
-    terms: NDArray[np.float64]
-
-
-def available_cases(moments: MomentsResult, used: Sequence[int] | None = None) -> AvailableCases:
-    """From a matrix with masks, or from those of the patterns `used` (all by default); what pandas calls pairwise."""
-    names = [feature.name for feature in moments.features]
-    if moments.presence == "secret":
-        (gram,), (entries,) = moments.grams, moments.entries
-        place = {name: index for index, name in enumerate(entries)}
-        values = [place[name] for name in names]
-        masks = [place[moments.mask_of(feature)] for feature in moments.features]
-        terms = np.ones((len(names), len(names)))
-        # The mask of column k times the values of column j: the sum of j over the records that have k.
-        sums = gram[np.ix_(values, masks)]
-        return AvailableCases(
-            counts=gram[np.ix_(masks, masks)], sums=sums, products=gram[np.ix_(values, values)], terms=terms
-        )
-    index = {name: place for place, name in enumerate(names)}
-    counts, sums, products, terms = (np.zeros((len(names), len(names))) for _ in range(4))
-    for pattern in range(len(moments.grams)) if used is None else used:
-        entries, gram = moments.entries[pattern], moments.grams[pattern]
-        if entries[0] != "1":
-            raise BadArguments("available cases need the counts; compute the moments with constant=True.")
-        places = np.array([index[name] for name in entries[1:]], dtype=np.intp)
-        both = np.ix_(places, places)
-        counts[both] += gram[0, 0]
-        sums[both] += gram[0, 1:, None]
-        products[both] += gram[1:, 1:]
-        terms[both] += 1
-    return AvailableCases(counts=counts, sums=sums, products=products, terms=terms)
-
-
-# --- the result -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class MomentsResult(Result):
-    """One Gram matrix per pattern, over `entries[pattern]`; "1" is the constant, so its row has count and sums.
-
-    Features are in [-1, 1]; `features` says how to return to a column's own units. `noise_sd` is the standard
-    deviation of the noise on one entry (0 if exact), independent between entries of the upper triangles.
-    """
-
-    kind: ClassVar[str] = "moments"
-
-    n: int
-    parties: tuple[str, ...]
-    presence: Presence
-    features: tuple[Feature, ...]
-    patterns: tuple[tuple[bool, ...], ...]
-    entries: tuple[tuple[str, ...], ...]
-    grams: tuple[NDArray[np.float64], ...]
-    noise_sd: float
-    simulated: bool
-
-    @property
-    def counts(self) -> NDArray[np.float64]:
-        """Noisy number of records in each pattern (where a constant was computed)."""
-        return np.array([matrix[0, 0] for matrix in self.grams])
-
-    def having(self, name: str) -> MomentsResult:
-        """Only the patterns in which an entry is observed."""
-        places = [place for place, names in enumerate(self.entries) if name in names]
-        return replace(
-            self,
-            patterns=tuple(self.patterns[place] for place in places),
-            entries=tuple(self.entries[place] for place in places),
-            grams=tuple(self.grams[place] for place in places),
-        )
-
-    def by_fold(self, folds: int) -> list[MomentsResult]:
-        """Those of each fold, of a layout that has them."""
-        size = len(self.grams) // folds
-        parts = [slice(start, start + size) for start in range(0, len(self.grams), size)]
-        return [
-            replace(self, patterns=self.patterns[part], entries=self.entries[part], grams=self.grams[part])
-            for part in parts
-        ]
-
-    def mask_of(self, feature: Feature) -> str:
-        """The entry that counts the records which have a feature, in a matrix with masks."""
-        own = f"filled {feature.column}"
-        return own if own in self._first_entries else f"present at {feature.party}"
-
-    @cached_property
-    def _first_entries(self) -> frozenset[str]:
-        return frozenset(self.entries[0])
-
-    @property
-    def empty_cells(self) -> dict[str, float]:
-        """The noisy number of empty cells of each column with a mask of its own, among its party's records."""
-        if self.presence != "secret":
-            return {}
-        (gram,), (entries,) = self.grams, self.entries
-        empty = {}
-        for feature in self.features:
-            mask, block = entries.index(self.mask_of(feature)), entries.index(f"present at {feature.party}")
-            if mask != block:
-                empty[feature.column] = float(gram[block, block] - gram[mask, mask])
-        return empty
-
-    @property
-    def _many(self) -> bool:
-        """Are there too many entries to read as text?"""
-        return sum(matrix.size for matrix in self.grams) > MAXIMUM_TEXT
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "parties": list(self.parties),
-            "presence": self.presence,
-            "patterns": [list(pattern) for pattern in self.patterns],
-            "entries": [list(names) for names in self.entries],
-            "counts": self.counts.tolist() if self.entries[0][0] == "1" else None,
-            "features": [self._available(feature) for feature in self.features],
-            **({"empty cells": self.empty_cells} if self.empty_cells else {}),
-            "grams": "grams.npz" if self._many else [matrix.tolist() for matrix in self.grams],
-            "noise_sd": self.noise_sd,
-            "simulated": self.simulated,
-        }
-
-    def write(self, run: RunFolder) -> None:
-        """Matrices with too many entries to read as text go to grams.npz, one array for each pattern."""
-        if self._many:
-            arrays = {f"{pattern}": matrix for pattern, matrix in enumerate(self.grams)}
-            with whole_file(run.path / "grams.npz") as partial, partial.open("wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)
-        super().write(run)
-
-    def _available(self, feature: Feature) -> dict[str, Any]:
-        """Count, sum and sum of squares of one feature over the records that have it, in [-1, 1]; and how to return."""
-        total, patterns = np.zeros(3), 0
-        for names, matrix in zip(self.entries, self.grams, strict=True):
-            mask = self.mask_of(feature) if self.presence == "secret" else "1"
-            if feature.name in names and mask in names:
-                own, count = names.index(feature.name), names.index(mask)
-                total += matrix[count, count], matrix[count, own], matrix[own, own]
-                patterns += 1
-        records, once, square = total.tolist() if patterns else (None, None, None)
-        return {
-            "name": feature.name,
-            "party": feature.party,
-            "centre": feature.centre,
-            "half": feature.half,
-            "patterns": patterns,
-            "count": records,
-            "sum": once,
-            "square": square,
-        }
-
-    def view(self) -> Shown:
-        many, patterns = len(self.features), len(self.patterns)
-        by = f", by {patterns} patterns of presence" if patterns > 1 else ""
-        title = f"Counts, sums and products of {many} feature{'' if many == 1 else 's'}{by}"
-        means = Table(
-            title="Means of the features",
-            head=("feature", "party", "records", "mean", "standard deviation"),
-            rows=tuple(self._mean(self._available(feature)) for feature in self.features),
-            numeric=(2, 3, 4),
-        )
-        zeros = (
-            " An absent block counts as the middle of its columns' ranges, because presence was ignored."
-            if self.presence == "ignore"
-            else ""
-        )
-        answer: list[Block] = [
-            means,
-            Text(
-                text="± is two standard deviations of the noise, without sampling error. Means are in the column's own"
-                f" units, and in codes from 0 for columns with categories.{zeros}",
-                style="soft",
-            ),
-        ]
-        if self.presence == "known":
-            head = ("parties with the record", "records")
-            rows = tuple(self._pattern_rows())
-            answer += [
-                Heading(text="Patterns of presence"),
-                Table(title="Records of each pattern", head=head, rows=rows, numeric=(1,)),
-            ]
-        return Shown(
-            title=title,
-            quality=self._quality(),
-            answer=tuple(answer),
-            sections=(Section(title="The matrices", blocks=self._matrix()),),
-            terminal=(replace(means, title=title),),
-        )
-
-    def _mean(self, feature: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-        """One row a feature, from the records that have it, in its column's own units.
-
-        The mean S / N of noisy sums is known to sd sqrt(1 + (S / N)^2) / N, to first order.
-        """
-        name, party, count = feature["name"], feature["party"], feature["count"]
-        sd = self.noise_sd * math.sqrt(feature["patterns"])
-        if count is None:
-            return name, party, "not computed", "-", "-"
-        if count <= 2 * sd:  # within two standard deviations of its own noise
-            return name, party, with_noise(count, sd), "too few for this noise", "-"
-        mean = feature["sum"] / count
-        deviation = math.sqrt(max(feature["square"] / count - mean**2, 0.0))
-        error = 2 * sd * math.sqrt(1 + mean**2) / count
-        centre, half = feature["centre"], feature["half"]
-        shown = f"{centre + half * mean:.4g}" + (f" ± {half * error:.2g}" if sd else "")
-        return name, party, with_noise(count, sd), shown, f"{half * deviation:.4g}"
-
-    def _pattern_rows(self) -> Iterator[tuple[str, str]]:
-        """One row a pattern; only where presence is known does a pattern have a count of its own."""
-        counts = self.counts.tolist() if self.entries[0][0] == "1" else [None] * len(self.patterns)
-        for pattern, entries, count in zip(self.patterns, self.entries, counts, strict=True):
-            present = {party for party, held in zip(self.parties, pattern, strict=True) if held}
-            lost = [f.column for f in self.features if f.party in present and f.name not in entries]
-            without = f" without {', '.join(dict.fromkeys(lost))}" if lost else ""
-            shown = "not computed" if count is None else with_noise(count, self.noise_sd)
-            yield f"{self._held(pattern)}{without}", shown
-
-    def _held(self, pattern: Sequence[bool]) -> str:
-        return ", ".join(party for party, present in zip(self.parties, pattern, strict=True) if present) or "no party"
-
-    def _quality(self) -> str:
-        if not self.noise_sd:
-            return f"Exact sums over {number(self.n)} records: no noise was added."
-        return (
-            f"Every entry of a matrix is a sum over at most {number(self.n)} records and carries noise with standard"
-            f" deviation {self.noise_sd:.3g}; a feature adds at most 1 for each record."
-        )
-
-    def _matrix(self) -> tuple[Block, ...]:
-        """The last pattern's."""
-        if self._many:
-            return (Text(text="They have too many entries to show: grams.npz has them."),)
-        names = self.entries[-1][:SHOWN_ENTRIES]
-        rows = tuple(
-            (name, *(f"{value:,.1f}" for value in line))
-            for name, line in zip(names, self.grams[-1][:SHOWN_ENTRIES, :SHOWN_ENTRIES].tolist(), strict=True)
-        )
-        which = f" of the records at {self._held(self.patterns[-1])}" if self.presence == "known" else ""
-        numeric = tuple(range(1, len(names) + 1))
-        return (
-            Text(
-                text=f"Sums over records of the product of two features, each between -1 and 1{which}. result.json has"
-                " all patterns and entries."
-            ),
-            Table(title="Gram matrix", head=("", *names), rows=rows, numeric=numeric, shown=0),
-        )

@@ -146,9 +146,9 @@ class Paired(ABC):
 
     # --- who does what ------------------------------------------------------------------------------------
 
-    def roles(self, one: str, other: str) -> tuple[str, str]:
+    def roles(self, party: str, other: str) -> tuple[str, str]:
         """(Who encrypts, who multiplies): the party with fewer columns encrypts."""
-        return self.fewer_first({one: self.width(one, other), other: self.width(other, one)})
+        return self.fewer_first({party: self.width(party, other), other: self.width(other, party)})
 
     def fewer_first(self, widths: Mapping[str, int]) -> tuple[str, str]:
         """Two parties by their columns; of equals the first in the roster."""

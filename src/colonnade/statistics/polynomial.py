@@ -480,9 +480,9 @@ class PolynomialLayout(CircuitStatistic):
 
     def _quantised(self, me: Party) -> NDArray[np.int64]:
         """Algorithm 2, and then the declared bounds in integers: rounding up must not lead beyond them."""
-        mine = self.own_features(me.name)
-        largest = np.array([self.largest(feature.name) for feature in mine])
-        rows = design(me, mine, filled=by_rule(self.rules, "drop"))
+        own = self.own_features(me.name)
+        largest = np.array([self.largest(feature.name) for feature in own])
+        rows = design(me, own, filled=by_rule(self.rules, "drop"))
         return np.clip(stochastic_round(rows * self.gamma, me.randomness), -largest, largest)
 
     def _product(self, me: Party, rows: NDArray[np.int64], own: Exponents) -> NDArray[Any]:

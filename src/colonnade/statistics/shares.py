@@ -371,13 +371,10 @@ def _compact(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
 
 
 def dealt_large(
-    me: Party, tag: str, senders: Sequence[str], field: Field, *, lengths: tuple[int, ...], keep: bool = False
+    me: Party, tag: str, senders: Sequence[str], field: Field, *, lengths: tuple[int, ...]
 ) -> dict[str, Share]:
-    """This holder's shares of what each of the senders dealt, all of them or an error; `lengths` is the public shape.
-
-    With `keep` they are there for later requests of the job too.
-    """
-    received = messages(me, tag, senders, layers=len(field.primes), keep=keep)
+    """A holder's shares of what each of the senders dealt, all of them or an error; `lengths` is the public shape."""
+    received = messages(me, tag, senders, layers=len(field.primes))
     return shares_of(me, received, field, dict.fromkeys(senders, lengths))
 
 

@@ -597,8 +597,8 @@ class PartCounts:
             ]
         )
 
-    def merge(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-        return one + other
+    def merge(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+        return left + right
 
 
 # --- the coordinator's procedure --------------------------------------------------------------------------

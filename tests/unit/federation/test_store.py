@@ -65,7 +65,8 @@ def test_closing_a_job_shrinks_it_to_hashes(store: Store) -> None:
     store.add_job("other", "hash", b"plan", "approved")
     store.keep("other", "shares", np.zeros(SPOOL_ABOVE))
     assert len(spooled(store)) == 3
-    store.close_job("j")
+    store.forget("j")
+    store.clear("j")
     for seq in (1, 2):
         found = store.reply("j", seq)
         assert found is not None
@@ -110,6 +111,7 @@ def test_what_was_kept_is_overwritten_when_the_job_closes(tmp_path: Path) -> Non
     files = [tmp_path / name for name in ("party.db", "party.db-wal")]
     parts = [canary[at : at + 16] for at in range(0, 20_000, 1000)] + [canary[::-1][at : at + 16] for at in (0, 9000)]
     assert any(part in path.read_bytes() for path in files for part in parts)
-    store.close_job("j")
+    store.forget("j")
+    store.clear("j")
     assert not any(part in path.read_bytes() for path in files for part in parts)
     assert store.recall("other", "mine") == b"stays"

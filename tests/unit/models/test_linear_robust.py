@@ -24,10 +24,10 @@ from colonnade.models.linear.robust import (
     hausman,
     influence_forms,
     no_smaller,
-    weighted_statistics,
+    patterns_of,
 )
 from colonnade.models.linear.validity import Selection, verdict
-from colonnade.statistics.gaussian_em import PatternStatistics, fit_gaussian
+from colonnade.statistics.gaussian_em import Pattern, PatternStatistics, fit_gaussian
 
 Array = NDArray[np.float64]
 BLOCKS = [np.array([1, 2]), np.array([3])]
@@ -118,6 +118,16 @@ def test_weighted_moments_are_right_if_the_weights_are_or_the_fit_is() -> None:
     assert np.abs(augmented(rows, useless).params - TRUTH).max() < 0.04
 
 
+def weighted_statistics(rows: Array, weights: Array) -> PatternStatistics:
+    """Pattern moments of pooled records with NaN where a value is missing, each record counted with its weight."""
+    patterns = []
+    for observed, places in patterns_of(rows):
+        part = rows[np.ix_(places, observed)]
+        heavy = part * weights[places, None]
+        patterns.append(Pattern(observed, float(weights[places].sum()), heavy.sum(axis=0), heavy.T @ part))
+    return PatternStatistics(NAMES, tuple(patterns))
+
+
 def test_influences_are_derivatives_in_the_weight_of_a_record() -> None:
     """Central differences of the Gaussian fit, one group heavier and lighter by a thousandth."""
     rows, _ = selected(300, 8)
@@ -129,7 +139,7 @@ def test_influences_are_derivatives_in_the_weight_of_a_record() -> None:
     assert np.abs(influences.sum(axis=0)).max() < 1e-8
     moved = []
     for change in (-1e-3, 1e-3):
-        heavier = weighted_statistics(rows, np.where(groups == 4, 1 + change, 1.0), NAMES)
+        heavier = weighted_statistics(rows, np.where(groups == 4, 1 + change, 1.0))
         moved.append(regression(heavier, fit_gaussian(heavier, start=(law.mu, law.sigma)), 4).params)
     np.testing.assert_allclose(influences[4], (moved[1] - moved[0]) / 2e-3, rtol=1e-4, atol=1e-7)
 

@@ -18,12 +18,13 @@ from colonnade.privacy.randomness import SimulatedRandomness, SystemRandomness
 from colonnade.secure import bgw
 from colonnade.secure.field import Field, Residues, primes_for
 from colonnade.secure.shamir import interpolate, reconstruct, share
+from support import whole_bgw
 
 P = 11
 PARTIES = ["court", "credit", "tax"]
 
 
-def python_sum(polynomial: bgw.Polynomial, columns: list[list[int]]) -> int:
+def python_sum(polynomial: whole_bgw.Polynomial, columns: list[list[int]]) -> int:
     """The plain twin: the sum over records, in Python integers."""
     total = 0
     for record in zip(*columns, strict=True):
@@ -49,10 +50,10 @@ def test_polynomials_to_degree_four_are_exact(data: st.DataObject, committee: tu
     records = data.draw(st.integers(1, 4))
     columns = [data.draw(st.lists(values, min_size=records, max_size=records)) for _ in range(3)]
     noise = {party: data.draw(st.integers(-1000, 1000)) for party in PARTIES}
-    field = Field(primes_for(bgw.polynomial_bits(polynomial, bounds=[bound] * 3, records=records, noise=3000)))
+    field = Field(primes_for(whole_bgw.polynomial_bits(polynomial, bounds=[bound] * 3, records=records, noise=3000)))
     # a field must hold the inputs too
     field = Field(primes_for(max(field.bound.bit_length() - 1, bound.bit_length(), 10)))
-    opened = bgw.evaluate(
+    opened = whole_bgw.evaluate(
         field,
         polynomial,
         [np.array(column) for column in columns],
@@ -66,16 +67,16 @@ def test_polynomials_to_degree_four_are_exact(data: st.DataObject, committee: tu
 
 def test_the_result_may_fill_the_whole_range_and_no_more() -> None:
     polynomial = [(1, (2, 1))]
-    bits = bgw.polynomial_bits(polynomial, bounds=[2**20, 2**20], records=4)
+    bits = whole_bgw.polynomial_bits(polynomial, bounds=[2**20, 2**20], records=4)
     assert bits == 63  # 4 * 2^60 = 2^62: bit length 63
     columns = [[2**20] * 4, [-(2**20)] * 4]
     options = {"holders": 3, "threshold": 1, "noise": {"court": 0}, "randomness": SystemRandomness()}
     arrays = [np.array(c) for c in columns]
-    assert bgw.evaluate(Field(primes_for(bits)), polynomial, arrays, **options) == -(2**62)
+    assert whole_bgw.evaluate(Field(primes_for(bits)), polynomial, arrays, **options) == -(2**62)
     # one prime too few wraps: the reason why bits are computed first
-    assert bgw.evaluate(Field(primes_for(41)), polynomial, arrays, **options) != -(2**62)
+    assert whole_bgw.evaluate(Field(primes_for(41)), polynomial, arrays, **options) != -(2**62)
     with pytest.raises(ModulusTooSmall):
-        primes_for(bgw.polynomial_bits([(1, (18,))], bounds=[2**20], records=1))
+        primes_for(whole_bgw.polynomial_bits([(1, (18,))], bounds=[2**20], records=1))
 
 
 @settings(max_examples=20, deadline=None)

@@ -21,7 +21,6 @@ from colonnade.secure.seeded import (
     Shape,
     deal_residues,
     deal_seeded,
-    deal_uniform,
     materialize,
     terms,
 )
@@ -89,29 +88,6 @@ def test_any_degree_of_the_shares_are_uniform(holders: int, threshold: int, degr
         one_more = np.ravel_multi_index([shares[h] for h in range(degree + 1)], (prime,) * (degree + 1))
         counts = np.bincount(one_more, minlength=prime ** (degree + 1))
         assert stats.chisquare(counts).pvalue < ALARM, "the test would notice shares that depend on the secret"
-
-
-@pytest.mark.parametrize(("holders", "threshold"), [(3, 1), (5, 2), (5, 1)])
-def test_uniform_secrets_travel_as_seeds_of_t_plus_one_holders(holders: int, threshold: int) -> None:
-    prime, trials = 7, 40_000
-    masks = deal_uniform(
-        Field((prime,)),
-        (trials, 1),
-        holders=holders,
-        threshold=threshold,
-        randomness=SimulatedRandomness(5),
-        first=holders - 1,
-    )
-    assert sorted(masks.seeds) == sorted((holders - 1 + step) % holders for step in range(threshold + 1))
-    shares = {holder: materialize(masks.share(holder)) for holder in range(holders)}
-    without = [holder for holder in range(holders) if holder not in masks.seeds]
-    for holder, packed in zip(without, masks.packed(without), strict=True):
-        assert np.array_equal(materialize(packed), shares[holder])
-    secret = interpolate(masks.field, shares, degree=threshold)  # a surplus that is not of degree t would raise
-    assert np.array_equal(materialize(masks.share(-1)), secret)
-    known = [secret, *(shares[holder] for holder in range(threshold))]
-    cells = np.ravel_multi_index([array.ravel() for array in known], (prime,) * (threshold + 1))
-    assert stats.chisquare(np.bincount(cells, minlength=prime ** (threshold + 1))).pvalue > ALARM
 
 
 def test_streams_of_blocks_primes_and_seeds_differ() -> None:

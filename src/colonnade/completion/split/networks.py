@@ -176,8 +176,8 @@ class SplitNetwork(ABC):
         `others` (Q x B x cut) is the sum of the other parties' parts as it was when the round began.
         """
 
-        def iteration(state: Any, given: Any) -> tuple[Any, tuple[Array, Array]]:
-            values, moves, slopes = self._leading(state, data, *given)
+        def iteration(state: Any, inputs: Any) -> tuple[Any, tuple[Array, Array]]:
+            values, moves, slopes = self._leading(state, data, *inputs)
             return self.moved(state, moves), (jnp.stack(slopes), jnp.stack(values))
 
         state, (slopes, losses) = jax.lax.scan(iteration, state, (rows, others, draws))
@@ -187,8 +187,8 @@ class SplitNetwork(ABC):
     def follow(self, state: Any, data: Any, rows: Array, slopes: Array, *draws: Any) -> Any:
         """Q iterations at another party, along the gradients that the active party sent."""
 
-        def iteration(state: Any, given: Any) -> tuple[Any, None]:
-            return self.moved(state, self._following(state, data, *given)), None
+        def iteration(state: Any, inputs: Any) -> tuple[Any, None]:
+            return self.moved(state, self._following(state, data, *inputs)), None
 
         return jax.lax.scan(iteration, state, (rows, slopes, draws))[0]
 
@@ -219,8 +219,8 @@ class SplitNetwork(ABC):
     def private_lead(
         self, clip: float, gamma: int, noise: Array, state: Any, data: Any, rows: Array, others: Array, *draws: Any
     ) -> tuple[Any, Array, Array]:
-        def iteration(state: Any, given: Any) -> tuple[Any, tuple[Array, Array]]:
-            *batch, noise = given
+        def iteration(state: Any, inputs: Any) -> tuple[Any, tuple[Array, Array]]:
+            *batch, noise = inputs
 
             def record(row: Array) -> tuple[Any, Any, Any]:
                 return self._leading(state, data, *jax.tree.map(lambda array: array[row][None], batch))
@@ -238,8 +238,8 @@ class SplitNetwork(ABC):
     def private_follow(
         self, clip: float, gamma: int, noise: Array, state: Any, data: Any, rows: Array, slopes: Array, *draws: Any
     ) -> Any:
-        def iteration(state: Any, given: Any) -> tuple[Any, None]:
-            batch, slopes, draws, noise = given
+        def iteration(state: Any, inputs: Any) -> tuple[Any, None]:
+            batch, slopes, draws, noise = inputs
             size = len(batch)
 
             def moves(row: Array) -> list[Any]:

@@ -122,14 +122,14 @@ async def _renewed(
             assert earlier.expires is not None
             left = (earlier.expires - datetime.datetime.now(datetime.UTC)).total_seconds()
             pause = min(max(left / 20, 1.0), LONGEST_LOOK)
-            mine = None
+            owner = None
             for member, pem in (await newest_certificates(channel)).items():
                 if member in members:
                     take_renewed(folder / AUTHORITY, members[member], pem)
                 if member == earlier.name:
-                    mine = take_renewed(folder / AUTHORITY, folder / CERTIFICATE, pem)
-            if mine is not None:
-                said(f"the certificate of {mine.name} is renewed; it ends {mine.expires:%Y-%m-%d %H:%M} UTC")
+                    owner = take_renewed(folder / AUTHORITY, folder / CERTIFICATE, pem)
+            if owner is not None:
+                said(f"the certificate of {owner.name} is renewed; it ends {owner.expires:%Y-%m-%d %H:%M} UTC")
                 return
         except grpc.aio.AioRpcError:
             pass  # not connected, or a coordinator that does not offer this: the session says what matters

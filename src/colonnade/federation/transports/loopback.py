@@ -5,33 +5,30 @@ What a real consortium does on several machines, for tests and for trying it out
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
-from colonnade.durable import private_file
 from colonnade.federation.transports import certificates
 from colonnade.federation.transports.certificates import AUTHORITY, CERTIFICATE, REQUEST, REVOKED
 from colonnade.federation.transports.network import Network
-from colonnade.federation.transports.processes import MEMORY, THREAD_CAPS
+from colonnade.federation.transports.processes import PartyProcesses, await_end
 
 STARTING = 60.0
 """Seconds that a party process may take to load its block and dial in."""
 
 
-class Loopback(Network):
+class Loopback(PartyProcesses, Network):
     """`homes` maps each party to (folder, organisation, sealing key). A lost process starts again when next asked."""
 
     def __init__(self, homes: Mapping[str, tuple[Path, str, bytes]], *, folder: Path) -> None:
-        self._homes = {party: home for party, (home, _, _) in homes.items()}
+        PartyProcesses.__init__(self, {party: home for party, (home, _, _) in homes.items()})
         self._folder = folder
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._starting = threading.Lock()
         self._issue(homes)
-        super().__init__(
+        Network.__init__(
+            self,
             tuple(homes),
             address="127.0.0.1:0",
             folder=folder / "coordinator",
@@ -64,45 +61,21 @@ class Loopback(Network):
         """The port at which a party's process reaches the coordinator."""
         return self.port
 
-    def _process(self, party: str) -> subprocess.Popen[bytes]:
-        with self._starting:
-            running = self._running.get(party)
-            if running is None or running.poll() is not None:
-                command = [sys.executable, "-m", "colonnade.federation.transports.attend", str(self._homes[party])]
-                command += ["--coordinator", f"127.0.0.1:{self.dialled(party)}"]
-                command += ["--credentials", str(self._folder / f"party-{party}")]
-                environment = {"GLIBC_TUNABLES": MEMORY, **os.environ, **dict.fromkeys(THREAD_CAPS, "1")}
-                with private_file(self._homes[party] / "process.txt").open("ab") as log:
-                    running = subprocess.Popen(
-                        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-                    )
-                self._running[party] = running
-            return running
-
-    def start(self) -> None:
-        """Start all processes now, side by side, rather than when each is first asked."""
-        for party in self.parties:
-            self._process(party)
+    def _launch(self, party: str, *, log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "colonnade.federation.transports.attend", str(self._homes[party])]
+        command += ["--coordinator", f"127.0.0.1:{self.dialled(party)}"]
+        command += ["--credentials", str(self._folder / f"party-{party}")]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
     def exchange(self, party: str, data: bytes, *, timeout: float) -> bytes:
         if party in self._homes:
             self._process(party)
         return super().exchange(party, data, timeout=timeout)
 
-    def pid(self, party: str) -> int:
-        return self._process(party).pid
-
-    def where(self, party: str) -> str:
-        return str(self._homes[party] / "log.txt")
-
     def close(self) -> None:
         for process in self._running.values():
             process.terminate()
         for process in self._running.values():
-            try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            await_end(process)
         self._running.clear()
         super().close()

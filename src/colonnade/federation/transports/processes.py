@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -107,46 +108,75 @@ class Watchdog:
             self._looks_at = None
 
 
-class Processes:
-    """`homes` maps each party to its folder (see `federation.home`). A lost process starts again when next asked."""
+class PartyProcesses(ABC):
+    """A process for each party, started when it is first asked, and again if it was lost."""
 
-    def __init__(
-        self,
-        homes: Mapping[str, Path],
-        *,
-        threads: int = 1,
-        command: Sequence[str] = (sys.executable, "-m", "colonnade.federation.transports.processes"),
-    ) -> None:
-        keep_memory()
+    parties: tuple[str, ...]
+
+    def __init__(self, homes: Mapping[str, Path]) -> None:
         self._homes = dict(homes)
-        self.parties = tuple(homes)
-        self._threads = threads
-        self._command = tuple(command)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._locks = {party: threading.Lock() for party in homes}
-        self._watchdog = Watchdog()
+        self._starting = threading.Lock()
+
+    @abstractmethod
+    def _launch(self, party: str, *, log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]: ...
 
     def _process(self, party: str) -> subprocess.Popen[bytes]:
-        running = self._running.get(party)
-        if running is None or running.poll() is not None:
-            caps = dict.fromkeys(THREAD_CAPS, str(self._threads))
-            environment = {"GLIBC_TUNABLES": MEMORY, **os.environ, **caps}
-            with private_file(self._homes[party] / "process.txt").open("ab") as log:
-                running = subprocess.Popen(
-                    [*self._command, str(self._homes[party])],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=environment,
-                    pipesize=PIPE_BYTES,
-                )
-            self._running[party] = running
-        return running
+        with self._starting:
+            running = self._running.get(party)
+            if running is None or running.poll() is not None:
+                environment = {"GLIBC_TUNABLES": MEMORY, **os.environ, **dict.fromkeys(THREAD_CAPS, "1")}
+                with private_file(self._homes[party] / "process.txt").open("ab") as log:
+                    running = self._launch(party, log=log, environment=environment)
+                self._running[party] = running
+            return running
 
     def start(self) -> None:
         """Start all processes now, side by side, rather than when each is first asked."""
         for party in self.parties:
             self._process(party)
+
+    def pid(self, party: str) -> int:
+        return self._process(party).pid
+
+    def where(self, party: str) -> str:
+        return str(self._homes[party] / "log.txt")
+
+
+def await_end(process: subprocess.Popen[bytes]) -> None:
+    """Of a process that was told to end; one that does not is killed."""
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class Processes(PartyProcesses):
+    """`homes` maps each party to its folder (see `federation.home`)."""
+
+    def __init__(
+        self,
+        homes: Mapping[str, Path],
+        *,
+        command: Sequence[str] = (sys.executable, "-m", "colonnade.federation.transports.processes"),
+    ) -> None:
+        super().__init__(homes)
+        keep_memory()
+        self.parties = tuple(homes)
+        self._command = tuple(command)
+        self._locks = {party: threading.Lock() for party in homes}
+        self._watchdog = Watchdog()
+
+    def _launch(self, party: str, *, log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self._command, str(self._homes[party])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            pipesize=PIPE_BYTES,
+        )
 
     def exchange(self, party: str, data: bytes, *, timeout: float) -> bytes:
         if party not in self._homes:
@@ -172,12 +202,6 @@ class Processes:
                 )
             return answer
 
-    def pid(self, party: str) -> int:
-        return self._process(party).pid
-
-    def where(self, party: str) -> str:
-        return str(self._homes[party] / "log.txt")
-
     def _end(self, party: str) -> None:
         process = self._running.pop(party, None)
         if process is None:
@@ -186,11 +210,7 @@ class Processes:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        await_end(process)
 
     def close(self) -> None:
         for party in self.parties:

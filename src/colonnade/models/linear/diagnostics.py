@@ -38,19 +38,19 @@ DELTAS = (-0.5, -0.25, 0.25, 0.5)
 
 
 @dataclass(frozen=True, eq=False)
-class Lacking:
+class LackingRecords:
     """The records that lack a party's block: how many, and the sum of their values, filled in by the fitted law."""
 
     count: float
     sums: Vector
 
-    def in_units(self, centre: Vector, scale: Vector) -> Lacking:
-        return Lacking(self.count, self.count * centre + scale * self.sums)
+    def in_units(self, centre: Vector, scale: Vector) -> LackingRecords:
+        return LackingRecords(self.count, self.count * centre + scale * self.sums)
 
 
-def lacking(
+def lacking_records(
     data: PatternStatistics, fit: GaussianFit, owner: NDArray[np.intp], parties: Sequence[str]
-) -> dict[str, Lacking]:
+) -> dict[str, LackingRecords]:
     """For each party that lacks records; `owner` has the party's place of each coordinate."""
     out = {}
     for place, party in enumerate(parties):
@@ -65,7 +65,7 @@ def lacking(
                 sums[seen] += pattern.sums
                 sums[lost] += pattern.count * fit.mu[lost] + (pattern.sums - pattern.count * fit.mu[seen]) @ toward
         if count:
-            out[party] = Lacking(count, sums)
+            out[party] = LackingRecords(count, sums)
     return out
 
 
@@ -122,7 +122,7 @@ def sensitivity(
     owners: Sequence[str],
     target: int,
     moments: tuple[float, Vector, Matrix],
-    blocks: Mapping[str, Lacking],
+    blocks: Mapping[str, LackingRecords],
     deltas: Sequence[float],
 ) -> pd.DataFrame:
     """For each covariate that is missing somewhere and each delta: its coefficient then, how far it moved in standard

@@ -21,7 +21,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
 from colonnade.federation.options import Verification
 from colonnade.federation.roster import Roster
-from colonnade.models.linear.diagnostics import lacking, residuals_by_pattern
+from colonnade.models.linear.diagnostics import lacking_records, residuals_by_pattern
 from colonnade.models.linear.gaussian import Coefficients, regression
 from colonnade.models.linear.result import COMPLETE_CASES, Regression, Sample, missing_information
 from colonnade.models.matrix import columns_of
@@ -154,7 +154,7 @@ class Observed(Sample):
         result = super().regression(fit, coefficients)
         owner = np.array([self.parties.index(feature.party) for feature in self.features])
         centre, half = (np.array([getattr(feature, name) for feature in self.features]) for name in ("centre", "half"))
-        known = lacking(self.data, fit, owner, self.parties)
+        known = lacking_records(self.data, fit, owner, self.parties)
         return replace(
             result,
             blocks={party: own.in_units(centre, half) for party, own in known.items()},

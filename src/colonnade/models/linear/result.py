@@ -20,7 +20,7 @@ from colonnade.federation.method import Result
 from colonnade.federation.plan import Plan
 from colonnade.federation.run_folder import RunFolder
 from colonnade.formatting import counted, number, share
-from colonnade.models.linear.diagnostics import DELTAS, Lacking, independence, sensitivity
+from colonnade.models.linear.diagnostics import DELTAS, LackingRecords, independence, sensitivity
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.inference import Inference, Prediction
 from colonnade.models.summary import WIDTH, Fact, short, summary
@@ -159,7 +159,7 @@ class Regression(Sample, Inference, Result):
     fmi: pd.Series[float] | None = None
     """The fraction of missing information of each coefficient: 1 - the variance that complete records would give over
     the variance from what is observed, both by the Gaussian likelihood."""
-    blocks: Mapping[str, Lacking] = field(default_factory=dict)
+    blocks: Mapping[str, LackingRecords] = field(default_factory=dict)
     """What is known of the records that lack a party's block, in the columns' own units."""
     residuals: pd.DataFrame | None = None
     """Residuals by pattern of presence (`diagnostics.residuals_by_pattern`); None where no exact moments tell them."""

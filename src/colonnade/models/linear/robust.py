@@ -23,22 +23,12 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import f as f_distribution
 
 from colonnade.models.linear.gaussian import standard_regression
-from colonnade.statistics.gaussian_em import GaussianFit, Matrix, Pattern, PatternStatistics, Vector
+from colonnade.statistics.gaussian_em import GaussianFit, Matrix, PatternStatistics, Vector
 
 REJECTED = 0.05
 """The level at which the two estimates are said to differ."""
 GROUPS = 200
 """Random groups of records: the relative error of a standard error is then 5 %."""
-
-
-def weighted_statistics(rows: Matrix, weights: Vector, names: Sequence[str]) -> PatternStatistics:
-    """Pattern moments of pooled records with NaN where a value is missing, each record counted with its weight."""
-    patterns = []
-    for observed, places in patterns_of(rows):
-        part = rows[np.ix_(places, observed)]
-        heavy = part * weights[places, None]
-        patterns.append(Pattern(observed, float(weights[places].sum()), heavy.sum(axis=0), heavy.T @ part))
-    return PatternStatistics(tuple(names), tuple(patterns))
 
 
 def patterns_of(rows: Matrix) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:

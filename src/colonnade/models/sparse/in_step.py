@@ -45,12 +45,12 @@ def in_step(
             while left:
                 questions: dict[int, Question] = {}
                 while len(questions) < len(left):
-                    place, said = asked.get()
-                    if isinstance(said, Future):
-                        said.result()
+                    place, message = asked.get()
+                    if isinstance(message, Future):
+                        message.result()
                         left.remove(place)
                     else:
-                        questions[place] = said
+                        questions[place] = message
                 if questions:
                     for place, reply in answer(dict(sorted(questions.items()))).items():
                         replies[place].put(reply)

@@ -10,7 +10,7 @@ A step is a lasso whose weights are P'(|b_0|); since P is concave, a step never 
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numba
 import numpy as np
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Penalty = Literal["lasso", "scad", "mcp"]
-PENALTIES: tuple[str, ...] = get_args(Penalty)
 
 SCAD_A = 3.7
 MCP_GAMMA = 3.0

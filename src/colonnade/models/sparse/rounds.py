@@ -414,7 +414,7 @@ class RoundSolver(Protocol):
         """At the model without covariates."""
         ...
 
-    def left_out(self, rounds: Rounds, whole: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
+    def left_out(self, rounds: Rounds, solver: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
         """The path without each fold, after the one of all records, which gives the largest lambda."""
         ...
 
@@ -472,13 +472,13 @@ class QuasiNewton:
         curvature = np.eye(len(null.gradient)) * max(null.curvature, 1e-6)
         return null.solver(evaluate, curvature=curvature, tolerance=self.tolerance)
 
-    def left_out(self, rounds: Rounds, whole: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
+    def left_out(self, rounds: Rounds, solver: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
         """Folds in step, each with the curvature that the path of all records has learned."""
-        assert isinstance(whole, ProximalQuasiNewton)
+        assert isinstance(solver, ProximalQuasiNewton)
         options: dict[str, Any] = {
-            "curvature": whole.curvature,
+            "curvature": solver.curvature,
             "tolerance": max(self.tolerance, FOLD_TOLERANCE),
-            "largest": whole.largest,
+            "largest": solver.largest,
         }
         paths: list[list[PathPoint]] = []
         for first in range(0, self.layout.folds, self.layout.together):

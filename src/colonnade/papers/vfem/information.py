@@ -178,9 +178,9 @@ def _columns(me: Party, design: Design) -> tuple[Matrix, Vector]:
     mean: Vector = np.asarray(me.recall("vfem mean"))
     rows = np.tile(block.centre + block.scale * mean, (me.facts.n, 1))
     rows[block.own_rows] = block.x * block.scale + block.centre
-    mine = [feature.name for feature in design.features if feature.party == me.name]
-    if design.response in mine:
-        rows = np.insert(rows, mine.index(design.response), 1.0, axis=1)
+    own = [feature.name for feature in design.features if feature.party == me.name]
+    if design.response in own:
+        rows = np.insert(rows, own.index(design.response), 1.0, axis=1)
     factor = np.sqrt(weights / weights.max())[block.index]
     factor[block.index < 0] = 0.0
     return rows, factor

@@ -202,10 +202,10 @@ class AdmmRounds:
     def start(self, rounds: Rounds) -> Admm:
         return Admm(self, rounds, fold=None, largest=None)
 
-    def left_out(self, rounds: Rounds, whole: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
+    def left_out(self, rounds: Rounds, solver: WeightedLasso, trace: Trace) -> list[list[PathPoint]]:
         """One fold after another: parties keep the state of one path."""
         folds = range(self.layout.folds)
-        return [trace(Admm(self, rounds, fold=fold, largest=whole.largest)) for fold in folds]
+        return [trace(Admm(self, rounds, fold=fold, largest=solver.largest)) for fold in folds]
 
 
 class Admm:

@@ -125,9 +125,9 @@ def test_tables_of_one_kind(kept: list[str]) -> None:
     part = Layout(layout.columns.select(kept))
     rows = matrix[:, layout.places(kept)]
     made = Preparation.of(rows, None, part)
-    x, c, key = made.forward(rows, 1), made.given(None, 40), new_key(1)
+    x, c, key = made.forward(rows, 1), made.standardised(None, 40), new_key(1)
     np.testing.assert_allclose(made.backward(x), part.legal(rows), atol=1e-6)
-    shape = {"numbers": made.numbers, "categories": made.categories, "given": 0, "hidden": (4,)}
+    shape = {"numbers": made.numbers, "categories": made.categories, "condition_width": 0, "hidden": (4,)}
     error = np.zeros((3, made.numbers), np.float32)
     for network in (tabddpm.Diffusion(**shape, diffusion_steps=3), tvae.Autoencoder(**shape, latent=2, beta=1.0)):
         params = network.start(key)
@@ -163,7 +163,7 @@ def test_a_condition_that_nobody_has_says_nothing() -> None:
     condition[:100, 0] = np.nan
     fitted = generator("copula").fit(matrix, layout, condition=condition, seed=1)
     assert np.isfinite(fitted.sample(500, condition=condition, seed=1)).all()
-    scaled = Preparation.of(matrix, condition, layout).given(condition, 500)
+    scaled = Preparation.of(matrix, condition, layout).standardised(condition, 500)
     np.testing.assert_array_equal(scaled[:, 1:], 0.0)
     np.testing.assert_array_equal(scaled[:100, 0], 0.0)
     assert scaled[100:, 0].std() == pytest.approx(1, abs=1e-3)

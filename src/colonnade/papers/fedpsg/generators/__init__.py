@@ -8,8 +8,9 @@ without noise may show records of its training table, and so does the fitted mod
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,11 @@ FEWEST = 20
 """Complete records below which nothing is fitted."""
 
 
-class Generator(Protocol):
+class Generator(ABC):
     """Learns the rows of a matrix in a `Layout`, and draws fresh ones; both repeat exactly under a seed."""
+
+    _condition_width: int | None
+    _fitted: bool = False
 
     def fit(
         self,
@@ -37,17 +41,33 @@ class Generator(Protocol):
         condition: NDArray[Any] | None = None,
         seed: int,
         progress: Progress | None = None,
-    ) -> Generator:
+    ) -> Self:
         """Learn from the rows without a missing entry, and return self.
 
         `condition` has one row of numbers for each record (known columns of it, in any encoding): then what is
         learned is the law of the row given them.
         """
-        ...
+        rows, known = training_rows(matrix, layout, condition)
+        self._fitted = False
+        self._learn(rows, known, layout, seed=seed, progress=progress)
+        self._condition_width = None if known is None else known.shape[1]
+        self._fitted = True
+        return self
 
     def sample(self, n: int, *, condition: NDArray[Any] | None = None, seed: int) -> Matrix:
         """`n` legal rows in the layout's encoding; with `condition`, row i is drawn given its row i."""
-        ...
+        if not self._fitted:
+            raise NotEstimable("this generator is not fitted; call fit first.")
+        return self._draw(n, sampling_condition(condition, n, self._condition_width), seed=seed)
+
+    @abstractmethod
+    def _learn(
+        self, rows: Reals, known: NDArray[Any] | None, layout: Layout, *, seed: int, progress: Progress | None
+    ) -> None:
+        """From complete rows, and their condition if there is one."""
+
+    @abstractmethod
+    def _draw(self, n: int, known: NDArray[Any] | None, *, seed: int) -> Matrix: ...
 
 
 def training_rows(
@@ -83,10 +103,6 @@ def sampling_condition(condition: NDArray[Any] | None, n: int, width: int | None
     if shape != (n, width):
         raise BadArguments(f"this generator draws given a condition of {n} rows x {width}, not {shape}; give that.")
     return np.asarray(condition)
-
-
-def unfitted() -> NotEstimable:
-    return NotEstimable("this generator is not fitted; call fit first.")
 
 
 _CLASSES = {"copula": "GaussianCopula", "tabddpm": "TabDDPM", "tvae": "TVAE"}

@@ -15,7 +15,7 @@ share (a balance of 0) is drawn for half of the rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, special
 
 from colonnade.completion.layout import Layout, Matrix, is_numeric
-from colonnade.papers.fedpsg.generators import Progress, sampling_condition, training_rows, unfitted
+from colonnade.papers.fedpsg.generators import Generator, Progress
 from colonnade.statistics.latent_correlation import (
     TERMS,
     category_coefficients,
@@ -114,59 +114,44 @@ def _lowest(knots: Reals, levels: Reals) -> tuple[Reals, Reals]:
 # --- the generator --------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class GaussianCopula:
-    """`fit`, then `sample`. Nothing to choose."""
+class GaussianCopula(Generator):
+    """`fit`, then `sample`. Nothing to choose, and only `sample` is random."""
 
-    _layout: Layout | None = field(default=None, init=False, repr=False)
-
-    def fit(
-        self,
-        matrix: NDArray[Any],
-        layout: Layout,
-        *,
-        condition: NDArray[Any] | None = None,
-        seed: int,
-        progress: Progress | None = None,
-    ) -> GaussianCopula:
-        """The seed is not used: nothing here is random."""
-        rows, given = training_rows(matrix, layout, condition)
+    def _learn(
+        self, rows: Reals, known: NDArray[Any] | None, layout: Layout, *, seed: int, progress: Progress | None
+    ) -> None:
         self._layout = layout
         cells = _cells(rows, layout)
         self._marginals = [Empirical.of(column) for column in cells.T]
         scores = np.column_stack([marginal.scores(x) for marginal, x in zip(self._marginals, cells.T, strict=True)])
         coefficients = np.array([marginal.coefficients() for marginal in self._marginals])
         self._given: list[tuple[Empirical, float]] | None = None
-        if given is not None:
-            marginals = [Empirical.of(column[~np.isnan(column)]) for column in _or_nothing(given).T]
+        if known is not None:
+            marginals = [Empirical.of(column[~np.isnan(column)]) for column in _or_nothing(known).T]
             normal = np.column_stack(
-                [marginal.normal_scores(x) for marginal, x in zip(marginals, given.T, strict=True)]
+                [marginal.normal_scores(x) for marginal, x in zip(marginals, known.T, strict=True)]
             )
             scale = np.sqrt(np.nanmean(normal**2, axis=0))
             self._given = list(zip(marginals, np.where(scale > 1e-9, 1 / np.maximum(scale, 1e-9), 0.0), strict=True))
-            scores = np.column_stack([self._normal(given), scores])
-            first = np.zeros((given.shape[1], TERMS))
+            scores = np.column_stack([self._normal(known), scores])
+            first = np.zeros((known.shape[1], TERMS))
             first[:, 0] = 1.0
             coefficients = np.concatenate([first, coefficients])
         covariance = np.cov(scores, rowvar=False, ddof=0).reshape(scores.shape[1], scores.shape[1])
         correlation = repair(invert_bridge(covariance, coefficients))
-        width = 0 if given is None else given.shape[1]
+        width = 0 if known is None else known.shape[1]
         weights = linalg.solve(correlation[:width, :width], correlation[:width, width:], assume_a="pos")
         rest = correlation[width:, width:] - correlation[width:, :width] @ weights
         self._weights = weights
         self._root = linalg.cholesky((rest + rest.T) / 2, lower=True)
         if progress is not None:
             progress(1, 1)
-        return self
 
-    def sample(self, n: int, *, condition: NDArray[Any] | None = None, seed: int) -> Matrix:
-        if self._layout is None:
-            raise unfitted()
-        given = sampling_condition(condition, n, None if self._given is None else len(self._given))
+    def _draw(self, n: int, known: NDArray[Any] | None, *, seed: int) -> Matrix:
         draw = np.random.default_rng(seed)
         latent = draw.standard_normal((n, len(self._marginals))) @ self._root.T
-        if given is not None:
-            latent += self._normal(given) @ self._weights
+        if known is not None:
+            latent += self._normal(known) @ self._weights
         cells = np.column_stack([marginal.at_normal(z) for marginal, z in zip(self._marginals, latent.T, strict=True)])
         return _from_cells(cells, self._layout)
 

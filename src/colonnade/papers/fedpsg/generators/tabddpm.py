@@ -126,21 +126,21 @@ class Diffusion(Network):
         return cosine_schedule(self.diffusion_steps)
 
     def start(self, key: jax.Array) -> Params:
-        first, body, clock, given = jax.random.split(key, 4)
+        first, body, clock, condition = jax.random.split(key, 4)
         size = self.hidden[0]
         return {
             "row": dense(first, (self.width, size)),
             "clock": dense(clock, (2 * CLOCK, size, size)),
-            "given": dense(given, (self.given, size)),
+            "condition": dense(condition, (self.condition_width, size)),
             "body": dense(body, (*self.hidden, self.width), last=0.1),
         }
 
-    def _predict(self, params: Params, noisy: Any, step: Any, given: Any) -> Any:
+    def _predict(self, params: Params, noisy: Any, step: Any, condition: Any) -> Any:
         """(the noise of the numbers, logits of the categories) as one row."""
         rates = jnp.exp(-math.log(10_000.0) * jnp.arange(CLOCK, dtype=jnp.float32) / CLOCK)
         angle = step[:, None].astype(jnp.float32) * (1000.0 / self.diffusion_steps) * rates
         time = apply(params["clock"], jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1))
-        start = apply(params["row"], noisy) + time + apply(params["given"], given)
+        start = apply(params["row"], noisy) + time + apply(params["condition"], condition)
         return apply(params["body"], jax.nn.silu(start))
 
     def _random(self, n: int, key: jax.Array) -> tuple[Any, list[Any]]:
@@ -159,11 +159,11 @@ class Diffusion(Network):
         return jnp.concatenate(parts, axis=1), noise
 
     def loss(self, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
-        rows, given = arrays
+        rows, condition = arrays
         when, noising = jax.random.split(key)
         step = jax.random.randint(when, (len(rows),), 0, self.diffusion_steps)
         noisy, noise = self._noisy(rows, step, noising)
-        predicted = self._predict(params, noisy, step, given)
+        predicted = self._predict(params, noisy, step, condition)
         total = jnp.mean((predicted[:, : self.numbers] - noise) ** 2) if self.numbers else jnp.zeros(())
         alpha = jnp.asarray(self.schedule.alpha, dtype=jnp.float32)[step][:, None]
         before = jnp.asarray(self.schedule.alpha_bar_before, dtype=jnp.float32)[step][:, None]
@@ -178,19 +178,19 @@ class Diffusion(Network):
         return total
 
     @partial(jax.jit, static_argnums=0)
-    def _noise_error(self, params: Params, rows: Any, given: Any, key: jax.Array) -> Any:
+    def _noise_error(self, params: Params, rows: Any, condition: Any, key: jax.Array) -> Any:
         """The mean squared error of the predicted noise: steps x numbers."""
 
         def error(step: Any) -> Any:
             when = jnp.full(len(rows), step)
             noisy, noise = self._noisy(rows, when, jax.random.fold_in(key, step))
-            predicted = self._predict(params, noisy, when, given)
+            predicted = self._predict(params, noisy, when, condition)
             return jnp.mean((predicted[:, : self.numbers] - noise) ** 2, axis=0)
 
         return jax.lax.map(error, jnp.arange(self.diffusion_steps))
 
     @partial(jax.jit, static_argnums=0)
-    def draw(self, params: Params, measured: Any, given: Any, key: jax.Array) -> Any:
+    def draw(self, params: Params, measured: Any, condition: Any, key: jax.Array) -> Any:
         """Rows from noise, step by step."""
         schedule = self.schedule
         from_start, from_now, variance = schedule.gaussian_posterior()
@@ -198,12 +198,12 @@ class Diffusion(Network):
             [schedule.alpha, schedule.alpha_bar, schedule.alpha_bar_before, from_start, from_now, variance]
         )
         constants = jnp.asarray(table, dtype=jnp.float32)
-        n = len(given)
+        n = len(condition)
 
         def back(rows: Any, step: Any) -> tuple[Any, None]:
             alpha, alpha_bar, before, a, b, v = constants[step]
             noise, gumbel = self._random(n, jax.random.fold_in(key, step))
-            predicted = self._predict(params, rows, jnp.full(n, step), given)
+            predicted = self._predict(params, rows, jnp.full(n, step), condition)
             now = rows[:, : self.numbers]
             start = (now - jnp.sqrt(1 - alpha_bar) * predicted[:, : self.numbers]) / jnp.sqrt(alpha_bar)
             unknown = jnp.minimum((1 - alpha_bar) / alpha_bar * measured[step], 1.0)
@@ -218,11 +218,11 @@ class Diffusion(Network):
         rows, _ = jax.lax.scan(back, pure, jnp.arange(self.diffusion_steps)[::-1])
         return rows
 
-    def measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
+    def measured(self, params: Params, x: Floats, condition: Floats, seed: int) -> Any:
         """The network's own error, for each step and number, on some records."""
         some = np.random.default_rng(seed).permutation(len(x))[:MEASURED]
         key = jax.random.fold_in(new_key(seed), 1)
-        return np.asarray(self._noise_error(params, x[some], given[some], key))
+        return np.asarray(self._noise_error(params, x[some], condition[some], key))
 
 
 @dataclass(kw_only=True)
@@ -234,5 +234,7 @@ class TabDDPM(TrainedGenerator):
     diffusion_steps: int = 100
     hidden: tuple[int, ...] = (256, 256)
 
-    def _network(self, prepared: Preparation, given: int) -> Diffusion:
-        return Diffusion(prepared.numbers, prepared.categories, given, tuple(self.hidden), self.diffusion_steps)
+    def _network(self, prepared: Preparation, condition_width: int) -> Diffusion:
+        return Diffusion(
+            prepared.numbers, prepared.categories, condition_width, tuple(self.hidden), self.diffusion_steps
+        )

@@ -17,9 +17,9 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from colonnade.completion.layout import Layout, Matrix
 from colonnade.errors import TrainingDiverged
-from colonnade.papers.fedpsg.generators import Progress, sampling_condition, training_rows, unfitted
+from colonnade.papers.fedpsg.generators import Generator, Progress
 from colonnade.papers.fedpsg.generators.copula import Empirical
 
 Reals = NDArray[np.float64]
@@ -69,10 +69,6 @@ class Preparation:
         """How many each one-hot column has."""
         return tuple(self.layout.slices[name].stop - self.layout.slices[name].start for name in self.layout.one_hot)
 
-    @property
-    def condition_width(self) -> int | None:
-        return None if self.centre is None else len(self.centre)
-
     def forward(self, rows: Reals, seed: int) -> Floats:
         """A value that many records share is spread over its step, so that every number is standard normal."""
         mask, draw = self.layout.numeric_mask, np.random.default_rng(seed)
@@ -88,7 +84,7 @@ class Preparation:
         rows[:, ~mask] = drawn[:, self.numbers :]
         return self.layout.legal(rows)
 
-    def given(self, condition: NDArray[Any] | None, n: int) -> Floats:
+    def standardised(self, condition: NDArray[Any] | None, n: int) -> Floats:
         """records x width; without a condition, of width 0."""
         if self.centre is None or self.scale is None or condition is None:
             return np.zeros((n, 0), dtype=np.float32)
@@ -151,7 +147,7 @@ class Network(ABC):
 
     numbers: int
     categories: tuple[int, ...]
-    given: int
+    condition_width: int
     hidden: tuple[int, ...]
 
     @property
@@ -174,12 +170,12 @@ class Network(ABC):
     def loss(self, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
         """The mean of one batch."""
 
-    def measured(self, params: Params, x: Floats, given: Floats, seed: int) -> Any:
+    def measured(self, params: Params, x: Floats, condition: Floats, seed: int) -> Any:
         """What drawing needs besides the trained parameters."""
         return None
 
     @abstractmethod
-    def draw(self, params: Params, measured: Any, given: Any, key: jax.Array) -> Any:
+    def draw(self, params: Params, measured: Any, condition: Any, key: jax.Array) -> Any:
         """A row for each row of the condition."""
 
 
@@ -260,7 +256,7 @@ def in_batches(draw: Callable[[int, int, int], NDArray[Any]], n: int, size: int 
 
 
 @dataclass(kw_only=True)
-class TrainedGenerator(ABC):
+class TrainedGenerator(Generator):
     """Options: the training's steps, batch and learning rate (Adam), and the hidden layers."""
 
     called: ClassVar[str]
@@ -269,29 +265,20 @@ class TrainedGenerator(ABC):
     batch: int = 512
     learning_rate: float = 2e-3
     hidden: tuple[int, ...] = (128, 128)
-    _params: Params = field(default=None, init=False, repr=False)
 
     @abstractmethod
-    def _network(self, prepared: Preparation, given: int) -> Network: ...
+    def _network(self, prepared: Preparation, condition_width: int) -> Network: ...
 
-    def fit(
-        self,
-        matrix: NDArray[Any],
-        layout: Layout,
-        *,
-        condition: NDArray[Any] | None = None,
-        seed: int,
-        progress: Progress | None = None,
-    ) -> Self:
-        rows, known = training_rows(matrix, layout, condition)
-        self._params = None
+    def _learn(
+        self, rows: Reals, known: NDArray[Any] | None, layout: Layout, *, seed: int, progress: Progress | None
+    ) -> None:
         self._prepared = Preparation.of(rows, known, layout)
-        x, given = self._prepared.forward(rows, seed), self._prepared.given(known, len(rows))
-        self._trained = self._network(self._prepared, given.shape[1])
-        params = train(
+        x, condition = self._prepared.forward(rows, seed), self._prepared.standardised(known, len(rows))
+        self._trained = self._network(self._prepared, condition.shape[1])
+        self._params = train(
             self._trained,
             self._trained.start(new_key(seed)),
-            (x, given),
+            (x, condition),
             steps=self.steps,
             batch=self.batch,
             rate=self.learning_rate,
@@ -299,22 +286,17 @@ class TrainedGenerator(ABC):
             progress=progress,
             name=self.called,
         )
-        self._measured = self._trained.measured(params, x, given, seed)
-        self._params = params
-        return self
+        self._measured = self._trained.measured(self._params, x, condition, seed)
 
-    def sample(self, n: int, *, condition: NDArray[Any] | None = None, seed: int) -> Matrix:
-        if self._params is None:
-            raise unfitted()
-        wanted = sampling_condition(condition, n, self._prepared.condition_width)
-        given = self._prepared.given(wanted, n)
+    def _draw(self, n: int, known: NDArray[Any] | None, *, seed: int) -> Matrix:
+        condition = self._prepared.standardised(known, n)
         key = new_key(seed)
 
         def part(number: int, start: int, stop: int) -> NDArray[Any]:
             # Powers of two: few sizes are compiled, whatever the number of rows.
             size = 1 << max(stop - start - 1, 63).bit_length()
-            padded = np.zeros((size, given.shape[1]), dtype=np.float32)
-            padded[: stop - start] = given[start:stop]
+            padded = np.zeros((size, condition.shape[1]), dtype=np.float32)
+            padded[: stop - start] = condition[start:stop]
             own = jax.random.fold_in(key, number)
             return np.asarray(self._trained.draw(self._params, self._measured, padded, own))[: stop - start]
 

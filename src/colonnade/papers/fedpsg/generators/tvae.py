@@ -44,18 +44,18 @@ class Autoencoder(Network):
     def start(self, key: jax.Array) -> Params:
         encoder, decoder = jax.random.split(key)
         return {
-            "encoder": dense(encoder, (self.width + self.given, *self.hidden, 2 * self.latent), last=0.1),
-            "decoder": dense(decoder, (self.latent + self.given, *self.hidden, self.width)),
+            "encoder": dense(encoder, (self.width + self.condition_width, *self.hidden, 2 * self.latent), last=0.1),
+            "decoder": dense(decoder, (self.latent + self.condition_width, *self.hidden, self.width)),
             "log_sd": jnp.zeros(self.numbers, dtype=jnp.float32),
         }
 
     def loss(self, params: Params, arrays: tuple[jax.Array, ...], key: jax.Array) -> jax.Array:
         """The negative bound, in nats a record over the number of columns."""
-        rows, given = arrays
-        code = apply(params["encoder"], jnp.concatenate([rows, given], axis=1))
+        rows, condition = arrays
+        code = apply(params["encoder"], jnp.concatenate([rows, condition], axis=1))
         mean, log_sd = code[:, : self.latent], jnp.clip(code[:, self.latent :], -6.0, 3.0)
         z = mean + jnp.exp(log_sd) * jax.random.normal(key, mean.shape, dtype=jnp.float32)
-        decoded = apply(params["decoder"], jnp.concatenate([z, given], axis=1))
+        decoded = apply(params["decoder"], jnp.concatenate([z, condition], axis=1))
         noise = _log_sd(params)
         away = (rows[:, : self.numbers] - decoded[:, : self.numbers]) * jnp.exp(-noise)
         loss = jnp.sum(0.5 * away**2 + noise, axis=1)
@@ -65,12 +65,12 @@ class Autoencoder(Network):
         return jnp.asarray(jnp.mean(loss + self.beta * divergence) / (self.numbers + len(self.categories)))
 
     @partial(jax.jit, static_argnums=0)
-    def draw(self, params: Params, measured: Any, given: Any, key: jax.Array) -> Any:
+    def draw(self, params: Params, measured: Any, condition: Any, key: jax.Array) -> Any:
         latent, normal, other = jax.random.split(key, 3)
-        gumbel = jax.random.gumbel(other, (len(given), self.width), dtype=jnp.float32)
-        z = jax.random.normal(latent, (len(given), self.latent), dtype=jnp.float32)
-        decoded = apply(params["decoder"], jnp.concatenate([z, given], axis=1))
-        noise = jnp.exp(_log_sd(params)) * jax.random.normal(normal, (len(given), self.numbers), dtype=jnp.float32)
+        gumbel = jax.random.gumbel(other, (len(condition), self.width), dtype=jnp.float32)
+        z = jax.random.normal(latent, (len(condition), self.latent), dtype=jnp.float32)
+        decoded = apply(params["decoder"], jnp.concatenate([z, condition], axis=1))
+        noise = jnp.exp(_log_sd(params)) * jax.random.normal(normal, (len(condition), self.numbers), dtype=jnp.float32)
         parts = [decoded[:, : self.numbers] + noise]
         pairs = zip(self.parts(decoded), self.parts(gumbel), strict=True)
         parts += [drawn(logits, each) for (logits, _), (each, _) in pairs]
@@ -91,5 +91,7 @@ class TVAE(TrainedGenerator):
     latent: int = 16
     beta: float = 1.0
 
-    def _network(self, prepared: Preparation, given: int) -> Autoencoder:
-        return Autoencoder(prepared.numbers, prepared.categories, given, tuple(self.hidden), self.latent, self.beta)
+    def _network(self, prepared: Preparation, condition_width: int) -> Autoencoder:
+        return Autoencoder(
+            prepared.numbers, prepared.categories, condition_width, tuple(self.hidden), self.latent, self.beta
+        )
