@@ -21,7 +21,14 @@ from colonnade.federation.roster import Roster
 from colonnade.formatting import number
 from colonnade.models.glm.newton import Evaluation, Family, Solution, robust_covariance, solve
 from colonnade.models.glm.result import GeneralizedRegression
-from colonnade.models.glm.scores import PresenceStages, Remarks, ScoreStages, Weighting, score_layouts
+from colonnade.models.glm.scores import (
+    PresenceStages,
+    Remarks,
+    ScoreStages,
+    Weighting,
+    score_layouts,
+    verification_note,
+)
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.propensity import CAP
 from colonnade.models.linear.result import Regression
@@ -29,7 +36,6 @@ from colonnade.models.matrix import columns_of
 from colonnade.statistics.features import constant_response, empty_notes, features
 from colonnade.statistics.forecast import at_most
 from colonnade.statistics.gaussian_em import Matrix, Vector
-from colonnade.statistics.verified import NOT_VERIFIED
 
 FULL_COST = {"binomial": "three times", "poisson": "twice"}
 """What verification takes of the CPU time without it, with 2,000 records of three parties: too much for a default."""
@@ -82,7 +88,7 @@ class GeneralizedFit(Procedure[Regression]):
             else " It is told who has which record."
         )
         self.notes = (
-            self._verification_note(verify),
+            verification_note(verify, FULL_COST[family]),
             f"Newton's method: at most {first.turns} rounds, usually 5 to 8; those that are not needed cost nothing. In"
             f" each the coordinator sees {first.size} exact sums over records, at coefficients that it chooses and all"
             " members are told. No predictor, residual or weight of a record is shown to anyone.",
@@ -90,12 +96,6 @@ class GeneralizedFit(Procedure[Regression]):
             f"{weighed}",
             *empty_notes(dict.fromkeys(first.filled, "drop")),
         )
-
-    def _verification_note(self, verify: Verification) -> str:
-        cost = f"about {FULL_COST[self.family]} the CPU time without"
-        if verify == "full":
-            return f"Verified, in every round: {cost}."
-        return f'{NOT_VERIFIED} verify="full" finds that, for {cost}.' if verify else NOT_VERIFIED
 
     def run(self, job: Job) -> Regression:
         return self.result(job, *self.estimates(job)).with_costs(job.plan)
