@@ -36,7 +36,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.options import Verification, View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Later, fields_of, stage
+from colonnade.federation.stage import Later, Stage, fields_of, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.glm.expansion import Expansion
 from colonnade.models.glm.proof import NoisyScoreProof, ScoreProof
@@ -477,6 +477,25 @@ def later_round(layout: NoisyScores) -> Later:
     )
 
 
+def units_releases(sums: Mapping[str, UnitSums], share: float) -> dict[str, Releases]:
+    """What the parties tell of units, for a calibration that gives them this share of the budget."""
+    return {party: Skellams(each.cost(1), share=share / len(sums)) for party, each in sums.items()}
+
+
+def units_stage(sums: Mapping[str, UnitSums], mus: Mapping[str, int], words: str) -> Stage:
+    layout = next(iter(sums.values())).layout
+    return stage(
+        "scores: units",
+        tell_sums,
+        {party: [{"layout": layout.to_dict(), "mu": mus[party]}] for party in sums},
+        facts=layout.facts,
+        roster=layout.roster,
+        audience="coordinator, who tells all members",
+        discloses=words,
+        reply_bytes=9 * max(each.size for each in sums.values()),
+    )
+
+
 class PrivateScores:
     """Both releases of a job as stages of its plan, calibrated together, and the descent that asks them.
 
@@ -504,24 +523,14 @@ class PrivateScores:
         self.sums = {party: UnitSums(noiseless, party) for party in noiseless.parties}
         self.budget, mu, self.mus = None, 0, dict.fromkeys(self.sums, 0)
         if epsilon is not None:
-            releases: dict[str, Releases] = {
-                party: Skellams(sums.cost(1), share=UNITS_SHARE / len(self.sums)) for party, sums in self.sums.items()
-            }
+            releases = units_releases(self.sums, UNITS_SHARE)
             one = noiseless.release(1, colluders=colluders(roster, view))
             releases["scores"] = Skellams(one, count=rounds, share=1 - UNITS_SHARE)
             self.budget = Calibration(releases, epsilon=epsilon, delta=delta, relation=relation, bracket=(1e-3, 1e6))
             mu, self.mus = int(self.budget["scores"]), {party: int(self.budget[party]) for party in self.sums}
         self.layout = layout = replace(noiseless, mu=mu)
-        self.tell = stage(
-            "scores: units",
-            tell_sums,
-            {party: [{"layout": noiseless.to_dict(), "mu": self.mus[party]}] for party in self.sums},
-            facts=facts,
-            roster=roster,
-            audience="coordinator, who tells all members",
-            discloses="noisy sums of a party's features and of their squares" if mu else "sums of a party's features",
-            reply_bytes=9 * max(sums.size for sums in self.sums.values()),
-        )
+        words = "noisy sums of a party's features and of their squares" if mu else "sums of a party's features"
+        self.tell = units_stage(self.sums, self.mus, words)
         self.rounds = NoisyScoreStages(layout, view)
         self.stages = (self.tell, *self.rounds.stages)
         self.notes = (

@@ -20,7 +20,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
@@ -31,9 +30,8 @@ from colonnade.federation.options import Verification
 from colonnade.federation.party import Party
 from colonnade.federation.plan import HOPELESS
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import stage
 from colonnade.formatting import number
-from colonnade.models.glm.fit import check_family
+from colonnade.models.glm.fit import check_family, fitted
 from colonnade.models.glm.private import (
     FULL_COST,
     SERIES,
@@ -43,20 +41,19 @@ from colonnade.models.glm.private import (
     UnitSums,
     mean_slope,
     noiseless_scores,
-    tell_sums,
     units_of,
+    units_releases,
+    units_stage,
 )
 from colonnade.models.glm.proof import InformationProof, ScoreProof
 from colonnade.models.glm.result import GeneralizedRegression
 from colonnade.models.glm.scores import verification_note
-from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.result import NOT_VALID, Regression
-from colonnade.models.matrix import columns_of
-from colonnade.privacy.calibration import Calibration, Releases, Skellams
+from colonnade.privacy.calibration import Calibration, Skellams
 from colonnade.privacy.cost import Cost
 from colonnade.secure.bgw import Product, cross, lift
 from colonnade.secure.extension import Extension
-from colonnade.statistics.features import empty_notes, features
+from colonnade.statistics.features import empty_notes
 from colonnade.statistics.forecast import FORECAST, enough
 from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.joint import account_notes, colluders
@@ -192,9 +189,7 @@ class PrivateGeneralizedFit(Procedure[Regression]):
             layout.check()
         self.sums = {party: UnitSums(first, party) for party in first.parties}
         pooled = colluders(roster, "client")
-        releases: dict[str, Releases] = {
-            party: Skellams(sums.cost(1), share=SHARES["units"] / len(self.sums)) for party, sums in self.sums.items()
-        }
+        releases = units_releases(self.sums, SHARES["units"])
         for name, layout in layouts.items():
             releases[name] = Skellams(layout.release(1, colluders=pooled), count=layout.rounds, share=SHARES[name])
         budget = Calibration(releases, epsilon=epsilon, delta=delta, bracket=(1e-3, 1e6))
@@ -202,16 +197,8 @@ class PrivateGeneralizedFit(Procedure[Regression]):
         noisy = {name: replace(layout, mu=int(budget[name])) for name, layout in layouts.items()}
         self.first, self.last = (NoisyScoreStages(noisy[name], "client") for name in ("scores", "last scores"))
         self.information = InformationStages(noisy["information"], "client")
-        self.tell = stage(
-            "scores: units",
-            tell_sums,
-            {party: [{"layout": first.to_dict(), "mu": self.mus[party]}] for party in self.sums},
-            facts=facts,
-            roster=roster,
-            audience="coordinator, who tells all members",
-            discloses="noisy sums of a party's features and of their squares, and the noisy number of its records",
-            reply_bytes=9 * max(sums.size for sums in self.sums.values()),
-        )
+        words = "noisy sums of a party's features and of their squares, and the noisy number of its records"
+        self.tell = units_stage(self.sums, self.mus, words)
         self.stages = (self.tell, *self.first.stages, *self.information.stages, *self.last.stages)
         shared = ", ".join(f"{name} {share:.0%}" for name, share in SHARES.items())
         self.notes = (
@@ -337,39 +324,20 @@ class PrivateGeneralizedFit(Procedure[Regression]):
         change[0, 0] = 1.0
         change[1:, 1:] = np.diag(units.scales[places])
         change[0, 1:] = -units.scales[places] * units.centres[places]
-        centre, half = (np.array([getattr(feature, name) for feature in held]) for name in ("centre", "half"))
-        own = Coefficients(
-            names=tuple(feature.name for feature in held),
-            params=change @ estimate.point[estimate.used],
-            cov=change @ estimate.cov @ change.T,
-            sigma2=1.0,
-            rsquared=math.nan,
-        ).in_units(centre, half)
-        index = ["const", *own.names]
-        (target,) = features(facts, (layout.response,))
         complete = min(max(round(estimate.complete), 1), facts.n)
-        spread = np.append(half**2 * units.variances[places], units.balance * (1 - units.balance))
-        return GeneralizedRegression(
-            response=layout.response,
-            features=(*held, target),
-            columns=columns_of(facts, (*held, target)),
-            parties=layout.parties,
+        balance = units.balance
+        return fitted(
+            job,
+            layout,
+            held,
+            (change @ estimate.point[estimate.used], change @ estimate.cov @ change.T),
+            (
+                np.append(units.centres[places], balance),
+                np.diag(np.append(units.variances[places], balance * (1 - balance))),
+            ),
             patterns=(((True,) * len(layout.parties), complete),),
-            cohort=facts.n,
-            dropped=tuple(feature.name for feature in layout.features if feature not in held),
-            simulated=job.simulated,
-            params=pd.Series(own.params, index=index, name="coef"),
-            cov=pd.DataFrame(own.cov, index=index, columns=index),
-            sigma2=1.0,
-            loglik=math.nan,
-            rsquared=math.nan,
             nobs=complete,
-            trace=(),
             steps=(0, DAMPED + LAST),
-            mu=np.append(centre + half * units.centres[places], units.balance),
-            sigma=np.diag(spread),
-            family="binomial",
-            offset=None,
             effective=float(complete),
             private=True,
             model="binomial, complete records",

@@ -54,6 +54,7 @@ from colonnade.statistics.shares import (
     messages,
     noise_part,
     received_from,
+    received_masks,
     shares_of,
 )
 from colonnade.statistics.verified import NOT_VERIFIED, VerifiedStages, opened_once, verification_stages
@@ -821,14 +822,7 @@ def weigh_complete(me: Party, *, layout: dict[str, Any]) -> Release:
     statistic = _layout(me, layout)
     if me.name != statistic.response_party:
         raise UnsafeRequest(f"{me.name!r} does not hold the response.")
-    n = me.facts.n
-    received = received_from(me, f"blocks for {statistic.tag}", statistic.others)
-    present = np.zeros((n, len(statistic.others)), dtype=bool)
-    for place, party in enumerate(statistic.others):
-        packed = np.asarray(received[party], dtype=np.uint8)
-        if packed.shape != (-(-n // 8),):
-            raise UnsafeRequest(f"{party!r} sent a mask of another length than the cohort's.")
-        present[:, place] = np.unpackbits(packed, count=n).astype(bool)
+    present = received_masks(me, f"blocks for {statistic.tag}", statistic.others)
     records = np.flatnonzero(statistic.present(me))
     mine = [feature for feature in statistic.used if feature.party == me.name]
     own = design(me, mine, filled=statistic.filled)[records]
