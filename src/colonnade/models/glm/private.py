@@ -100,7 +100,7 @@ class NoisyScores(ScoreLayout):
         "exact-scores",
         "at coefficients that follow from those before them: exact sums over records of residuals times columns",
     )
-    rows: ClassVar[str] = "quantised rows, and functions of predictors"
+    rows: ClassVar[str] = "quantised rows, functions of predictors, and noise"
     results: ClassVar[str] = "noisy scores of the columns"
     adaptive: ClassVar[tuple[str, ...]] = ("turn", "coefficients", "centres", "units", "norms")
 
