@@ -135,9 +135,24 @@ CASES: dict[str, Case] = {
             lambda: co.Regress(response="damages", columns=("age", "income", "damages"), epsilon=5.0),
         ),
         _case(
-            # a binomial one has messages whose size follows from ranges that the coordinator passes on
+            "classify, rounds",
+            lambda: co.Classify(
+                response="sued", epsilon=4.0, columns=("age", "income"), solver="rounds", verify="full"
+            ),
+        ),
+        _case(
             "regress, poisson",
             lambda: co.Regress(response="visits", columns=("damages", "income"), family="poisson", verify="full"),
+        ),
+        _case(
+            "regress, binomial",
+            lambda: co.Regress(response="sued", columns=("age", "income"), family="binomial", verify="full"),
+        ),
+        _case(
+            "regress, private binomial",
+            lambda: co.Regress(
+                response="sued", columns=("age", "income"), family="binomial", epsilon=20.0, verify="full"
+            ),
         ),
         _case("select", lambda: co.Select(response="damages", columns=NUMBERS)),
         _case(

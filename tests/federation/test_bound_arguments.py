@@ -27,6 +27,7 @@ from colonnade.models.sparse.select import Select
 from colonnade.papers.vfem.method import VFEM
 from colonnade.papers.vfl_glm_vs.method import VFLGLMVS
 from colonnade.statistics.features import features
+from federation.test_verified_regress import families
 from frozen.test_frozen_plans import _cases, _file, planned
 from support.plans import own_methods
 from support.selection import COVARIATES, related_table, selection_federation
@@ -495,3 +496,33 @@ def test_coefficients_are_shown_at_solutions_only(tmp_path: Path) -> None:
         assert not job.ask(job.plan.stage("multipliers"))["employer"]["done"]
         with pytest.raises(UnsafeRequest):
             job.ask(job.plan.stage("residuals"))
+
+
+@pytest.mark.parametrize("asked", ["A", "B", "C"])
+@pytest.mark.parametrize("about", ["A", "B", "C"])
+def test_a_range_that_no_party_told_is_refused_by_every_party(tmp_path: Path, asked: str, about: str) -> None:
+    """The size of what a party deals in a logistic round follows from the ranges of all parties' predictors, which the
+    coordinator passes on: each party has them from the others too."""
+    method = co.Regress(response="sick", family="binomial", columns=("x", "v", "w"))
+    with families(tmp_path, seed=4) as federation, federation.open(federation.plan(method)) as job:
+        begun(job, "scores: presence", "scores: weights")
+        ranges, share = (job.plan.stage(f"scores: {name}") for name in ("ranges", "share rows"))
+        parties = ("A", "B", "C")
+        nothing = [0.0] * len(parties)
+        chosen = {"turn": 0, "coefficients": [0.1, 0.5, -0.3, 0.4], "low": nothing, "high": nothing}
+        told = job.ask(ranges, chosen=chosen)
+        low, high = ([told[party][end] for party in parties] for end in (0, 1))
+        wider = [each + 8 * (party == about) for party, each in zip(parties, high, strict=True)]
+        with pytest.raises(UnsafeRequest, match=f"predictor at '{about}' is not the one that it told"):
+            job.ask_each(share, {asked: {"chosen": {**chosen, "low": low, "high": wider}}})
+
+
+def test_the_ranges_that_the_parties_told_are_taken(tmp_path: Path) -> None:
+    """The same requests as above, with nothing changed."""
+    method = co.Regress(response="sick", family="binomial", columns=("x", "v", "w"))
+    with families(tmp_path, seed=4) as federation, federation.open(federation.plan(method)) as job:
+        begun(job, "scores: presence", "scores: weights")
+        chosen = {"turn": 0, "coefficients": [0.1, 0.5, -0.3, 0.4], "low": [0.0] * 3, "high": [0.0] * 3}
+        told = job.ask(job.plan.stage("scores: ranges"), chosen=chosen)
+        low, high = ([told[party][end] for party in ("A", "B", "C")] for end in (0, 1))
+        job.ask(job.plan.stage("scores: share rows"), chosen={**chosen, "low": low, "high": high})

@@ -223,6 +223,7 @@ class ClassifierOfScores(Procedure["Classifier"]):
             delta=method.delta,
             view=method.view,
             relation=method.relation,
+            verify=method.verify,
         )
         self.stages = scores.stages
         told: tuple[str, ...] = ()

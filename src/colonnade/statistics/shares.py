@@ -65,6 +65,18 @@ def received_from(me: Party, tag: str, senders: Sequence[str]) -> dict[str, Any]
     return _complete(tag, senders, me.received(tag))
 
 
+def received_masks(me: Party, tag: str, senders: Sequence[str]) -> NDArray[np.bool_]:
+    """Which records of the cohort each of these members has, as it told in packed bits: (record, member)."""
+    n, received = me.facts.n, received_from(me, tag, senders)
+    masks = np.zeros((n, len(senders)), dtype=bool)
+    for place, sender in enumerate(senders):
+        packed = np.asarray(received[sender], dtype=np.uint8)
+        if packed.shape != (-(-n // 8),):
+            raise UnsafeRequest(f"{sender!r} sent a mask of another length than the cohort's.")
+        masks[:, place] = np.unpackbits(packed, count=n).astype(bool)
+    return masks
+
+
 # --- one dealing for all holders ---------------------------------------------------------------------------
 
 _DEALT = ": dealt "

@@ -14,7 +14,6 @@ from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.models.glm.attacks import plain_score
 from colonnade.models.glm.expansion import LARGEST_LOG_ODDS, Expansion
 from colonnade.models.glm.private import (
-    MOST_FREQUENCIES,
     STEPS,
     TOLERANCE,
     NoisyScores,
@@ -61,7 +60,6 @@ def test_the_series_is_bounded_everywhere() -> None:
     than half the tolerance, also where it is no logistic function any more."""
     for reach in (1.0, 12.0, LARGEST_LOG_ODDS):
         series = Expansion("binomial", -reach, reach, TOLERANCE)
-        assert len(series.frequencies) <= MOST_FREQUENCIES
         points = np.linspace(-3 * series.half_period, 3 * series.half_period, 20_001)
         values = np.sin(points[:, None] * series.frequencies) @ series.amplitudes
         assert np.abs(values).max() <= 0.5 + TOLERANCE / 2
@@ -108,6 +106,39 @@ def test_rows_are_never_longer_than_gamma() -> None:
             for p in layout.parties
         ]
         assert np.square(np.concatenate(parts, axis=1)).sum(axis=1).max() <= layout.gamma**2
+
+
+def test_the_size_of_what_is_dealt_does_not_depend_on_coefficients() -> None:
+    """These come from the coordinator; they are no public facts."""
+    layout, rng = layout_for(), np.random.default_rng(0)
+    everyone, event = np.ones(layout.facts.n, dtype=bool), np.ones(layout.facts.n, dtype=np.int64)
+    for party, rows in records(layout, rng).items():
+        sizes = {
+            chosen.quantised(party, rows, everyone, event, SimulatedRandomness(1)).shape
+            for size in (0.0, 0.1, 10.0, 2.0**20)
+            for chosen in [at(layout, np.full(layout.width, size))]
+        }
+        assert len(sizes) == 1
+
+
+def test_beyond_the_reach_of_the_series_a_part_is_clipped_to_it() -> None:
+    """One party's log-odds of 10^6 are certainty, and no other value of the periodic series."""
+    layout = layout_for()
+    other, *_ = layout.others
+    values = {
+        p: np.zeros((layout.facts.n, len(layout.place(p)) - (p == layout.response_party))) for p in layout.parties
+    }
+    values[other][:, 0] = 1.0
+    everyone, event = np.ones(layout.facts.n, dtype=bool), np.ones(layout.facts.n, dtype=np.int64)
+    for sign in (1, -1):
+        coefficients = np.zeros(layout.width)
+        coefficients[layout.place(other)[0]] = sign * 1e6
+        chosen = at(layout, coefficients)
+        parts = {p: chosen.quantised(p, rows, everyone, event, SimulatedRandomness(1)) for p, rows in values.items()}
+        unit = {p: np.zeros((layout.facts.n, len(layout.place(p))), dtype=np.int64) for p in layout.parties}
+        unit[layout.response_party][0, 0] = 1
+        residual = plain_score(chosen, parts, unit)[0] / layout.scale
+        assert residual == pytest.approx(0.0 if sign > 0 else 1.0, abs=0.02)  # of an event
 
 
 def test_a_record_without_the_response_counts_for_nothing() -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +33,20 @@ Integers = NDArray[np.int64]
 
 
 def score_attacks() -> tuple[Attack, ...]:
-    return (Attack(NEIGHBOURS, "units and noisy scores, composed", _scores, joint=True),)
+    return (_composed("units and noisy scores", scores_for_audit, scores_audit, 60_000),)
 
 
-def _scores(setting: Setting) -> AuditResult:
-    made = scores_for_audit()
-    claim = claimed_curve(made.releases(0), name="units and noisy scores, server view")
-    return scores_audit(made, claim, runs=setting.runs(60_000), planted=setting.planted).run(setting.randomness)
+def logistic_attacks() -> tuple[Attack, ...]:
+    return (_composed("units, noisy scores and information", logistic_for_audit, logistic_audit, 40_000),)
+
+
+def _composed(words: str, make: Callable[[], Any], audit: Callable[..., Audit[bool]], runs: int) -> Attack:
+    def run(setting: Setting) -> AuditResult:
+        made = make()
+        claim = claimed_curve(made.releases(0), name=f"{words}, server view")
+        return audit(made, claim, runs=setting.runs(runs), planted=setting.planted).run(setting.randomness)
+
+    return Attack(NEIGHBOURS, f"{words}, composed", run, joint=True)
 
 
 @functools.cache
@@ -126,16 +134,6 @@ def corner_information(layout: NoisyInformation) -> Integers:
     entries = np.concatenate(row)
     products = np.outer(entries, entries)[np.triu_indices(chosen.width)] * slope
     return np.append(products, chosen.gamma**2 // COUNTED * chosen.scale)
-
-
-def logistic_attacks() -> tuple[Attack, ...]:
-    return (Attack(NEIGHBOURS, "units, noisy scores and information, composed", _logistic, joint=True),)
-
-
-def _logistic(setting: Setting) -> AuditResult:
-    made = logistic_for_audit()
-    claim = claimed_curve(made.releases(0), name="units, noisy scores and information, server view")
-    return logistic_audit(made, claim, runs=setting.runs(40_000), planted=setting.planted).run(setting.randomness)
 
 
 @functools.cache

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,15 +23,22 @@ from colonnade.federation.roster import Roster
 from colonnade.formatting import number
 from colonnade.models.glm.newton import Evaluation, Family, Solution, robust_covariance, solve
 from colonnade.models.glm.result import GeneralizedRegression
-from colonnade.models.glm.scores import PresenceStages, Remarks, ScoreStages, Weighting, score_layouts
+from colonnade.models.glm.scores import (
+    PresenceStages,
+    Remarks,
+    ScoreLayout,
+    ScoreStages,
+    Weighting,
+    score_layouts,
+    verification_note,
+)
 from colonnade.models.linear.gaussian import Coefficients
 from colonnade.models.linear.propensity import CAP
 from colonnade.models.linear.result import Regression
 from colonnade.models.matrix import columns_of
-from colonnade.statistics.features import constant_response, empty_notes, features
+from colonnade.statistics.features import Feature, constant_response, empty_notes, features
 from colonnade.statistics.forecast import at_most
 from colonnade.statistics.gaussian_em import Matrix, Vector
-from colonnade.statistics.verified import NOT_VERIFIED
 
 FULL_COST = {"binomial": "three times", "poisson": "twice"}
 """What verification takes of the CPU time without it, with 2,000 records of three parties: too much for a default."""
@@ -82,7 +91,7 @@ class GeneralizedFit(Procedure[Regression]):
             else " It is told who has which record."
         )
         self.notes = (
-            self._verification_note(verify),
+            verification_note(verify, FULL_COST[family]),
             f"Newton's method: at most {first.turns} rounds, usually 5 to 8; those that are not needed cost nothing. In"
             f" each the coordinator sees {first.size} exact sums over records, at coefficients that it chooses and all"
             " members are told. No predictor, residual or weight of a record is shown to anyone.",
@@ -90,12 +99,6 @@ class GeneralizedFit(Procedure[Regression]):
             f"{weighed}",
             *empty_notes(dict.fromkeys(first.filled, "drop")),
         )
-
-    def _verification_note(self, verify: Verification) -> str:
-        cost = f"about {FULL_COST[self.family]} the CPU time without"
-        if verify == "full":
-            return f"Verified, in every round: {cost}."
-        return f'{NOT_VERIFIED} verify="full" finds that, for {cost}.' if verify else NOT_VERIFIED
 
     def run(self, job: Job) -> Regression:
         return self.result(job, *self.estimates(job)).with_costs(job.plan)
@@ -143,20 +146,8 @@ class GeneralizedFit(Procedure[Regression]):
         return remarks, solution, robust_covariance(solution.bread, meat[np.ix_(places, places)], explained[places])
 
     def result(self, job: Job, remarks: Remarks, solution: Solution, cov: Matrix) -> GeneralizedRegression:
-        """In the columns' own units."""
         layout = self.layout
-        held, facts = solution.used(layout.features), layout.facts
-        centre, half = (np.array([getattr(feature, name) for feature in held]) for name in ("centre", "half"))
-        own = Coefficients(
-            names=tuple(feature.name for feature in held),
-            params=solution.params,
-            cov=cov,
-            sigma2=1.0,
-            rsquared=math.nan,
-        ).in_units(centre, half)
-        index = ["const", *own.names]
-        mu, sigma = moments_of(self.family, solution.null)
-        (target,) = features(facts, (layout.response,))
+        mean, sigma = moments_of(self.family, solution.null)
         weighed = self.weighting == "presence"
         masks = itertools.product((False, True), repeat=len(layout.others))
         patterns = tuple(
@@ -164,28 +155,15 @@ class GeneralizedFit(Procedure[Regression]):
             for mask, count in zip(masks, remarks.counts, strict=True)
             if count and (weighed or all(mask))
         )
-        shown = (*held, target)
-        return GeneralizedRegression(
-            response=layout.response,
-            features=shown,
-            columns=columns_of(facts, shown),
-            parties=layout.parties,
+        return fitted(
+            job,
+            layout,
+            solution.used(layout.features),
+            (solution.params, cov),
+            (mean, sigma),
             patterns=patterns,
-            cohort=facts.n,
-            dropped=tuple(feature.name for feature in layout.features if feature not in held),
-            simulated=job.simulated,
-            params=pd.Series(own.params, index=index, name="coef"),
-            cov=pd.DataFrame(own.cov, index=index, columns=index),
-            sigma2=1.0,
-            loglik=math.nan,
-            rsquared=math.nan,
             nobs=sum(count for _, count in patterns),
-            trace=(),
             steps=(0, solution.steps),
-            mu=np.append(centre + half * mu[:-1], mu[-1]),
-            sigma=sigma * np.outer(np.append(half, 1.0), np.append(half, 1.0)),
-            family=self.family,
-            offset=layout.offset,
             effective=remarks.effective,
             model=f"{self.family}, {'presence weights' if weighed else 'complete records'}",
             method="Newton, score equations",
@@ -199,6 +177,45 @@ class GeneralizedFit(Procedure[Regression]):
                 else "robust (sandwich); valid if records are missing completely at random."
             ),
         )
+
+
+def fitted(
+    job: Job,
+    layout: ScoreLayout,
+    held: Sequence[Feature],
+    estimate: tuple[Vector, Matrix],
+    moments: tuple[Vector, Matrix],
+    **stated: Any,
+) -> GeneralizedRegression:
+    """In the columns' own units: coefficients of the features that are `held`, with their covariance, and means and
+    covariances of these and the response."""
+    facts, (mean, sigma) = layout.facts, moments
+    centre, half = (np.array([getattr(feature, name) for feature in held]) for name in ("centre", "half"))
+    names = tuple(feature.name for feature in held)
+    own = Coefficients(names=names, params=estimate[0], cov=estimate[1], sigma2=1.0, rsquared=math.nan)
+    own = own.in_units(centre, half)
+    index = ["const", *own.names]
+    shown = (*held, *features(facts, (layout.response,)))
+    return GeneralizedRegression(
+        response=layout.response,
+        features=shown,
+        columns=columns_of(facts, shown),
+        parties=layout.parties,
+        cohort=facts.n,
+        dropped=tuple(feature.name for feature in layout.features if feature not in held),
+        simulated=job.simulated,
+        params=pd.Series(own.params, index=index, name="coef"),
+        cov=pd.DataFrame(own.cov, index=index, columns=index),
+        sigma2=1.0,
+        loglik=math.nan,
+        rsquared=math.nan,
+        trace=(),
+        mu=np.append(centre + half * mean[:-1], mean[-1]),
+        sigma=sigma * np.outer(np.append(half, 1.0), np.append(half, 1.0)),
+        family=layout.family,
+        offset=layout.offset,
+        **stated,
+    )
 
 
 def check_family(facts: PublicFacts, family: Family, response: str, offset: str | None) -> None:

@@ -18,7 +18,6 @@ is in `private.claim.md`.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -34,21 +33,22 @@ from scipy.special import expit
 from colonnade.errors import BadArguments, UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
-from colonnade.federation.options import View
+from colonnade.federation.options import Verification, View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Later, fields_of, is_number, stage
+from colonnade.federation.stage import Later, Stage, fields_of, stage
 from colonnade.federation.step import Public, Release, step
-from colonnade.models.glm.expansion import LARGEST_LOG_ODDS, Expansion
-from colonnade.models.glm.scores import LARGEST_COEFFICIENT, ScoreLayout
+from colonnade.models.glm.expansion import Expansion
+from colonnade.models.glm.proof import NoisyScoreProof, ScoreProof
+from colonnade.models.glm.scores import LARGEST_COEFFICIENT, RoundStages, ScoreLayout, listed, verification_note
 from colonnade.privacy.calibration import Calibration, Releases, Skellams
 from colonnade.privacy.cost import Cost, Relation, Unbounded
 from colonnade.privacy.randomness import Randomness
 from colonnade.privacy.skellam import Skellam, delta_1_bound
 from colonnade.privacy.skellam_sampler import skellam
-from colonnade.secure.bgw import Product, cross, multiply, open_product
+from colonnade.secure.bgw import Product, cross
+from colonnade.secure.extension import Extension
 from colonnade.secure.field import Field, Residues
-from colonnade.secure.seeded import materialize
 from colonnade.statistics.features import (
     by_rule,
     design,
@@ -58,9 +58,8 @@ from colonnade.statistics.features import (
     stochastic_round,
 )
 from colonnade.statistics.gaussian_em import Matrix, Vector
-from colonnade.statistics.joint import JointStages, colluders, field_for, multiply_shares, share_rows
-from colonnade.statistics.shares import deal_large, deal_noise, dealt, messages, noise_part, shares_of
-from colonnade.statistics.verified import NOT_VERIFIED
+from colonnade.statistics.joint import colluders, field_for
+from colonnade.statistics.shares import deal_large, deal_noise, noise_part
 
 ROUNDS = 8
 """With 4 to 12 classifiers of Adult and Bank were about as good."""
@@ -78,7 +77,12 @@ COARSEST_UNITS = 0.1
 """Two standard deviations of a feature's noisy mean, in its half range: beyond it the units say too little."""
 TOLERANCE = 1e-3
 """Of the logistic function on shares: far below the noise, and part of the sensitivity."""
-MOST_FREQUENCIES = len(Expansion("binomial", -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, TOLERANCE).frequencies)
+REACH = 32.0
+"""Log-odds up to which it is within the tolerance, beyond which it is 0 or 1 to 13 digits; each party's part of them is
+clipped to it. The series is the same in all rounds, so that sizes of messages follow from public facts."""
+SERIES = Expansion("binomial", -REACH, REACH, TOLERANCE)
+FULL_COST = "three to four times"
+"""What verification takes of the CPU time without it, with 2,000 to 20,000 records of three parties."""
 MOST_PARTIES, LEAST_EPSILON = 6, 0.05
 """The parties' factors share the bits that noise has room for."""
 
@@ -96,7 +100,7 @@ class NoisyScores(ScoreLayout):
         "exact-scores",
         "at coefficients that follow from those before them: exact sums over records of residuals times columns",
     )
-    rows: ClassVar[str] = "quantised rows, and functions of predictors"
+    rows: ClassVar[str] = "quantised rows, functions of predictors, and noise"
     results: ClassVar[str] = "noisy scores of the columns"
     adaptive: ClassVar[tuple[str, ...]] = ("turn", "coefficients", "centres", "units", "norms")
 
@@ -109,8 +113,8 @@ class NoisyScores(ScoreLayout):
     norms: tuple[float, ...] = ()
 
     def check(self) -> None:
-        if self.verify or not self.errors or self.offset is not None or self.family != "binomial":
-            raise BadArguments("noisy scores are those of a logistic model, without an offset, and are not verified.")
+        if self.errors or self.offset is not None or self.family != "binomial":
+            raise BadArguments("noisy scores are those of a logistic model, without an offset.")
         bits = (self.factor_bits, self.last_bits)
         if not 1 <= self.gamma <= 2**12 or not all(1 <= each <= 20 for each in bits) or not 0 <= self.mu <= 2**90:
             raise BadArguments("gamma must be from 1 to 2^12, bits of factors from 1 to 20, mu from 0 to 2^90.")
@@ -163,32 +167,28 @@ class NoisyScores(ScoreLayout):
     @property
     def factor_width(self) -> int:
         """Cosines and sines of 0, which carry presence and response, and of the series."""
-        return self.expansion.width + 2
+        return SERIES.width + 2
 
-    @cached_property
-    def expansion(self) -> Expansion:
-        """For all predictors that the declared domains allow, as far as log-odds are told from 0 and 1 at all. Beyond
-        its range the series is another function, of the same size."""
-        low = high = self.coefficients[0]
-        by_column: dict[str, list[float]] = {}
-        for feature, value in zip(self.features, self.coefficients[1:], strict=True):
-            by_column.setdefault(feature.column, []).append(value)
-            if feature.category is None:
-                by_column[feature.column].append(-value)
-        for values in by_column.values():
-            low, high = low + min(0.0, *values), high + max(0.0, *values)
-        series = Expansion("binomial", max(low, -LARGEST_LOG_ODDS), min(high, LARGEST_LOG_ODDS), TOLERANCE)
-        if len(series.frequencies) > MOST_FREQUENCIES:
-            raise UnsafeRequest("this series is longer than the noise is made for.")
-        return series
+    @property
+    def last_width(self) -> int:
+        return self.factor_width
+
+    @property
+    def residuals(self) -> tuple[tuple[int, slice, slice], ...]:
+        whole = slice(0, self.factor_width)
+        return ((-1, whole, whole),)
+
+    def row_width(self, party: str) -> int:
+        """Rows are shared with the first round."""
+        return len(self.place(party)) if self.turn == 0 else 0
 
     @cached_property
     def largest_residual(self) -> float:
         """|r|, in units of 1, of every record and in every round (`private.claim.md`): 1, the series that is left out,
         and the rounding of factors. b_k <= 2 / (pi k)."""
-        amplitudes = 2 / math.pi * math.fsum(1 / k for k in range(1, 2 * MOST_FREQUENCIES, 2))
+        amplitudes = 2 / math.pi * math.fsum(1 / k for k in range(1, 2 * len(SERIES.frequencies), 2))
         others = math.pow(1 + math.sqrt(0.5) / 2**self.factor_bits, len(self.others))
-        last = MOST_FREQUENCIES * math.sqrt(0.5) / 2**self.last_bits
+        last = len(SERIES.frequencies) * math.sqrt(0.5) / 2**self.last_bits
         return float(1 + TOLERANCE / 2 + amplitudes * (others - 1) + last * others) * (1 + 1e-12)
 
     @property
@@ -255,11 +255,13 @@ class NoisyScores(ScoreLayout):
         frequency 0.
         """
         own = np.array(self.coefficients)[self.place(party)]
-        if party == self.response_party:
-            cosine, sine = self._last(values @ own[1:] + own[0])
+        responds = party == self.response_party
+        part = np.clip(values @ own[1:] + own[0] if responds else values @ own, -REACH, REACH)
+        if responds:
+            cosine, sine = self._last(part)
             first, fine = -event / 2, float(1 << self.last_bits)
         else:
-            cosine, sine = np.split(self.expansion.factor(values @ own, 0.0), 2, axis=1)
+            cosine, sine = np.split(SERIES.factor(part, 0.0), 2, axis=1)
             first, fine = np.ones(len(values)), float(1 << self.factor_bits)
         factor = np.column_stack([first, cosine, np.zeros(len(values)), sine])
         # To the nearest: an error of a factor is then at most half a step, which the sensitivity counts.
@@ -271,7 +273,7 @@ class NoisyScores(ScoreLayout):
 
     def _last(self, part: Vector) -> list[Matrix]:
         """What the response holder multiplies the others' joint cosines and sines with."""
-        return np.split(self.expansion.last_factors(part, 0.0)[0], 2, axis=1)
+        return np.split(SERIES.last_factors(part, 0.0)[0], 2, axis=1)
 
     def _row(self, party: str, values: NDArray[np.float64], randomness: Randomness) -> NDArray[np.int64]:
         at = [place - 1 for place in self.place(party).tolist() if place]
@@ -290,53 +292,35 @@ class NoisyScores(ScoreLayout):
         return self.gamma / units.length / integer_bounds(self.gamma, 1.0, float(units.norms[0]))[1]
 
     def share_noise(self, me: Party, number: int) -> None:
-        deal_noise(me, f"{self.tag}: noise", self.field, noise_part(me, mu=self.mu, size=self.size))
+        drawn = noise_part(me, mu=self.mu, size=self.size)
+        deal_noise(me, f"{self.tag}: noise", self.field, drawn, parts=bool(self.verify))
 
     # --- what holders compute -----------------------------------------------------------------------------
 
-    def _take_rows(self, me: Party, chunk: int) -> list[Residues]:
-        """The other parties' factors; the response holder's, the noise, and with the first round the rows are put
-        away."""
-        start, stop = self.chunks[chunk]
-        rows = {party: len(self.place(party)) if self.turn == 0 else 0 for party in self.parties}
-        lengths = {party: (stop - start, rows[party] + self.factor_width) for party in self.parties}
-        received = messages(me, f"{self.tag}: rows {chunk}", self.parties, layers=len(self.field.primes))
-        shares = {party: materialize(share) for party, share in shares_of(me, received, self.field, lengths).items()}
-        if chunk == 0:
-            self._keep(me, "noise", dealt(me, f"{self.tag}: noise", me.roster.names, self.field))
+    def _keep_columns(self, me: Party, chunk: int, columns: Sequence[Residues]) -> None:
         if self.turn == 0:
-            columns = np.concatenate([shares[party][:, :, : rows[party]] for party in self.parties], axis=2)
-            me.keep(f"{self.rows_tag}: columns {chunk}", columns)
-        self._keep(me, f"last {chunk}", shares[self.response_party][:, :, rows[self.response_party] :])
-        return [shares[party][:, :, rows[party] :] for party in self.others]
+            me.keep(f"{self.rows_tag}: columns {chunk}", np.concatenate(columns, axis=2))
 
-    def _residuals(self, me: Party, chunk: int, factor: Residues) -> Product:
-        """r of each record: (1, record)."""
-        last = np.ascontiguousarray(self._recall(me, f"last {chunk}"))
-        return Product.stack([multiply(self.field, np.ascontiguousarray(factor), last).sum(axis=1).scale(-1)])
+    def held_columns(self, me: Party, chunk: int) -> Residues:
+        name = f"{self.rows_tag}: columns {chunk}"
+        if not me.kept(name):
+            raise UnsafeRequest("rows were shared in other units than those of this round; nothing is opened.")
+        columns: Residues = me.recall(name)
+        return columns
 
-    def put_away(self, me: Party, number: int) -> None:
-        if not self._kept(me, f"residual {number}"):
-            residual = self._dealt_again(me, number, self.levels)
-            start, stop = self.chunks[number]
-            if residual.shape[1:] != (1, stop - start):
-                raise UnsafeRequest("a holder dealt products of another shape than the layout says; nothing is opened.")
-            self._keep(me, f"residual {number}", residual)
+    def held_response(self, me: Party, chunk: int) -> None:
+        return None
 
-    def combine(self, me: Party, number: int) -> Residues:
-        """The score of a round over all chunks, with every member's noise."""
-        if number != self.turn:
-            raise UnsafeRequest("a round is opened under its own number.")
-        self.put_away(me, len(self.chunks) - 1)
-        totals = []
-        for chunk in range(len(self.chunks)):
-            name = f"{self.rows_tag}: columns {chunk}"
-            if not me.kept(name):
-                raise UnsafeRequest("rows were shared in other units than those of this round; nothing is opened.")
-            residual = self._recall(me, f"residual {chunk}")[:, 0, :, None]
-            totals.append(cross(self.field, me.recall(name), np.ascontiguousarray(residual)))
-        score = functools.reduce(Product.__add__, totals).flat()
-        return open_product(score, noise=self._recall(me, "noise"), parties=me.roster.names)
+    def _sums(self, me: Party, chunk: int) -> list[Product]:
+        residual = np.ascontiguousarray(self._recall(me, f"weighted {chunk}")[:, 0, :, None])
+        return [cross(self.field, self.held_columns(me, chunk), residual).flat()]
+
+    @property
+    def usual_length(self) -> int:
+        return self.claim_length
+
+    def proof(self, extension: Extension, seed: bytes) -> ScoreProof:
+        return NoisyScoreProof(self, extension, seed)
 
 
 # --- units ------------------------------------------------------------------------------------------------
@@ -454,37 +438,13 @@ def units_of(layout: NoisyScores, told: Mapping[str, NDArray[np.int64]], mus: Ma
 # --- the coordinator's side -------------------------------------------------------------------------------
 
 
-class NoisyScoreStages(JointStages):
+class NoisyScoreStages(RoundStages):
     """The rounds of one layout."""
 
     layout: NoisyScores
 
     def __init__(self, layout: NoisyScores, view: View) -> None:
-        super().__init__(layout, view, later={"chosen": later_round(layout)})
-        roster, committee = layout.roster, layout.roster.committee
-        chunks = [number for _ in range(layout.rounds) for number in range(len(layout.chunks))]
-        levels = range(1, layout.levels + 1)
-        rows = max(stop - start for start, stop in layout.chunks)
-        entry = 4 * len(layout.field.primes)
-        factor = 2 * MOST_FREQUENCIES + 2
-        self.share = self.stage(
-            "share rows",
-            share_rows,
-            roster.names,
-            [{"number": number} for number in chunks],
-            discloses=f"secret shares of {layout.rows}, and of noise",
-            reply_bytes=entry * len(committee) * (rows * (factor + layout.width) + 2 * layout.size),
-        )
-        self.multiply = self.stage(
-            "multiply",
-            multiply_shares,
-            committee,
-            [{"number": number, "level": level} for number in chunks for level in levels],
-            discloses="secret shares of products of these",
-            reply_bytes=entry * len(committee) * rows * factor,
-        )
-        self.compare, self.open = self.opening(audience="coordinator, who tells the next coefficients to all members")
-        self.stages = (self.share, self.multiply, self.compare, self.open)
+        super().__init__(layout, view, later=later_round(layout), wide=layout.factor_width + layout.width)
 
     def score(self, job: Job, turn: int, coefficients: Vector, units: Units) -> Vector:
         """sum of (y - mu) (1, (x - centre) * scale), with rows as they are clipped; in the order of coefficients."""
@@ -497,20 +457,10 @@ class NoisyScoreStages(JointStages):
 
     def round(self, job: Job, turn: int, coefficients: Vector, units: Units) -> NDArray[Any]:
         """What a round opens, in the order of the share holders' columns."""
-        chosen: dict[str, Any] = {"turn": turn, "coefficients": coefficients.tolist(), **units.chosen}
-        for _ in self.layout.chunks:
-            job.ask(self.share, chosen=chosen)
-            for _ in range(self.layout.levels):
-                job.ask(self.multiply, chosen=chosen)
-        return self.opened(job, chosen=chosen)
+        return self.asked(job, {"turn": turn, "coefficients": coefficients.tolist(), **units.chosen})
 
 
 def later_round(layout: NoisyScores) -> Later:
-    def listed(size: int, least: float, most: float) -> Any:
-        return lambda value: (
-            isinstance(value, list) and len(value) == size and all(is_number(each, least, most) for each in value)
-        )
-
     size = layout.width - 1
 
     def within(value: Any) -> bool:
@@ -524,6 +474,25 @@ def later_round(layout: NoisyScores) -> Later:
         centres=listed(size, -1, 1),
         units=listed(size, 0, LARGEST_COEFFICIENT),
         norms=within,
+    )
+
+
+def units_releases(sums: Mapping[str, UnitSums], share: float) -> dict[str, Releases]:
+    """What the parties tell of units, for a calibration that gives them this share of the budget."""
+    return {party: Skellams(each.cost(1), share=share / len(sums)) for party, each in sums.items()}
+
+
+def units_stage(sums: Mapping[str, UnitSums], mus: Mapping[str, int], words: str) -> Stage:
+    layout = next(iter(sums.values())).layout
+    return stage(
+        "scores: units",
+        tell_sums,
+        {party: [{"layout": layout.to_dict(), "mu": mus[party]}] for party in sums},
+        facts=layout.facts,
+        roster=layout.roster,
+        audience="coordinator, who tells all members",
+        discloses=words,
+        reply_bytes=9 * max(each.size for each in sums.values()),
     )
 
 
@@ -545,35 +514,27 @@ class PrivateScores:
         view: View,
         relation: Relation,
         rounds: int = ROUNDS,
+        verify: Verification = False,
     ) -> None:
         roster.require_committee(pair=False)
-        noiseless = noiseless_scores(facts, roster, response=response, columns=columns, rounds=rounds)
+        full = verify == "full"
+        noiseless = noiseless_scores(facts, roster, response=response, columns=columns, rounds=rounds, verify=full)
         noiseless.check()
         self.sums = {party: UnitSums(noiseless, party) for party in noiseless.parties}
         self.budget, mu, self.mus = None, 0, dict.fromkeys(self.sums, 0)
         if epsilon is not None:
-            releases: dict[str, Releases] = {
-                party: Skellams(sums.cost(1), share=UNITS_SHARE / len(self.sums)) for party, sums in self.sums.items()
-            }
+            releases = units_releases(self.sums, UNITS_SHARE)
             one = noiseless.release(1, colluders=colluders(roster, view))
             releases["scores"] = Skellams(one, count=rounds, share=1 - UNITS_SHARE)
             self.budget = Calibration(releases, epsilon=epsilon, delta=delta, relation=relation, bracket=(1e-3, 1e6))
             mu, self.mus = int(self.budget["scores"]), {party: int(self.budget[party]) for party in self.sums}
         self.layout = layout = replace(noiseless, mu=mu)
-        self.tell = stage(
-            "scores: units",
-            tell_sums,
-            {party: [{"layout": noiseless.to_dict(), "mu": self.mus[party]}] for party in self.sums},
-            facts=facts,
-            roster=roster,
-            audience="coordinator, who tells all members",
-            discloses="noisy sums of a party's features and of their squares" if mu else "sums of a party's features",
-            reply_bytes=9 * max(sums.size for sums in self.sums.values()),
-        )
+        words = "noisy sums of a party's features and of their squares" if mu else "sums of a party's features"
+        self.tell = units_stage(self.sums, self.mus, words)
         self.rounds = NoisyScoreStages(layout, view)
         self.stages = (self.tell, *self.rounds.stages)
         self.notes = (
-            NOT_VERIFIED,
+            verification_note(verify, FULL_COST),
             f"{rounds} rounds. In each the coordinator sees {layout.size} noisy sums over records, at coefficients that"
             " follow from those before, and tells all members the next ones. No predictor or residual of a record is"
             " shown to anyone.",
@@ -652,6 +613,7 @@ def noiseless_scores(
     rounds: int,
     complete: bool = False,
     label: str = "scores",
+    verify: bool = False,
 ) -> NoisyScores:
     """Rows of 2^8 steps and up to 28 bits of residuals; where more than three parties share these, rows give two of
     theirs. Noise has room for 45 bits, of which it takes 7 to 9 itself."""
@@ -668,10 +630,11 @@ def noiseless_scores(
         gamma=2**rows,
         factor_bits=max(1, min(12, shared // max(others, 1))),
         last_bits=last,
-        errors=True,
+        errors=False,
         rounds=rounds,
         complete=complete,
         label=label,
+        verify=verify,
     )
 
 

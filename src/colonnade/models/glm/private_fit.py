@@ -14,51 +14,49 @@ The claim is in `private.claim.md`.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from colonnade.errors import UnsafeRequest
 from colonnade.federation.facts import PublicFacts
 from colonnade.federation.job import Job
 from colonnade.federation.method import Procedure
+from colonnade.federation.options import Verification
 from colonnade.federation.party import Party
 from colonnade.federation.plan import HOPELESS
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import stage
 from colonnade.formatting import number
-from colonnade.models.glm.fit import check_family
+from colonnade.models.glm.fit import check_family, fitted
 from colonnade.models.glm.private import (
-    MOST_FREQUENCIES,
+    FULL_COST,
+    SERIES,
     NoisyScores,
     NoisyScoreStages,
     Units,
     UnitSums,
     mean_slope,
     noiseless_scores,
-    tell_sums,
     units_of,
+    units_releases,
+    units_stage,
 )
+from colonnade.models.glm.proof import InformationProof, ScoreProof
 from colonnade.models.glm.result import GeneralizedRegression
-from colonnade.models.linear.gaussian import Coefficients
+from colonnade.models.glm.scores import verification_note
 from colonnade.models.linear.result import NOT_VALID, Regression
-from colonnade.models.matrix import columns_of
-from colonnade.privacy.calibration import Calibration, Releases, Skellams
+from colonnade.privacy.calibration import Calibration, Skellams
 from colonnade.privacy.cost import Cost
-from colonnade.secure.bgw import Product, cross, multiply, open_product
-from colonnade.secure.field import Residues
-from colonnade.statistics.features import empty_notes, features
+from colonnade.secure.bgw import Product, cross, lift
+from colonnade.secure.extension import Extension
+from colonnade.statistics.features import empty_notes
 from colonnade.statistics.forecast import FORECAST, enough
 from colonnade.statistics.gaussian_em import Matrix, Vector
 from colonnade.statistics.joint import account_notes, colluders
-from colonnade.statistics.verified import NOT_VERIFIED
 
 SHARES = {"units": 0.1, "scores": 0.2, "information": 0.2, "last scores": 0.5}
 """Of the budget, as 1 / noise multiplier squared."""
@@ -109,7 +107,7 @@ class NoisyInformation(NoisyScores):
     def largest_slope(self) -> float:
         """|W| of every record: b_k o_k are positive and add up to 1/4 at most, and factors are rounded."""
         others = math.pow(1 + math.sqrt(0.5) / 2**self.factor_bits, len(self.others))
-        return float(others * (0.25 + MOST_FREQUENCIES * math.sqrt(0.5) / 2**self.last_bits) * (1 + 1e-12))
+        return float(others * (0.25 + len(SERIES.frequencies) * math.sqrt(0.5) / 2**self.last_bits) * (1 + 1e-12))
 
     @property
     def delta_2(self) -> float:
@@ -126,56 +124,25 @@ class NoisyInformation(NoisyScores):
         return np.full(self.facts.n, -2, dtype=np.int64)
 
     def _last(self, part: Vector) -> list[Matrix]:
-        return np.split(self.expansion.last_factors(part, 0.0)[1], 2, axis=1)
+        return np.split(SERIES.last_factors(part, 0.0)[1], 2, axis=1)
 
-    def _residuals(self, me: Party, chunk: int, factor: Residues) -> Product:
-        """W and presence of each record: (2, record)."""
-        last = np.ascontiguousarray(self._recall(me, f"last {chunk}"))
-        product = multiply(self.field, np.ascontiguousarray(factor), last)
-        everyone = slice(0, product.shape[0])
-        slopes, present = slice(1, product.shape[1]), slice(0, 1)
-        return Product.stack([product.part(everyone, columns).sum(axis=1) for columns in (slopes, present)])
+    @property
+    def residuals(self) -> tuple[tuple[int, slice, slice], ...]:
+        """Presence, and W."""
+        return tuple((1, part, part) for part in (slice(0, 1), slice(1, self.factor_width)))
 
-    def _columns(self, me: Party, chunk: int) -> Residues:
-        name = f"{self.rows_tag}: columns {chunk}"
-        if not me.kept(name):
-            raise UnsafeRequest("rows were shared in other units than those of this round; nothing is opened.")
-        columns: Residues = me.recall(name)
-        return columns
+    @property
+    def counted(self) -> int:
+        """What a complete record counts, in units of the presence that factors carry."""
+        return self.gamma**2 // COUNTED
 
-    def _weighted_columns(self, me: Party, chunk: int) -> Product:
-        weights = self._dealt_again(me, chunk, self.levels - 1)
-        start, stop = self.chunks[chunk]
-        if weights.shape[1:] != (2, stop - start):
-            raise UnsafeRequest("a holder dealt products of another shape than the layout says; nothing is opened.")
-        self._keep(me, f"present {chunk}", weights[:, 1, :, None])
-        return multiply(self.field, self._columns(me, chunk), np.ascontiguousarray(weights[:, 0, :, None]))
+    def _sums(self, me: Party, chunk: int) -> list[Product]:
+        matrix = cross(self.field, self.held_columns(me, chunk), self._recall(me, f"weighted {chunk}"))
+        present = self.field.sum(self._recall(me, f"residual {chunk}"))[:, None]
+        return [matrix.symmetric().upper(), lift(self.field, self.field.scale(present, self.counted))]
 
-    def put_away(self, me: Party, number: int) -> None:
-        if not self._kept(me, f"weighted {number}"):
-            weighted = self._dealt_again(me, number, self.levels)
-            start, stop = self.chunks[number]
-            if weighted.shape[1:] != (stop - start, self.width):
-                raise UnsafeRequest("a holder dealt products of another shape than the layout says; nothing is opened.")
-            self._keep(me, f"weighted {number}", weighted)
-
-    def combine(self, me: Party, number: int) -> Residues:
-        if number != self.turn:
-            raise UnsafeRequest("a round is opened under its own number.")
-        self.put_away(me, len(self.chunks) - 1)
-        matrices, counts = [], []
-        for chunk in range(len(self.chunks)):
-            matrices.append(cross(self.field, self._columns(me, chunk), self._recall(me, f"weighted {chunk}")))
-            present = np.ascontiguousarray(self._recall(me, f"present {chunk}"))
-            counts.append(cross(self.field, np.ones_like(present), present))
-        matrix, count = (functools.reduce(Product.__add__, each) for each in (matrices, counts))
-        noise, opened, start = self._recall(me, "noise"), [], 0
-        for part in (matrix.upper(), count.scale(self.gamma**2 // COUNTED).flat()):
-            stop = start + part.shape[0]
-            drawn = {member: np.ascontiguousarray(shares[:, start:stop]) for member, shares in noise.items()}
-            opened.append(open_product(part, noise=drawn, parties=me.roster.names))
-            start = stop
-        return np.concatenate(opened, axis=1)
+    def proof(self, extension: Extension, seed: bytes) -> ScoreProof:
+        return InformationProof(self, extension, seed)
 
 
 class InformationStages(NoisyScoreStages):
@@ -183,13 +150,10 @@ class InformationStages(NoisyScoreStages):
 
     def information(self, job: Job, coefficients: Vector, units: Units) -> tuple[Matrix, float]:
         """(B of features in these units, the number of complete records)."""
-        layout, width = self.layout, self.layout.width
+        layout = self.layout
         opened = self.round(job, 0, coefficients, units).astype(np.float64) / (layout.gamma**2 * layout.scale)
-        upper = np.zeros((width, width))
-        upper[np.triu_indices(width)] = opened[:-1]
-        matrix = np.zeros_like(upper)
-        matrix[np.ix_(layout.order, layout.order)] = upper + np.triu(upper, 1).T
-        constant = np.append(layout.constant_scale(units), np.ones(width - 1))
+        matrix = layout.matrix_of(opened[:-1])
+        constant = np.append(layout.constant_scale(units), np.ones(layout.width - 1))
         return matrix * units.length**2 * np.outer(constant, constant), float(opened[-1]) * COUNTED
 
 
@@ -197,36 +161,35 @@ class PrivateGeneralizedFit(Procedure[Regression]):
     """`names` are the covariates, then the response."""
 
     def __init__(
-        self, facts: PublicFacts, roster: Roster, *, names: Sequence[str], epsilon: float, delta: float
+        self,
+        facts: PublicFacts,
+        roster: Roster,
+        *,
+        names: Sequence[str],
+        epsilon: float,
+        delta: float,
+        verify: Verification = False,
     ) -> None:
         roster.require_committee(pair=False)
         check_family(facts, "binomial", names[-1], None)
         self.epsilon = epsilon
-        shape: dict[str, Any] = {"response": names[-1], "columns": tuple(names[:-1]), "complete": True}
+        shape: dict[str, Any] = {
+            "response": names[-1],
+            "columns": tuple(names[:-1]),
+            "complete": True,
+            "verify": verify == "full",
+        }
         first = noiseless_scores(facts, roster, rounds=DAMPED, **shape)
         last = noiseless_scores(facts, roster, rounds=LAST, label="last scores", **shape)
-        own = {
-            name: getattr(first, name) for name in ("family", "offset", "weighting", "errors", "response", "columns")
-        }
-        information = NoisyInformation(
-            facts=facts,
-            roster=roster,
-            **own,
-            gamma=2**6,
-            factor_bits=max(1, min(12, 16 // max(len(first.others), 1))),
-            last_bits=11,
-            rounds=1,
-            complete=True,
-            label="information",
-        )
+        coarser = {"gamma": 2**6, "factor_bits": max(1, min(12, 16 // max(len(first.others), 1))), "last_bits": 11}
+        own = {each.name: getattr(first, each.name) for each in fields(first)}
+        information = NoisyInformation(**{**own, **coarser, "rounds": 1, "label": "information"})
         layouts: dict[str, NoisyScores] = {"scores": first, "information": information, "last scores": last}
         for layout in layouts.values():
             layout.check()
         self.sums = {party: UnitSums(first, party) for party in first.parties}
         pooled = colluders(roster, "client")
-        releases: dict[str, Releases] = {
-            party: Skellams(sums.cost(1), share=SHARES["units"] / len(self.sums)) for party, sums in self.sums.items()
-        }
+        releases = units_releases(self.sums, SHARES["units"])
         for name, layout in layouts.items():
             releases[name] = Skellams(layout.release(1, colluders=pooled), count=layout.rounds, share=SHARES[name])
         budget = Calibration(releases, epsilon=epsilon, delta=delta, bracket=(1e-3, 1e6))
@@ -234,22 +197,14 @@ class PrivateGeneralizedFit(Procedure[Regression]):
         noisy = {name: replace(layout, mu=int(budget[name])) for name, layout in layouts.items()}
         self.first, self.last = (NoisyScoreStages(noisy[name], "client") for name in ("scores", "last scores"))
         self.information = InformationStages(noisy["information"], "client")
-        self.tell = stage(
-            "scores: units",
-            tell_sums,
-            {party: [{"layout": first.to_dict(), "mu": self.mus[party]}] for party in self.sums},
-            facts=facts,
-            roster=roster,
-            audience="coordinator, who tells all members",
-            discloses="noisy sums of a party's features and of their squares, and the noisy number of its records",
-            reply_bytes=9 * max(sums.size for sums in self.sums.values()),
-        )
+        words = "noisy sums of a party's features and of their squares, and the noisy number of its records"
+        self.tell = units_stage(self.sums, self.mus, words)
         self.stages = (self.tell, *self.first.stages, *self.information.stages, *self.last.stages)
         shared = ", ".join(f"{name} {share:.0%}" for name, share in SHARES.items())
         self.notes = (
             *self.forecast(facts.n),
             COMPLETE_ONLY,
-            NOT_VERIFIED,
+            verification_note(verify, FULL_COST),
             f"{DAMPED} rounds of {first.size} noisy scores, {information.size} noisy sums of weighted products, and"
             f" {LAST} more rounds. Of the budget: {shared}.",
             *empty_notes(dict.fromkeys(first.filled, "drop")),
@@ -369,39 +324,20 @@ class PrivateGeneralizedFit(Procedure[Regression]):
         change[0, 0] = 1.0
         change[1:, 1:] = np.diag(units.scales[places])
         change[0, 1:] = -units.scales[places] * units.centres[places]
-        centre, half = (np.array([getattr(feature, name) for feature in held]) for name in ("centre", "half"))
-        own = Coefficients(
-            names=tuple(feature.name for feature in held),
-            params=change @ estimate.point[estimate.used],
-            cov=change @ estimate.cov @ change.T,
-            sigma2=1.0,
-            rsquared=math.nan,
-        ).in_units(centre, half)
-        index = ["const", *own.names]
-        (target,) = features(facts, (layout.response,))
         complete = min(max(round(estimate.complete), 1), facts.n)
-        spread = np.append(half**2 * units.variances[places], units.balance * (1 - units.balance))
-        return GeneralizedRegression(
-            response=layout.response,
-            features=(*held, target),
-            columns=columns_of(facts, (*held, target)),
-            parties=layout.parties,
+        balance = units.balance
+        return fitted(
+            job,
+            layout,
+            held,
+            (change @ estimate.point[estimate.used], change @ estimate.cov @ change.T),
+            (
+                np.append(units.centres[places], balance),
+                np.diag(np.append(units.variances[places], balance * (1 - balance))),
+            ),
             patterns=(((True,) * len(layout.parties), complete),),
-            cohort=facts.n,
-            dropped=tuple(feature.name for feature in layout.features if feature not in held),
-            simulated=job.simulated,
-            params=pd.Series(own.params, index=index, name="coef"),
-            cov=pd.DataFrame(own.cov, index=index, columns=index),
-            sigma2=1.0,
-            loglik=math.nan,
-            rsquared=math.nan,
             nobs=complete,
-            trace=(),
             steps=(0, DAMPED + LAST),
-            mu=np.append(centre + half * units.centres[places], units.balance),
-            sigma=np.diag(spread),
-            family="binomial",
-            offset=None,
             effective=float(complete),
             private=True,
             model="binomial, complete records",

@@ -1,5 +1,5 @@
-"""What the share holders prove of one round of scores: that every product which was dealt again is one, and that what
-is opened are the sums of these, as one inner product.
+"""What the share holders prove of one round of scores, exact or noisy: that every product which was dealt again is one,
+and that what is opened are the sums of these, as one inner product.
 
 With psi_r for the records, all random over K:
 
@@ -9,7 +9,9 @@ With psi_r for the records, all random over K:
   and a multiple of the weighted response, which is shared and no product;
 - *columns*, W x: psi_r (W x) u is (x u) psi_r W; and what is opened, X' W X and X' r, is (x u) (W x u + t r) in all.
 
-In the round of errors r takes the place of W, and what is opened is (r x u) (r x u + g s).
+In the round of errors r takes the place of W, and what is opened is (r x u) (r x u + g s). Noisy scores (`private.py`)
+open X' r, which is (x u) r; noisy information (`private_fit.py`) X' W X, and beside it the sum of what stands in the
+place of r, no product, with the weight t.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from colonnade.secure.extension import DEGREE, Extension
 from colonnade.secure.field import Residues
 
 if TYPE_CHECKING:
+    from colonnade.models.glm.private_fit import NoisyInformation
     from colonnade.models.glm.scores import ScoreLayout
 
 
@@ -56,7 +59,7 @@ class ScoreProof:
 
     def _factor(self, level: int, pair: int) -> Residues:
         """c and s, of a product of two factors."""
-        return self._uniform(f"factor {level} {pair}", self.layout.expansion.width)
+        return self._uniform(f"factor {level} {pair}", self.layout.factor_width)
 
     def _records(self, chunk: int) -> Residues:
         start, stop = self.layout.chunks[chunk]
@@ -101,12 +104,12 @@ class ScoreProof:
 
     def _last(self, last: Residues) -> Residues:
         """e_1 slope - e_0 mean, of the response holder's factors."""
-        field, wide = self.extension.field, self.layout.expansion.width
-        mean = field.mul(np.ascontiguousarray(last[:, :, :wide])[..., None], self._residuals[:, None, None, 0])
-        if self.layout.errors:
-            return field.neg(mean)
-        slopes = np.ascontiguousarray(last[:, :, wide : 2 * wide])[..., None]
-        return field.sub(field.mul(slopes, self._residuals[:, None, None, 1]), mean)
+        field = self.extension.field
+        total = self.extension.zeros((last.shape[1], self.layout.factor_width))
+        for kind, (sign, mine, theirs) in enumerate(self.layout.residuals):
+            part = field.mul(np.ascontiguousarray(last[:, :, theirs])[..., None], self._residuals[:, None, None, kind])
+            total[:, :, mine] = field.add(total[:, :, mine], part if sign > 0 else field.neg(part))
+        return total
 
     def _sums(self, me: Party, chunk: int, psi: Residues) -> Iterator[Factors]:
         layout, extension, field = self.layout, self.extension, self.extension.field
@@ -119,8 +122,11 @@ class ScoreProof:
             yield Factors(weighted, field.add(weighted, scores))
             yield Factors(columns, by_weight)
         else:
-            scores = field.mul(self.others, residuals[:, 0, :, None])
-            yield Factors(columns, field.add(field.add(weighted, scores), by_weight))
+            yield Factors(columns, field.add(field.add(weighted, self._score(residuals[:, 0])), by_weight))
+
+    def _score(self, residual: Residues) -> Residues:
+        """t r, whose product with x u is opened beside X' W X."""
+        return self.extension.field.mul(self.others, residual[..., None])
 
     # --- the right side -----------------------------------------------------------------------------------
 
@@ -129,6 +135,8 @@ class ScoreProof:
         extension, layout, total = self.extension, self.layout, self.extension.zeros()
         for chunk in range(len(layout.chunks)):
             response = layout.held_response(me, chunk)
+            if response is None:
+                return total
             total = extension.add(total, extension.combine(response, self._records(chunk)))
         return extension.mul(extension.field.scale(total, layout.response_factor), self._residuals[:, 0])
 
@@ -140,14 +148,45 @@ class ScoreProof:
             psi = self._records(chunk)
             for level in range(1, layout.levels + 1):
                 for holder, dealt in enumerate(layout.dealt_products(me, chunk, level)):
-                    if level == layout.levels:
+                    if level == len(layout.tree) + 2:
                         projected = extension.project(dealt, self.columns)
-                    elif level == layout.levels - 1:
-                        projected = field.mul(dealt[:, 0, :, None], self._residuals[:, :1])
-                        if not layout.errors:
-                            projected = field.add(projected, field.mul(dealt[:, 1, :, None], self._residuals[:, 1:]))
+                    elif level == len(layout.tree) + 1:
+                        kinds = range(dealt.shape[1])
+                        each = (field.mul(dealt[:, k, :, None], self._residuals[:, k : k + 1]) for k in kinds)
+                        projected = field.sum(np.stack(list(each), axis=1))
                     else:
                         each = (extension.project(dealt[:, q], self._factor(level, q)) for q in range(dealt.shape[1]))
                         projected = field.sum(np.stack(list(each), axis=1))
                     total[:, holder] = extension.add(total[:, holder], extension.inner(projected, psi))
         return total
+
+
+class NoisyScoreProof(ScoreProof):
+    """X' r is opened, and the factors carry the response."""
+
+    def opening_weights(self) -> Residues:
+        return self.columns
+
+    def _sums(self, me: Party, chunk: int, psi: Residues) -> Iterator[Factors]:
+        layout, extension = self.layout, self.extension
+        (residual,) = np.moveaxis(layout.held_products(me, chunk, layout.levels), 1, 0)
+        yield Factors(extension.project(layout.held_columns(me, chunk), self.columns), extension.embed(residual))
+
+
+class InformationProof(ScoreProof):
+    """X' W X is opened, and `counted` times the sum of the records' presence, which was dealt again before W."""
+
+    layout: NoisyInformation
+
+    def opening_weights(self) -> Residues:
+        return np.concatenate([gram_weights(self.extension, self.columns), self.others], axis=1)
+
+    def _score(self, residual: Residues) -> Residues:
+        return self.extension.zeros(residual.shape[1:])
+
+    def sums(self, me: Party) -> Residues:
+        layout, field, total = self.layout, self.extension.field, self.extension.field.zeros(())
+        for chunk in range(len(layout.chunks)):
+            present = layout.held_products(me, chunk, layout.levels - 1)[:, 0]
+            total = field.add(total, field.sum(present))
+        return field.mul(field.scale(total, layout.counted)[:, None], self.others[:, 0])

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -31,7 +31,7 @@ from colonnade.federation.job import Job
 from colonnade.federation.options import Verification, View
 from colonnade.federation.party import Party
 from colonnade.federation.roster import Roster
-from colonnade.federation.stage import Later, fields_of, is_number, stage
+from colonnade.federation.stage import Later, Stage, fields_of, is_number, stage
 from colonnade.federation.step import Public, Release, step
 from colonnade.models.glm.expansion import LARGEST_LOG_ODDS, Expansion
 from colonnade.models.glm.newton import MOST_ROUNDS, Evaluation, Family
@@ -54,9 +54,10 @@ from colonnade.statistics.shares import (
     messages,
     noise_part,
     received_from,
+    received_masks,
     shares_of,
 )
-from colonnade.statistics.verified import VerifiedStages, opened_once, verification_stages
+from colonnade.statistics.verified import NOT_VERIFIED, VerifiedStages, opened_once, verification_stages
 
 Weighting = Literal["presence", "conditional", "equal"]
 """Of complete records: by how likely they are to be complete, by that given the holder's covariates, or not at all."""
@@ -157,6 +158,14 @@ class ScoreLayout(FilledRecords, HeldNoise):
         """Where the share holders' columns are among the coefficients."""
         return np.concatenate([self.place(party) for party in self.parties])
 
+    def matrix_of(self, triangle: Vector) -> Matrix:
+        """The symmetric matrix of an opened upper triangle, in the order of coefficients."""
+        upper = np.zeros((self.width, self.width))
+        upper[np.triu_indices(self.width)] = triangle
+        matrix = np.zeros_like(upper)
+        matrix[np.ix_(self.order, self.order)] = upper + np.triu(upper, 1).T
+        return matrix
+
     @cached_property
     def response_party(self) -> str:
         return self.facts.owner(self.response)
@@ -193,6 +202,35 @@ class ScoreLayout(FilledRecords, HeldNoise):
     @property
     def levels(self) -> int:
         return len(self.tree) + 2
+
+    @property
+    def factor_width(self) -> int:
+        """Columns of another party's factor."""
+        return self.expansion.width
+
+    @property
+    def last_width(self) -> int:
+        """Columns that the response holder shares beside its row: factors, weighted response, presence scores."""
+        return (self.factor_width + PROJECTED if self.errors else 2 * self.factor_width) + 1
+
+    @property
+    def residuals(self) -> tuple[tuple[int, slice, slice], ...]:
+        """What holders deal again for each record, r and W, or r alone in the round of errors. Each is a sum of
+        products: its sign, and the columns of the others' joint factor and of the response holder's that are
+        multiplied. Columns x are multiplied by the last one."""
+        whole, slopes = slice(0, self.factor_width), slice(self.factor_width, 2 * self.factor_width)
+        return ((-1, whole, whole),) if self.errors else ((-1, whole, whole), (1, whole, slopes))
+
+    def row_width(self, party: str) -> int:
+        """Columns that a party shares in this round beside its factors."""
+        return len(self.place(party))
+
+    def product_shape(self, chunk: int, level: int) -> tuple[int, ...]:
+        """Of what a holder deals again."""
+        start, stop = self.chunks[chunk]
+        if level <= len(self.tree):
+            return self.tree[level - 1][0], stop - start, self.factor_width
+        return (len(self.residuals), stop - start) if level == len(self.tree) + 1 else (stop - start, self.width)
 
     @property
     def size(self) -> int:
@@ -270,6 +308,30 @@ class ScoreLayout(FilledRecords, HeldNoise):
             part = part + feature.centre + feature.half * design(me, [feature], filled=self.filled)[:, 0]
         return np.asarray(part)
 
+    @property
+    def range_tag(self) -> str:
+        """Of what the parties tell each other of their ranges at these coefficients."""
+        nothing = (0.0,) * len(self.parties)
+        return f"ranges for {replace(self, low=nothing, high=nothing).tag}"
+
+    def tell_range(self, me: Party) -> list[float]:
+        """The smallest and the largest part of the predictor at this party, outwards to quarters; also to the other
+        parties, who would not take another from the coordinator: the size of what they deal follows from it."""
+        part = self.part(me)[self.present(me)]
+        low, high = (float(part.min()), float(part.max())) if len(part) else (0.0, 0.0)
+        outwards = [math.floor(QUARTERS * low) / QUARTERS, math.ceil(QUARTERS * high) / QUARTERS]
+        for party in self.parties:
+            me.send(party, self.range_tag, outwards, each_round=True)
+        return outwards
+
+    def _check_ranges(self, me: Party) -> None:
+        told = received_from(me, self.range_tag, self.parties)
+        for party, low, high in zip(self.parties, self.low, self.high, strict=True):
+            if told[party] != [low, high]:
+                raise UnsafeRequest(
+                    f"the range of the predictor at {party!r} is not the one that it told; start again."
+                )
+
     def share(self, me: Party, number: int) -> None:
         """A party rounds its values with the first chunk of a round, at random: sums have no bias of it."""
         if not self.coefficients:
@@ -283,6 +345,7 @@ class ScoreLayout(FilledRecords, HeldNoise):
     def _quantised(self, me: Party) -> NDArray[np.int64]:
         """(Columns, factor); the response holder's (1, columns, factors with weights, weighted response), and in the
         round of errors its presence scores."""
+        self._check_ranges(me)
         factor_scale = float(1 << self.factor_bits)
         place = self.parties.index(me.name)
         part = np.clip(self.part(me), self.low[place], self.high[place])
@@ -341,25 +404,25 @@ class ScoreLayout(FilledRecords, HeldNoise):
         return self._residuals(me, chunk, factors[0])
 
     def _take_rows(self, me: Party, chunk: int) -> list[Residues]:
-        """The other parties' factors; all columns, the holder's factors and the first noise are put away."""
+        """The other parties' factors; all columns, the response holder's factors and the first noise are put away."""
         start, stop = self.chunks[chunk]
-        wide = self.expansion.width
-        widths = dict.fromkeys(self.others, wide)
-        widths[self.response_party] = (wide + PROJECTED if self.errors else 2 * wide) + 1
-        lengths = {party: (stop - start, len(self.place(party)) + widths[party]) for party in self.parties}
+        rows = {party: self.row_width(party) for party in self.parties}
+        widths = dict.fromkeys(self.others, self.factor_width) | {self.response_party: self.last_width}
+        lengths = {party: (stop - start, rows[party] + widths[party]) for party in self.parties}
         received = messages(me, f"{self.tag}: rows {chunk}", self.parties, layers=len(self.field.primes))
-        shares = shares_of(me, received, self.field, lengths)
-        rows = {party: materialize(share) for party, share in shares.items()}
+        shares = {party: materialize(share) for party, share in shares_of(me, received, self.field, lengths).items()}
         if chunk == 0:
             for part in ("noise", *(blinds_of(me.roster, "noise") if self.verify else [])):
                 self._keep(me, part, dealt(me, f"{self.tag}: {part}", me.roster.names, self.field))
-        columns = [rows[party][:, :, : len(self.place(party))] for party in self.parties]
-        self._keep(me, f"columns {chunk}", np.concatenate(columns, axis=2))
-        self._keep(me, f"last {chunk}", rows[self.response_party][:, :, len(self.place(self.response_party)) :])
-        factors = [rows[party][:, :, len(self.place(party)) :] for party in self.others]
+        self._keep_columns(me, chunk, [shares[party][:, :, : rows[party]] for party in self.parties])
+        self._keep(me, f"last {chunk}", shares[self.response_party][:, :, rows[self.response_party] :])
+        factors = [shares[party][:, :, rows[party] :] for party in self.others]
         if self.verify:
             self._keep(me, f"factors {chunk}", factors)
         return factors
+
+    def _keep_columns(self, me: Party, chunk: int, columns: Sequence[Residues]) -> None:
+        self._keep(me, f"columns {chunk}", np.concatenate(columns, axis=2))
 
     def _joint_factors(self, me: Party, chunk: int, level: int) -> list[Residues]:
         """Products of factors that were dealt again, and the factor that had no partner."""
@@ -370,6 +433,8 @@ class ScoreLayout(FilledRecords, HeldNoise):
 
     def _dealt_again(self, me: Party, chunk: int, level: int) -> Residues:
         sharings = dealt(me, f"{self.tag}: products {chunk} {level}", me.roster.committee, self.field)
+        if any(sharing.shape[1:] != self.product_shape(chunk, level) for sharing in sharings.values()):
+            raise UnsafeRequest("a holder dealt products of another shape than the layout says; nothing is opened.")
         if self.verify:
             self._keep(me, f"dealt {chunk} {level}", [sharings[holder] for holder in me.roster.committee])
         placed = {place: sharings[holder] for place, holder in enumerate(me.roster.committee)}
@@ -386,56 +451,52 @@ class ScoreLayout(FilledRecords, HeldNoise):
         return Product.beside([real, imaginary])
 
     def _residuals(self, me: Party, chunk: int, factor: Residues) -> Product:
-        """(r, W), or (r) in the round of errors: (kind, record)."""
-        wide, last = self.expansion.width, self._recall(me, f"last {chunk}")
-
-        def fitted(part: int) -> Product:
-            own = last[:, :, part * wide : (part + 1) * wide]
-            return multiply(self.field, factor, np.ascontiguousarray(own)).sum(axis=1)
-
+        """What `residuals` lists, and the weighted response in r: (kind, record)."""
+        last = self.held_last(me, chunk)
+        sums = []
+        for sign, mine, theirs in self.residuals:
+            own, others = np.ascontiguousarray(last[:, :, theirs]), np.ascontiguousarray(factor[:, :, mine])
+            sums.append(multiply(self.field, others, own).sum(axis=1).scale(sign))
         response = self.held_response(me, chunk)
-        residual = lift(self.field, self.field.scale(response, self.response_factor)) + fitted(0).scale(-1)
-        return Product.stack([residual] if self.errors else [residual, fitted(1)])
+        if response is not None:
+            sums[0] = lift(self.field, self.field.scale(response, self.response_factor)) + sums[0]
+        return Product.stack(sums)
 
     def _weighted_columns(self, me: Party, chunk: int) -> Product:
         """W x, or r x in the round of errors."""
-        weights = self._dealt_again(me, chunk, self.levels - 1)
-        start, stop = self.chunks[chunk]
-        if weights.shape[1:] != (1 if self.errors else 2, stop - start):
-            raise UnsafeRequest("a holder dealt products of another shape than the layout says; nothing is opened.")
-        if not self.errors:
-            self._keep(me, f"residual {chunk}", weights[:, 0])
-        return multiply(self.field, self._recall(me, f"columns {chunk}"), np.ascontiguousarray(weights[:, -1, :, None]))
+        residuals = self._dealt_again(me, chunk, self.levels - 1)
+        self._keep(me, f"residual {chunk}", residuals[:, 0])
+        weights = np.ascontiguousarray(residuals[:, -1, :, None])
+        return multiply(self.field, self.held_columns(me, chunk), weights)
 
     def put_away(self, me: Party, number: int) -> None:
         if not self._kept(me, f"weighted {number}"):
             self._keep(me, f"weighted {number}", self._dealt_again(me, number, self.levels))
 
     def combine(self, me: Party, number: int) -> Residues:
-        """The sums of a round, over all chunks, with every member's noise (zeros)."""
+        """The sums of a round, over all chunks, with every member's noise."""
         if number != self.turn:
             raise UnsafeRequest("a round is opened under its own number.")
         self.put_away(me, len(self.chunks) - 1)
-        totals: list[list[Product]] = []
-        for chunk in range(len(self.chunks)):
-            columns, weighted = self._recall(me, f"columns {chunk}"), self._recall(me, f"weighted {chunk}")
-            if self.errors:
-                scores = self._recall(me, f"last {chunk}")[:, :, -PROJECTED:]
-                sums = [gram(self.field, weighted), cross(self.field, weighted, scores)]
-            else:
-                residual = self._recall(me, f"residual {chunk}")[:, :, None]
-                sums = [cross(self.field, columns, weighted), cross(self.field, columns, residual)]
-            totals.append(sums)
-        matrix, other = (functools.reduce(Product.__add__, each) for each in zip(*totals, strict=True))
+        chunks = [self._sums(me, chunk) for chunk in range(len(self.chunks))]
         noise, opened, start = self.held_noise(me), [], 0
-        # X' W X is symmetric; that a holder's share of it is so too makes the proof short.
-        triangle = matrix.upper() if self.errors else matrix.symmetric().upper()
-        for part in (triangle, other.flat()):
+        for part in (functools.reduce(Product.__add__, each) for each in zip(*chunks, strict=True)):
             stop = start + part.shape[0]
             drawn = {member: np.ascontiguousarray(shares[:, start:stop]) for member, shares in noise.items()}
             opened.append(open_product(part, noise=drawn, parties=me.roster.names))
             start = stop
         return np.concatenate(opened, axis=1)
+
+    def _sums(self, me: Party, chunk: int) -> list[Product]:
+        """What a chunk adds to the parts of what is opened. X' W X is symmetric; that a holder's share of it is so too
+        makes the proof short."""
+        weighted = self._recall(me, f"weighted {chunk}")
+        if self.errors:
+            scores = self.held_last(me, chunk)[:, :, -PROJECTED:]
+            return [gram(self.field, weighted).upper(), cross(self.field, weighted, scores).flat()]
+        columns, residual = self.held_columns(me, chunk), self._recall(me, f"residual {chunk}")[:, :, None]
+        matrix = cross(self.field, columns, weighted).symmetric().upper()
+        return [matrix, cross(self.field, columns, residual).flat()]
 
     def held(self, me: Party, what: str) -> dict[str, Residues]:
         shares: dict[str, Residues] = self._recall(me, what)
@@ -454,7 +515,7 @@ class ScoreLayout(FilledRecords, HeldNoise):
     def claim_length(self) -> int:
         """Products of factors, residuals, and one or two sums for each record."""
         pairs = sum(count for count, _ in self.tree)
-        return self.facts.n * (self.expansion.width * (pairs + 1) + (2 if self.errors else 1))
+        return self.facts.n * (self.factor_width * (pairs + 1) + (2 if self.errors else 1))
 
     @property
     def usual_length(self) -> int:
@@ -467,6 +528,7 @@ class ScoreLayout(FilledRecords, HeldNoise):
         return factors
 
     def held_columns(self, me: Party, chunk: int) -> Residues:
+        """This holder's shares of x."""
         columns: Residues = self._recall(me, f"columns {chunk}")
         return columns
 
@@ -474,8 +536,9 @@ class ScoreLayout(FilledRecords, HeldNoise):
         last: Residues = self._recall(me, f"last {chunk}")
         return last
 
-    def held_response(self, me: Party, chunk: int) -> Residues:
-        place = self.expansion.width * (1 if self.errors else 2)
+    def held_response(self, me: Party, chunk: int) -> Residues | None:
+        """The weighted response; None where factors carry it."""
+        place = self.factor_width * (1 if self.errors else 2)
         return np.ascontiguousarray(self.held_last(me, chunk)[:, :, place])
 
     def dealt_products(self, me: Party, chunk: int, level: int) -> list[Residues]:
@@ -487,17 +550,20 @@ class ScoreLayout(FilledRecords, HeldNoise):
         placed = dict(enumerate(self.dealt_products(me, chunk, level)))
         return recombine(self.field, placed, threshold=me.roster.threshold)
 
+    def proof(self, extension: Extension, seed: bytes) -> ScoreProof:
+        return ScoreProof(self, extension, seed)
+
     def opening_weights(self, extension: Extension, seed: bytes, number: int) -> Residues:
-        return ScoreProof(self, extension, seed).opening_weights()
+        return self.proof(extension, seed).opening_weights()
 
     def claim_factors(self, me: Party, extension: Extension, seed: bytes) -> Iterator[Factors]:
-        yield from ScoreProof(self, extension, seed).factors(me)
+        yield from self.proof(extension, seed).factors(me)
 
     def claim_products(self, me: Party, extension: Extension, seed: bytes) -> Residues:
-        return ScoreProof(self, extension, seed).dealt_again(me)
+        return self.proof(extension, seed).dealt_again(me)
 
     def claim_sums(self, me: Party, extension: Extension, seed: bytes) -> Residues:
-        return ScoreProof(self, extension, seed).sums(me)
+        return self.proof(extension, seed).sums(me)
 
     # --- what is kept ---------------------------------------------------------------------------------------
 
@@ -535,35 +601,25 @@ class Remarks:
         return cls(counts=tuple(map(int, told["counts"])), effective=float(told["effective"]), **whole)
 
 
-class ScoreStages(VerifiedStages):
-    """Rounds of one layout: ranges of the predictors, rows, products, an opening."""
+class RoundStages(VerifiedStages):
+    """Rounds of one layout: rows, products, an opening. `wide` are columns of the largest message of a record."""
 
     layout: ScoreLayout
 
-    def __init__(self, layout: ScoreLayout, view: View) -> None:
-        super().__init__(layout, view, later={"chosen": later_round(layout)})
-        roster, committee = layout.roster, layout.roster.committee
+    def __init__(self, layout: ScoreLayout, view: View, *, later: Later, wide: int) -> None:
+        super().__init__(layout, view, later={"chosen": later})
+        committee = layout.roster.committee
         chunks = [number for _ in range(layout.turns) for number in range(len(layout.chunks))]
         levels = range(1, layout.levels + 1)
         rows = max(stop - start for start, stop in layout.chunks)
-        entry = 4 * len(layout.field.primes)
-        wide = 2 * USUAL_FACTOR + layout.width + PROJECTED
-        self.range = self.stage(
-            "ranges",
-            predictor_range,
-            layout.parties,
-            [{"number": 0}] * (1 if layout.errors else 2 * MOST_ROUNDS),
-            audience="coordinator, who tells all members",
-            discloses="the range of a party's part of the linear predictor, in quarters",
-            reply_bytes=24,
-        )
+        entry = 4 * len(layout.field.primes) * len(committee)
         self.share = self.stage(
             "share rows",
             share_rows,
-            roster.names,
+            layout.roster.names,
             [{"number": number} for number in chunks],
             discloses=f"secret shares of {layout.rows}",
-            reply_bytes=entry * len(committee) * (rows * wide + 2 * layout.size),
+            reply_bytes=entry * (rows * wide + 2 * layout.size),
         )
         self.multiply = self.stage(
             "multiply",
@@ -571,14 +627,42 @@ class ScoreStages(VerifiedStages):
             committee,
             [{"number": number, "level": level} for number in chunks for level in levels],
             discloses="secret shares of products of these",
-            reply_bytes=entry * len(committee) * rows * wide,
+            reply_bytes=entry * rows * wide,
         )
         self.compare, self.open = self.opening(audience="coordinator, who tells the next coefficients to all members")
         self._proofs = ()
         if layout.verify:
             requests = [self._arguments] * layout.turns
             self._proofs = verification_stages(layout, requests, (), self._later, products=layout.usual_length)
-        self.stages = (self.range, self.share, self.multiply, self.compare, *self._proofs, self.open)
+        self.stages: tuple[Stage, ...] = (self.share, self.multiply, self.compare, *self._proofs, self.open)
+
+    def asked(self, job: Job, chosen: Mapping[str, Any]) -> NDArray[Any]:
+        """What a round opens, in the order of the share holders' columns."""
+        for _ in self.layout.chunks:
+            job.ask(self.share, chosen=chosen)
+            for _ in range(self.layout.levels):
+                job.ask(self.multiply, chosen=chosen)
+        layout = self.layout.with_chosen(**as_tuples(chosen))
+        return opened_once(job, self.compare, self._proofs, self.open, layout, chosen=chosen)
+
+
+class ScoreStages(RoundStages):
+    """Ranges of the predictors before each round."""
+
+    def __init__(self, layout: ScoreLayout, view: View) -> None:
+        wide = 2 * USUAL_FACTOR + layout.width + PROJECTED
+        super().__init__(layout, view, later=later_round(layout), wide=wide)
+        self.range = self.stage(
+            "ranges",
+            predictor_range,
+            layout.parties,
+            [{"number": 0}] * (1 if layout.errors else 2 * MOST_ROUNDS),
+            audience="coordinator, who tells all members",
+            recipients=layout.parties,
+            discloses="the range of a party's part of the linear predictor, in quarters",
+            reply_bytes=256 * len(layout.parties),
+        )
+        self.stages = (self.range, *self.stages)
 
     def sums(
         self, job: Job, turn: int, coefficients: Vector, limit: float
@@ -592,20 +676,12 @@ class ScoreStages(VerifiedStages):
         chosen["low"], chosen["high"] = ([replies[party][end] for party in layout.parties] for end in (0, 1))
         if sum(chosen["high"]) > limit or not layout.in_range(chosen["low"], chosen["high"]):
             return None
-        for _ in layout.chunks:
-            job.ask(self.share, chosen=chosen)
-            for _ in range(layout.levels):
-                job.ask(self.multiply, chosen=chosen)
-        layout = layout.with_chosen(**_tuples(chosen))
-        opened = opened_once(job, self.compare, self._proofs, self.open, layout, chosen=chosen).astype(np.float64)
+        opened = self.asked(job, chosen).astype(np.float64)
+        layout = layout.with_chosen(**as_tuples(chosen))
         triangle = count * (count + 1) // 2
-        upper = np.zeros((count, count))
-        upper[np.triu_indices(count)] = opened[:triangle]
-        ordered = np.zeros_like(upper)
-        ordered[np.ix_(layout.order, layout.order)] = upper + np.triu(upper, 1).T
         other = np.zeros((count, (layout.size - triangle) // count))
         other[layout.order] = opened[triangle:].reshape(count, -1)
-        return ordered, other, layout
+        return layout.matrix_of(opened[:triangle]), other, layout
 
     def evaluation(self, job: Job, turn: int, coefficients: Vector, limit: float) -> Evaluation | None:
         """Bread and score."""
@@ -626,23 +702,33 @@ class ScoreStages(VerifiedStages):
         return matrix * step**2, scores * (step / (SCORE * math.sqrt(layout.facts.n)))
 
 
-def _tuples(chosen: Mapping[str, Any]) -> dict[str, Any]:
+def verification_note(verify: Verification, cost: str) -> str:
+    """What a plan says of rounds, whose verification takes `cost` of the CPU time without it."""
+    if verify == "full":
+        return f"Verified, in every round: about {cost} the CPU time without."
+    return f'{NOT_VERIFIED} verify="full" finds that, for about {cost} the CPU time.' if verify else NOT_VERIFIED
+
+
+def as_tuples(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
 
 
-def later_round(layout: ScoreLayout) -> Later:
-    def listed(size: int, most: float) -> Any:
-        return lambda value: (
-            isinstance(value, list) and len(value) == size and all(is_number(each, -most, most) for each in value)
-        )
+def listed(size: int, least: float, most: float) -> Callable[[Any], bool]:
+    """Whether a value is a list of so many numbers within bounds."""
+    return lambda value: (
+        isinstance(value, list) and len(value) == size and all(is_number(each, least, most) for each in value)
+    )
 
+
+def later_round(layout: ScoreLayout) -> Later:
+    parties = len(layout.parties)
     return fields_of(
-        f"the number of the round, coefficients of size at most 2^20, and the ranges that the parties told; at most"
-        f" {layout.turns} rounds are opened, each once",
+        "the number of the round, coefficients of size at most 2^20, and the ranges that the parties told, which each"
+        f" party compares with what the others told it; at most {layout.turns} rounds are opened, each once",
         turn=lambda value: type(value) is int and 0 <= value < layout.turns,
-        coefficients=listed(layout.width, LARGEST_COEFFICIENT),
-        low=listed(len(layout.parties), LARGEST_COEFFICIENT),
-        high=listed(len(layout.parties), LARGEST_COEFFICIENT),
+        coefficients=listed(layout.width, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT),
+        low=listed(parties, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT),
+        high=listed(parties, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT),
     )
 
 
@@ -703,14 +789,11 @@ def _range_cost(
 def predictor_range(
     me: Party, *, layout: dict[str, Any], view: View, number: int, chosen: dict[str, Any] | None = None
 ) -> Release:
-    """The smallest and the largest part of the predictor at this party, outwards to quarters."""
+    """The range of this party's part of the predictor, to the coordinator and to the other parties."""
     statistic = read_statistic(me, layout, chosen)
     if not isinstance(statistic, ScoreLayout) or me.name not in statistic.parties:
         raise UnsafeRequest(f"{me.name!r} has no part of this predictor.")
-    part = statistic.part(me)[statistic.present(me)]
-    low, high = (float(part.min()), float(part.max())) if len(part) else (0.0, 0.0)
-    outwards = [math.floor(QUARTERS * low) / QUARTERS, math.ceil(QUARTERS * high) / QUARTERS]
-    return Release(outwards, "the range of this party's part of the linear predictor, in quarters")
+    return Release(statistic.tell_range(me), "the range of this party's part of the linear predictor, in quarters")
 
 
 def _blocks_cost(public: Public, *, layout: dict[str, Any]) -> Cost:
@@ -739,14 +822,7 @@ def weigh_complete(me: Party, *, layout: dict[str, Any]) -> Release:
     statistic = _layout(me, layout)
     if me.name != statistic.response_party:
         raise UnsafeRequest(f"{me.name!r} does not hold the response.")
-    n = me.facts.n
-    received = received_from(me, f"blocks for {statistic.tag}", statistic.others)
-    present = np.zeros((n, len(statistic.others)), dtype=bool)
-    for place, party in enumerate(statistic.others):
-        packed = np.asarray(received[party], dtype=np.uint8)
-        if packed.shape != (-(-n // 8),):
-            raise UnsafeRequest(f"{party!r} sent a mask of another length than the cohort's.")
-        present[:, place] = np.unpackbits(packed, count=n).astype(bool)
+    present = received_masks(me, f"blocks for {statistic.tag}", statistic.others)
     records = np.flatnonzero(statistic.present(me))
     mine = [feature for feature in statistic.used if feature.party == me.name]
     own = design(me, mine, filled=statistic.filled)[records]

@@ -261,7 +261,9 @@ class Regress(Method[Regression]):
         aside = (self.clusters, self.weights)
         names = regression_columns(facts, self.response, columns, offset=self.offset, aside=aside)
         if self.family == "binomial" and self.epsilon is not None:
-            return PrivateGeneralizedFit(facts, roster, names=names, epsilon=self.epsilon, delta=self.delta)
+            return PrivateGeneralizedFit(
+                facts, roster, names=names, epsilon=self.epsilon, delta=self.delta, verify=self.verify
+            )
         if self.family != "gaussian":
             return GeneralizedFit(
                 facts,

@@ -79,6 +79,7 @@ from colonnade.statistics.shares import (
     messages,
     noise_part,
     received_from,
+    received_masks,
     recombined,
     require_holder,
     shares_of,
@@ -1159,14 +1160,7 @@ def weigh_presence(me: Party, *, layout: dict[str, Any]) -> Release:
     statistic = _layout(me, layout)
     if me.name != statistic.response_party:
         raise UnsafeRequest(f"{me.name!r} does not hold the response.")
-    n = me.facts.n
-    received = received_from(me, _presence_tag(statistic), statistic.others)
-    present = np.zeros((n, len(statistic.others)), dtype=bool)
-    for place, party in enumerate(statistic.others):
-        packed = np.asarray(received[party], dtype=np.uint8)
-        if packed.shape != (-(-n // 8),):
-            raise UnsafeRequest(f"{party!r} sent a mask of another length than the cohort's.")
-        present[:, place] = np.unpackbits(packed, count=n).astype(bool)
+    present = received_masks(me, _presence_tag(statistic), statistic.others)
     mine = statistic.own_features(me.name)
     response = [feature.column for feature in mine].index(statistic.names[-1])
     records = np.flatnonzero(statistic.present(me))
@@ -1178,7 +1172,7 @@ def weigh_presence(me: Party, *, layout: dict[str, Any]) -> Release:
         by_record = np.asarray(me.column(statistic.weights), dtype=np.float64)[records]
         real = np.column_stack([real, np.full(len(records), WEIGHT)]) * by_record[:, None]
         real *= LARGEST_WEIGHT / max(real.max(), 1e-300)
-    integers = np.zeros((n, real.shape[1]), dtype=np.int64)
+    integers = np.zeros((me.facts.n, real.shape[1]), dtype=np.int64)
     integers[records] = np.clip(np.rint(real), 0, LARGEST_WEIGHT)
     me.keep(f"{statistic.tag}: weights", integers[:, : len(fitted.pairs)])
     if statistic.weights is not None:
