@@ -336,8 +336,14 @@ def test_what_noise_hides_is_named_and_a_hidden_response_has_no_estimate() -> No
     repaired, repair = sound(negative)
     assert repair.hidden == ("a1", "a2", "b1")
     assert np.isfinite(regression(repaired, TARGET)[1].params).all()
-    indefinite = tuple(-own for own in data.weighted)
-    assert np.isfinite(regression(sound(replace(data, weighted=indefinite))[0], TARGET)[1].params).all()
+    repaired, repair = sound(replace(data, weighted=tuple(-own for own in data.weighted)))
+    assert repair.holder
+    assert np.isfinite(regression(repaired, TARGET)[1].params).all()
+    own = data.own[0].copy()
+    own[1, 2] = own[2, 1] = 3 * data.total()[1, 1]
+    repaired, repair = sound(replace(data, own=(own, *data.own[1:])))
+    assert repair.holder
+    assert np.linalg.eigvalsh(correlation_of(factors(repaired).sigma))[0] == pytest.approx(FLOOR)
     with pytest.raises(NotEstimable, match="the response 'y' hardly varies"):
         sound(replace(data, gram_sd=5000.0))
 
@@ -546,6 +552,10 @@ def test_moments_that_noise_spoiled_give_an_estimate_that_says_so(
     assert "records with the response are at 'B', and" in result.verdict
     assert "leave a party out with columns=" in result.verdict
     assert abs(result.params["b1"]) < 0.1  # what the correction for clipping moves
+    assert (
+        "moments of the response holder's columns are those of no table"
+        in spoiled(weighted=tuple(own - 0.9 * np.diag(np.diag(own)) for own in data.weighted)).verdict
+    )
     with pytest.raises(NotEstimable, match=r"records have the response.*larger epsilon"):
         made.result(replace(told, data=replace(data, own=tuple(0.001 * own for own in data.own))))
 

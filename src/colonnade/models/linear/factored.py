@@ -191,11 +191,13 @@ class Repair:
     """Without which no eigenvalue would be below the floor."""
     apart: tuple[tuple[int, int], ...] = ()
     """Parties that share too few records: one with the response, if it is twice the same, or two with each other."""
+    holder: bool = False
+    """Whether the response holder's own moments are those of no table."""
     shrunk: float = 0.0
     """The part of each correlation that was taken away."""
 
     def __bool__(self) -> bool:
-        return bool(self.hidden or self.close or self.apart)
+        return bool(self.hidden or self.close or self.apart or self.holder)
 
 
 def _least_variances(data: FactoredMoments, law: Factors) -> Vector:
@@ -203,21 +205,24 @@ def _least_variances(data: FactoredMoments, law: Factors) -> Vector:
     return 2 * data.gram_sd / np.concatenate([np.full(data.n_own, law.count), np.abs(np.diag(law.counts))])
 
 
-def faults(data: FactoredMoments, law: Factors) -> Repair:
-    """What noise has made useless. A response that it hides has no estimate at all."""
+def _hidden(data: FactoredMoments, law: Factors) -> tuple[str, ...]:
+    """Columns whose variance noise hides. Without the response there is no estimate at all."""
     variances = np.concatenate([np.diag(law.covariance), np.diag(law.residual)])
-    varies = variances > _least_variances(data, law)
-    columns, real = data.columns or data.names, data.real
-    hidden = tuple(dict.fromkeys(columns[place] for place in real[~varies[real]]))
+    real, columns = data.real, data.columns or data.names
+    hidden = [columns[place] for place in real[variances[real] <= _least_variances(data, law)[real]]]
     if data.response in hidden:
         raise NotEstimable(
             f"the response {data.response!r} hardly varies in the records used beside the noise; allow a larger"
             " epsilon, declare a closer range (with clip = true for what is beyond), or choose another response."
         )
-    place = real[varies[real]]
-    within = correlation_of(law.sigma[np.ix_(place, place)])
-    close = redundant(within, [columns[index] for index in place], floor=FLOOR, keep=data.response)
-    return Repair(hidden, tuple(close))
+    return tuple(dict.fromkeys(hidden))
+
+
+def _close(data: FactoredMoments, sigma: Matrix, hidden: Sequence[str]) -> tuple[str, ...]:
+    columns = data.columns or data.names
+    left = [place for place in data.real.tolist() if columns[place] not in hidden]
+    within, names = correlation_of(sigma[np.ix_(left, left)]), [columns[place] for place in left]
+    return tuple(redundant(within, names, floor=FLOOR, keep=data.response))
 
 
 def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple[FactoredMoments, Repair]:
@@ -230,10 +235,13 @@ def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple
     """
     if not apart:
         for tried in (data, data.without_faint_products(least=math.inf)):
-            if _definite(tried) and not faults(tried, factors(tried)):
-                return tried, Repair()
+            if _definite(tried):
+                law = factors(tried)
+                hidden = _hidden(tried, law)
+                if not hidden and not _close(tried, law.sigma, hidden):
+                    return tried, Repair()
     data = data.without_faint_products(least=math.inf)
-    total, head = data.total(), data.head
+    total, head, definite = data.total(), data.head, _definite(data)
     # Weighted records are like all others: what noise left no table of is taken from these.
     far = {a for a, b in apart if a == b}
     count = float(total[0, 0])
@@ -246,7 +254,7 @@ def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple
     )
     data = replace(data, weighted=weighted)
     law, blocks = factors(data), consecutive(data.widths)
-    found = faults(data, law)
+    hidden = _hidden(data, law)
     slopes, residual = law.slopes.copy(), law.residual.copy()
     for a, b in apart:
         residual[blocks[a], blocks[b]] = residual[blocks[b], blocks[a]] = 0.0
@@ -254,14 +262,12 @@ def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple
         residual[blocks[a]] = residual[:, blocks[a]] = 0.0
         residual[blocks[a], blocks[a]] = np.diag(np.diag(law.sigma)[data.n_own :][blocks[a]])
         slopes[1:, blocks[a]] = 0.0
-    lowest = _least_variances(data, law)
-    covariance = law.covariance.copy()
-    for matrix, floor in ((covariance, lowest[: data.n_own]), (residual, lowest[data.n_own :])):
-        np.fill_diagonal(matrix, np.maximum(np.diag(matrix), np.maximum(floor, 1e-9)))
-    sigma = replace(law, covariance=covariance, slopes=slopes, residual=residual).sigma
-    smallest = float(np.linalg.eigvalsh(correlation_of(sigma))[0])
-    shrunk = max((FLOOR - smallest) / (1 - smallest), 0.0)
-    sigma = np.where(np.eye(len(sigma), dtype=bool), sigma, (1 - shrunk) * sigma)
+    lowest = np.maximum(_least_variances(data, law), 1e-9)
+    covariance = _shrunk(_varying(law.covariance, lowest[: data.n_own]), 1e-6)[0]
+    residual = _varying(residual, lowest[data.n_own :])
+    sigma = _varying(replace(law, covariance=covariance, slopes=slopes, residual=residual).sigma, lowest)
+    close = _close(data, sigma, hidden)
+    sigma, shrunk = _shrunk(sigma, FLOOR)
     w, x = slice(0, data.n_own), slice(data.n_own, None)
     inner = np.linalg.solve(sigma[w, w], sigma[w, x])
     mu = np.concatenate([law.mean, slopes[0] + law.mean @ slopes[1:]])
@@ -270,8 +276,20 @@ def sound(data: FactoredMoments, apart: Sequence[tuple[int, int]] = ()) -> tuple
     own = tuple(m + np.pad(changed * count / len(data.own), ((1, 0), (1, 0))) for m in data.own)
     return (
         _with_law(replace(data, own=own), slopes, sigma[x, x] - inner.T @ sigma[w, x]),
-        replace(found, apart=tuple(apart), shrunk=shrunk),
+        Repair(hidden, close, tuple(apart), not (definite or apart), shrunk),
     )
+
+
+def _varying(matrix: Matrix, least: Vector) -> Matrix:
+    """With variances of at least these."""
+    return matrix + np.diag(np.maximum(least - np.diag(matrix), 0.0))
+
+
+def _shrunk(matrix: Matrix, floor: float) -> tuple[Matrix, float]:
+    """The covariances smaller by the least part with which no eigenvalue of the correlations is below the floor."""
+    smallest = float(np.linalg.eigvalsh(correlation_of(matrix))[0])
+    part = max((floor - smallest) / (1 - smallest), 0.0)
+    return np.where(np.eye(len(matrix), dtype=bool), matrix, (1 - part) * matrix), part
 
 
 def _definite(data: FactoredMoments) -> bool:

@@ -552,6 +552,9 @@ class PrivateFit(Procedure[Regression]):
             )
         if repair.close:
             why.append(f"columns {quoted(repair.close)} nearly determine one another beside the noise")
+        if repair.holder:
+            why.append("the noisy moments of the response holder's columns are those of no table")
+            cures.append("allow a larger epsilon, or fewer columns")
         out = quoted([*repair.hidden, *repair.close])
         if out:
             cures.append(f"leave out {out} with columns=")
